@@ -1,0 +1,33 @@
+# Two commands matter: `make demo` runs the whole flow, `make test` runs the suite.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check gpu-check slurm-check clean
+
+demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/.ready-test  ## set up and run the whole suite
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(VENV)/.ready-test  ## lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+gpu-check: $(VENV)/.ready-test  ## on a machine with a GPU: the gpu tests and a dated record
+	$(BIN)/python benchmarks/gpu_check.py
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" -e .
+	touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	touch $@
+
+clean:  ## remove the environment and what runs left behind
+	rm -rf $(VENV) build dist .gpudoc runs

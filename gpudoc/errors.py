@@ -1,0 +1,26 @@
+"""The one error that reaches the user, and what each exit code means."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the exit status of every command says; the README prints the same table."""
+
+    OK = 0
+    BAD_ANSWER = 1
+    NOT_DONE = 2
+    FAULT = 70
+    RESUME = 75
+    INTERRUPTED = 130
+
+
+class GpudocError(Exception):
+    """Something the user can mend: `message` says what and where, `hint` what to type."""
+
+    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.NOT_DONE) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code

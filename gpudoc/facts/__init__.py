@@ -1,0 +1,1 @@
+"""What the machine is. The only code that touches NVML, /proc, /sys, nvidia-smi and other processes."""

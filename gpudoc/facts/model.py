@@ -1,0 +1,267 @@
+"""What a machine is, frozen. A fact that could not be read is `Absent(reason)`, which nothing can be added to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, Union
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A fact that is not known, and why: 'no permission', 'not supported', 'not asked (--quick)'."""
+
+    reason: str
+
+
+Fact = Union[T, Absent]
+
+NOT_READ = Absent("not read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciDevice:
+    """One display or accelerator device on the PCI bus (`lspci -nnk -d 10de:`)."""
+
+    address: str
+    vendor_id: int
+    device_id: int
+    class_code: int
+    driver: Fact[str] = NOT_READ
+    link_speed_gt_s: Fact[float] = NOT_READ
+    link_speed_max_gt_s: Fact[float] = NOT_READ
+    link_width: Fact[int] = NOT_READ
+    link_width_max: Fact[int] = NOT_READ
+    port_speed_max_gt_s: Fact[float] = NOT_READ
+    port_width_max: Fact[int] = NOT_READ
+    numa_node: Fact[int] = NOT_READ
+    answers: Fact[bool] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A device file and whether this user can open it (`ls -l /dev/nvidia*`)."""
+
+    path: str
+    exists: bool
+    opens: Fact[bool] = NOT_READ
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The GPU driver: kernel module, user-space library, and what NVML and cuInit answered."""
+
+    vendor: Fact[str] = NOT_READ
+    module_version: Fact[str] = NOT_READ
+    library_version: Fact[str] = NOT_READ
+    cuda_version: Fact[tuple[int, int]] = NOT_READ
+    open_kernel_module: Fact[bool] = NOT_READ
+    modules: Fact[tuple[str, ...]] = NOT_READ
+    nvml_code: Fact[int] = NOT_READ
+    nvml_message: Fact[str] = NOT_READ
+    cu_init_code: Fact[int] = NOT_READ
+    cu_init_name: Fact[str] = NOT_READ
+    libcuda_path: Fact[str] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A GPU's PCIe link: now, the most that GPU and slot can do, the most the GPU alone can do."""
+
+    generation: Fact[int] = NOT_READ
+    generation_max: Fact[int] = NOT_READ
+    generation_gpu_max: Fact[int] = NOT_READ
+    width: Fact[int] = NOT_READ
+    width_max: Fact[int] = NOT_READ
+    replays: Fact[int] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds memory on a GPU; `name` is the executable's base name only."""
+
+    pid: int
+    memory_bytes: Fact[int] = NOT_READ
+    name: Fact[str] = NOT_READ
+    alive: Fact[bool] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as its driver describes it; units are the suffixes (`nvidia-smi -q`)."""
+
+    index: int
+    name: Fact[str] = NOT_READ
+    brand: Fact[str] = NOT_READ
+    uuid: Fact[str] = NOT_READ
+    pci_address: Fact[str] = NOT_READ
+    capability: Fact[tuple[int, int]] = NOT_READ
+    memory_total_bytes: Fact[int] = NOT_READ
+    memory_used_bytes: Fact[int] = NOT_READ
+    memory_free_bytes: Fact[int] = NOT_READ
+    processes: Fact[tuple[GpuProcess, ...]] = NOT_READ
+    utilization_percent: Fact[int] = NOT_READ
+    sm_count: Fact[int] = NOT_READ
+    sm_clock_mhz: Fact[int] = NOT_READ
+    sm_clock_max_mhz: Fact[int] = NOT_READ
+    memory_clock_mhz: Fact[int] = NOT_READ
+    memory_clock_max_mhz: Fact[int] = NOT_READ
+    memory_bus_bits: Fact[int] = NOT_READ
+    l2_cache_bytes: Fact[int] = NOT_READ
+    throttle_reasons: Fact[tuple[str, ...]] = NOT_READ
+    throttle_counters_ns: Fact[Mapping[str, int]] = NOT_READ
+    power_w: Fact[float] = NOT_READ
+    power_limit_w: Fact[float] = NOT_READ
+    power_limit_default_w: Fact[float] = NOT_READ
+    temperature_c: Fact[int] = NOT_READ
+    temperature_slowdown_c: Fact[int] = NOT_READ
+    performance_state: Fact[int] = NOT_READ
+    persistence: Fact[bool] = NOT_READ
+    compute_mode: Fact[str] = NOT_READ
+    mig_enabled: Fact[bool] = NOT_READ
+    mig_instances: Fact[int] = NOT_READ
+    ecc_enabled: Fact[bool] = NOT_READ
+    ecc_uncorrected_volatile: Fact[int] = NOT_READ
+    ecc_uncorrected_aggregate: Fact[int] = NOT_READ
+    ecc_corrected_aggregate: Fact[int] = NOT_READ
+    retired_pages_pending: Fact[bool] = NOT_READ
+    rows_remapped_uncorrectable: Fact[int] = NOT_READ
+    rows_remap_pending: Fact[bool] = NOT_READ
+    rows_remap_failed: Fact[bool] = NOT_READ
+    recovery_action: Fact[int] = NOT_READ
+    link: Link = field(default_factory=Link)
+    nvlink_active: Fact[int] = NOT_READ
+    nvlink_total: Fact[int] = NOT_READ
+    fabric_state: Fact[str] = NOT_READ
+    gsp_firmware: Fact[str] = NOT_READ
+    virtualization: Fact[str] = NOT_READ
+    licensed: Fact[bool] = NOT_READ
+    display_attached: Fact[bool] = NOT_READ
+    numa_node: Fact[int] = NOT_READ
+    lost: Fact[bool] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCheck:
+    """A tiny kernel tried on one device by torch: it ran, or how it failed."""
+
+    device: int
+    ran: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchBuild:
+    """The torch of the examined Python, asked in a child process, or read from its files with --quick."""
+
+    version: Fact[str] = NOT_READ
+    accelerator: Fact[str] = NOT_READ
+    cuda_version: Fact[tuple[int, int]] = NOT_READ
+    hip_version: Fact[str] = NOT_READ
+    cudnn_version: Fact[str] = NOT_READ
+    arch_list: Fact[tuple[str, ...]] = NOT_READ
+    import_error: Fact[str] = NOT_READ
+    is_available: Fact[bool] = NOT_READ
+    device_count: Fact[int] = NOT_READ
+    warning: Fact[str] = NOT_READ
+    mps_built: Fact[bool] = NOT_READ
+    kernel_checks: Fact[tuple[KernelCheck, ...]] = NOT_READ
+    loaded_libraries: Fact[tuple[str, ...]] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """One installed distribution; `location` is the folder it was found in."""
+
+    name: str
+    version: str
+    location: str = ""
+    channel: str = "pip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonFacts:
+    """The Python that is examined, and how it is managed: 'uv', 'conda', 'venv', 'system', 'notebook'."""
+
+    version: Fact[str] = NOT_READ
+    executable: Fact[str] = NOT_READ
+    manager: Fact[str] = NOT_READ
+    packages: Fact[tuple[Package, ...]] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The computer around the GPU; sizes in bytes, counts after affinity and cgroup where the name says usable."""
+
+    system: Fact[str] = NOT_READ
+    kernel: Fact[str] = NOT_READ
+    kernel_command_line: Fact[str] = NOT_READ
+    distribution: Fact[str] = NOT_READ
+    architecture: Fact[str] = NOT_READ
+    libc_version: Fact[str] = NOT_READ
+    wsl: Fact[bool] = NOT_READ
+    jetson: Fact[bool] = NOT_READ
+    secure_boot: Fact[bool] = NOT_READ
+    cpu_model: Fact[str] = NOT_READ
+    cpu_flags: Fact[tuple[str, ...]] = NOT_READ
+    cpu_count: Fact[int] = NOT_READ
+    cpu_cores_physical: Fact[int] = NOT_READ
+    cpus_usable: Fact[float] = NOT_READ
+    cpu_governor: Fact[str] = NOT_READ
+    numa_nodes: Fact[int] = NOT_READ
+    memory_total_bytes: Fact[int] = NOT_READ
+    memory_available_bytes: Fact[int] = NOT_READ
+    swap_total_bytes: Fact[int] = NOT_READ
+    transparent_hugepages: Fact[str] = NOT_READ
+    shm_total_bytes: Fact[int] = NOT_READ
+    shm_free_bytes: Fact[int] = NOT_READ
+    disk_free_bytes: Fact[int] = NOT_READ
+    tmp_free_bytes: Fact[int] = NOT_READ
+    open_files_limit: Fact[int] = NOT_READ
+    locked_memory_limit_bytes: Fact[int] = NOT_READ
+    processes_limit: Fact[int] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """Container, cgroup and scheduler around this process; `kind` is 'none' outside any container."""
+
+    kind: Fact[str] = NOT_READ
+    cgroup_version: Fact[int] = NOT_READ
+    cpu_quota_cores: Fact[float] = NOT_READ
+    memory_limit_bytes: Fact[int] = NOT_READ
+    memory_used_bytes: Fact[int] = NOT_READ
+    scheduler: Fact[str] = NOT_READ
+    gpus_asked: Fact[str] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEvent:
+    """One line of the kernel log that matters: kind is 'xid', 'sxid', 'aer', 'oom_kill', 'nvrm', 'resume'."""
+
+    kind: str
+    text: str
+    code: Fact[int] = NOT_READ
+    pci_address: Fact[str] = NOT_READ
+    time_s: Fact[float] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Everything known of one machine at one moment."""
+
+    pci: Fact[tuple[PciDevice, ...]] = NOT_READ
+    nodes: Fact[tuple[DeviceNode, ...]] = NOT_READ
+    driver: Driver = field(default_factory=Driver)
+    gpus: Fact[tuple[Gpu, ...]] = NOT_READ
+    torch: TorchBuild = field(default_factory=TorchBuild)
+    python: PythonFacts = field(default_factory=PythonFacts)
+    host: Host = field(default_factory=Host)
+    container: Container = field(default_factory=Container)
+    environment: Fact[Mapping[str, str]] = NOT_READ
+    kernel_log: Fact[tuple[KernelEvent, ...]] = NOT_READ
+    probe_seconds: Mapping[str, float] = field(default_factory=dict)
+    probe_failures: Mapping[str, str] = field(default_factory=dict)

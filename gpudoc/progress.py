@@ -1,0 +1,28 @@
+"""Progress as an observer: long actions report, and nobody need listen."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What a long action tells whoever watches; every call returns at once."""
+
+    def say(self, text: str) -> None:
+        """One line that stays: what is being tried and why."""
+
+    def advance(self, done: float, total: float, text: str) -> None:
+        """How far the action is, in its own unit, and what it does right now."""
+
+
+class Silent:
+    """Listens to nothing; the default of every long action."""
+
+    def say(self, text: str) -> None:
+        """Drop the line."""
+
+    def advance(self, done: float, total: float, text: str) -> None:
+        """Drop the step."""
+
+
+SILENT = Silent()

@@ -1,0 +1,42 @@
+"""Where text leaves gpudoc: results to stdout, progress and messages to stderr, colour only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+
+
+def stdout(plain: bool = False) -> Console:
+    """The console for results; without colour when piped, with NO_COLOR or when `plain`."""
+    return _console(stderr=False, plain=plain)
+
+
+def stderr(plain: bool = False) -> Console:
+    """The console for progress and messages."""
+    return _console(stderr=True, plain=plain)
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """Exactly one JSON document on stdout."""
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def _console(*, stderr: bool, plain: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    is_terminal = stream.isatty() and not plain
+    quiet_colour = plain or not stream.isatty() or bool(os.environ.get("NO_COLOR"))
+    return Console(
+        file=stream,
+        no_color=quiet_colour,
+        force_terminal=is_terminal,
+        highlight=False,
+        soft_wrap=not is_terminal,
+        emoji=False,
+        markup=False,
+    )

@@ -1,0 +1,78 @@
+"""Bytes, seconds and rates as text, and back. 1 GB is 10^9 bytes, 1 GiB is 2^30."""
+
+from __future__ import annotations
+
+import re
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": KIB,
+    "kib": KIB,
+    "m": MIB,
+    "mib": MIB,
+    "g": GIB,
+    "gib": GIB,
+    "t": 1024**4,
+    "tib": 1024**4,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
+_DURATION_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(text: str) -> int:
+    """Bytes in `text`: '8GiB', '512 MiB', '8G' (binary), '8GB' (decimal) or a plain number; ValueError otherwise."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in _SIZE_UNITS:
+        raise ValueError(f"not a size: {text!r}; write for example 8GiB, 512MiB or a number of bytes")
+    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in `text`: '90', '90s', '5m', '1h', '1h30m'; ValueError otherwise."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip())
+    rebuilt = "".join(number + unit for number, unit in parts)
+    if (
+        not parts
+        or rebuilt != re.sub(r"\s+", "", text)
+        or any(unit.lower() not in _DURATION_UNITS for _, unit in parts)
+    ):
+        raise ValueError(f"not a duration: {text!r}; write for example 90s, 5m or 1h30m")
+    return sum(float(number) * _DURATION_UNITS[unit.lower()] for number, unit in parts)
+
+
+def format_bytes(count: float) -> str:
+    """`count` bytes in binary units with three significant digits: '3.42 GiB'."""
+    sign, size = ("-", -count) if count < 0 else ("", count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{sign}{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{sign}{size:.3g} {unit}"
+        size /= 1024
+    return f"{sign}{size:.3g} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as people say it: '850 ms', '4.2 s', '3 min 05 s', '2 h 10 min'."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def format_rate(value: float, unit: str) -> str:
+    """A rate with three significant digits and thousands separators: '12,300 samples/s'."""
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{text} {unit}"
