@@ -1,0 +1,231 @@
+"""From a config to what is trained: model, data, loss and optimizer, each built fresh on request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sized
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from gpudoc.errors import GpudocError
+from gpudoc.workload.batch import Batch, num_samples
+from gpudoc.workload.config import Data, Loaded, Target, load_config
+from gpudoc.workload.targets import Allowed, call, resolve, takes
+
+Collate = Callable[[list[object]], Batch]
+Dataset = torch.utils.data.Dataset[object]
+
+
+@runtime_checkable
+class ReportsEvaluation(Protocol):
+    """An eval set that can say what its mean loss means, for example as bits per byte beside a baseline."""
+
+    def report(self, mean_loss: float) -> Mapping[str, float]:
+        """Named figures for a mean loss over this set."""
+
+
+class Workload:
+    """What one config trains. Building is lazy; the data set is built once, the model afresh on each call."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.name = loaded.name
+        self.folder = loaded.folder
+        self.builtin = loaded.builtin
+        self.config = loaded.config
+        self._allowed = Allowed(folder=loaded.folder, packages=tuple(loaded.config.imports))
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The training set; GpudocError when it is empty."""
+        return self._build_dataset(self.config.data)
+
+    @cached_property
+    def eval_dataset(self) -> Dataset | None:
+        """The eval set, or None when the config names none."""
+        section = self.config.data.eval
+        return None if section is None else self._build_dataset(section)
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in the training set; GpudocError for an iterable set without a length."""
+        if not isinstance(self.dataset, Sized):
+            raise GpudocError(
+                f"{self.config.data.target}: an iterable data set without a length",
+                hint="give it __len__ and __getitem__: exact resume and the choice of a batch need them",
+            )
+        return len(self.dataset)
+
+    @cached_property
+    def collate(self) -> Collate | None:
+        """The config's collate function; None means PyTorch's default."""
+        name = self.config.data.collate
+        return None if name is None else self._resolve(name)
+
+    def build_model(self) -> nn.Module:
+        """A new model on torch's default device, seeded with the config's seed; GpudocError without parameters."""
+        torch.manual_seed(self.config.train.seed)
+        model = self._call(self.config.model)
+        if not isinstance(model, nn.Module):
+            raise GpudocError(f"{self.config.model.target} returned {type(model).__name__}, not a torch.nn.Module")
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise GpudocError(f"{self.config.model.target}: the model has no parameter to train")
+        return model
+
+    def build_loss(self) -> nn.Module | Callable[..., torch.Tensor] | None:
+        """The loss, a module or a function; None when the model returns its own."""
+        section = self.config.loss
+        if section is None:
+            return None
+        function = self._resolve(section.target)
+        if isinstance(function, type):
+            return call(section.target, function, self._arguments(section, function))  # type: ignore[return-value]
+        arguments = self._arguments(section, function)
+        return lambda *values: function(*values, **arguments)  # type: ignore[return-value]
+
+    def build_optimizer(self, model: nn.Module, overrides: Mapping[str, object] | None = None) -> torch.optim.Optimizer:
+        """The optimizer over the model's trainable parameters; `overrides` beat the config's args (lr, fused ...)."""
+        section = self.config.optimizer
+        function = self._resolve(section.target)
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        first = "model" if takes(function, "model") else "params"
+        arguments = {first: model if first == "model" else parameters, **section.args, **(overrides or {})}
+        optimizer = call(section.target, function, arguments)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise GpudocError(f"{section.target} returned {type(optimizer).__name__}, not a torch optimizer")
+        return optimizer
+
+    def step(self) -> Step:
+        """How this workload turns a model and a batch into a loss."""
+        items = self.config.data.items
+        return Step(
+            loss=self.build_loss(),
+            name=self.config.model.target,
+            count=None if items is None else self._resolve(items),  # type: ignore[arg-type]
+        )
+
+    def signature(self) -> str:
+        """What shapes memory besides the data: model, loss, optimizer and collate, as twelve hex digits."""
+        config = self.config
+        parts = [config.model, config.loss, config.optimizer]
+        text = json.dumps([part.model_dump(mode="json") if part else None for part in parts] + [config.data.collate])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def _build_dataset(self, section: Target) -> Dataset:
+        dataset = self._call(section)
+        if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
+            raise GpudocError(f"{section.target} returned {type(dataset).__name__}, which is not a data set")
+        if isinstance(dataset, Sized) and len(dataset) == 0:
+            raise GpudocError(f"{section.target}: the data set is empty", hint=f"its arguments were {section.args}")
+        return dataset  # type: ignore[return-value]
+
+    def _call(self, section: Target) -> object:
+        function = self._resolve(section.target)
+        return call(section.target, function, self._arguments(section, function))
+
+    def _arguments(self, section: Target, function: Callable[..., object]) -> dict[str, object]:
+        arguments: dict[str, object] = dict(section.args)
+        wants_data = takes(function, "dataset") and "dataset" not in arguments
+        if wants_data and not isinstance(section, Data):
+            arguments["dataset"] = self.dataset
+        return arguments
+
+    def _resolve(self, target: str) -> Callable[..., object]:
+        return resolve(target, self._allowed)
+
+
+class Step:
+    """The forward pass of a workload: batch in, scalar mean loss out."""
+
+    def __init__(
+        self,
+        *,
+        loss: nn.Module | Callable[..., torch.Tensor] | None,
+        name: str,
+        count: Callable[[Batch], int] | None = None,
+    ) -> None:
+        self._loss = loss
+        self._name = name
+        self._count = count
+
+    def to(self, device: torch.device) -> Step:
+        """Move a loss that has tensors of its own."""
+        if isinstance(self._loss, nn.Module):
+            self._loss.to(device)
+        return self
+
+    def loss(self, model: Callable[..., object], batch: Batch) -> torch.Tensor:
+        """The mean loss over the batch's items, a scalar tensor; GpudocError when it is not one."""
+        if self._loss is None:
+            return self._scalar(_loss_in(self._forward(model, batch)))
+        if isinstance(batch, list | tuple) and len(batch) > 1:
+            return self._scalar(self._loss(model(*batch[:-1]), batch[-1]))
+        if isinstance(batch, Mapping):
+            return self._scalar(self._loss(model(**batch), batch))
+        raise GpudocError(
+            f"{self._name}: a batch of type {type(batch).__name__} has no target for the loss",
+            hint="return (input, target) from the data set, or leave `loss` out when the model returns its loss",
+        )
+
+    def count_items(self, batch: Batch) -> int:
+        """What the loss averages over: `data.items` where the config names it, else the number of samples."""
+        return num_samples(batch) if self._count is None else int(self._count(batch))
+
+    @staticmethod
+    def _forward(model: Callable[..., object], batch: Batch) -> object:
+        if isinstance(batch, Mapping):
+            return model(**batch)
+        if isinstance(batch, list | tuple):
+            return model(*batch)
+        return model(batch)
+
+    def _scalar(self, value: object) -> torch.Tensor:
+        if not isinstance(value, torch.Tensor):
+            raise GpudocError(f"{self._name}: the loss is {type(value).__name__}, not a tensor", hint=_LOSS_HINT)
+        if value.dim() != 0 and value.numel() != 1:
+            raise GpudocError(
+                f"{self._name}: the loss has the shape {list(value.shape)}, not a single number",
+                hint="reduce it with .mean() in the model, or name a `loss` in the config",
+            )
+        return value.reshape(())
+
+
+_LOSS_HINT = "return the loss, an object or dict with .loss, or name a `loss` in the config"
+
+
+def _loss_in(output: object) -> object:
+    if isinstance(output, torch.Tensor):
+        return output
+    if isinstance(output, Mapping):
+        return output.get("loss")
+    found = getattr(output, "loss", None)
+    if found is None and isinstance(output, tuple) and output:
+        return output[0]
+    return found
+
+
+def load_workload(source: str) -> Workload:
+    """The workload named 'quickstart', 'images' or by a cfg.yaml; nothing of the user's is imported yet."""
+    return Workload(load_config(source))
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Twelve hex digits over names, shapes, types and classes; the same whether wrapped by DDP, compiled or not."""
+    rows = [
+        f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}"
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+    ]
+    rows += [f"{name} {type(module).__qualname__}" for name, module in model.named_modules()]
+    clean = sorted(row.replace("_orig_mod.", "").replace("module.", "") for row in rows)
+    return hashlib.sha256("\n".join(clean).encode()).hexdigest()[:12]
+
+
+def data_fingerprint(dataset: Dataset) -> str:
+    """Twelve hex digits over the data set's class, its length and, if it has one, its own `fingerprint()`."""
+    own = getattr(dataset, "fingerprint", None)
+    length = len(dataset) if isinstance(dataset, Sized) else -1
+    text = f"{type(dataset).__qualname__} {length} {own() if callable(own) else ''}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

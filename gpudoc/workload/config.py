@@ -1,0 +1,171 @@
+"""cfg.yaml as data: what is trained, on what, how. Nothing is imported while it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal, Union
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+from gpudoc.errors import GpudocError
+from gpudoc.workload.document import Document, nearest, parse_document, read_document, validate
+
+BUILTIN = ("quickstart", "images")
+
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+
+
+def _check_target(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise ValueError(f"{text!r} is not a target; write 'package.module:name'")
+    return text
+
+
+TargetName = Annotated[str, AfterValidator(_check_target)]
+
+
+class Section(BaseModel):
+    """A part of the file: unknown keys are mistakes, values do not change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+class Target(Section):
+    """Something to import and call: `target: package.module:name` with plain `args`."""
+
+    target: TargetName
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_other_spellings(cls, data: object) -> object:
+        return _normalise(data)
+
+
+class Data(Target):
+    """The training set, and with it the eval set, the collate function and what the loss counts."""
+
+    collate: TargetName | None = None
+    items: TargetName | None = None
+    eval: Target | None = None
+
+
+class Schedule(Section):
+    """The learning rate as a function of the step."""
+
+    name: Literal["constant", "cosine", "linear", "one_cycle"] = "constant"
+    warmup_steps: int = Field(default=0, ge=0)
+    final_share: float = Field(default=0.0, ge=0, le=1)
+
+
+class Train(Section):
+    """How it is trained; `global_batch` is the number of samples one optimizer step learns from, on all ranks."""
+
+    global_batch: Union[Literal["auto"], Annotated[int, Field(ge=1)]] = "auto"
+    reference_batch: int = Field(default=32, ge=1)
+    epochs: int = Field(default=1, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    precision: Precision = "auto"
+    grad_clip: float | None = Field(default=None, gt=0)
+    lr_scaling: Literal["auto", "linear", "sqrt", "off"] = "auto"
+    log_every: int = Field(default=10, ge=1)
+    eval_every: int = Field(default=0, ge=0)
+    checkpoint_every: int = Field(default=500, ge=0)
+    keep: int = Field(default=2, ge=1)
+    early_stop: int = Field(default=0, ge=0)
+    activation_checkpointing: Literal["auto", "off"] = "auto"
+    deterministic: bool = False
+
+    @field_validator("grad_clip", mode="before")
+    @classmethod
+    def _whole_numbers_are_numbers(cls, value: object) -> object:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Config(Section):
+    """A whole cfg.yaml; `loss` is left out when the model returns its loss."""
+
+    model: Target
+    data: Data
+    loss: Target | None = None
+    optimizer: Target = Field(default_factory=lambda: Target(target="torch.optim:AdamW", args={"lr": 3e-4}))
+    schedule: Schedule = Field(default_factory=Schedule)
+    train: Train = Field(default_factory=Train)
+    imports: list[str] = Field(default_factory=list)
+
+    @field_validator("imports")
+    @classmethod
+    def _are_module_names(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
+                raise ValueError(f"{name!r} is not the name of a module")
+        return names
+
+    def digest(self) -> str:
+        """Twelve hex digits that change when anything in the file changes, whatever the spelling."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Loaded(BaseModel):
+    """A config with its name and the folder that its targets may be imported from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    folder: Path
+    config: Config
+    builtin: bool = False
+
+
+def load_config(source: str) -> Loaded:
+    """The config named `source`: 'quickstart', 'images' or a file; GpudocError lists every mistake at once."""
+    if source in BUILTIN and not Path(source).is_file():
+        text = resources.files("gpudoc.workload").joinpath(f"builtin/{source}.yaml").read_text("utf-8")
+        document = parse_document(text, f"built-in {source}", "config")
+        config = validate(document, document.data, Config, "config")
+        return Loaded(name=source, folder=Path.cwd(), config=config, builtin=True)
+    path = Path(source)
+    if not path.suffix and not path.exists():
+        raise GpudocError(f"{source}: no such file or built-in workload{nearest(source, BUILTIN)}")
+    document = read_document(path, "config")
+    config = validate(document, document.data, Config, "config")
+    _check_builtin_module(config, document)
+    return Loaded(name=path.stem, folder=path.resolve().parent, config=config)
+
+
+def _check_builtin_module(config: Config, document: Document) -> None:
+    """Reserve `gpudoc.` for the built-in workloads, since a config has no business with the program's own code."""
+    for key, target in (("model", config.model), ("data", config.data), ("loss", config.loss)):
+        if target and target.target.startswith("gpudoc.") and not target.target.startswith("gpudoc.workload."):
+            raise GpudocError(f"{document.name}:{document.line_of((key, 'target'))}: {target.target} is not a target")
+
+
+def _normalise(data: object) -> object:
+    """Rewrite Hydra's `_target_` (dots, flat arguments) and `class_path`/`init_args` as `target`/`args`."""
+    if isinstance(data, str):
+        return {"target": data}
+    if not isinstance(data, Mapping):
+        return data
+    kept = {"collate", "items", "eval"}
+    if "_target_" in data:
+        args = {key: value for key, value in data.items() if key != "_target_" and key not in kept}
+        rest = {key: value for key, value in data.items() if key in kept}
+        return {"target": _with_colon(data["_target_"]), "args": args, **rest}
+    if "class_path" in data:
+        rest = {key: value for key, value in data.items() if key not in ("class_path", "init_args")}
+        return {"target": _with_colon(data["class_path"]), "args": data.get("init_args") or {}, **rest}
+    return data
+
+
+def _with_colon(name: object) -> object:
+    if isinstance(name, str) and ":" not in name and "." in name:
+        module, _, attribute = name.rpartition(".")
+        return f"{module}:{attribute}"
+    return name

@@ -1,0 +1,142 @@
+"""From 'package.module:name' to the object, importing only what the user allowed."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+
+ALWAYS_ALLOWED = ("torch", "gpudoc.workload")
+_MEMORY_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """Where targets may come from: the config's own folder, torch, and the packages listed under `imports`."""
+
+    folder: Path
+    packages: tuple[str, ...]
+
+
+def resolve(target: str, allowed: Allowed) -> Callable[..., object]:
+    """The class or function that `target` names; GpudocError when it is not allowed, not found or not callable."""
+    module_name, _, attribute = target.partition(":")
+    found = _import(module_name, target, allowed)
+    if attribute not in vars(found):
+        names = [name for name in vars(found) if not name.startswith("_")]
+        close = difflib.get_close_matches(attribute, names, n=1)
+        hint = f"did you mean {module_name}:{close[0]}?" if close else ""
+        raise GpudocError(f"{target}: {module_name} has no {attribute!r}", hint=hint)
+    thing = vars(found)[attribute]
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        raise GpudocError(f"{target}: {type(thing).__name__}, not a class or a function")
+    home = getattr(thing, "__module__", None) or module_name
+    if not _is_allowed(home, allowed):
+        raise GpudocError(f"{target}: comes from {home}, which this config may not import", hint=_how_to_allow(home))
+    return thing
+
+
+def call(target: str, function: Callable[..., object], arguments: Mapping[str, object]) -> object:
+    """`function(**arguments)`; a wrong argument or an error in the user's code becomes a GpudocError with its place."""
+    check_arguments(target, function, arguments)
+    try:
+        return function(**arguments)
+    except (GpudocError, MemoryError):
+        raise
+    except Exception as problem:
+        if is_out_of_memory(problem):
+            raise
+        raise GpudocError(
+            f"{target} failed: {type(problem).__name__}: {problem}{_place(problem)}", exit_code=ExitCode.NOT_DONE
+        ) from problem
+
+
+def check_arguments(target: str, function: Callable[..., object], arguments: Mapping[str, object]) -> None:
+    """GpudocError when `function` does not take `arguments`, with the nearest name that it takes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(**arguments)
+    except TypeError as problem:
+        names = [name for name in signature.parameters if name != "self"]
+        unknown = [name for name in arguments if name not in names]
+        close = difflib.get_close_matches(unknown[0], names, n=1) if unknown else []
+        hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(names) or 'nothing'}"
+        raise GpudocError(f"{target}: {problem}", hint=hint) from None
+
+
+def takes(function: Callable[..., object], parameter: str) -> bool:
+    """Whether `function` has a parameter of that very name."""
+    try:
+        return parameter in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on the device or on the host."""
+    text = str(problem)
+    return isinstance(problem, MemoryError) or any(
+        sign in text
+        for sign in (
+            "out of memory",
+            "can't allocate memory",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            "CUDNN_STATUS_ALLOC_FAILED",
+        )
+    )
+
+
+def _import(module_name: str, target: str, allowed: Allowed) -> object:
+    if not _is_allowed(module_name, allowed):
+        raise GpudocError(
+            f"{target}: this config may not import {module_name.partition('.')[0]}", hint=_how_to_allow(module_name)
+        )
+    if str(allowed.folder) not in sys.path:
+        sys.path.insert(0, str(allowed.folder))
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        missing = problem.name or module_name
+        where = f" (looked in {allowed.folder} and the installed packages)" if module_name.startswith(missing) else ""
+        hint = f"install it, or check the spelling of {missing!r}"
+        raise GpudocError(f"{target}: no module named {missing!r}{where}", hint=hint) from None
+    except Exception as problem:
+        raise GpudocError(
+            f"{target}: importing {module_name} failed: {type(problem).__name__}: {problem}{_place(problem)}"
+        ) from problem
+
+
+def _is_allowed(module_name: str, allowed: Allowed) -> bool:
+    names = (*ALWAYS_ALLOWED, *allowed.packages)
+    if any(module_name == name or module_name.startswith(f"{name}.") for name in names):
+        return True
+    first = module_name.partition(".")[0]
+    if first in sys.stdlib_module_names:
+        return False
+    return (allowed.folder / f"{first}.py").is_file() or (allowed.folder / first).is_dir()
+
+
+def _how_to_allow(module_name: str) -> str:
+    return f"imports: [{module_name.partition('.')[0]}]   in the config, if you trust that package"
+
+
+def _place(problem: BaseException) -> str:
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = str(Path(__file__).parent)
+    theirs = [frame for frame in frames if not frame.filename.startswith((own, "<frozen"))]
+    return f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
