@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpudoc.facts.model import Machine
+from gpudoc.facts.readers.model import Reading
 
 if TYPE_CHECKING:
     from gpudoc.facts.process import Watch
-    from gpudoc.facts.readers import Reading
 
 Severity = Literal["broken", "warning", "info"]
 Verdict = Literal["healthy", "warning", "broken", "unknown"]
@@ -38,15 +38,18 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A cause that was found here: how sure, how bad, how it is known, and what to type."""
+    """A cause that was found here: how sure, how bad, how it is known, and what to type.
+
+    A finder leaves empty what the catalogue says better: `diagnose` fills title, why, fix and url from the cause's row.
+    """
 
     id: str
-    severity: Severity
     confidence: float
-    title: str
-    why: str
     evidence: tuple[Observation, ...]
-    fix: tuple[Remedy, ...]
+    severity: Severity = "broken"
+    title: str = ""
+    why: str = ""
+    fix: tuple[Remedy, ...] = ()
     explains: tuple[str, ...] = ()
     url: str = ""
 
@@ -61,7 +64,10 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that a judgement may look at; what was not collected is None."""
+    """All that a judgement may look at; what was not collected is None.
+
+    A live machine may carry a `reading` too: torch's warning, an import error and kernel lines, read like anybody's.
+    """
 
     source: Source
     machine: Machine = field(default_factory=Machine)
@@ -77,20 +83,57 @@ class Skip:
     because: str
 
 
+Packager = Literal["pip", "uv", "conda", "poetry"]
+Place = Literal["host", "docker", "kubernetes", "slurm", "notebook", "colab", "wsl", "windows", "macos", "jetson"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The system that the evidence describes, as far as a remedy's wording depends on it."""
+
+    packager: Packager = "pip"
+    place: Place = "host"
+    distribution: str = ""
+    driver_cuda: tuple[int, int] | None = None
+    torch_version: str = ""
+    capability: tuple[int, int] | None = None
+    memory_total_bytes: int | None = None
+    num_gpus: int | None = None
+
+
+Advise = Callable[[Setting], tuple[Remedy, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One cause: its identity, what it means, and the pure function that looks for it.
+    """A row of the catalogue: what the cause is called, means and does, how it is mended, and who says so.
 
-    `find` yields nothing when the cause is ruled out, `Skip` when it cannot be decided, findings otherwise.
+    `explains` names causes whose finding is a consequence of this one and moves under it.
     """
 
     id: str
     family: Family
+    title: str
     meaning: str
     why: str
-    find: Callable[[Evidence], Iterator[Finding | Skip]]
+    fix: Advise
     sources: tuple[str, ...]
     explains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finder:
+    """One pure way to find a cause; several may look for the same cause, and their findings are merged.
+
+    `find` yields nothing when the cause is ruled out, `Skip` when it cannot be decided, findings otherwise.
+    `reads` says what it looks at: 'machine' runs on live facts, 'text' on a reading, 'watch' on a watched job.
+    `needs` are facts as dotted paths of Machine ('driver.nvml_code'); one that is Absent skips the finder.
+    """
+
+    id: str
+    find: Callable[[Evidence], Iterator[Finding | Skip]]
+    reads: Literal["machine", "text", "watch"] = "machine"
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

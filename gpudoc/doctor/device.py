@@ -1,0 +1,128 @@
+"""Which device a command works on, and why: the one decision that bench, tune and train share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.model import Absent, Machine
+
+_NVIDIA, _AMD = 0x10DE, 0x1002
+_DISPLAY_CLASSES = (0x0300, 0x0302, 0x0380)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The device to use and one sentence why; `problem` is set when a GPU that was wanted cannot be used."""
+
+    device: Literal["cpu", "cuda"]
+    why: str
+    index: int = 0
+    problem: Finding | None = None
+
+    @property
+    def name(self) -> str:
+        """The device as torch spells it: 'cpu', 'cuda:0'."""
+        return "cpu" if self.device == "cpu" else f"cuda:{self.index}"
+
+    def required(self) -> Choice:
+        """This choice when nothing is wrong; else GpudocError (exit 1) with cause, fix and `--device cpu`."""
+        if self.problem is None:
+            return self
+        fix = next((r.run or r.say for r in self.problem.fix), "")
+        way_round = "or take the CPU with --device cpu"
+        hint = f"{fix}; {way_round}" if fix else f"gpudoc doctor; {way_round}"
+        raise GpudocError(self.why, hint=hint, exit_code=ExitCode.BAD_ANSWER)
+
+
+def choose(device: str, machine: Machine) -> Choice:
+    """The device for `--device` (auto, cpu, cuda, cuda:N) on this machine; GpudocError (exit 2) for another name.
+
+    bench uses the choice as it is and prints `why`; tune and train call `required()` on it.
+    """
+    match = re.fullmatch(r"(auto|cpu|cuda)(?::(\d+))?", device.strip().lower())
+    if match is None or (match[2] and match[1] != "cuda"):
+        raise GpudocError(f"no such device: {device!r}", hint="--device auto, cpu, cuda or cuda:0")
+    if match[1] == "cpu":
+        return Choice(device="cpu", why="the CPU, as asked for")
+    asked = match[1] == "cuda"
+    index = int(match[2] or 0)
+    if not asked and _masked(machine):
+        return Choice(device="cpu", why="the CPU: CUDA_VISIBLE_DEVICES hides every GPU on purpose")
+    if not asked and not has_gpu(machine):
+        return Choice(device="cpu", why="the CPU: this machine has no GPU")
+    problem = _problem(machine, index, asked)
+    if problem is None:
+        return Choice(device="cuda", index=index, why=f"the GPU: {_gpu_name(machine, index)}")
+    said = f"the GPU cannot be used: {problem.title}"
+    return Choice(device="cpu", why=said, problem=problem)
+
+
+def has_gpu(machine: Machine) -> bool:
+    """Whether a GPU that torch could use is in the machine, working or not: on the bus, known to NVML, or to torch."""
+    if not isinstance(machine.gpus, Absent) and machine.gpus:
+        return True
+    if not isinstance(machine.torch.device_count, Absent) and machine.torch.device_count > 0:
+        return True
+    if isinstance(machine.pci, Absent):
+        return False
+    rocm = machine.torch.accelerator == "rocm"
+    vendors = (_NVIDIA, _AMD) if rocm else (_NVIDIA,)
+    return any(d.vendor_id in vendors and _base_class(d.class_code) in _DISPLAY_CLASSES for d in machine.pci)
+
+
+def _base_class(code: int) -> int:
+    # sysfs writes class, subclass and interface (0x030000), lspci -n only the first two (0300)
+    return code >> 8 if code > 0xFFFF else code
+
+
+def _masked(machine: Machine) -> bool:
+    environment: Mapping[str, str] = {} if isinstance(machine.environment, Absent) else machine.environment
+    return environment.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+
+
+def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:
+    torch = machine.torch
+    checks = () if isinstance(torch.kernel_checks, Absent) else torch.kernel_checks
+    failed = next((c for c in checks if c.device == index and not c.ran and c.error), None)
+    count = torch.device_count
+    if torch.is_available is True and failed is None:
+        if isinstance(count, Absent) or index < count:
+            return None
+        return _own_finding(
+            f"cuda:{index} was asked for, torch sees {count} GPU{'s' if count != 1 else ''}", str(count), "device_count"
+        )
+    if isinstance(torch.is_available, Absent) and torch.accelerator in ("cuda", "rocm") and has_gpu(machine):
+        return None
+    expectation = Expectation(device="cuda" if asked else "auto", num_gpus=index + 1 if asked else None)
+    report = diagnose(Evidence(source="machine", machine=machine, expectation=expectation))
+    found = next((f for f in report.findings if f.severity == "broken"), None)
+    if found is not None:
+        return found
+    if failed is not None:
+        return _own_finding(f"a kernel on cuda:{index} failed: {failed.error}", failed.error, "kernel_checks")
+    return _own_finding("torch.cuda.is_available() is False", str(torch.is_available), "is_available")
+
+
+def _own_finding(title: str, value: str, fact: str) -> Finding:
+    return Finding(
+        id="gpu_unusable",
+        confidence=0.9,
+        title=title,
+        why="Without a GPU that torch can use the work would run on the CPU, many times slower.",
+        evidence=(Observation(f"torch.{fact}", value, "torch"),),
+    )
+
+
+def _gpu_name(machine: Machine, index: int) -> str:
+    gpus = () if isinstance(machine.gpus, Absent) else machine.gpus
+    if index < len(gpus):
+        name = gpus[index].name
+        if not isinstance(name, Absent):
+            return name
+    return f"cuda:{index}"

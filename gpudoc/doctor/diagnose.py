@@ -1,0 +1,189 @@
+"""The judgement: every finder asked, findings of one cause merged, the root first, its consequences under it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpudoc.doctor.model import (
+    Cause,
+    Crashed,
+    Evidence,
+    Finder,
+    Finding,
+    Observation,
+    Report,
+    Severity,
+    Skip,
+    Skipped,
+    Verdict,
+)
+from gpudoc.doctor.setting import describe
+from gpudoc.doctor.unexplained import Unexplained, look
+from gpudoc.facts.model import Absent, Machine
+
+_RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
+_MOST_EVIDENCE = 6
+# below this a finding is a candidate among others, too unsure to take other findings as its consequences
+_SURE_ENOUGH = 0.5
+
+
+def diagnose(
+    evidence: Evidence,
+    *,
+    ignore: Iterable[str] = (),
+    finders: Sequence[Finder] | None = None,
+    catalogue: Mapping[str, Cause] | None = None,
+) -> Report:
+    """Judge `evidence` by every finder (or those given): a Report whose first finding is the likeliest root cause."""
+    if finders is None or catalogue is None:
+        from gpudoc.doctor import registry
+
+        finders = registry.FINDERS if finders is None else finders
+        catalogue = registry.CATALOGUE if catalogue is None else catalogue
+    began = time.perf_counter()
+    unwanted = set(ignore)
+    asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
+    found, passed, skipped, crashed = _ask(asked, evidence)
+    findings = _complete(_order(_merge(found), catalogue), evidence, catalogue)
+    rest = look(evidence, findings, crashed)
+    return Report(
+        source=evidence.source,
+        verdict=_verdict(findings, rest),
+        findings=findings,
+        passed=passed,
+        skipped=skipped,
+        crashed=crashed,
+        machine=evidence.machine,
+        seconds={"diagnose": time.perf_counter() - began, **evidence.machine.probe_seconds},
+        unexplained=rest.observations,
+        deciding_facts=rest.deciding_facts,
+    )
+
+
+def _applies(finder: Finder, evidence: Evidence) -> bool:
+    match finder.reads:
+        case "machine":
+            return evidence.source in ("machine", "process")
+        case "text":
+            return evidence.reading is not None
+        case "watch":
+            return evidence.watch is not None
+
+
+def _ask(
+    finders: Sequence[Finder], evidence: Evidence
+) -> tuple[list[Finding], tuple[str, ...], tuple[Skipped, ...], tuple[Crashed, ...]]:
+    found: list[Finding] = []
+    passed: dict[str, None] = {}
+    skipped: dict[str, Skipped] = {}
+    crashed: dict[str, Crashed] = {}
+    for finder in finders:
+        missing = absent_reason(evidence.machine, finder.needs)
+        if missing is not None:
+            skipped.setdefault(finder.id, Skipped(finder.id, missing))
+            continue
+        try:
+            answers = list(finder.find(evidence))
+        except Exception as error:
+            crashed.setdefault(finder.id, Crashed(finder.id, f"{type(error).__name__}: {error}"))
+            continue
+        skips = [a for a in answers if isinstance(a, Skip)]
+        findings = [a for a in answers if isinstance(a, Finding)]
+        found += findings
+        if skips and not findings:
+            skipped.setdefault(finder.id, Skipped(finder.id, skips[0].because))
+        elif not findings:
+            passed.setdefault(finder.id)
+    # a cause that one finder could check was checked, whatever another finder of it lacked
+    named = {f.id for f in found}
+    clean = tuple(i for i in passed if i not in named and i not in crashed)
+    left_out = tuple(s for i, s in skipped.items() if i not in named and i not in passed and i not in crashed)
+    return found, clean, left_out, tuple(crashed.values())
+
+
+def absent_reason(machine: Machine, needs: Iterable[str]) -> str | None:
+    """Why the first of these facts (dotted paths) is missing: 'gpus: no permission'; None when all are there."""
+    for path in needs:
+        value: object = machine
+        for part in path.split("."):
+            value = getattr(value, part)
+            if isinstance(value, Absent):
+                return f"{path}: {value.reason}"
+    return None
+
+
+def _merge(found: list[Finding]) -> list[Finding]:
+    groups: dict[str, list[Finding]] = {}
+    for finding in found:
+        groups.setdefault(finding.id, []).append(finding)
+    return [_merge_one(group) for group in groups.values()]
+
+
+def _merge_one(group: list[Finding]) -> Finding:
+    # independent signs of one cause: it is missed only if each of them misleads, but never beyond 0.99
+    lead = max(group, key=lambda f: (-_RANK[f.severity], f.confidence))
+    doubt = 1.0
+    for finding in group:
+        if finding.severity == lead.severity:
+            doubt *= 1 - finding.confidence
+    evidence = list(dict.fromkeys(o for f in (lead, *group) for o in f.evidence))[:_MOST_EVIDENCE]
+    explains = tuple(dict.fromkeys(e for f in group for e in f.explains))
+    confidence = lead.confidence if len(group) == 1 else min(max(1 - doubt, lead.confidence), 0.99)
+    return replace(lead, confidence=round(confidence, 3), evidence=tuple(evidence), explains=explains)
+
+
+def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Finding]:
+    ranked = sorted(findings, key=lambda f: (_RANK[f.severity], -f.confidence))
+    place = {f.id: i for i, f in enumerate(ranked)}
+    under: dict[str, list[str]] = {}
+    gone: set[str] = set()
+    for root in ranked:
+        if root.id in gone or root.confidence < _SURE_ENOUGH:
+            continue
+        claims = (*catalogue[root.id].explains, *root.explains) if root.id in catalogue else root.explains
+        for claimed in claims:
+            child = next((f for f in ranked if f.id == claimed and f.id != root.id and f.id not in gone), None)
+            if child is not None and _RANK[root.severity] <= _RANK[child.severity]:
+                gone.add(child.id)
+                under.setdefault(root.id, []).append(child.id)
+    kept = [f for f in ranked if f.id not in gone]
+    # a root stands where its most urgent consequence would have stood
+    kept.sort(
+        key=lambda f: (_RANK[f.severity], min([place[f.id], *(place[c] for c in under.get(f.id, ()))])),
+    )
+    titles = {f.id: f.title or (catalogue[f.id].title if f.id in catalogue else f.id) for f in ranked}
+    return [replace(f, explains=tuple(titles[c] for c in under.get(f.id, ()))) for f in kept]
+
+
+def _complete(findings: list[Finding], evidence: Evidence, catalogue: Mapping[str, Cause]) -> tuple[Finding, ...]:
+    setting = describe(evidence)
+    done = []
+    for finding in findings:
+        cause = catalogue.get(finding.id)
+        if cause is not None:
+            finding = replace(
+                finding,
+                title=finding.title or cause.title,
+                why=finding.why or cause.why,
+                fix=finding.fix or cause.fix(setting),
+                url=finding.url or (cause.sources[0] if cause.sources else ""),
+            )
+        done.append(finding)
+    return tuple(done)
+
+
+def _verdict(findings: Sequence[Finding], rest: Unexplained) -> Verdict:
+    severities = {f.severity for f in findings}
+    if "broken" in severities:
+        return "broken"
+    if rest.wrong:
+        return "unknown"
+    return "warning" if "warning" in severities else "healthy"
+
+
+def observe(fact: str, value: object, origin: str) -> Observation:
+    """An observation with its value as one short line of text."""
+    text = " ".join(str(value).split())
+    return Observation(fact, text if len(text) <= 200 else text[:197] + "...", origin)

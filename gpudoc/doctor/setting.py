@@ -1,0 +1,80 @@
+"""The system that the evidence describes: what packager, place and driver a remedy must fit."""
+
+from __future__ import annotations
+
+import re
+
+from gpudoc.doctor.model import Evidence, Packager, Place, Setting
+from gpudoc.facts.model import Absent, Fact, Machine, T
+
+_PLACES: tuple[tuple[Place, re.Pattern[str]], ...] = (
+    ("colab", re.compile(r"(?i)\bcolab\b|/content/|google\.colab")),
+    ("kubernetes", re.compile(r"(?i)\bkubectl\b|kubernetes|\bnvidia\.com/gpu\b|\bkubeflow\b")),
+    ("slurm", re.compile(r"(?i)\b(?:srun|sbatch|salloc|squeue|slurmstepd)\b|SLURM_")),
+    ("docker", re.compile(r"(?i)\bdocker\b|\bpodman\b|docker-compose|/\.dockerenv|\bcontainerd\b|ENTRYPOINT")),
+    ("wsl", re.compile(r"(?i)\bwsl\s?2?\b|microsoft-standard|/usr/lib/wsl|/dev/dxg")),
+    ("jetson", re.compile(r"(?i)\bjetson\b|\bjetpack\b|\bl4t\b|tegra")),
+    ("windows", re.compile(r"(?i)[A-Z]:\\\\?[\w. -]+\\|\bWin(?:Error|dows)\b|\.dll\b")),
+    ("notebook", re.compile(r"(?i)\bjupyter\b|\bipython-input\b|ipykernel|\bkaggle\b")),
+    ("macos", re.compile(r"(?i)\bmacos\b|darwin|mac\s?os\s?x|/Users/")),
+)
+_PACKAGERS: tuple[tuple[Packager, re.Pattern[str]], ...] = (
+    ("uv", re.compile(r"\buv (?:pip|add|sync|run|venv|lock)\b|\buv\.lock\b|tool\.uv")),
+    ("poetry", re.compile(r"\bpoetry (?:add|install|run|lock)\b|tool\.poetry")),
+    (
+        "conda",
+        re.compile(
+            r"(?i)\b(?:conda|mamba) (?:install|create|activate|env|list)\b|\[conda\] (?!could not)|"
+            r"(?:mini|ana)conda|miniforge|/envs/"
+        ),
+    ),
+)
+
+
+def describe(evidence: Evidence) -> Setting:
+    """What the evidence says of its system; an unknown stays at its plain default (pip on a host)."""
+    machine = evidence.machine
+    flat = evidence.reading.text.flat if evidence.reading is not None else ""
+    gpus = known(machine.gpus) or ()
+    first = gpus[0] if gpus else None
+    return Setting(
+        packager=_packager(machine, flat),
+        place=_place(machine, flat),
+        distribution=known(machine.host.distribution) or "",
+        driver_cuda=known(machine.driver.cuda_version),
+        torch_version=known(machine.torch.version) or "",
+        capability=known(first.capability) if first else None,
+        memory_total_bytes=known(first.memory_total_bytes) if first else None,
+        num_gpus=len(gpus) or None,
+    )
+
+
+def known(fact: Fact[T]) -> T | None:
+    """The fact's value, or None when it is absent: for wording only, never for a judgement."""
+    return None if isinstance(fact, Absent) else fact
+
+
+def _packager(machine: Machine, flat: str) -> Packager:
+    manager = known(machine.python.manager)
+    if manager in ("uv", "conda", "poetry"):
+        return manager  # type: ignore[return-value]  # the three literals just compared
+    for name, pattern in _PACKAGERS:
+        if pattern.search(flat):
+            return name
+    return "pip"
+
+
+def _place(machine: Machine, flat: str) -> Place:
+    if known(machine.host.wsl):
+        return "wsl"
+    if known(machine.host.jetson):
+        return "jetson"
+    kind, scheduler = known(machine.container.kind), known(machine.container.scheduler)
+    if kind and kind != "none":
+        return "kubernetes" if scheduler == "kubernetes" else "docker"
+    if scheduler == "slurm":
+        return "slurm"
+    for name, pattern in _PLACES:
+        if pattern.search(flat):
+            return name
+    return {"windows": "windows", "darwin": "macos"}.get((known(machine.host.system) or "").lower(), "host")  # type: ignore[return-value]

@@ -1,0 +1,111 @@
+"""What is visibly wrong though no cause explains it, and the two facts that would decide it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
+from gpudoc.facts.model import Absent
+from gpudoc.facts.readers.model import Text
+
+_LAST_LINE = re.compile(
+    r"(?m)^(?:E\s+)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)\b)(?::\s*(.*))?$"
+)
+_TRACEBACK = re.compile(r"Traceback\s+\(most\s+recent\s+call\s+last\)")
+_DEVICE_WORDS = re.compile(
+    r"(?i)cuda|nvml|nvidia-smi\s+has\s+failed|nccl|cudnn|cublas|\bxid\b|gpu\s+(?:not|is\s+lost)|out\s+of\s+memory|"
+    r"segmentation\s+fault|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)"
+)
+_FAILURE_WORDS = re.compile(
+    r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unexplained:
+    """Whether something is wrong that no finding explains, the signs of it, and what to look at next."""
+
+    wrong: bool = False
+    observations: tuple[Observation, ...] = ()
+    deciding_facts: tuple[str, ...] = ()
+
+
+def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Crashed]) -> Unexplained:
+    """Signs of trouble left over when no finding is 'broken'; a text with nothing recognised is trouble too."""
+    if any(f.severity == "broken" for f in findings):
+        return Unexplained()
+    if crashed:
+        seen = tuple(Observation(f"check {c.id}", c.error, "gpudoc") for c in crashed)
+        return Unexplained(wrong=True, observations=seen, deciding_facts=("the output of gpudoc doctor --verbose",))
+    if evidence.source == "file" and evidence.reading is not None:
+        return _in_text(evidence, findings)
+    if evidence.source == "machine":
+        return _on_machine(evidence, findings)
+    return Unexplained()
+
+
+def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
+    reading = evidence.reading
+    assert reading is not None
+    if not reading.recognised and not findings:
+        return Unexplained(
+            wrong=True,
+            deciding_facts=(
+                "the output of `python -m torch.utils.collect_env` of the machine in question",
+                "the last 100 lines of the log, with the traceback",
+            ),
+        )
+    sign = _failure(reading.text)
+    if sign is None or evidence.machine.torch.is_available is True:
+        return Unexplained()
+    return Unexplained(wrong=True, observations=(sign,), deciding_facts=_deciding(evidence, sign.value))
+
+
+def _failure(text: Text) -> Observation | None:
+    """The line that says best that something about the device failed, or None."""
+    for mention in reversed(list(text.find_all(_LAST_LINE))):
+        if _DEVICE_WORDS.search(mention.line.text):
+            return Observation("error", mention.line.text.strip()[:200], mention.line.origin)
+    for line in reversed(text.lines):
+        if _DEVICE_WORDS.search(line.text) and _FAILURE_WORDS.search(line.text):
+            return Observation("error", line.text.strip()[:200], line.origin)
+    last = text.find(_TRACEBACK)
+    if last is None:
+        return None
+    ends = list(text.find_all(_LAST_LINE))
+    where = ends[-1].line if ends else last.line
+    return Observation("error", where.text.strip()[:200], where.origin)
+
+
+def _deciding(evidence: Evidence, error: str) -> tuple[str, ...]:
+    machine = evidence.machine
+    wanted = []
+    if re.search(r"(?i)out\s+of\s+memory|alloc", error):
+        wanted.append("`nvidia-smi` while the program runs: who holds the memory")
+    if re.search(r"(?i)nccl|watchdog|timeout", error):
+        wanted.append("the same run with NCCL_DEBUG=INFO: which rank and which call stop")
+    if re.search(r"(?i)launch|assert|illegal", error):
+        wanted.append("the same run with CUDA_LAUNCH_BLOCKING=1: which operation fails")
+    if isinstance(machine.driver.module_version, Absent) and isinstance(machine.driver.library_version, Absent):
+        wanted.append("`nvidia-smi`: driver version and GPUs")
+    if isinstance(machine.torch.version, Absent):
+        wanted.append("`python -m torch.utils.collect_env`: torch build and GPU")
+    wanted.append("`dmesg | grep -i -e xid -e nvrm`: whether driver or hardware reported a fault")
+    return tuple(wanted[:2])
+
+
+def _on_machine(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
+    machine = evidence.machine
+    has_gpu = not isinstance(machine.gpus, Absent) and bool(machine.gpus)
+    if findings or not has_gpu or machine.torch.is_available is not False:
+        return Unexplained()
+    return Unexplained(
+        wrong=True,
+        observations=(Observation("torch.is_available", "False although the driver lists a GPU", "torch"),),
+        deciding_facts=(
+            "`python -c 'import torch; torch.cuda.init()'`: the full error",
+            "`dmesg | grep -i -e xid -e nvrm`: whether driver or hardware reported a fault",
+        ),
+    )

@@ -1,0 +1,90 @@
+"""Somebody's text after cleaning: numbered lines, one flat text for wrapped sentences, and the facts read in it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpudoc.facts.model import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: its number in the input (from 1), its cleaned text, and the name of the input it stands in."""
+
+    number: int
+    text: str
+    source: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where the line stands, as a report cites it: 'line 18', 'train.log line 18', 'torch'."""
+        if not self.number:
+            return self.source
+        return f"{self.source} line {self.number}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One place where a pattern was found: the match and the line where it begins."""
+
+    match: re.Match[str]
+    line: Line
+
+    def __getitem__(self, group: int | str) -> str:
+        return self.match[group] or ""
+
+    @property
+    def start(self) -> int:
+        """The offset in the flat text, to tell which of two mentions comes first."""
+        return self.match.start()
+
+
+class Text:
+    """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
+
+    __slots__ = ("_starts", "flat", "lines")
+
+    def __init__(self, lines: tuple[Line, ...]) -> None:
+        self.lines = lines
+        starts: list[int] = []
+        parts: list[str] = []
+        place = 0
+        for line in lines:
+            starts.append(place)
+            part = " ".join(line.text.split())
+            parts.append(part)
+            place += len(part) + 1
+        self._starts = starts
+        self.flat = "\n".join(parts)
+
+    def find(self, pattern: re.Pattern[str]) -> Mention | None:
+        """The first place where `pattern` matches the flat text, or None."""
+        match = pattern.search(self.flat)
+        return None if match is None else Mention(match, self._line_at(match.start()))
+
+    def find_all(self, pattern: re.Pattern[str], most: int = 200) -> Iterator[Mention]:
+        """Every place where `pattern` matches, first to last, at most `most`."""
+        for count, match in enumerate(pattern.finditer(self.flat)):
+            if count == most:
+                return
+            yield Mention(match, self._line_at(match.start()))
+
+    def _line_at(self, offset: int) -> Line:
+        return self.lines[bisect_right(self._starts, offset) - 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One pass over text: the facts in it, the line each was read from, and the text that causes look at.
+
+    `recognised` names the kinds of report that were found ('collect_env', 'nvidia_smi', 'traceback', ...); empty means
+    that the text holds nothing gpudoc knows. `origins` maps a fact's dotted name to 'collect_env line 18'.
+    """
+
+    machine: Machine = field(default_factory=Machine)
+    text: Text = field(default_factory=lambda: Text(()))
+    recognised: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,150 @@
+"""What doctor says: the first screen, everything with --verbose, and the catalogue."""
+
+from __future__ import annotations
+
+from gpudoc.doctor.model import Finding, Report
+from gpudoc.facts.model import Absent, Fact, Machine, T
+from gpudoc.units import format_bytes
+
+_MARK = {"broken": "✗", "warning": "!", "info": "i"}
+_WIDTH = 118
+
+
+def render(report: Report, *, verbose: bool = False) -> str:
+    """The report as plain text: at most 12 lines, or everything when `verbose`."""
+    lines = [headline(report)]
+    if verbose:
+        for finding in report.findings:
+            lines += ["", *_whole(finding)]
+        lines += ["", *_appendix(report)]
+        return "\n".join(line for line in lines).rstrip() + "\n"
+    if report.findings and report.verdict in ("broken", "warning"):
+        lines += _first(report.findings[0]) + _others(report)
+    elif report.verdict == "unknown":
+        lines += _unknown(report)
+    else:
+        lines += _healthy(report)
+    return "\n".join(lines) + "\n"
+
+
+def headline(report: Report) -> str:
+    """Line one: device, driver, Python examined, torch; what is not known is left out."""
+    machine = report.machine
+    parts = [_gpus(machine)]
+    driver = _first_known(machine.driver.module_version, machine.driver.library_version)
+    if driver:
+        parts.append(f"driver {driver}" + _cuda(machine))
+    python = _text(machine.python.version)
+    if python:
+        where = _text(machine.python.executable)
+        parts.append(f"Python {python}" + (f" ({where})" if where and report.source == "machine" else ""))
+    torch = _text(machine.torch.version)
+    if torch:
+        parts.append(f"torch {torch}")
+    return _cut(" · ".join(p for p in parts if p) or f"{report.source}: no facts of the machine in it")
+
+
+def _first(finding: Finding) -> list[str]:
+    lines = [_cut(f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]")]
+    lines += [_cut(f"  seen: {o.value}  ({o.origin})") for o in finding.evidence[:3]]
+    for remedy in finding.fix[:2]:
+        lines.append(_cut(f"  fix: {remedy.say}"))
+        if remedy.run:
+            lines += [f"    $ {part}" for part in remedy.run.splitlines()[:2]]
+    if finding.explains:
+        lines.append(_cut(f"  explains: {'; '.join(finding.explains)}"))
+    return lines[:9]
+
+
+def _others(report: Report) -> list[str]:
+    rest = report.findings[1:]
+    lines = []
+    if rest:
+        named = ", ".join(f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
+        lines.append(_cut(f"also: {named}" + (f" and {len(rest) - 3} more" if len(rest) > 3 else "")))
+    lines.append(_cut(f"next: gpudoc doctor --verbose, or gpudoc doctor --explain {report.findings[0].id}"))
+    return lines
+
+
+def _unknown(report: Report) -> list[str]:
+    lines = [
+        "? Something is wrong that no known cause explains." if report.unexplained else "? Nothing here is recognised."
+    ]
+    lines += [_cut(f"  seen: {o.value}  ({o.origin})") for o in report.unexplained[:3]]
+    lines += [_cut(f"  would decide it: {fact}") for fact in report.deciding_facts[:2]]
+    lines += [_cut(f"  perhaps: {f.title}  [{f.id}, {f.confidence:.0%} sure]") for f in report.findings[:3]]
+    return lines
+
+
+def _healthy(report: Report) -> list[str]:
+    lines = [_cut(f"No problem found: {len(report.passed)} checks passed, {_not_checked(report)}")]
+    lines += [_cut(f"  {_MARK[f.severity]} {f.title}") for f in report.findings[:4]]
+    lines.append("next: gpudoc doctor train.log · gpudoc doctor --pid PID · gpudoc bench")
+    return lines
+
+
+def _not_checked(report: Report) -> str:
+    if not report.skipped:
+        return "none left out"
+    reasons: dict[str, int] = {}
+    for skipped in report.skipped:
+        reasons[skipped.because] = reasons.get(skipped.because, 0) + 1
+    most = max(reasons, key=lambda reason: reasons[reason])
+    return f"{len(report.skipped)} not checked (mostly: {most})"
+
+
+def _whole(finding: Finding) -> list[str]:
+    lines = [
+        f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.severity}, {finding.confidence:.0%} sure]"
+    ]
+    lines.append(f"  why: {finding.why}")
+    lines += [f"  seen: {o.fact}: {o.value}  ({o.origin})" for o in finding.evidence]
+    lines += [f"  explains: {title}" for title in finding.explains]
+    for remedy in finding.fix:
+        lines.append(f"  fix: {remedy.say}" + ("  (needs root)" if remedy.needs_root else ""))
+        lines += [f"    $ {part}" for part in remedy.run.splitlines()]
+    if finding.url:
+        lines.append(f"  more: {finding.url}")
+    return lines
+
+
+def _appendix(report: Report) -> list[str]:
+    lines = [f"verdict: {report.verdict}"]
+    lines += [f"unexplained: {o.value}  ({o.origin})" for o in report.unexplained]
+    lines += [f"would decide it: {fact}" for fact in report.deciding_facts]
+    lines.append(f"passed ({len(report.passed)}): {', '.join(report.passed) or 'none'}")
+    lines.append(f"not checked ({len(report.skipped)}):" + ("" if report.skipped else " none"))
+    lines += [f"  {s.id}: {s.because}" for s in report.skipped]
+    lines += [f"crashed: {c.id}: {c.error}" for c in report.crashed]
+    lines.append("seconds: " + ", ".join(f"{name} {s:.2f}" for name, s in report.seconds.items()))
+    return lines
+
+
+def _gpus(machine: Machine) -> str:
+    gpus = machine.gpus
+    if isinstance(gpus, Absent):
+        return ""
+    if not gpus:
+        return "no GPU"
+    first = gpus[0]
+    name = _text(first.name) or "GPU"
+    memory = first.memory_total_bytes
+    size = "" if isinstance(memory, Absent) else f" {format_bytes(memory)}"
+    return (f"{len(gpus)} × " if len(gpus) > 1 else "") + name + size
+
+
+def _cuda(machine: Machine) -> str:
+    cuda = machine.driver.cuda_version
+    return "" if isinstance(cuda, Absent) else f" (CUDA {cuda[0]}.{cuda[1]})"
+
+
+def _text(fact: Fact[T]) -> str:
+    return "" if isinstance(fact, Absent) else str(fact)
+
+
+def _first_known(*facts: Fact[str]) -> str:
+    return next((f for f in facts if not isinstance(f, Absent)), "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
