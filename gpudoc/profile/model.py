@@ -1,0 +1,155 @@
+"""A profile: what was learned about one workload on one kind of machine, as `gpudoc.profile.v1`.
+
+Format history: v1 (0.1.0) first released form.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "gpudoc.profile.v1"
+
+
+class Part(BaseModel):
+    """A part of a profile: unknown keys are mistakes, values do not change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Made(Part):
+    """When and by which gpudoc the profile was made, and what that cost."""
+
+    at: str
+    gpudoc: str
+    seconds: float = Field(ge=0)
+    trials: int = Field(ge=0)
+
+
+class Hardware(Part):
+    """The kind of machine, without anything that names this very one; sizes in bytes."""
+
+    device: Literal["cuda", "cpu", "mps", "xpu"]
+    name: str = ""
+    capability: tuple[int, int] | None = None
+    memory_bytes: int | None = Field(default=None, gt=0)
+    count: int = Field(default=1, ge=1)
+    torch: str = ""
+    cuda: str | None = None
+    driver: str | None = None
+    cpu_cores: float | None = Field(default=None, gt=0)
+    ram_bytes: int | None = Field(default=None, gt=0)
+    shm_bytes: int | None = Field(default=None, ge=0)
+    power_limit_w: float | None = Field(default=None, gt=0)
+
+
+class WorkloadKey(Part):
+    """What was trained: fingerprints of model and data, the optimizer, and the samples' shapes without the batch."""
+
+    config: str
+    model: str
+    data: str = ""
+    optimizer: str = ""
+    inputs: str = ""
+    global_batch: int | None = Field(default=None, ge=1)
+
+
+class Loader(Part):
+    """How the data is fed."""
+
+    num_workers: int = Field(default=0, ge=0)
+    prefetch_factor: int = Field(default=2, ge=1)
+    pin_memory: bool = False
+    persistent_workers: bool = False
+
+
+class Settings(Part):
+    """What training runs with; `micro_batch` is an upper bound per device."""
+
+    precision: Literal["bf16", "fp16", "fp32"]
+    allocator: Literal["default", "exact", "expandable"] = "default"
+    micro_batch: int = Field(ge=1)
+    accumulation: int = Field(default=1, ge=1)
+    activation_checkpointing: bool = False
+    channels_last: bool = False
+    compile: bool = False
+    loader: Loader = Field(default_factory=Loader)
+
+
+class MemoryModel(Part):
+    """Peak memory as fixed + per sample, in bytes, with the largest residual of the fit."""
+
+    fixed_bytes: float
+    bytes_per_sample: float
+    residual: float = 0.0
+
+
+class Trial(Part):
+    """One thing that was tried, in a process of its own; what was not measured is None."""
+
+    kind: str
+    batch: int = Field(ge=1)
+    fits: bool
+    end: str = "fits"
+    peak_bytes: int | None = None
+    samples_per_s: float | None = None
+    seconds: float = Field(default=0.0, ge=0)
+    settings: Settings | None = None
+
+
+class LoaderTrial(Part):
+    """One loader setting, measured with real steps."""
+
+    num_workers: int = Field(ge=0)
+    prefetch_factor: int = Field(ge=1)
+    samples_per_s: float
+    wait_share: float | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+
+
+class Rescue(Part):
+    """An out-of-memory error in training that shrank the micro batch."""
+
+    step: int = Field(ge=0)
+    from_batch: int = Field(ge=1)
+    to_batch: int = Field(ge=1)
+    shapes: str = ""
+
+
+class Evidence(Part):
+    """How the settings are known: every trial, the limit it ran under, the default that had to be beaten."""
+
+    largest_batch: int | None = Field(default=None, ge=1)
+    fastest_batch: int | None = Field(default=None, ge=1)
+    memory_limit_bytes: int | None = Field(default=None, gt=0)
+    memory_model: MemoryModel | None = None
+    trials: tuple[Trial, ...] = ()
+    loader: tuple[LoaderTrial, ...] = ()
+    default: Trial | None = None
+    speedup_over_default: float | None = None
+    rescues: tuple[Rescue, ...] = ()
+
+
+class Profile(Part):
+    """A whole profile. A shipped preset has neither `made` nor `workload`: it is estimated, not measured."""
+
+    schema_name: Literal["gpudoc.profile.v1"] = Field(default=SCHEMA, alias="schema")
+    made: Made | None = None
+    hardware: Hardware
+    workload: WorkloadKey | None = None
+    settings: Settings
+    evidence: Evidence = Field(default_factory=Evidence)
+    why: tuple[str, ...] = ()
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @property
+    def is_preset(self) -> bool:
+        """Whether this is a shipped starting point instead of a measured profile."""
+        return self.workload is None
+
+    def document(self) -> dict[str, object]:
+        """The profile as plain data for JSON and YAML, without what is not known."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

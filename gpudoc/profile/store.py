@@ -1,0 +1,157 @@
+"""Profiles on disk: where they are looked for, how they are read and written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from gpudoc.errors import GpudocError
+from gpudoc.profile.model import SCHEMA, Profile
+
+MAX_BYTES = 1 << 20
+LOCAL_FOLDER = Path(".gpudoc") / "profiles"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A profile and the file it stands in."""
+
+    profile: Profile
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A profile file that could not be used, and why; never a crash, never overwritten."""
+
+    path: Path
+    reason: str
+
+
+def user_folder() -> Path:
+    """The user's own folder for profiles: $GPUDOC_PROFILE_DIR, else gpudoc/profiles under $XDG_DATA_HOME."""
+    chosen = os.environ.get("GPUDOC_PROFILE_DIR")
+    if chosen:
+        return Path(chosen)
+    data_home = os.environ.get("XDG_DATA_HOME")
+    base = Path(data_home) if data_home else Path.home() / ".local" / "share"
+    return base / "gpudoc" / "profiles"
+
+
+def shipped_folder() -> Path:
+    """The presets: inside the installed package, or beside it in a checkout and an editable install."""
+    package = Path(__file__).resolve().parents[1]
+    packed = package / "_profiles"
+    return packed if packed.is_dir() else package.parent / "profiles"
+
+
+def folder_to_write() -> Path:
+    """Where `tune` writes: `.gpudoc/profiles` here if it exists, else the user's folder."""
+    return LOCAL_FOLDER if LOCAL_FOLDER.is_dir() else user_folder()
+
+
+def tuned_profiles() -> Iterator[Stored | Unreadable]:
+    """Every measured profile that `--profile auto` may use, the nearest folder and the newest file first."""
+    for folder in (LOCAL_FOLDER, user_folder()):
+        yield from _read_folder(folder)
+
+
+def presets() -> Iterator[Stored]:
+    """The shipped presets, by name."""
+    for entry in _read_folder(shipped_folder()):
+        if isinstance(entry, Stored) and entry.profile.is_preset:
+            yield entry
+
+
+def load(path: Path) -> Profile:
+    """The profile in `path`; GpudocError naming what is wrong with it."""
+    outcome = _read(path)
+    if isinstance(outcome, Unreadable):
+        raise GpudocError(
+            f"{path}: {outcome.reason}", hint="make one with: gpudoc tune --model cfg.yaml --out profile.yaml"
+        )
+    return outcome.profile
+
+
+def save(profile: Profile, path: Path) -> Path:
+    """Write `profile` to `path`, whole or not at all; GpudocError when the place cannot be written."""
+    text = f"# Made by gpudoc tune; gpudoc train --profile {path.name} uses it.\n"
+    text += yaml.safe_dump(profile.document(), sort_keys=False, allow_unicode=True, width=110)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as problem:
+        raise GpudocError(
+            f"{path}: the profile cannot be written: {problem.strerror}", hint="choose another place: --out FILE"
+        ) from None
+    return path
+
+
+def file_name(profile: Profile) -> str:
+    """A readable file name: workload, device, memory and torch, without anything that names this very machine."""
+    hardware = profile.hardware
+    size = f"-{round(hardware.memory_bytes / 2**30)}GiB" if hardware.memory_bytes else ""
+    config = profile.workload.config if profile.workload else "preset"
+    model = f"-{profile.workload.model}" if profile.workload else ""
+    stem = f"{config}--{hardware.name or hardware.device}{size}-x{hardware.count}--torch{hardware.torch}{model}"
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "-", stem) + ".yaml"
+
+
+def _read_folder(folder: Path) -> list[Stored | Unreadable]:
+    try:
+        paths = sorted(folder.glob("*.yaml"), key=lambda path: (-path.stat().st_mtime, path.name))
+    except OSError:
+        return []
+    return [_read(path) for path in paths]
+
+
+def _read(path: Path) -> Stored | Unreadable:
+    try:
+        if path.is_dir():
+            return Unreadable(path, "a folder, not a profile")
+        if path.stat().st_size > MAX_BYTES:
+            return Unreadable(path, "larger than 1 MiB, so not a profile")
+        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return Unreadable(path, "no such profile")
+    except UnicodeDecodeError:
+        return Unreadable(path, "not text, so not a profile")
+    except OSError as problem:
+        return Unreadable(path, f"cannot be read: {problem.strerror}")
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as problem:
+        mark = getattr(problem, "problem_mark", None)
+        return Unreadable(path, f"not YAML{f', line {mark.line + 1}' if mark else ''}")
+    return _check(path, data)
+
+
+def _check(path: Path, data: object) -> Stored | Unreadable:
+    if not isinstance(data, dict):
+        return Unreadable(path, "empty or not a mapping, so not a profile")
+    schema = str(data.get("schema"))
+    if schema != SCHEMA:
+        newer = schema.startswith("gpudoc.profile.v")
+        return Unreadable(path, f"schema {schema}, newer than this gpudoc" if newer else "no gpudoc profile")
+    try:
+        return Stored(Profile.model_validate_json(json.dumps(data)), path)
+    except ValidationError as problem:
+        rows = [f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in problem.errors(include_url=False)]
+        return Unreadable(path, "; ".join(rows[:5]))
+    except (TypeError, ValueError, RecursionError) as problem:
+        return Unreadable(path, f"not a profile: {problem}")
