@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA = "gpudoc.profile.v1"
+SCHEMA: Literal["gpudoc.profile.v1"] = "gpudoc.profile.v1"
 
 
 class Part(BaseModel):
