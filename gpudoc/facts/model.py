@@ -51,6 +51,22 @@ class DeviceNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDevice:
+    """One device as libcuda numbers it, after CUDA_VISIBLE_DEVICES (`nvidia-smi -L` numbers all of them)."""
+
+    ordinal: int
+    name: Fact[str] = NOT_READ
+    pci_address: Fact[str] = NOT_READ
+    capability: Fact[tuple[int, int]] = NOT_READ
+    sm_count: Fact[int] = NOT_READ
+    clock_mhz: Fact[int] = NOT_READ
+    memory_clock_mhz: Fact[int] = NOT_READ
+    memory_bus_bits: Fact[int] = NOT_READ
+    l2_cache_bytes: Fact[int] = NOT_READ
+    integrated: Fact[bool] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """The GPU driver: kernel module, user-space library, and what NVML and cuInit answered."""
 
@@ -65,6 +81,10 @@ class Driver:
     cu_init_code: Fact[int] = NOT_READ
     cu_init_name: Fact[str] = NOT_READ
     libcuda_path: Fact[str] = NOT_READ
+    nvml_driver_version: Fact[str] = NOT_READ
+    libcuda_cuda_version: Fact[tuple[int, int]] = NOT_READ
+    cuda_devices: Fact[tuple[CudaDevice, ...]] = NOT_READ
+    preserve_memory_on_suspend: Fact[int] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +122,11 @@ class Gpu:
     memory_total_bytes: Fact[int] = NOT_READ
     memory_used_bytes: Fact[int] = NOT_READ
     memory_free_bytes: Fact[int] = NOT_READ
+    bar1_total_bytes: Fact[int] = NOT_READ
     processes: Fact[tuple[GpuProcess, ...]] = NOT_READ
     utilization_percent: Fact[int] = NOT_READ
     sm_count: Fact[int] = NOT_READ
+    num_cores: Fact[int] = NOT_READ
     sm_clock_mhz: Fact[int] = NOT_READ
     sm_clock_max_mhz: Fact[int] = NOT_READ
     memory_clock_mhz: Fact[int] = NOT_READ
@@ -118,39 +140,48 @@ class Gpu:
     power_limit_default_w: Fact[float] = NOT_READ
     temperature_c: Fact[int] = NOT_READ
     temperature_slowdown_c: Fact[int] = NOT_READ
+    temperature_margin_c: Fact[int] = NOT_READ
     performance_state: Fact[int] = NOT_READ
     persistence: Fact[bool] = NOT_READ
     compute_mode: Fact[str] = NOT_READ
     mig_enabled: Fact[bool] = NOT_READ
+    mig_pending: Fact[bool] = NOT_READ
     mig_instances: Fact[int] = NOT_READ
     ecc_enabled: Fact[bool] = NOT_READ
+    ecc_pending: Fact[bool] = NOT_READ
     ecc_uncorrected_volatile: Fact[int] = NOT_READ
     ecc_uncorrected_aggregate: Fact[int] = NOT_READ
     ecc_corrected_aggregate: Fact[int] = NOT_READ
+    sram_threshold_exceeded: Fact[bool] = NOT_READ
     retired_pages_pending: Fact[bool] = NOT_READ
     rows_remapped_uncorrectable: Fact[int] = NOT_READ
     rows_remap_pending: Fact[bool] = NOT_READ
     rows_remap_failed: Fact[bool] = NOT_READ
+    repair_pending: Fact[bool] = NOT_READ
     recovery_action: Fact[int] = NOT_READ
     link: Link = field(default_factory=Link)
     nvlink_active: Fact[int] = NOT_READ
     nvlink_total: Fact[int] = NOT_READ
     fabric_state: Fact[str] = NOT_READ
+    fabric_status: Fact[int] = NOT_READ
     gsp_firmware: Fact[str] = NOT_READ
+    vbios: Fact[str] = NOT_READ
     virtualization: Fact[str] = NOT_READ
     licensed: Fact[bool] = NOT_READ
     display_attached: Fact[bool] = NOT_READ
     numa_node: Fact[int] = NOT_READ
     lost: Fact[bool] = NOT_READ
+    nvml_code: Fact[int] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCheck:
-    """A tiny kernel tried on one device by torch: it ran, or how it failed."""
+    """A tiny kernel tried on one device by torch: it ran, how it failed, or why it was not tried."""
 
     device: int
     ran: bool
     error: str = ""
+    skipped: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +201,9 @@ class TorchBuild:
     mps_built: Fact[bool] = NOT_READ
     kernel_checks: Fact[tuple[KernelCheck, ...]] = NOT_READ
     loaded_libraries: Fact[tuple[str, ...]] = NOT_READ
+    location: Fact[str] = NOT_READ
+    num_threads: Fact[int] = NOT_READ
+    mps_available: Fact[bool] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +223,7 @@ class PythonFacts:
     version: Fact[str] = NOT_READ
     executable: Fact[str] = NOT_READ
     manager: Fact[str] = NOT_READ
+    prefix: Fact[str] = NOT_READ
     packages: Fact[tuple[Package, ...]] = NOT_READ
 
 
@@ -240,7 +275,8 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEvent:
-    """One line of the kernel log that matters: kind is 'xid', 'sxid', 'aer', 'oom_kill', 'nvrm', 'resume'."""
+    """One line of the kernel log that matters: kind is 'xid', 'sxid', 'aer', 'oom_kill', 'nvrm', 'resume', 'gsp',
+    'fallen_off_bus', 'api_mismatch', 'module_rejected' or 'module_loaded'."""
 
     kind: str
     text: str

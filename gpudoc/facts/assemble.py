@@ -1,0 +1,165 @@
+"""What the children told, put together: one document, then one frozen Machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import fields, replace
+
+from gpudoc.facts.children import Child
+from gpudoc.facts.model import Absent, Container, Driver, Host, KernelCheck, Machine, PythonFacts, TorchBuild
+
+_GIB = 1 << 30
+# whose silence explains a field that nobody told: the section or the field, and the worker that should have
+_SECTIONS: Mapping[str, tuple[type, str]] = {
+    "torch": (TorchBuild, "torch"),
+    "python": (PythonFacts, "torch"),
+    "host": (Host, "files"),
+    "container": (Container, "files"),
+    "driver": (Driver, "files"),
+}
+_WHOLE = {"gpus": "nvml", "pci": "files", "nodes": "files", "kernel_log": "slow_files"}
+_DRIVER_FIELDS = {
+    "nvml_code": "nvml", "nvml_message": "nvml", "nvml_driver_version": "nvml", "cuda_version": "nvml",
+    "cu_init_code": "cuda", "cu_init_name": "cuda", "libcuda_cuda_version": "cuda", "cuda_devices": "cuda",
+}  # fmt: skip
+_DISK_FIELDS = ("disk_free_bytes", "tmp_free_bytes")
+_QUICK = "not asked (--quick)"
+
+
+def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick: bool) -> Machine:
+    """The Machine that the children described; a field that a child did not get to carries that child's failure."""
+    from gpudoc.facts.readers import snapshot
+
+    heard = {child.name: child for child in told}
+    document: dict[str, object] = {"environment": dict(environment)}
+    for child in heard.values():
+        for path, value, is_item in child.facts:
+            _put(document, path, value, is_item)
+    _name_gaps(document, heard, quick)
+    _join_devices(document)
+    _list_gpus(document)
+    failures = {name: child.failure for name, child in heard.items() if child.failure}
+    told_failures = document.get("probe_failures")
+    document["probe_failures"] = {**(told_failures if isinstance(told_failures, dict) else {}), **failures}
+    document["probe_seconds"] = {name: round(child.seconds, 4) for name, child in heard.items()}
+    machine = snapshot.load(document)
+    return replace(machine, torch=_with_skipped(machine, heard.get("nvml"), heard.get("cuda"), quick=quick))
+
+
+def with_total(machine: Machine, seconds: float) -> Machine:
+    """The same machine, with how long collecting took."""
+    return replace(machine, probe_seconds={**machine.probe_seconds, "collect": round(seconds, 4)})
+
+
+def _put(document: MutableMapping[str, object], path: tuple[str, ...], value: object, is_item: bool) -> None:
+    place: MutableMapping[str, object] = document
+    for part in path[:-1]:
+        inner = place.get(part)
+        if not isinstance(inner, dict):
+            inner = {}
+            place[part] = inner
+        place = inner
+    if is_item:
+        items = place.setdefault(path[-1], [])
+        if isinstance(items, list):
+            items.append(value)
+    else:
+        place[path[-1]] = value
+
+
+def _name_gaps(document: dict[str, object], heard: Mapping[str, Child], quick: bool) -> None:
+    for section, (kind, worker) in _SECTIONS.items():
+        part = document.setdefault(section, {})
+        assert isinstance(part, dict)
+        for field in fields(kind):
+            by = _DRIVER_FIELDS.get(field.name, worker) if section == "driver" else worker
+            by = "slow_files" if field.name in _DISK_FIELDS else by
+            reason = _silence(heard.get(by)) or (_QUICK if quick and section == "torch" else "")
+            if field.name not in part and reason:
+                part[field.name] = {"absent": reason}
+    for section, worker in _WHOLE.items():
+        if section not in document:
+            document[section] = {"absent": _silence(heard.get(worker)) or "not told"}
+
+
+def _silence(child: Child | None) -> str:
+    if child is None:
+        return "not asked"
+    return child.failure
+
+
+def _list_gpus(document: dict[str, object]) -> None:
+    """GPUs are told as gpus.0.name; a list again, those that NVML hung on with what hung."""
+    gpus = document.get("gpus")
+    if isinstance(gpus, dict) and set(gpus) != {"absent"}:
+        document["gpus"] = [gpus[key] for key in sorted(gpus, key=int)]
+
+
+def _join_devices(document: dict[str, object]) -> None:
+    """What only libcuda knows of a GPU (multiprocessors, cache), put to the GPU at the same PCI address."""
+    gpus, driver = document.get("gpus"), document.get("driver")
+    devices = driver.get("cuda_devices") if isinstance(driver, dict) else None
+    if not isinstance(gpus, dict) or not isinstance(devices, list):
+        return
+    by_address = {_short(device.get("pci_address")): device for device in devices if isinstance(device, dict)}
+    for gpu in gpus.values():
+        device = by_address.get(_short(gpu.get("pci_address"))) if isinstance(gpu, dict) else None
+        if device is not None:
+            gpu.update({name: device[name] for name in ("sm_count", "l2_cache_bytes") if name in device})
+
+
+def _short(address: object) -> str:
+    return address.lower()[-10:] if isinstance(address, str) else ""
+
+
+def tryable_devices(nvml: Child, cuda: Child) -> list[int]:
+    """CUDA ordinals on which a tiny kernel disturbs nobody: no process, default compute mode, 1 GiB free."""
+    return [ordinal for ordinal, reason in device_states(nvml, cuda).items() if not reason]
+
+
+def device_states(nvml: Child, cuda: Child) -> dict[int, str]:
+    """CUDA ordinal -> why no kernel may be tried on it, '' when one may."""
+    document: dict[str, object] = {}
+    for child in (nvml, cuda):
+        for path, value, is_item in child.facts:
+            _put(document, path, value, is_item)
+    driver, gpus = document.get("driver"), document.get("gpus")
+    devices = driver.get("cuda_devices") if isinstance(driver, dict) else None
+    known = [gpu for gpu in gpus.values() if isinstance(gpu, dict)] if isinstance(gpus, dict) else []
+    by_address = {_short(gpu.get("pci_address")): gpu for gpu in known}
+    states: dict[int, str] = {}
+    for device in devices if isinstance(devices, list) else []:
+        states[int(device["ordinal"])] = _busy(by_address.get(_short(device.get("pci_address"))))
+    return states
+
+
+def _busy(gpu: Mapping[str, object] | None) -> str:
+    if gpu is None:
+        return "who uses the GPU is not known"
+    processes, free = gpu.get("processes"), gpu.get("memory_free_bytes")
+    if not isinstance(processes, list):
+        return "who uses the GPU is not known"
+    if processes:
+        return "a process uses the GPU"
+    if gpu.get("compute_mode") != "default":
+        return f"compute mode {gpu.get('compute_mode')}"
+    if not isinstance(free, int) or free < _GIB:
+        return "less than 1 GiB is free"
+    return ""
+
+
+def _with_skipped(machine: Machine, nvml: Child | None, cuda: Child | None, *, quick: bool) -> TorchBuild:
+    """torch's part with a KernelCheck for each device that was left alone, saying why."""
+    torch = machine.torch
+    if quick or nvml is None or cuda is None or torch.is_available is not True:
+        reason = _QUICK if quick else "torch sees no device"
+        done = torch.kernel_checks
+        return replace(torch, kernel_checks=Absent(reason)) if isinstance(done, Absent) else torch
+    checks = () if isinstance(torch.kernel_checks, Absent) else torch.kernel_checks
+    tried = {check.device for check in checks}
+    left = [
+        KernelCheck(device=ordinal, ran=False, skipped=reason or "torch did not get to it")
+        for ordinal, reason in device_states(nvml, cuda).items()
+        if ordinal not in tried
+    ]
+    return replace(torch, kernel_checks=(*checks, *left))

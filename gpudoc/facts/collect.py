@@ -1,0 +1,91 @@
+"""The door of this room: ask everything of the machine at once, each part with a deadline, and freeze what was said."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.facts import assemble, children
+from gpudoc.facts.children import Child
+from gpudoc.facts.container import ROOT
+from gpudoc.facts.environment import read_environment
+from gpudoc.facts.model import Machine
+from gpudoc.progress import SILENT, Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds that each part may take; they run side by side, so the longest bounds the whole."""
+
+    torch_s: float = 13.0
+    driver_s: float = 8.0
+    files_s: float = 5.0
+
+
+# each worker is a process of its own, so that a hang in one takes nothing from the others
+_WORKERS: Mapping[str, tuple[str, ...]] = {
+    "nvml": ("nvml",),
+    "cuda": ("cuda",),
+    "files": ("host", "driver", "pci", "nodes"),
+    "slow_files": ("disk", "kernel_log"),
+}
+_DRIVER_WORKERS = ("nvml", "cuda", "files")
+
+
+def collect(
+    *,
+    quick: bool = False,
+    python: Path | None = None,
+    root: Path = ROOT,
+    deadlines: Deadlines = Deadlines(),
+    progress: Progress = SILENT,
+) -> Machine:
+    """The machine as it is now, in at most the longest deadline; what did not answer is Absent and says so.
+
+    `quick` reads torch's build from its files and imports nothing. `python` is the Python to examine; without it that
+    of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is where /proc, /sys and /dev are found.
+    """
+    began = time.monotonic()
+    examined = python or examined_python(os.environ)
+    running = [_start_examined(examined, quick, deadlines)]
+    running += [
+        children.start_worker(name, probes, root, deadlines.driver_s if name in _DRIVER_WORKERS else deadlines.files_s)
+        for name, probes in _WORKERS.items()
+    ]
+    told: dict[str, Child] = {}
+
+    def hear(child: Child) -> None:
+        told[child.name] = child
+        progress.advance(len(told), len(running), child.failure or f"{child.name}: {child.seconds:.2f} s")
+        if {"nvml", "cuda"} <= told.keys() and "torch" not in told and child.name in ("nvml", "cuda"):
+            running[0].answer(json.dumps(assemble.tryable_devices(told["nvml"], told["cuda"])))
+
+    try:
+        children.listen(running, hear)
+    finally:
+        for child in running:
+            if not child.done:
+                child.finish(failure="interrupted")
+    environment = read_environment(os.environ)
+    machine = assemble.machine_from(tuple(told.values()), environment, quick=quick)
+    return assemble.with_total(machine, time.monotonic() - began)
+
+
+def examined_python(environment: Mapping[str, str]) -> Path:
+    """The Python whose torch is examined when none is named: the active environment's, else gpudoc's own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = environment.get(variable)
+        for name in ("bin/python", "bin/python3"):
+            if prefix and (Path(prefix) / name).exists():
+                return Path(prefix) / name
+    return Path(sys.executable)
+
+
+def _start_examined(python: Path, quick: bool, deadlines: Deadlines) -> Child:
+    deadline = deadlines.files_s if quick else deadlines.torch_s
+    return children.start_examined(python, quick=quick, environment=dict(os.environ), deadline_s=deadline)

@@ -1,0 +1,67 @@
+"""Small readings of /proc, /sys and /dev below a root, where a file that cannot be read is a fact too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpudoc.facts.model import Absent, Fact
+
+_LARGEST_FILE = 4 << 20
+
+
+def read_text(root: Path, name: str) -> Fact[str]:
+    """The stripped text of `name` below `root` (`cat name`); absent with the reason when it cannot be read."""
+    data = read_bytes(root, name)
+    return data if isinstance(data, Absent) else data.decode("utf-8", "replace").strip()
+
+
+def read_bytes(root: Path, name: str, limit: int = _LARGEST_FILE) -> Fact[bytes]:
+    """The first `limit` bytes of `name` below `root`; absent with the reason when it cannot be read."""
+    try:
+        with (root / name).open("rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        return Absent(reason_of(error, name))
+
+
+def read_int(root: Path, name: str) -> Fact[int]:
+    """The number that `name` below `root` holds, decimal or 0x-hexadecimal."""
+    text = read_text(root, name)
+    if isinstance(text, Absent):
+        return text
+    try:
+        return int(text, 0)
+    except ValueError:
+        return Absent(f"not a number in /{name}")
+
+
+def list_names(root: Path, name: str) -> Fact[tuple[str, ...]]:
+    """The sorted names in the folder `name` below `root` (`ls name`)."""
+    try:
+        return tuple(sorted(entry.name for entry in (root / name).iterdir()))
+    except OSError as error:
+        return Absent(reason_of(error, name))
+
+
+def link_name(root: Path, name: str) -> Fact[str]:
+    """The last part of where the symbolic link `name` points (`basename $(readlink name)`)."""
+    try:
+        return (root / name).readlink().name
+    except OSError as error:
+        return Absent(reason_of(error, name))
+
+
+def exists(root: Path, name: str) -> bool:
+    """Whether `name` is there below `root`, whoever may read it."""
+    return os.path.lexists(root / name)
+
+
+def reason_of(error: OSError, name: str) -> str:
+    """A failed reading in the words of a fact: 'no permission: /dev/kmsg'."""
+    place = f"/{name.lstrip('/')}"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return f"no such file: {place}"
+    if isinstance(error, PermissionError):
+        return f"no permission: {place}"
+    return f"{(error.strerror or type(error).__name__).lower()}: {place}"

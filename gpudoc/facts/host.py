@@ -1,0 +1,212 @@
+"""The computer around the GPU: system, CPU, memory, limits, disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from gpudoc.facts.container import ROOT, cpu_quota_cores
+from gpudoc.facts.files import exists, list_names, read_bytes, read_text, reason_of
+from gpudoc.facts.model import Absent, Fact, Host
+
+_SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_GPU_OPTIONS = (
+    "iommu", "intel_iommu", "amd_iommu", "pci", "pcie_aspm", "pcie_acs_override", "nokaslr", "modprobe.blacklist",
+    "rd.driver.blacklist", "module_blacklist", "nomodeset", "hugepages", "isolcpus",
+)  # fmt: skip
+_CPU_FLAGS = ("avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "f16c", "fma", "hypervisor", "bf16", "asimd", "sve")
+
+
+def collect(root: Path = ROOT) -> Host:
+    """Everything `Host` holds except the free disk space, which `collect_disk` asks as it may hang on a dead mount."""
+    release = read_text(root, "proc/sys/kernel/osrelease")
+    memory = _meminfo(root)
+    cpus = _cpuinfo(root)
+    return Host(
+        system=platform.system(),
+        kernel=platform.release() if isinstance(release, Absent) else release,
+        kernel_command_line=_gpu_options(read_text(root, "proc/cmdline")),
+        distribution=_distribution(root),
+        architecture=platform.machine(),
+        libc_version=_libc(),
+        wsl=False if isinstance(release, Absent) else "microsoft" in release.lower(),
+        jetson=_is_jetson(root),
+        secure_boot=_secure_boot(root),
+        cpu_model=_cpu_model(cpus),
+        cpu_flags=_cpu_flags(cpus),
+        cpu_count=_cpu_count(root),
+        cpu_cores_physical=_cores(cpus),
+        cpus_usable=cpus_usable(root),
+        cpu_governor=read_text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        numa_nodes=_numa_nodes(root),
+        memory_total_bytes=memory.get("MemTotal", Absent("not in /proc/meminfo")),
+        memory_available_bytes=memory.get("MemAvailable", Absent("not in /proc/meminfo")),
+        swap_total_bytes=memory.get("SwapTotal", Absent("not in /proc/meminfo")),
+        transparent_hugepages=_chosen(read_text(root, "sys/kernel/mm/transparent_hugepage/enabled")),
+        shm_total_bytes=_space(root / "dev/shm", "total"),
+        shm_free_bytes=shm_free_bytes(root),
+        open_files_limit=_limit(resource.RLIMIT_NOFILE),
+        locked_memory_limit_bytes=_limit(resource.RLIMIT_MEMLOCK),
+        processes_limit=_limit(resource.RLIMIT_NPROC),
+    )
+
+
+def collect_disk() -> Host:
+    """Free bytes where the user stands and where temporary files go (`df . $TMPDIR`)."""
+    return Host(
+        disk_free_bytes=_space(Path.cwd(), "free"),
+        tmp_free_bytes=_space(Path(tempfile.gettempdir()), "free"),
+    )
+
+
+def cpus_usable(root: Path = ROOT) -> float:
+    """CPUs that this process may keep busy: the smaller of its affinity (`nproc`) and its cgroup's quota."""
+    allowed = _allowed_cpus(root)
+    quota = cpu_quota_cores(root)
+    return float(allowed) if isinstance(quota, Absent) else min(float(allowed), quota)
+
+
+def memory_available_bytes(root: Path = ROOT) -> Fact[int]:
+    """Bytes that can be used without swapping (`free -b`, column available)."""
+    return _meminfo(root).get("MemAvailable", Absent("not in /proc/meminfo"))
+
+
+def shm_free_bytes(root: Path = ROOT) -> Fact[int]:
+    """Free bytes of /dev/shm, through which loader workers hand over batches (`df -B1 /dev/shm`)."""
+    return _space(root / "dev/shm", "free")
+
+
+def _gpu_options(line: Fact[str]) -> Fact[str]:
+    """Those words of the kernel's command line that concern GPUs, PCIe and CPUs; the rest is nobody's business."""
+    if isinstance(line, Absent):
+        return line
+    words = [w for w in line.split() if w.split("=", 1)[0] in _GPU_OPTIONS or w.startswith(("nvidia", "nouveau"))]
+    return " ".join(words)
+
+
+def _allowed_cpus(root: Path) -> int:
+    status = read_text(root, "proc/self/status")
+    lines = [] if isinstance(status, Absent) else status.splitlines()
+    spans = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("Cpus_allowed_list:")), "")
+    count = _count_list(spans)
+    return count or os.cpu_count() or 1
+
+
+def _count_list(spans: str) -> int:
+    """How many numbers a kernel list like '0-3,8' names."""
+    count = 0
+    for span in filter(None, spans.split(",")):
+        first, _, last = span.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            count += int(last or first) - int(first) + 1
+    return count
+
+
+def _cpu_count(root: Path) -> Fact[int]:
+    online = read_text(root, "sys/devices/system/cpu/online")
+    count = 0 if isinstance(online, Absent) else _count_list(online)
+    return count or os.cpu_count() or Absent("the system does not say")
+
+
+def _meminfo(root: Path) -> dict[str, Fact[int]]:
+    text = read_text(root, "proc/meminfo")
+    rows: dict[str, Fact[int]] = {}
+    for line in ("" if isinstance(text, Absent) else text).splitlines():
+        name, _, value = line.partition(":")
+        words = value.split()
+        if words and words[0].isdigit():
+            rows[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+    return rows
+
+
+def _cpuinfo(root: Path) -> Fact[list[dict[str, str]]]:
+    text = read_text(root, "proc/cpuinfo")
+    if isinstance(text, Absent):
+        return text
+    blocks = [block for block in text.split("\n\n") if ":" in block]
+    return [
+        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
+        for block in blocks
+    ]
+
+
+def _cpu_model(cpus: Fact[list[dict[str, str]]]) -> Fact[str]:
+    if isinstance(cpus, Absent):
+        return platform.processor() or cpus
+    return next((cpu["model name"] for cpu in cpus if "model name" in cpu), Absent("not in /proc/cpuinfo"))
+
+
+def _cpu_flags(cpus: Fact[list[dict[str, str]]]) -> Fact[tuple[str, ...]]:
+    if isinstance(cpus, Absent) or not cpus:
+        return Absent("not in /proc/cpuinfo")
+    flags = set((cpus[0].get("flags") or cpus[0].get("Features") or "").split())
+    return tuple(flag for flag in _CPU_FLAGS if flag in flags)
+
+
+def _cores(cpus: Fact[list[dict[str, str]]]) -> Fact[int]:
+    if isinstance(cpus, Absent):
+        return cpus
+    places = {(cpu["physical id"], cpu["core id"]) for cpu in cpus if "core id" in cpu and "physical id" in cpu}
+    return len(places) or Absent("not in /proc/cpuinfo")
+
+
+def _numa_nodes(root: Path) -> Fact[int]:
+    names = list_names(root, "sys/devices/system/node")
+    if isinstance(names, Absent):
+        return names
+    return sum(name.startswith("node") and name[4:].isdigit() for name in names) or Absent("the kernel names none")
+
+
+def _distribution(root: Path) -> Fact[str]:
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    text = read_text(root, "etc/os-release")
+    if isinstance(text, Absent):
+        return text
+    rows = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    name = rows.get("PRETTY_NAME") or rows.get("ID")
+    return name.strip().strip('"') if name else Absent("not in /etc/os-release")
+
+
+def _libc() -> Fact[str]:
+    try:
+        version = os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError, AttributeError):
+        version = None
+    return version or Absent("not a GNU C library")
+
+
+def _is_jetson(root: Path) -> bool:
+    model = read_text(root, "proc/device-tree/model")
+    named = not isinstance(model, Absent) and ("jetson" in model.lower() or "orin" in model.lower())
+    return named or exists(root, "etc/nv_tegra_release")
+
+
+def _secure_boot(root: Path) -> Fact[bool]:
+    data = read_bytes(root, _SECURE_BOOT)
+    if isinstance(data, Absent):
+        return False if not exists(root, "sys/firmware/efi") else data
+    return len(data) == 5 and data[4] == 1
+
+
+def _chosen(text: Fact[str]) -> Fact[str]:
+    if isinstance(text, Absent) or "[" not in text:
+        return text
+    return text.split("[", 1)[1].split("]", 1)[0]
+
+
+def _space(place: Path, which: str) -> Fact[int]:
+    try:
+        sizes = os.statvfs(place)
+    except OSError as error:
+        return Absent(reason_of(error, str(place)))
+    return sizes.f_frsize * (sizes.f_blocks if which == "total" else sizes.f_bavail)
+
+
+def _limit(which: int) -> Fact[int]:
+    soft, _ = resource.getrlimit(which)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,114 @@
+"""The lines of the kernel log that matter to a GPU, parsed once for the live log and for pasted ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gpudoc.facts.container import ROOT
+from gpudoc.facts.files import read_text
+from gpudoc.facts.model import Absent, Fact, KernelEvent
+
+_ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
+_TIME = re.compile(r"\[\s*(?P<time>\d+\.\d{3,6})\]")
+_RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("xid", re.compile(rf"NVRM: Xid(?:\s+\d+)?\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
+    ("sxid", re.compile(rf"SXid\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
+    ("fallen_off_bus", re.compile(rf"(?:NVRM: )?GPU (?:at )?{_ADDRESS}.{{0,40}}has fallen off the bus")),
+    ("aer", re.compile(rf"{_ADDRESS}: (?:PCIe Bus Error|AER:).{{0,10}}severity=(?P<severity>[A-Za-z() -]+)")),
+    ("api_mismatch", re.compile(r"NVRM: API mismatch")),
+    ("module_rejected", re.compile(r"(?:Loading of (?:unsigned )?module is rejected|Key was rejected by service"
+                                   r"|nvidia: module verification failed|Lockdown: .{0,80}unsigned module)")),
+    ("gsp", re.compile(r"NVRM: .{0,120}(?:GSP.{0,60}(?:timeout|heartbeat|failed)|RmInitAdapter failed)")),
+    ("oom_kill", re.compile(r"(?:Out of memory: Killed process|Memory cgroup out of memory: Killed process"
+                            r"|oom-kill:constraint=)")),
+    ("module_loaded", re.compile(r"nvidia: loading out-of-tree module|NVRM: loading NVIDIA UNIX")),
+    ("resume", re.compile(r"PM: suspend exit|PM: hibernation: hibernation exit")),
+    ("nvrm", re.compile(r"\bNVRM: ")),
+)  # fmt: skip
+
+
+def parse_line(line: str) -> KernelEvent | None:
+    """What one line of a kernel log says, or None when it says nothing about GPUs, PCIe or killed processes."""
+    for kind, pattern in _RULES:
+        match = pattern.search(line)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        time = _TIME.search(line)
+        return KernelEvent(
+            kind=kind,
+            text=line.strip()[:400],
+            code=int(groups["code"]) if groups.get("code") else Absent("the line has no code"),
+            pci_address=groups["address"].lower() if groups.get("address") else Absent("the line names no device"),
+            time_s=float(time["time"]) if time else Absent("the line has no time since boot"),
+        )
+    return None
+
+
+def parse(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
+    """The events in `lines`, in their order."""
+    return tuple(event for event in map(parse_line, lines) if event is not None)
+
+
+def collect(root: Path = ROOT) -> Fact[tuple[KernelEvent, ...]]:
+    """The events since boot (`dmesg`, else `journalctl -k`); absent with 'no permission' when neither may be read."""
+    lines = _ring_buffer(root)
+    if isinstance(lines, Absent):
+        journal = _journal() if root == ROOT else lines
+        if isinstance(journal, Absent):
+            return lines
+        lines = journal
+    return parse(lines)
+
+
+def _ring_buffer(root: Path) -> Fact[list[str]]:
+    place = root / "dev/kmsg"
+    if place.is_file():
+        text = read_text(root, "dev/kmsg")
+        return text if isinstance(text, Absent) else text.splitlines()
+    try:
+        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Absent("no such file: /dev/kmsg")
+    except OSError:
+        return Absent("no permission to read the kernel log (try: sudo dmesg)")
+    try:
+        return list(_records(handle))
+    finally:
+        os.close(handle)
+
+
+def _records(handle: int) -> Iterator[str]:
+    """Each record of /dev/kmsg as dmesg would print it."""
+    while True:
+        try:
+            record = os.read(handle, 8192)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            # the oldest records were overwritten while we read: the next read goes on with what is there
+            continue
+        except OSError:
+            return
+        if not record:
+            return
+        head, _, text = record.decode("utf-8", "replace").partition(";")
+        fields = head.split(",")
+        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
+        yield f"[{seconds:12.6f}] {text.splitlines()[0] if text else ''}"
+
+
+def _journal() -> Fact[list[str]]:
+    command = ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic"]
+    try:
+        answer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    except OSError:
+        return Absent("no journalctl")
+    # this runs in a child with a deadline of its own, which is given up when the journal does not answer
+    output, _ = answer.communicate()
+    text = output.decode("utf-8", "replace")
+    return text.splitlines() if text.strip() else Absent("the journal shows no kernel messages to this user")

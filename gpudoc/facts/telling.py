@@ -1,0 +1,59 @@
+"""How a probe in a child process tells facts: one JSON line each, written before the next question is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+
+from gpudoc.facts.model import NOT_READ, Absent
+
+
+class Teller:
+    """Writes to a file descriptor at once, so that what was told before a hang or a crash is not lost."""
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+
+    def begin(self, question: str) -> None:
+        """Say what is asked next; when no answer follows, this is what hangs."""
+        self._write({"begin": question})
+
+    def fact(self, path: str, value: object) -> None:
+        """One fact at `path` ('driver.nvml_code', 'gpus.0.name') of a Machine."""
+        self._write({"fact": path.split("."), "value": plain(value)})
+
+    def facts(self, section: str, part: object) -> None:
+        """Each field of `part` that was read, one by one: several probes fill one section."""
+        for name, value in plain_fields(part).items():
+            self._write({"fact": [section, name], "value": value})
+
+    def end(self) -> None:
+        """All is told; what the process does from here on is of no interest."""
+        self._write({"end": True})
+
+    def _write(self, line: object) -> None:
+        data = (json.dumps(line) + "\n").encode()
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def plain(value: object) -> object:
+    """`value` as JSON values, an absent fact as {"absent": reason}; what was never read is left out."""
+    if isinstance(value, Absent):
+        return {"absent": value.reason}
+    if is_dataclass(value):
+        return plain_fields(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def plain_fields(part: object) -> dict[str, object]:
+    """The fields of a facts dataclass as JSON values, without those that were never read."""
+    assert is_dataclass(part)
+    values = ((field.name, getattr(part, field.name)) for field in fields(part))
+    return {name: plain(value) for name, value in values if value != NOT_READ}

@@ -1,0 +1,100 @@
+"""The door: real children on this machine, hanging and dying children, and nothing that waits for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpudoc import facts
+from gpudoc.facts.collect import Deadlines, examined_python
+from gpudoc.facts.model import Absent
+
+
+def script(tmp_path: Path, body: str) -> Path:
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_this_machine_is_described():
+    machine = facts.collect()
+    assert machine.python.version == ".".join(map(str, sys.version_info[:3]))
+    assert isinstance(machine.torch.version, str)
+    assert machine.torch.is_available in (True, False)
+    assert isinstance(machine.host.cpus_usable, float)
+    assert not isinstance(machine.python.packages, Absent)
+    assert {"pytest"} <= {package.name for package in machine.python.packages}
+    assert machine.probe_failures == {}
+    assert set(machine.probe_seconds) == {"torch", "nvml", "cuda", "files", "slow_files", "collect"}
+
+
+def test_quick_reads_the_build_without_importing_torch():
+    machine = facts.collect(quick=True)
+    assert isinstance(machine.torch.version, str)
+    assert machine.torch.is_available == Absent("not asked (--quick)")
+
+
+def test_importing_the_room_imports_nothing_heavy():
+    heavy = ("torch", "pydantic", "rich", "typer", "numpy", "pynvml", "yaml")
+    code = f"import sys, gpudoc.facts; print([m for m in {heavy!r} if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_a_python_that_hangs_is_left_behind_and_named(tmp_path):
+    python = script(tmp_path, "exec sleep 600")
+    machine = facts.collect(python=python, deadlines=Deadlines(torch_s=0.5))
+    assert machine.torch.version == Absent("no answer within 0.5 s: it did not start")
+    assert machine.probe_failures["torch"].startswith("no answer within 0.5 s")
+    assert isinstance(machine.host.cpu_count, int)
+
+
+def test_what_was_told_before_a_hang_is_kept(tmp_path):
+    line = '{"fact": ["torch", "version"], "value": "2.6.0+cu124"}'
+    python = script(tmp_path, f"echo '{line}'; echo '{{\"begin\": \"import torch\"}}'; exec sleep 600")
+    machine = facts.collect(python=python, deadlines=Deadlines(torch_s=0.7))
+    assert machine.torch.version == "2.6.0+cu124"
+    assert machine.torch.is_available == Absent("no answer within 0.7 s: import torch")
+
+
+def test_a_python_that_crashes_is_a_fact(tmp_path):
+    python = script(tmp_path, 'echo \'{"begin": "import torch"}\'; kill -SEGV $$')
+    machine = facts.collect(python=python)
+    assert machine.probe_failures["torch"] == "ended by SIGSEGV while asking: import torch"
+
+
+def test_children_are_killed_with_their_own_children(tmp_path):
+    note = tmp_path / "pid"
+    python = script(tmp_path, f"sleep 600 & echo $! > {note}; wait")
+    facts.collect(python=python, deadlines=Deadlines(torch_s=0.7))
+    grandchild = Path("/proc") / note.read_text().strip()
+    for _ in range(100):
+        if not grandchild.exists() or " Z " in (grandchild / "stat").read_text():
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the grandchild lives on")
+
+
+def test_nothing_ever_waits_for_a_child(tmp_path, monkeypatch):
+    # a process stuck in a driver survives SIGKILL: waiting for it would be for ever
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("waited for a child")
+
+    monkeypatch.setattr(subprocess.Popen, "wait", refuse)
+    monkeypatch.setattr(subprocess.Popen, "communicate", refuse)
+    facts.collect(python=script(tmp_path, "exec sleep 600"), deadlines=Deadlines(torch_s=0.5))
+
+
+def test_the_active_environment_is_examined(tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    assert examined_python({"VIRTUAL_ENV": str(tmp_path)}) == python
+    assert examined_python({"CONDA_PREFIX": str(tmp_path)}) == python
+    assert examined_python({}) == Path(sys.executable)
