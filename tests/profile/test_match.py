@@ -1,0 +1,128 @@
+import pytest
+
+from gpudoc.profile.match import differences, explain, match, plain_name
+from gpudoc.profile.model import Hardware, Made, Profile, Settings, WorkloadKey
+from gpudoc.profile.store import LOCAL_FOLDER, presets, save
+
+GPU = Hardware(
+    device="cuda",
+    name="NVIDIA GeForce RTX 3090",
+    capability=(8, 6),
+    memory_bytes=24 << 30,
+    torch="2.11.0+cu128",
+    cuda="12.8",
+    driver="580.65.06",
+    cpu_cores=16,
+    ram_bytes=64 << 30,
+    shm_bytes=32 << 30,
+    power_limit_w=350,
+)
+KEY = WorkloadKey(config="mine", model="m1", data="d1", optimizer="AdamW", inputs="float32[3, 8]", global_batch=64)
+
+HARD = {
+    "device": "cpu",
+    "name": "NVIDIA A100",
+    "torch": "2.12.0",
+    "cuda": "13.0",
+    "count": 2,
+    "memory_bytes": 23 << 30,
+}
+SOFT = {"driver": "590.1", "cpu_cores": 8, "power_limit_w": 250, "ram_bytes": 32 << 30, "shm_bytes": 64 << 20}
+
+
+def profile(hardware=GPU, workload=KEY, **changes):
+    return Profile(
+        made=Made(at="now", gpudoc="0.1.0", seconds=1, trials=1),
+        hardware=hardware,
+        workload=workload,
+        settings=Settings(precision="bf16", micro_batch=96),
+        **changes,
+    )
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUDOC_PROFILE_DIR", str(tmp_path / "user"))
+
+
+def test_the_same_machine_and_workload_need_no_check():
+    save(profile(), LOCAL_FOLDER / "p.yaml")
+    found = match(GPU, KEY)
+    assert (found.kind, found.check, found.profile.settings.micro_batch) == ("tuned", False, 96)
+    assert "p.yaml" in found.sentence
+    assert "torch 2.11.0+cu128" in found.sentence
+
+
+@pytest.mark.parametrize("field", HARD)
+def test_every_hard_field_of_the_hardware_is_a_miss(field):
+    save(profile(), LOCAL_FOLDER / "p.yaml")
+    here = GPU.model_copy(update={field: HARD[field]})
+    found = match(here, KEY)
+    assert found.kind == "preset"
+    assert any("p.yaml: not used" in reason for reason in found.passed_over)
+
+
+@pytest.mark.parametrize("field", ["model", "optimizer", "inputs"])
+def test_every_hard_field_of_the_workload_is_a_miss(field):
+    save(profile(), LOCAL_FOLDER / "p.yaml")
+    assert match(GPU, KEY.model_copy(update={field: "other"})).kind == "preset"
+
+
+@pytest.mark.parametrize("field", SOFT)
+def test_every_soft_field_asks_for_a_check_and_is_named(field):
+    save(profile(), LOCAL_FOLDER / "p.yaml")
+    found = match(GPU.model_copy(update={field: SOFT[field]}), KEY)
+    assert (found.kind, found.check) == ("tuned", True)
+    assert "checked in the first steps" in found.sentence
+
+
+def test_a_soft_field_that_one_side_does_not_know_is_no_difference():
+    assert not differences(profile(), GPU.model_copy(update={"driver": None}), KEY)
+
+
+def test_a_cpu_with_less_memory_is_a_miss_and_with_more_a_check():
+    cpu = GPU.model_copy(update={"device": "cpu", "name": "EPYC"})
+    save(profile(hardware=cpu), LOCAL_FOLDER / "p.yaml")
+    assert match(cpu.model_copy(update={"memory_bytes": 12 << 30}), KEY).kind == "preset"
+    assert match(cpu.model_copy(update={"memory_bytes": 48 << 30}), KEY).check
+
+
+@pytest.mark.parametrize(
+    ("memory", "stem"),
+    [
+        (6, "gpu-8gb"),
+        (8, "gpu-8gb"),
+        (12, "gpu-8gb"),
+        (24, "gpu-24gb"),
+        (40, "gpu-24gb"),
+        (80, "gpu-80gb"),
+        (192, "gpu-141gb"),
+    ],
+)
+def test_without_a_profile_the_nearest_smaller_preset_starts(memory, stem):
+    found = match(GPU.model_copy(update={"memory_bytes": (memory << 30) - (200 << 20)}), KEY)
+    assert (found.kind, found.path.stem) == ("preset", stem)
+    assert "gpudoc tune --model" in found.sentence
+    assert "estimated" in found.sentence
+
+
+def test_a_device_without_a_preset_has_no_match():
+    assert match(Hardware(device="xpu"), KEY) is None
+
+
+def test_a_bad_file_is_passed_over_with_its_reason():
+    save(profile(), LOCAL_FOLDER / "a.yaml")
+    (LOCAL_FOLDER / "z.yaml").write_text("{")
+    found = match(GPU, KEY)
+    assert found.path.name == "a.yaml"
+    assert [reason for reason in found.passed_over if "z.yaml" in reason]
+
+
+def test_the_way_a_vendor_writes_a_name_does_not_matter():
+    assert plain_name("NVIDIA H100 80GB HBM3") == plain_name("Tesla H100-80GB-HBM3") == "H100 80GB HBM3"
+
+
+def test_a_named_preset_has_no_differences():
+    assert explain(next(iter(presets())).profile, GPU, KEY) == ()
+    assert explain(profile(), GPU.model_copy(update={"count": 4}), KEY)

@@ -1,0 +1,45 @@
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from gpudoc.profile.model import Hardware, Profile, Settings, WorkloadKey
+
+MINIMAL = {
+    "schema": "gpudoc.profile.v1",
+    "hardware": {"device": "cpu"},
+    "settings": {"precision": "fp32", "micro_batch": 4},
+}
+
+
+def test_a_profile_survives_the_way_to_text_and_back():
+    profile = Profile(
+        hardware=Hardware(device="cuda", name="NVIDIA H100", capability=(9, 0), memory_bytes=80 << 30),
+        workload=WorkloadKey(config="quickstart", model="abc", global_batch=64),
+        settings=Settings(precision="bf16", micro_batch=64),
+        why=("measured",),
+    )
+    document = profile.document()
+    assert document["schema"] == "gpudoc.profile.v1"
+    assert "driver" not in document["hardware"]
+    assert Profile.model_validate_json(json.dumps(document)) == profile
+
+
+def test_a_preset_is_what_has_no_workload():
+    assert Profile.model_validate(MINIMAL).is_preset
+    assert not Profile.model_validate({**MINIMAL, "workload": {"config": "a", "model": "b"}}).is_preset
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "gpudoc.profile.v2"},
+        {"settings": {"precision": "fp8", "micro_batch": 4}},
+        {"settings": {"precision": "fp32", "micro_batch": 0}},
+        {"hardware": {"device": "abacus"}},
+        {"host": "node17"},
+    ],
+)
+def test_what_is_no_profile_is_refused(change):
+    with pytest.raises(ValidationError):
+        Profile.model_validate({**MINIMAL, **change})
