@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
-from gpudoc.errors import GpudocError
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, OutFile, PlainFlag, VerboseFlag
+
+Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these cases: memory,matmul.")]
+Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead of 90.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Also measure how fast this folder can be read.")]
+Old = Annotated[Path | None, typer.Option("--compare", help="An older record; exit 1 when something became slower.")]
 
 
-def bench() -> None:
-    """To be built by the room."""
-    raise GpudocError("bench: not built yet")
+def bench(
+    only: Only = "",
+    quick: Quick = False,
+    data: Data = None,
+    device: DeviceName = "auto",
+    as_json: JsonFlag = False,
+    html: HtmlFile = None,
+    out: OutFile = None,
+    compare: Old = None,
+    plain: PlainFlag = False,
+    verbose: VerboseFlag = False,
+) -> int:
+    """Measure this machine; every figure beside what the hardware can do, and the cause when it is low.
+
+    Example: gpudoc bench --quick --out bench.json
+    """
+    from gpudoc.bench.documents import load_record, save_record
+    from gpudoc.bench.report import Report
+    from gpudoc.bench.run import Options, run
+    from gpudoc.bench.target import find_target
+    from gpudoc.render.bench import show
+    from gpudoc.render.bench_page import save
+    from gpudoc.render.live import Live
+
+    old = load_record(compare) if compare else None
+    with Live(plain=plain or as_json) as progress:
+        target = find_target(device)
+        progress.say(f"measuring {target.choice.why}")
+        record = run(Options.of(target.choice.name, only, quick, data), target.machine, progress)
+    if out:
+        save_record(out, record)
+    report = Report.of(record, old)
+    if html:
+        save(html, report)
+    show(report, as_json=as_json, plain=plain, verbose=verbose)
+    return report.exit_code

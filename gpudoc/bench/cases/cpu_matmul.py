@@ -1,0 +1,106 @@
+"""Matrix multiplication on the CPU in fp32 and bf16, over sizes and thread counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Row, sample_point, timed_rate
+from gpudoc.units import MIB
+
+if TYPE_CHECKING:
+    import torch
+
+SIZES = (512, 1024, 2048)
+LARGE = 4096
+# a point that would last this many times its seconds is left out, and said
+PATIENCE = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One product: square matrices of `size` in `dtype` on `threads` threads."""
+
+    dtype: str
+    size: int
+    threads: int
+
+
+def choose_points(threads: int, quick: bool) -> tuple[Point, ...]:
+    """All threads at every size; fewer threads at 1024, in powers of two."""
+    sizes = SIZES if quick else (*SIZES, LARGE)
+    fewer = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < threads]
+    counts = ([fewer[0]] if quick else fewer) if fewer else []
+    return tuple(
+        point
+        for dtype in ("fp32", "bf16")
+        for point in (
+            *(Point(dtype, 1024, count) for count in counts),
+            *(Point(dtype, size, threads) for size in sizes),
+        )
+    )
+
+
+def run(bench: Bench) -> Iterator[Reading]:
+    """Rows 'matmul' in GFLOP/s (2 n^3 operations), each product checked against float64 on some of its rows."""
+    import torch
+
+    points = choose_points(bench.plan.threads, bench.plan.quick)
+    seconds = bench.point_s(len(points))
+    speed: dict[tuple[str, int], float] = {}
+    for point in points:
+        per_thread = speed.get((point.dtype, point.threads)) or speed.get((point.dtype, 1))
+        expected_s = 2 * point.size**3 / per_thread if per_thread else 0.0
+        if expected_s * (MIN_SAMPLES + 2) > PATIENCE * max(seconds, 0.2):
+            continue
+        torch.set_num_threads(point.threads)
+        reading = _measure(bench, point, seconds)
+        speed[point.dtype, point.threads] = max(reading.samples) * 1e9
+        yield reading
+
+
+def _measure(bench: Bench, point: Point, seconds: float) -> Reading:
+    import torch
+
+    left, right = (torch.randn(point.size, point.size).to(_dtype(point.dtype)) for _ in range(2))
+    out = torch.empty_like(left)
+    row = Row(
+        name="matmul",
+        unit="GFLOP/s",
+        parameters={"dtype": point.dtype, "size": point.size, "threads": point.threads},
+    )
+    rate = timed_rate(lambda: torch.mm(left, right, out=out), 2 * point.size**3 / 1e9, at_least_s=0.004)
+    reading = sample_point(bench, row, rate, seconds)
+    return dataclasses.replace(reading, corrupted=check_product(left, right, out))
+
+
+def check_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> str:
+    """'' when eight rows of `out` agree with float64 to the rounding of its type, else by how much they do not."""
+    import torch
+
+    rows = torch.linspace(0, left.shape[0] - 1, 8).long().to(left.device)
+    exact = left[rows].double() @ right.double()
+    sum_eps = torch.finfo(torch.float32).eps
+    error = (out[rows].double() - exact).abs().max().item()
+    # rounding of the result, plus of an fp32 sum in any order; a flipped exponent or a stale tile is far beyond both
+    top = left.double().abs().max().item() * right.double().abs().max().item()
+    allowed = torch.finfo(out.dtype).eps * exact.abs().max().item() + sum_eps * top * left.shape[1]
+    return "" if error <= allowed else f"the product is off by {error:.3g}, rounding explains {allowed:.3g}"
+
+
+def _dtype(name: str) -> torch.dtype:
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
+
+
+CASE = Case(
+    name="matmul",
+    meaning="matrix multiplication on the CPU",
+    share=4.0,
+    absent_because=lambda bench: "less than 256 MiB of memory is free" if bench.plan.memory_bytes < 256 * MIB else "",
+    run=run,
+)

@@ -1,0 +1,92 @@
+"""Two records side by side: unlike machines are refused by name, a change is judged by the stated intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudoc.bench.model import Measurement, Record
+from gpudoc.errors import GpudocError
+
+# two records are comparable when these agree; versions of software are what a comparison is often about
+HARD_KEYS = (
+    "bench_version",
+    "device",
+    "gpu",
+    "gpus",
+    "capability",
+    "gpu_memory_gib",
+    "cpu",
+    "threads",
+    "memory_gib",
+    "last_level_cache_bytes",
+)
+SOFT_KEYS = ("mode", "virtualised", "system", "kernel", "driver", "torch", "torch_cuda", "gpudoc")
+
+Judgement = Literal["faster", "slower", "same", "not compared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One row in both records: `ratio` is new over old, None when either has no value."""
+
+    row: Measurement
+    old: Measurement
+    ratio: float | None
+    judgement: Judgement
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All rows that both records have, what only one has, and which software differs."""
+
+    changes: tuple[Change, ...]
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+    different: tuple[str, ...]
+
+    @property
+    def regressions(self) -> tuple[Change, ...]:
+        """The rows that became slower by more than both intervals allow."""
+        return tuple(change for change in self.changes if change.judgement == "slower")
+
+
+def compare(old: Record, new: Record) -> Comparison:
+    """Judge `new` against `old`; GpudocError (exit 2) naming the first key in which the machines differ."""
+    for key in HARD_KEYS:
+        before, now = old.environment.get(key, "not recorded"), new.environment.get(key, "not recorded")
+        if before != now:
+            raise GpudocError(
+                f"the records are of unlike machines: {key} was {before}, is {now}",
+                hint="compare records of the same machine and the same gpudoc bench version",
+            )
+    before_rows = {row.key: row for row in old.measurements}
+    now_rows = {row.key: row for row in new.measurements}
+    return Comparison(
+        changes=tuple(judge(before_rows[key], row) for key, row in now_rows.items() if key in before_rows),
+        only_old=tuple(key for key in before_rows if key not in now_rows),
+        only_new=tuple(key for key in now_rows if key not in before_rows),
+        different=tuple(_differences(old, new)),
+    )
+
+
+def _differences(old: Record, new: Record) -> Sequence[str]:
+    return [
+        f"{key} was {old.environment.get(key, 'not recorded')}, is {new.environment.get(key, 'not recorded')}"
+        for key in SOFT_KEYS
+        if old.environment.get(key) != new.environment.get(key)
+    ]
+
+
+def judge(old: Measurement, new: Measurement) -> Change:
+    """Slower or faster only when the two stated intervals do not touch; no fixed percentage."""
+    if old.value is None or new.value is None or old.unit != new.unit or old.value <= 0:
+        return Change(row=new, old=old, ratio=None, judgement="not compared", because="one of them has no value")
+    ratio = new.value / old.value
+    if new.low > old.high:
+        return Change(row=new, old=old, ratio=ratio, judgement="faster" if new.better == "higher" else "slower")
+    if new.high < old.low:
+        return Change(row=new, old=old, ratio=ratio, judgement="slower" if new.better == "higher" else "faster")
+    return Change(row=new, old=old, ratio=ratio, judgement="same")

@@ -1,0 +1,76 @@
+"""The CPU's real clock, by a chain of dependent adds (one cycle each), and what its vector units do per cycle."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from gpudoc.bench import machine_code
+from gpudoc.bench.machine_code import ADDS_PER_TURN, FMAS_PER_TURN, UNITS, Loop, Unit
+from gpudoc.stats import quantile
+
+# 31 windows of about 30 microseconds: far below a scheduler's tick, so that most are whole
+WINDOWS = 31
+TURNS = 1600
+
+
+def measure_clock_ghz() -> float | None:
+    """Cycles per nanosecond right now, the p75 of short windows (an interruption only lowers one); None: cannot.
+
+    `lscpu` and `/proc/cpuinfo` show the nominal clock, inside a virtual machine often a lower one.
+    """
+    loop = _loaded("adds")
+    return None if loop is None else _per_ns(loop, ADDS_PER_TURN)
+
+
+def measure_units(flags: frozenset[str]) -> dict[Unit, float]:
+    """Vector multiply-add instructions per cycle for each unit that `flags` name; empty when it cannot be measured."""
+    rates: dict[Unit, float] = {}
+    for unit, (needed, _) in UNITS.items():
+        if not needed <= flags:
+            continue
+        loop = _loaded(unit)
+        if loop is None:
+            continue
+        # the two are read in turn, because the clock moves with the load
+        ratios = []
+        for _ in range(5):
+            clock = measure_clock_ghz()
+            if clock:
+                ratios.append(_per_ns(loop, FMAS_PER_TURN) / clock)
+        if ratios:
+            rates[unit] = nearest_rate(quantile(ratios, 0.75))
+    return rates
+
+
+def nearest_rate(measured: float) -> float:
+    """The whole or half number of instructions per cycle nearest to `measured`; hardware knows no other."""
+    return max(0.5, round(measured * 2) / 2)
+
+
+def why_not() -> str:
+    """'' when the clock can be measured here, else the reason."""
+    reason = machine_code.runs_here()
+    if reason:
+        return reason
+    return "" if _loaded("adds") is not None else "the system refuses executable memory"
+
+
+@functools.cache
+def _loaded(unit: Unit) -> Loop | None:
+    if machine_code.runs_here():
+        return None
+    try:
+        return machine_code.load(unit)
+    except OSError:
+        return None
+
+
+def _per_ns(loop: Loop, per_turn: int) -> float:
+    loop.run(TURNS)
+    rates = []
+    for _ in range(WINDOWS):
+        start = time.perf_counter_ns()
+        loop.run(TURNS)
+        rates.append(per_turn * TURNS / (time.perf_counter_ns() - start))
+    return quantile(rates, 0.75)

@@ -1,0 +1,193 @@
+"""Records and readings as JSON and back; an unreadable record is a GpudocError that says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpudoc.bench.model import SCHEMA, Ceiling, Doubt, Measurement, NoCeiling, NotMeasured, Parameter, Reading, Record
+from gpudoc.errors import GpudocError
+
+
+class _DoubtDoc(BaseModel):
+    id: str
+    text: str
+
+
+class _NotMeasuredDoc(BaseModel):
+    case: str
+    because: str
+    failed: bool = False
+
+
+class _MeasurementDoc(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    name: str
+    device: str
+    parameters: dict[str, str | int | float]
+    unit: str
+    better: Literal["higher", "lower"] = "higher"
+    value: float | None
+    low: float
+    high: float
+    samples: list[list[float]] = Field(min_length=1)
+    p10: float
+    p50: float
+    p90: float
+    context: dict[str, float] = {}
+    ceiling: float | None = None
+    ceiling_from: str = ""
+    ceiling_at_measured_clock: float | None = None
+    doubts: list[_DoubtDoc] = []
+    corrupted: str = ""
+
+
+class _RecordDoc(BaseModel):
+    document: Literal["gpudoc.bench.v1"] = Field(alias="schema")
+    environment: dict[str, str | int | float]
+    measurements: list[_MeasurementDoc]
+    not_measured: list[_NotMeasuredDoc] = []
+    interrupted: bool = False
+    seconds: float = 0.0
+
+
+class _ReadingDoc(BaseModel):
+    name: str
+    device: str
+    parameters: dict[str, str | int | float]
+    unit: str
+    samples: tuple[float, ...]
+    better: Literal["higher", "lower"]
+    context: dict[str, float]
+    corrupted: str
+    round: int
+    began_s: float
+    ended_s: float
+
+
+def reading_to_json(reading: Reading) -> dict[str, object]:
+    """The reading as plain values."""
+    return asdict(reading)
+
+
+def reading_from_json(values: Mapping[str, object]) -> Reading:
+    """The reading in `values`; pydantic's ValidationError when they are none."""
+    return Reading(**_ReadingDoc.model_validate(values).model_dump())
+
+
+def record_to_json(record: Record) -> dict[str, object]:
+    """The document gpudoc.bench.v1."""
+    return {
+        "schema": SCHEMA,
+        "environment": dict(record.environment),
+        "measurements": [_measurement_to_json(row) for row in record.measurements],
+        "findings": [asdict(finding) for finding in record.findings],
+        "not_measured": [asdict(one) for one in record.not_measured],
+        "interrupted": record.interrupted,
+        "seconds": round(record.seconds, 2),
+    }
+
+
+def _measurement_to_json(row: Measurement) -> dict[str, object]:
+    ceiling: float | None = None
+    at_measured: float | None = None
+    match row.ceiling:
+        case Ceiling(value, formula, at_clock):
+            ceiling, ceiling_from, at_measured = value, formula, at_clock
+        case NoCeiling(because):
+            ceiling_from = f"no ceiling: {because}"
+    return {
+        "name": row.name,
+        "device": row.device,
+        "parameters": dict(row.parameters),
+        "value": _short(row.value),
+        "unit": row.unit,
+        "better": row.better,
+        "low": _short(row.low),
+        "high": _short(row.high),
+        "samples": [[_short(value) for value in one] for one in row.rounds],
+        "p10": _short(row.p10),
+        "p50": _short(row.p50),
+        "p90": _short(row.p90),
+        "ceiling": _short(ceiling),
+        "ceiling_from": ceiling_from,
+        "ceiling_at_measured_clock": _short(at_measured),
+        "share_of_ceiling": _short(row.share_of_ceiling),
+        "share_at_measured_clock": _short(row.share_at_measured_clock),
+        "context": {name: _short(value) for name, value in row.context.items()},
+        "doubts": [asdict(doubt) for doubt in row.doubts],
+        "corrupted": row.corrupted,
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """Six significant digits: what the clock can tell apart."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")
+
+
+def load_record(path: Path) -> Record:
+    """The record in `path`; GpudocError (exit 2) when it is missing, not JSON, or another document."""
+    hint = "gpudoc bench --out FILE writes one"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
+        raise GpudocError(f"cannot read the old record: {path}: {reason}", hint=hint) from error
+    try:
+        document = _RecordDoc.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise GpudocError(f"not a {SCHEMA} record: {path}: {place}: {first['msg']}", hint=hint) from error
+    return Record(
+        environment=document.environment,
+        measurements=tuple(_measurement(row) for row in document.measurements),
+        not_measured=tuple(NotMeasured(one.case, one.because, one.failed) for one in document.not_measured),
+        interrupted=document.interrupted,
+        seconds=document.seconds,
+    )
+
+
+def _measurement(row: _MeasurementDoc) -> Measurement:
+    ceiling: Ceiling | NoCeiling = NoCeiling(row.ceiling_from.removeprefix("no ceiling: "))
+    if row.ceiling is not None:
+        ceiling = Ceiling(row.ceiling, row.ceiling_from, row.ceiling_at_measured_clock)
+    parameters: dict[str, Parameter] = dict(row.parameters)
+    return Measurement(
+        name=row.name,
+        device=row.device,
+        parameters=parameters,
+        unit=row.unit,
+        better=row.better,
+        value=row.value,
+        low=row.low,
+        high=row.high,
+        rounds=tuple(tuple(one) for one in row.samples),
+        p10=row.p10,
+        p50=row.p50,
+        p90=row.p90,
+        context=row.context,
+        ceiling=ceiling,
+        doubts=tuple(Doubt(doubt.id, doubt.text) for doubt in row.doubts),
+        corrupted=row.corrupted,
+    )
+
+
+def save_record(path: Path, record: Record) -> None:
+    """Write the record beside its place and rename it there, so that a reader never sees half of it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(json.dumps(record_to_json(record), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise GpudocError(f"cannot write the record: {path}: {reason}", hint="--out bench.json") from error

@@ -1,0 +1,84 @@
+"""What the run is told about the machine, and what the record says of it; names of people and hosts stay out."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from gpudoc.bench.model import BENCH_VERSION, Parameter
+from gpudoc.bench.sampling import Plan
+from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.units import GIB
+
+T = TypeVar("T")
+
+QUICK_S, FULL_S = 11.0, 80.0
+CPU_ROUNDS = 3
+
+
+def known(fact: Fact[T], otherwise: T) -> T:
+    """The fact, or `otherwise` when it is absent."""
+    return otherwise if isinstance(fact, Absent) else fact
+
+
+def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ...], data: Path | None) -> Plan:
+    """Threads, sizes and seconds for the measuring process."""
+    host = machine.host
+    usable = known(host.cpus_usable, float(len(os.sched_getaffinity(0))))
+    physical = known(host.cpu_cores_physical, psutil.cpu_count(logical=False) or 1)
+    return Plan(
+        device=device,
+        only=only,
+        quick=quick,
+        rounds=CPU_ROUNDS if device == "cpu" else 1,
+        budget_s=QUICK_S if quick else FULL_S,
+        data=str(data.resolve()) if data else "",
+        threads=max(1, min(physical, math.floor(usable))),
+        cpu_flags=known(host.cpu_flags, ()),
+        last_level_cache_bytes=0,
+        memory_bytes=known(host.memory_available_bytes, psutil.virtual_memory().available),
+        num_gpus=len(known(machine.gpus, ())),
+    )
+
+
+def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
+    """The environment of the record. Keys that must agree for a comparison are listed in compare.HARD_KEYS."""
+    host = machine.host
+    values: dict[str, Parameter] = {
+        "bench_version": BENCH_VERSION,
+        "device": plan.device.partition(":")[0],
+        "mode": "quick" if plan.quick else "full",
+        "rounds": plan.rounds,
+        "cpu": known(host.cpu_model, platform.processor() or "unknown"),
+        "threads": plan.threads,
+        "memory_gib": round(known(host.memory_total_bytes, psutil.virtual_memory().total) / GIB),
+        "last_level_cache_bytes": plan.last_level_cache_bytes,
+        "system": known(host.system, platform.system()),
+        "kernel": known(host.kernel, platform.release()),
+        "virtualised": "yes" if "hypervisor" in plan.cpu_flags else "no",
+    }
+    gpu = gpu_of(plan.device, machine)
+    if gpu is not None:
+        capability = known(gpu.capability, (0, 0))
+        values |= {
+            "gpu": known(gpu.name, "unknown"),
+            "gpus": plan.num_gpus,
+            "capability": f"{capability[0]}.{capability[1]}",
+            "gpu_memory_gib": round(known(gpu.memory_total_bytes, 0) / GIB),
+            "driver": known(machine.driver.library_version, "unknown"),
+        }
+    return values
+
+
+def gpu_of(device: str, machine: Machine) -> Gpu | None:
+    """The facts of the GPU that `device` ('cuda:N') names; None on a CPU or when they are absent."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return None
+    gpus = known(machine.gpus, ())
+    return next((gpu for gpu in gpus if gpu.index == int(index or 0)), None)

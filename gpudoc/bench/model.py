@@ -1,0 +1,179 @@
+"""The words of a benchmark: cases make readings, rounds of readings make measurements, a record keeps them all.
+
+History of SCHEMA gpudoc.bench.v1 and BENCH_VERSION (raise it whenever a figure is measured in another way):
+1: first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from gpudoc.doctor.model import Finding
+from gpudoc.facts.model import Absent, Gpu, Machine
+
+if TYPE_CHECKING:
+    from gpudoc.bench.sampling import Bench
+
+SCHEMA = "gpudoc.bench.v1"
+BENCH_VERSION = 1
+
+Parameter = str | int | float
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one case measured at one point in one round: raw samples in `unit`, never averaged.
+
+    `context` holds numbers read while sampling (cpu_clock_ghz, stolen_share, other_cpus_max, sample_s, verified_bytes).
+    """
+
+    name: str
+    device: str
+    parameters: Mapping[str, Parameter]
+    unit: str
+    samples: tuple[float, ...]
+    better: Better = "higher"
+    context: Mapping[str, float] = field(default_factory=dict)
+    corrupted: str = ""
+    round: int = 0
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Name, device and parameters as one line; equal keys are the same row."""
+        return row_key(self.name, self.device, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    """A case that gave nothing here, and why; `failed` when it began and broke."""
+
+    case: str
+    because: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A group of rows measured together: `absent_because` gives the reason it cannot run here, or ''.
+
+    `share` is its part of a round's time relative to the other cases.
+    """
+
+    name: str
+    meaning: str
+    share: float
+    absent_because: Callable[[Bench], str]
+    run: Callable[[Bench], Iterator[Reading]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most this hardware can do, the formula with its numbers, and the same at the clock seen during the run."""
+
+    value: float
+    formula: str
+    at_measured_clock: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoCeiling:
+    """No ceiling is known, and why."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A reason to trust a figure less: `id` for programs, `text` for people."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One row: `value` is the median of the rounds' medians, or None when it was refused as impossible.
+
+    `low` and `high` are the stated interval: the hull of the rounds' medians and of the pooled p10 and p90.
+    """
+
+    name: str
+    device: str
+    parameters: Mapping[str, Parameter]
+    unit: str
+    better: Better
+    value: float | None
+    low: float
+    high: float
+    rounds: tuple[tuple[float, ...], ...]
+    p10: float
+    p50: float
+    p90: float
+    context: Mapping[str, float]
+    ceiling: Ceiling | NoCeiling
+    doubts: tuple[Doubt, ...] = ()
+    corrupted: str = ""
+
+    @property
+    def key(self) -> str:
+        """Name, device and parameters as one line; equal keys are the same row."""
+        return row_key(self.name, self.device, self.parameters)
+
+    @property
+    def share_of_ceiling(self) -> float | None:
+        """Value over ceiling (1.0 is all of it); None without either."""
+        if self.value is None or isinstance(self.ceiling, NoCeiling):
+            return None
+        return self.value / self.ceiling.value
+
+    @property
+    def share_at_measured_clock(self) -> float | None:
+        """Value over what the clock seen during the run allows; None when that clock is not known."""
+        if self.value is None or isinstance(self.ceiling, NoCeiling) or not self.ceiling.at_measured_clock:
+            return None
+        return self.value / self.ceiling.at_measured_clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A whole run: rows, what was not measured, causes of low rows, and the machine it is true for."""
+
+    environment: Mapping[str, Parameter]
+    measurements: tuple[Measurement, ...]
+    not_measured: tuple[NotMeasured, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    interrupted: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a row is judged by: the machine's facts and all rows measured beside it."""
+
+    machine: Machine
+    device: str
+    rows: tuple[Measurement, ...]
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The facts of the GPU that was measured; None on a CPU or when they are absent."""
+        kind, _, index = self.device.partition(":")
+        gpus = self.machine.gpus
+        if kind != "cuda" or isinstance(gpus, Absent):
+            return None
+        return next((gpu for gpu in gpus if gpu.index == int(index or 0)), None)
+
+    def find(self, name: str) -> Measurement | None:
+        """The first row of that name, or None."""
+        return next((row for row in self.rows if row.name == name), None)
+
+
+def row_key(name: str, device: str, parameters: Mapping[str, Parameter]) -> str:
+    """The text that names a row: 'memory_copy cpu bytes=268435456 threads=2'."""
+    rest = " ".join(f"{key}={parameters[key]}" for key in sorted(parameters))
+    return f"{name} {device} {rest}".strip()

@@ -1,0 +1,200 @@
+"""The one door of the room: start the measuring process, keep every reading as it comes, settle them into a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from pydantic import ValidationError
+
+import gpudoc
+from gpudoc.bench.assess import assess
+from gpudoc.bench.cases.catalog import case_names, cases_for
+from gpudoc.bench.ceilings import ceiling_of
+from gpudoc.bench.documents import reading_from_json
+from gpudoc.bench.environment import describe, make_plan
+from gpudoc.bench.model import NotMeasured, Parameter, Reading, Record, Situation
+from gpudoc.bench.sampling import Plan
+from gpudoc.bench.settle import settle
+from gpudoc.bench.verdicts import find_causes
+from gpudoc.bench.worker import plan_to_json
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Machine
+from gpudoc.progress import SILENT, Progress
+
+# a worker that is silent for this long is taken for hung
+SILENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asked for; `device` is already chosen: 'cpu' or 'cuda:N'."""
+
+    device: str = "cpu"
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    data: Path | None = None
+
+    @staticmethod
+    def of(device: str, only: str, quick: bool, data: Path | None) -> Options:
+        """The options with the names in `only` taken apart at the commas."""
+        names = tuple(name.strip() for name in only.split(",") if name.strip())
+        return Options(device=device, only=names, quick=quick, data=data)
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What has been heard from the measuring process so far."""
+
+    readings: list[Reading] = field(default_factory=list)
+    not_measured: list[NotMeasured] = field(default_factory=list)
+    torch: dict[str, Parameter] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Record:
+    """Measure and judge. Ctrl+C, a hung driver or a killed worker end the run early and keep what was measured."""
+    check_options(options)
+    started = time.monotonic()
+    plan = make_plan(options.device, machine, quick=options.quick, only=options.only, data=options.data)
+    harvest = Harvest()
+    try:
+        _measure(plan, harvest, progress)
+    except KeyboardInterrupt:
+        harvest.interrupted = True
+    environment = {"gpudoc": gpudoc.__version__, **describe(plan, machine), **harvest.torch}
+    situation = judge(Situation(machine=machine, device=options.device, rows=settle(harvest.readings)))
+    return Record(
+        environment=environment,
+        measurements=situation.rows,
+        not_measured=tuple(dict.fromkeys(harvest.not_measured)),
+        findings=find_causes(situation),
+        interrupted=harvest.interrupted,
+        seconds=time.monotonic() - started,
+    )
+
+
+def judge(situation: Situation) -> Situation:
+    """The same rows with their ceilings and doubts; pure."""
+    rows = (replace(row, ceiling=ceiling_of(row, situation)) for row in situation.rows)
+    return replace(situation, rows=tuple(assess(row) for row in rows))
+
+
+def check_options(options: Options) -> None:
+    """GpudocError (exit 2) for a case that does not exist or a folder that cannot be read."""
+    known = [case.name for case in cases_for(options.device)]
+    for name in options.only:
+        if name not in known:
+            where = "" if name not in case_names() else f" on {options.device}"
+            raise GpudocError(f"no such case{where}: {name}", hint=f"--only {','.join(known)}")
+    if options.data is not None and not options.data.is_dir():
+        raise GpudocError(
+            f"not a folder: {options.data}", hint="--data DIR, a folder with the files that training reads"
+        )
+
+
+def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
+    with _worker(plan) as (process, errors):
+        lines: queue.Queue[str | None] = queue.Queue()
+        assert process.stdout is not None
+        threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True).start()
+        started = heard = time.monotonic()
+        doing = "starting torch"
+        while True:
+            now = time.monotonic()
+            progress.advance(min(now - started, plan.budget_s), plan.budget_s, doing)
+            try:
+                line = lines.get(timeout=0.25)
+            except queue.Empty:
+                if now - heard > SILENCE_S:
+                    _give_up(harvest, f"nothing was heard for {SILENCE_S:.0f} s while {doing}")
+                    return
+                continue
+            if line is None:
+                break
+            heard = time.monotonic()
+            doing = _take(line, harvest) or doing
+        if process.wait() != 0:
+            _give_up(harvest, f"the measuring process ended with {process.returncode}: {_last_line(errors)}")
+
+
+def _give_up(harvest: Harvest, because: str) -> None:
+    harvest.not_measured.append(NotMeasured("the rest of the run", because, failed=True))
+
+
+def _take(line: str, harvest: Harvest) -> str:
+    """Keep what one line tells; the text of what is being done now, or ''."""
+    try:
+        message = json.loads(line)
+        event = message["event"]
+        match event:
+            case "reading":
+                harvest.readings.append(reading_from_json(message["values"]))
+            case "environment":
+                harvest.torch.update(message["values"])
+            case "begin":
+                return f"round {message['round'] + 1}: {message['meaning']}"
+            case "absent":
+                harvest.not_measured.append(NotMeasured(message["case"], message["because"]))
+            case "failed":
+                harvest.not_measured.append(NotMeasured(message["case"], message["because"], failed=True))
+            case "lost":
+                _give_up(harvest, message["because"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        # a library that prints to stdout, or a line cut by a kill
+        harvest.not_measured.append(
+            NotMeasured("a line of the worker", f"not understood: {type(error).__name__}", True)
+        )
+    return ""
+
+
+@contextmanager
+def _worker(plan: Plan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """The measuring process in a session of its own, so that Ctrl+C reaches only the parent; it is gone afterwards."""
+    package_root = str(Path(gpudoc.__file__).resolve().parents[1])
+    search = os.pathsep.join([package_root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # a torch.py or numpy.py in the user's folder must not be taken for the library
+    environment = {**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpudoc.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(plan_to_json(plan) + "\n")
+                process.stdin.close()
+            yield process, errors
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _last_line(errors: IO[str]) -> str:
+    errors.seek(0)
+    return next((line.strip() for line in reversed(errors.readlines()) if line.strip()), "it said nothing")

@@ -1,0 +1,193 @@
+"""A bench record as screen, page and one-line verdicts: each figure beside its ceiling and its doubts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from gpudoc.bench.assess import MEANINGS
+from gpudoc.bench.compare import Comparison
+from gpudoc.bench.documents import record_to_json
+from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Parameter, Record
+from gpudoc.bench.report import Report
+from gpudoc.doctor.model import Finding
+from gpudoc.render.console import print_json, stdout
+from gpudoc.units import format_bytes, format_seconds
+
+MAX_DOUBTS = 2
+# a table for a file or a pipe need not fold at the 80 columns of a terminal that is not there
+PIPE_WIDTH = 150
+
+
+def show(report: Report, *, as_json: bool, plain: bool, verbose: bool) -> None:
+    """The report on stdout, as one JSON document or as a screen."""
+    if as_json:
+        print_json(report_to_json(report))
+        return
+    out = stdout(plain)
+    if not out.is_terminal:
+        out.width = PIPE_WIDTH
+    print_record(report.record, out, verbose=verbose)
+    if report.comparison is not None:
+        print_comparison(report.comparison, out)
+
+
+def report_to_json(report: Report) -> dict[str, object]:
+    """The record's document, with `comparison` when an old record was given."""
+    document = record_to_json(report.record)
+    if report.comparison is not None:
+        changes = [
+            {
+                "row": change.row.key,
+                "old": change.old.value,
+                "new": change.row.value,
+                "ratio": change.ratio,
+                "judgement": change.judgement,
+            }
+            for change in report.comparison.changes
+        ]
+        document["comparison"] = {"changes": changes, "different": list(report.comparison.different)}
+    return document
+
+
+def print_comparison(comparison: Comparison, out: Console) -> None:
+    """Rows that moved beyond both intervals, how many did not, and what else differs."""
+    counts = {kind: [c for c in comparison.changes if c.judgement == kind] for kind in ("slower", "faster", "same")}
+    summary = ", ".join(f"{len(rows)} {kind}" for kind, rows in counts.items())
+    out.print(f"\ncompared with the old record: {summary} (beyond both intervals)")
+    for difference in comparison.different:
+        out.print(f"  also different: {difference}")
+    for kind, style in (("slower", "red"), ("faster", "green")):
+        for change in counts[kind]:
+            old, new = change.old, change.row
+            spans = f"[{figure(old.low)}, {figure(old.high)}] → [{figure(new.low)}, {figure(new.high)}] {new.unit}"
+            out.print(f"  {kind}: {row_name(new)}: {(change.ratio or 0) - 1:+.0%}, {spans}", style=style)
+    missing = len(comparison.only_old) + len(comparison.only_new)
+    if missing:
+        out.print(f"  {missing} rows are in one of the records only")
+
+
+def print_record(record: Record, out: Console, *, verbose: bool = False) -> None:
+    """The result: a table of the rows, what was not measured, and the causes of what is low."""
+    out.print(headline(record.environment))
+    out.print(_screen_table(record, verbose=verbose))
+    for formula in formulas(record, verbose=verbose):
+        out.print(formula)
+    for line in doubt_lines(record):
+        out.print(f"doubt: {line}")
+    for missing in record.not_measured:
+        word = "failed" if missing.failed else "not measured"
+        out.print(f"{word}: {missing.case}: {missing.because}")
+    for finding in record.findings:
+        _print_finding(finding, out)
+    out.print(closing(record))
+
+
+def headline(environment: Mapping[str, Parameter]) -> str:
+    """What was measured: the device's name, its size, and the torch that drove it."""
+    threads = environment.get("threads", "?")
+    cpu = f"{environment.get('cpu', 'unknown CPU')}, {threads} threads, {environment.get('memory_gib', '?')} GiB"
+    if environment.get("device") == "cuda":
+        gpu = f"{environment.get('gpu')}, {environment.get('gpu_memory_gib')} GiB, compute capability"
+        return f"{gpu} {environment.get('capability')}; {cpu}; torch {environment.get('torch', 'unknown')}"
+    return f"{cpu}; torch {environment.get('torch', 'unknown')}; {environment.get('mode')} run on the CPU"
+
+
+def closing(record: Record) -> str:
+    """One sentence: how many rows, how long, and whether anything is wrong."""
+    rows, low = len(record.measurements), len(record.findings)
+    verdict = f"{low} finding{'s' if low != 1 else ''}" if low else "nothing below what is normal"
+    cut = "interrupted: " if record.interrupted else ""
+    return f"{cut}{rows} rows in {format_seconds(record.seconds)}; {verdict}"
+
+
+def formulas(record: Record, *, verbose: bool) -> list[str]:
+    """The formula of the highest ceiling of each kind of row, and with `verbose` why other rows have none."""
+    highest: dict[str, tuple[float, str]] = {}
+    without: dict[str, str] = {}
+    for row in record.measurements:
+        kind = f"{row.name} {row.parameters.get('dtype', '')}".strip()
+        match row.ceiling:
+            case Ceiling(value, formula, _):
+                if value > highest.get(kind, (0.0, ""))[0]:
+                    highest[kind] = (value, f"ceiling of {kind}, {figure(value)} {row.unit}: {formula}")
+            case NoCeiling(because):
+                without[kind] = f"no ceiling for {kind}: {because}"
+    texts = [text for _, text in highest.values()]
+    return texts + list(without.values()) if verbose else texts
+
+
+def doubt_lines(record: Record) -> list[str]:
+    """What each kind of doubt in this record means, with the number of rows that carry it."""
+    counts = Counter(doubt.id for row in record.measurements for doubt in row.doubts)
+    return [f"{id_.replace('_', ' ')} ({count} rows): {MEANINGS.get(id_, '')}" for id_, count in counts.most_common()]
+
+
+def row_name(row: Measurement) -> str:
+    """The row as people say it: 'matmul bf16 1024, 2 threads'."""
+    return f"{row.name} {parameters_text(row.parameters)}".strip()
+
+
+def parameters_text(parameters: Mapping[str, Parameter]) -> str:
+    """Parameters in their own words, the one that matters first."""
+    words = []
+    for key, value in parameters.items():
+        match key:
+            case "bytes":
+                words.append(format_bytes(float(value)))
+            case "threads" | "workers":
+                words.append(f"{value} {key if value != 1 else key[:-1]}")
+            case "dtype" | "size" | "host" | "cache" | "shape" | "mode":
+                words.append(str(value))
+            case _:
+                words.append(f"{key} {value}")
+    return ", ".join(words)
+
+
+def figure(value: float) -> str:
+    """Three significant digits, plain: '41.2', '1,230', '0.00412'."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def share_text(row: Measurement) -> str:
+    """Share of the ceiling, and in brackets the share at the clock seen during the run when that differs."""
+    share, at_clock = row.share_of_ceiling, row.share_at_measured_clock
+    if share is None:
+        return ""
+    if at_clock is None or abs(at_clock - share) < 0.01:
+        return f"{share:.0%}"
+    return f"{share:.0%} ({at_clock:.0%})"
+
+
+def _screen_table(record: Record, *, verbose: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("measured")
+    table.add_column("with", overflow="fold")
+    for name in ("value", "unit", "p10", "p90", "of ceiling"):
+        table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
+    table.add_column("doubts", overflow="fold")
+    for row in record.measurements:
+        if row.name == "memory_curve" and not verbose:
+            continue
+        value = "refused" if row.value is None else figure(row.value)
+        cells = [value, row.unit, figure(row.p10), figure(row.p90), share_text(row)]
+        table.add_row(row.name, parameters_text(row.parameters), *cells, doubts_text(row, verbose=verbose))
+    return table
+
+
+def doubts_text(row: Measurement, *, verbose: bool) -> str:
+    """The doubts in one line; the first MAX_DOUBTS unless `verbose`."""
+    texts = [doubt.text for doubt in row.doubts]
+    if verbose or len(texts) <= MAX_DOUBTS:
+        return "; ".join(texts)
+    return "; ".join(texts[:MAX_DOUBTS]) + f"; {len(texts) - MAX_DOUBTS} more"
+
+
+def _print_finding(finding: Finding, out: Console) -> None:
+    out.print(f"\n{finding.severity}: {finding.title}", style="red" if finding.severity == "broken" else "yellow")
+    out.print(f"  {finding.why}")
+    for remedy in finding.fix:
+        out.print(f"  → {remedy.say}" + (f": {remedy.run}" if remedy.run else ""))
