@@ -40,7 +40,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         data=str(data.resolve()) if data else "",
         threads=max(1, min(physical, math.floor(usable))),
         cpu_flags=known(host.cpu_flags, ()),
-        last_level_cache_bytes=0,
+        last_level_cache_bytes=known(host.last_level_cache_bytes, 0),
         memory_bytes=known(host.memory_available_bytes, psutil.virtual_memory().available),
         num_gpus=len(known(machine.gpus, ())),
     )

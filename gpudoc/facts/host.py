@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from gpudoc.facts.caches import last_level_cache_bytes
 from gpudoc.facts.container import ROOT, cpu_quota_cores
 from gpudoc.facts.files import exists, list_names, read_bytes, read_text, reason_of
 from gpudoc.facts.model import Absent, Fact, Host
@@ -18,7 +19,20 @@ _GPU_OPTIONS = (
     "iommu", "intel_iommu", "amd_iommu", "pci", "pcie_aspm", "pcie_acs_override", "nokaslr", "modprobe.blacklist",
     "rd.driver.blacklist", "module_blacklist", "nomodeset", "hugepages", "isolcpus",
 )  # fmt: skip
-_CPU_FLAGS = ("avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "f16c", "fma", "hypervisor", "bf16", "asimd", "sve")
+_CPU_FLAGS = (
+    "avx",
+    "avx2",
+    "avx512f",
+    "avx512vl",
+    "avx512_bf16",
+    "amx_bf16",
+    "f16c",
+    "fma",
+    "hypervisor",
+    "bf16",
+    "asimd",
+    "sve",
+)
 
 
 def collect(root: Path = ROOT) -> Host:
@@ -42,6 +56,7 @@ def collect(root: Path = ROOT) -> Host:
         cpu_cores_physical=_cores(cpus),
         cpus_usable=cpus_usable(root),
         cpu_governor=read_text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        last_level_cache_bytes=last_level_cache_bytes(root),
         numa_nodes=_numa_nodes(root),
         memory_total_bytes=memory.get("MemTotal", Absent("not in /proc/meminfo")),
         memory_available_bytes=memory.get("MemAvailable", Absent("not in /proc/meminfo")),

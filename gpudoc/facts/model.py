@@ -246,6 +246,7 @@ class Host:
     cpu_cores_physical: Fact[int] = NOT_READ
     cpus_usable: Fact[float] = NOT_READ
     cpu_governor: Fact[str] = NOT_READ
+    last_level_cache_bytes: Fact[int] = NOT_READ
     numa_nodes: Fact[int] = NOT_READ
     memory_total_bytes: Fact[int] = NOT_READ
     memory_available_bytes: Fact[int] = NOT_READ
