@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
-	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python tools/demo.py
 
 test: $(VENV)/.ready-test  ## set up and run the whole suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -1,0 +1,12 @@
+"""Every test has profile folders and a home of its own, so that what a user keeps is neither read nor written."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory, monkeypatch):
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.delenv("GPUDOC_PROFILE_DIR", raising=False)
+    return home

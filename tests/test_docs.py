@@ -1,0 +1,72 @@
+"""What the documentation shows is what the program does: help texts, commands, links, and the house's names."""
+
+import contextlib
+import io
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from gpudoc.cli.app import app
+from gpudoc.workload.config import load_config
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# what ends within a second or two and needs no file of the reader's is run whole; the rest is parsed by the program
+RUN_WHOLE = (r"gpudoc --version", r"gpudoc doctor --list", r"gpudoc doctor --explain \w+", r"gpudoc \w* ?--help")
+
+
+def commands_in(page: pathlib.Path) -> list[str]:
+    blocks = [text for kind, text in FENCE.findall(page.read_text("utf-8")) if kind in ("sh", "console", "")]
+    lines = [line.removeprefix("$ ").strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    inline = re.findall(r"`(gpudoc [a-z][^`\n]*)`", page.read_text("utf-8"))
+    found = [line.split("  #")[0].strip() for line in [*lines, *inline] if re.match(r"gpudoc (-|[a-z])", line)]
+    return [part.strip() for line in found for part in line.split("&&") if part.strip().startswith("gpudoc ")]
+
+
+ALL = sorted({(page.name, command) for page in PAGES for command in commands_in(page)})
+
+
+def test_the_pages_show_commands():
+    assert len(ALL) > 20
+
+
+@pytest.mark.parametrize(("page", "command"), ALL)
+def test_every_command_shown_is_one_that_the_program_takes(page, command):
+    words = shlex.split(command)[1:]
+    words = words[: words.index("--")] if "--" in words else words
+    words = [word for word in words if word not in ("...", "|", ">") and not word.startswith("[")]
+    if any(re.fullmatch(pattern, command) for pattern in RUN_WHOLE):
+        done = subprocess.run([sys.executable, "-m", "gpudoc", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return
+    root = typer.main.get_command(app)
+    name, *rest = words
+    chosen = root.commands[name]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit, typer.Exit):
+        chosen.make_context(name, list(rest))
+
+
+def test_help_in_the_pages_is_the_programs_help():
+    done = subprocess.run(
+        [sys.executable, "tools/help_blocks.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_project_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text("utf-8"))
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_the_config_in_the_documentation_is_valid(tmp_path):
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    example = next(block for kind, block in FENCE.findall(text) if kind == "yaml")
+    (tmp_path / "cfg.yaml").write_text(example)
+    assert load_config(str(tmp_path / "cfg.yaml")).config.data.eval is not None
