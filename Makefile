@@ -11,11 +11,12 @@ demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built
 test: $(VENV)/.ready-test  ## set up and run the whole suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: $(VENV)/.ready-test  ## lint, types, layers
+check: $(VENV)/.ready-test  ## lint, types, layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/help_blocks.py
 
 gpu-check: $(VENV)/.ready-test  ## on a machine with a GPU: the gpu tests and a dated record
 	$(BIN)/python benchmarks/gpu_check.py

@@ -74,3 +74,8 @@ def test_no_unfinished_marks():
 def test_every_source_file_has_its_test_file(source):
     mirror = ROOT / "tests" / source.relative_to(ROOT / "gpudoc").parent / f"test_{source.stem}.py"
     assert mirror.exists(), f"{mirror.relative_to(ROOT)} is missing"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_source_file_parses_on_the_oldest_python(source):
+    ast.parse(source.read_text(encoding="utf-8"), feature_version=(3, 10))
