@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
-from gpudoc.facts.files import exists, list_names, read_text, reason_of
+from gpudoc.facts.files import exists, list_names, read_text
 from gpudoc.facts.model import Absent, DeviceNode, Driver, Fact
 
 _MODULES = (
@@ -69,7 +70,9 @@ def _node(root: Path, name: str) -> DeviceNode:
     try:
         os.close(os.open(root / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
-        return DeviceNode(path=path, exists=True, opens=False, error=reason_of(error, name).split(":", 1)[0])
+        # EPERM is the device cgroup's refusal, EACCES that of the file's mode; they call for different remedies
+        code = errno.errorcode.get(error.errno or 0, "?")
+        return DeviceNode(path=path, exists=True, opens=False, error=f"{code}: {(error.strerror or '').lower()}")
     return DeviceNode(path=path, exists=True, opens=True)
 
 

@@ -19,6 +19,8 @@ _LIBRARIES = re.compile(
     r"cupti|nvidia-ml|stdc\+\+|gomp|iomp5|torch_cuda|torch_cpu|amdhip64|hsa-runtime64|mkl_core)[\w.-]*?\.so[\d.]*)$"
 )
 
+_PINNING = ("torch", "torchvision", "torchaudio", "triton", "xformers")
+
 
 def tell(path: str, value: object) -> None:
     """Print one fact at once; `path` is where it stands in a Machine."""
@@ -61,7 +63,7 @@ def _manager() -> str:
     return "uv" if re.search(r"^uv\s*=", text, re.MULTILINE) else "venv"
 
 
-def packages() -> list[dict[str, str]]:
+def packages() -> list[dict[str, object]]:
     """Each installed distribution, by folder names alone, which takes milliseconds."""
     found = []
     for folder in dict.fromkeys(path for path in sys.path if path):
@@ -81,8 +83,21 @@ def packages() -> list[dict[str, str]]:
     return found
 
 
-def _package(name: str, version: str, location: str, channel: str) -> dict[str, str]:
-    return {"name": name, "version": version, "location": location, "channel": channel}
+def _package(name: str, version: str, location: str, channel: str) -> dict[str, object]:
+    package: dict[str, object] = {"name": name, "version": version, "location": location, "channel": channel}
+    if channel == "pip" and name.lower() in _PINNING:
+        package["requires"] = _pins(os.path.join(location, f"{name}-{version}.dist-info", "METADATA"))
+    return package
+
+
+def _pins(place: str) -> list[str]:
+    """The exact requirements in a distribution's metadata; torch and its companions pin what they were built with."""
+    try:
+        with open(place, encoding="utf-8") as file:
+            lines = [line for line in file if line.startswith("Requires-Dist:") and "==" in line]
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [line.partition(":")[2].strip() for line in lines if "extra ==" not in line]
 
 
 def tell_packages() -> None:

@@ -208,12 +208,13 @@ class TorchBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """One installed distribution; `location` is the folder it was found in."""
+    """One installed distribution; `location` is its folder, `requires` its exact pins where they were read."""
 
     name: str
     version: str
     location: str = ""
     channel: str = "pip"
+    requires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,270 @@
+"""Causes that only the facts of a machine show; those that text shows too stand beside their readers' rows."""
+
+from __future__ import annotations
+
+from gpudoc.doctor.model import Cause, Remedy, Setting
+from gpudoc.doctor.remedies import always, as_root, by_place, do, install
+
+_NVML_DOC = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
+_CUDA_DOC = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
+_KERNEL_DOC = "https://docs.kernel.org/driver-api/vfio.html"
+_DRIVER_DOC = "https://github.com/NVIDIA/open-gpu-kernel-modules"
+_ECC_DOC = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html"
+_XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
+
+
+def _reboot_or_reload() -> tuple[str, str]:
+    return "Reload the driver's modules, or reboot when a program or the desktop holds them.", (
+        "sudo systemctl stop nvidia-persistenced; sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia"
+        " && sudo modprobe nvidia nvidia_uvm"
+    )
+
+
+def _reinstall_pinned(setting: Setting) -> tuple[Remedy, ...]:
+    version = setting.torch_version.split("+")[0]
+    what = f"--force-reinstall torch=={version}" if version else "--force-reinstall torch"
+    return (do("Install torch again with the libraries that it pins.", install(setting, what)),)
+
+
+CAUSES: tuple[Cause, ...] = (
+    Cause(
+        id="gpu_bound_to_vfio",
+        family="environment",
+        title="The GPU is reserved for a virtual machine (vfio-pci)",
+        meaning="vfio-pci holds the GPU so that a virtual machine can have it; the host's driver cannot",
+        why="A device has one kernel driver; while vfio-pci holds it, neither NVML nor CUDA on this host sees it.",
+        fix=always(
+            do("Use the GPU inside the virtual machine, or take its id out of the vfio-pci options and reboot.",
+               "grep -r vfio-pci /etc/modprobe.d /proc/cmdline"),
+        ),
+        sources=(_KERNEL_DOC,),
+    ),
+    Cause(
+        id="driver_does_not_support_gpu",
+        family="environment",
+        title="The loaded NVIDIA driver does not take this GPU",
+        meaning="the module is loaded and leaves the GPU alone: too old or too new for it, or the wrong kind of module",
+        why="GPUs before Turing need the proprietary module, Blackwell the open one, and old GPUs an older driver branch.",
+        fix=always(
+            do("Read what the driver said about the GPU.", "sudo dmesg | grep -i nvrm", root=True),
+            do("Install the driver branch and the kind of module (open or proprietary) that NVIDIA lists for this GPU."),
+        ),
+        sources=(_DRIVER_DOC,),
+    ),
+    Cause(
+        id="device_nodes_missing",
+        family="environment",
+        title="The GPU's device files are missing",
+        meaning="the driver holds the GPU, but /dev has no file through which programs could reach it",
+        why="NVML and CUDA open /dev/nvidiactl and /dev/nvidia0; without them the driver cannot be reached.",
+        fix=by_place(
+            (do("Let NVIDIA's helper make the device files.", "sudo nvidia-modprobe -c 0 -u", root=True),),
+            docker=(do("Start the container with the GPU's devices.", "docker run --gpus all ..."),),
+        ),
+        sources=("https://docs.nvidia.com/cuda/cuda-installation-guide-linux/",),
+    ),
+    Cause(
+        id="driver_not_answering",
+        family="environment",
+        title="The GPU driver does not answer",
+        meaning="a question to the driver did not return: the driver or the GPU hangs",
+        why="A hanging driver stops every program that touches the GPU, and such programs cannot even be killed.",
+        fix=always(
+            do("Look for what the driver reported last.", "sudo dmesg | grep -i -e nvrm -e xid | tail", root=True),
+            do("Reboot; if it hangs again at once, power the machine off and on.", "sudo reboot", root=True),
+        ),
+        sources=("https://docs.nvidia.com/deploy/nvml-api/",),
+        explains=("torch_not_answering",),
+    ),
+    Cause(
+        id="driver_in_bad_state",
+        family="environment",
+        title="The driver answers with an internal error",
+        meaning="NVML answers with an error that says only that the driver's state is bad",
+        why="Until its modules are loaded afresh, the driver refuses every program.",
+        fix=always(do(*_reboot_or_reload(), root=True)),
+        sources=(_NVML_DOC,),
+    ),
+    Cause(
+        id="gpu_power_missing",
+        family="environment",
+        title="A GPU's power cable is not connected",
+        meaning="the GPU reports that it gets too little power to start (NVML code 8)",
+        why="The driver does not start a GPU whose auxiliary power is missing.",
+        fix=always(do("Switch the machine off and connect all power plugs of the GPU firmly.")),
+        sources=(_NVML_DOC,),
+    ),
+    Cause(
+        id="gpu_needs_reset",
+        family="environment",
+        title="A GPU waits for a reset",
+        meaning="after a fault the driver marks the GPU as unusable until it is reset or the machine reboots",
+        why="Programs may fail or compute wrongly on a GPU in this state.",
+        fix=always(
+            do("End all programs on the GPU, then reset it.", "sudo nvidia-smi --gpu-reset", root=True),
+            do("If the reset is refused, reboot.", "sudo reboot", root=True),
+        ),
+        sources=(_ECC_DOC,),
+    ),
+    Cause(
+        id="libcuda_stub_loaded",
+        family="environment",
+        title="The toolkit's stub of libcuda is loaded",
+        meaning="a libcuda that exists only for linking is found before the driver's own (CUDA error 34)",
+        why="The stub has the names of the functions and none of their work.",
+        fix=always(
+            do("Take the folder with 'stubs' in its name out of the library path.", "echo $LD_LIBRARY_PATH | tr : '\\n'"),
+        ),
+        sources=(_CUDA_DOC,),
+    ),
+    Cause(
+        id="cuda_init_failed",
+        family="environment",
+        title="CUDA does not start",
+        meaning="cuInit fails with a code that no narrower cause explains",
+        why="No program can use the GPU while cuInit fails.",
+        fix=always(
+            do("Look for what the driver reported.", "sudo dmesg | grep -i -e nvrm -e xid | tail", root=True),
+            do("If there is nothing, reboot and ask again.", "gpudoc doctor"),
+        ),
+        sources=(_CUDA_DOC,),
+    ),
+    Cause(
+        id="gpu_kernel_fails",
+        family="environment",
+        title="A tiny kernel fails on the GPU",
+        meaning="driver and torch look right, and a sum of 64 numbers on the GPU fails or is wrong",
+        why="Every training would fail in the same way, or silently compute nonsense.",
+        fix=always(
+            do("See whether the hardware reported something.", "sudo dmesg | grep -i xid | tail", root=True),
+            do("Measure the GPU and check its results.", "gpudoc bench --quick"),
+        ),
+        sources=("https://docs.pytorch.org/docs/stable/notes/cuda.html",),
+    ),
+    Cause(
+        id="torch_not_installed",
+        family="environment",
+        title="torch is not installed in the examined Python",
+        meaning="the examined Python has no torch; perhaps another Python was meant",
+        why="Everything up to the driver can be judged without torch, nothing after it.",
+        fix=lambda setting: (
+            do("Name the Python that you train with.", "gpudoc doctor --python /path/to/python"),
+            do("Or install torch here.", install(setting, "torch")),
+        ),
+        sources=("https://pytorch.org/get-started/locally/",),
+    ),
+    Cause(
+        id="torch_not_answering",
+        family="environment",
+        title="torch does not import in time",
+        meaning="importing torch or its first look at the GPU did not end within the deadline",
+        why="A cold network disk makes the first import slow; a hanging driver makes it endless.",
+        fix=always(
+            do("See where it stands.", "python -X importtime -c 'import torch' 2>&1 | tail"),
+            do("Ask again; the second import finds its files in memory.", "gpudoc doctor"),
+        ),
+        sources=("https://docs.python.org/3/using/cmdline.html#cmdoption-X",),
+    ),
+    Cause(
+        id="power_brake",
+        family="environment",
+        title="The GPU's clocks are cut by its power supply",
+        meaning="the board or the system signals that power is short, and the GPU slows down at once",
+        why="The GPU runs at a fraction of its clock until the signal ends.",
+        fix=always(
+            do("Check cables and power supplies; in a server, its power cap.", "nvidia-smi -q -d PERFORMANCE,POWER"),
+        ),
+        sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",),
+    ),
+    Cause(
+        id="nvlink_error",
+        family="environment",
+        title="NVLinks of a GPU are down or failing",
+        meaning="links between GPUs are down while their likes are up, or the driver reported link faults",
+        why="Collectives fall back to slower paths, or stop.",
+        fix=always(
+            do("See which links are down.", "nvidia-smi nvlink --status"),
+            do("Reset the GPUs; if it comes back, have bridge, baseboard or card checked.", "sudo nvidia-smi --gpu-reset",
+               root=True),
+        ),
+        sources=(_XID_DOC,),
+    ),
+    Cause(
+        id="gpu_memory_orphaned",
+        family="environment",
+        title="GPU memory is held by processes that are gone",
+        meaning="the driver still books memory on processes that ended",
+        why="The memory is missing to every new program until the remains are gone.",
+        fix=always(
+            do("Find what still has the device open, and end it.", "sudo fuser -v /dev/nvidia*", root=True),
+            do("If nothing has, reset the GPU.", "sudo nvidia-smi --gpu-reset", root=True),
+        ),
+        sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
+    ),
+    Cause(
+        id="fewer_gpus_than_expected",
+        family="environment",
+        title="Fewer GPUs than expected",
+        meaning="fewer GPUs can be used than were asked for",
+        why="A job that is written for more ranks does not start.",
+        fix=always(do("Compare the bus with the driver's list.", "lspci -d 10de: ; nvidia-smi -L")),
+        sources=("https://docs.nvidia.com/deploy/nvml-api/",),
+    ),
+    Cause(
+        id="process_limit_low",
+        family="environment",
+        title="Few processes and threads are allowed",
+        meaning="the limit of processes and threads (ulimit -u) is so low that loader workers and threads reach it",
+        why="Starting a worker then fails with 'Resource temporarily unavailable'.",
+        fix=always(do("Raise it for this shell, or in /etc/security/limits.conf.", "ulimit -u 4096")),
+        sources=("https://man7.org/linux/man-pages/man2/getrlimit.2.html",),
+    ),
+    Cause(
+        id="host_memory_low",
+        family="environment",
+        title="Host memory is nearly used up",
+        meaning="less than 1 GiB of the machine's memory, or of the cgroup's limit, is left",
+        why="Loader workers or the trainer are killed as soon as they need more.",
+        fix=always(do("See who holds it, and end what is not needed.", "ps -eo pid,rss,comm --sort=-rss | head")),
+        sources=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",),
+    ),
+    Cause(
+        id="disk_full",
+        family="environment",
+        title="The disk is nearly full",
+        meaning="less than 1 GiB is free where checkpoints or temporary files go",
+        why="Saving a checkpoint or compiling a kernel fails in the middle of a run.",
+        fix=always(do("Make room, or point TMPDIR and --run-dir elsewhere.", "df -h . /tmp")),
+        sources=("https://man7.org/linux/man-pages/man3/statvfs.3.html",),
+    ),
+    Cause(
+        id="system_files_not_answering",
+        family="environment",
+        title="Reading system files hangs",
+        meaning="a file below /proc, /sys, /dev or on a mounted disk did not answer within the deadline",
+        why="A dead network mount or a hanging device stops every program that touches it.",
+        fix=always(do("Find processes that wait for a device, and what they wait for.", "ps -eo pid,stat,wchan:32,comm | grep ' D'")),
+        sources=("https://docs.kernel.org/filesystems/proc.html",),
+    ),
+    Cause(
+        id="cuda_library_version_differs",
+        family="environment",
+        title="A CUDA library is not the version that torch pins",
+        meaning="an nvidia-* package was replaced by another version than the one torch was built and tested with",
+        why="It may load and still fail or slow down in some operations (cuDNN, NCCL).",
+        fix=_reinstall_pinned,
+        sources=("https://packaging.python.org/en/latest/specifications/core-metadata/#requires-dist-multiple-use",),
+    ),
+    Cause(
+        id="duplicate_packages",
+        family="environment",
+        title="Two copies of a package shadow each other",
+        meaning="torch, numpy or a CUDA library is installed twice on the path, in different versions",
+        why="Python imports the first; libraries of the second may be loaded beside it.",
+        fix=always(
+            do("See where each comes from, and remove one.", "python -c 'import sys; print(*sys.path, sep=\"\\n\")'"),
+            do("The copy in your home folder is left out with this variable.", "export PYTHONNOUSERSITE=1"),
+        ),
+        sources=("https://docs.python.org/3/library/site.html",),
+    ),
+)

@@ -1,0 +1,203 @@
+"""torch's build against the GPU and its driver: accelerator, CUDA version, compiled code, a tiny kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.live import (
+    NVIDIA,
+    compute_gpus_amd,
+    gpu_nodes,
+    is_jetson,
+    is_wsl,
+    name_of,
+    nvml_gpus,
+    observe,
+    pci_gpus,
+    value,
+)
+from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.facts.model import Absent, KernelCheck, Machine
+from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_cuda
+from gpudoc.knowledge.wheels import fit
+
+_NO_CODE = ("no kernel image", "not compatible with the current PyTorch", "invalid device function")
+
+
+def nvidia_gpu_in_reach(machine: Machine) -> bool:
+    """Whether an NVIDIA GPU is in the machine and meant for this process: a container without access has none."""
+    if nvml_gpus(machine) or is_jetson(machine):
+        return True
+    if value(machine.container.kind, "none") != "none" and not gpu_nodes(machine):
+        return False
+    return bool(pci_gpus(machine, NVIDIA)) and not is_wsl(machine)
+
+
+def find_cpu_only(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A torch without any accelerator in a machine with a GPU."""
+    machine = evidence.machine
+    if machine.torch.accelerator != "cpu" or is_jetson(machine):
+        return
+    gpus = nvml_gpus(machine)
+    if not nvidia_gpu_in_reach(machine) and not compute_gpus_amd(machine):
+        return
+    there = name_of(gpus[0]) if gpus else _bus_name(machine)
+    yield Finding(
+        id="cpu_only_torch",
+        confidence=0.93,
+        evidence=(
+            observe("torch", f"{machine.torch.version}, built for the CPU", "torch"),
+            observe("GPU", there, "NVML"),
+        ),
+        explains=("training_on_cpu",),
+    )
+
+
+def _bus_name(machine: Machine) -> str:
+    devices = (*pci_gpus(machine, NVIDIA), *compute_gpus_amd(machine))
+    return f"device {devices[0].vendor_id:04x}:{devices[0].device_id:04x} at {devices[0].address}"
+
+
+def find_wrong_accelerator(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A torch for another vendor's GPU than the one in the machine."""
+    machine = evidence.machine
+    nvidia, amd = nvidia_gpu_in_reach(machine), bool(compute_gpus_amd(machine))
+    built = machine.torch.accelerator
+    wrong = (built == "rocm" and nvidia and not amd) or (built == "cuda" and amd and not nvidia)
+    wrong = wrong or (built == "xpu" and nvidia)
+    if wrong:
+        seen = (
+            observe("torch", f"{machine.torch.version}, built for {built}", "torch"),
+            observe("GPU", "NVIDIA" if nvidia else "AMD", "PCI bus"),
+        )
+        yield Finding(id="wrong_accelerator_build", confidence=0.95, evidence=seen, explains=("training_on_cpu",))
+
+
+def find_jetson_wheel(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A wheel from the general index on a Jetson: without CUDA, or without code for its GPU."""
+    machine = evidence.machine
+    if not is_jetson(machine):
+        return
+    archs = value(machine.torch.arch_list, ())
+    generic = machine.torch.accelerator == "cpu" or (
+        bool(archs) and not {"sm_53", "sm_62", "sm_72", "sm_87", "sm_101", "sm_110"} & set(archs)
+    )
+    if generic:
+        seen = (
+            observe("torch", f"{machine.torch.version}, built for {machine.torch.accelerator}", "torch"),
+            observe("machine", "Jetson", "/proc/device-tree/model"),
+        )
+        yield Finding(id="jetson_generic_wheel", confidence=0.93, evidence=seen)
+
+
+def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A driver of an older CUDA major version than torch was built with; minor versions are compatible."""
+    machine = evidence.machine
+    built = machine.torch.cuda_version
+    if isinstance(built, Absent):
+        yield Skip(f"torch.cuda_version: {built.reason}")
+        return
+    carried = _driver_cuda(machine)
+    if isinstance(carried, Absent):
+        yield Skip(f"driver.cuda_version: {carried.reason}")
+        return
+    compat = value(machine.driver.libcuda_cuda_version, carried)
+    if driver_runs_cuda(carried, built) or (driver_runs_cuda(compat, built) and machine.driver.cu_init_code == 0):
+        return
+    needed = driver_floor(built)
+    seen = (
+        observe("driver", f"{_driver_version(machine)} (CUDA {carried[0]}.{carried[1]})", "NVML"),
+        observe("torch", f"{machine.torch.version}, built with CUDA {built[0]}.{built[1]}", "torch"),
+        *([observe("needed", f"driver {needed} or newer", "CUDA release notes")] if needed else []),
+    )
+    yield Finding(id="driver_too_old", confidence=0.96, evidence=seen, explains=("training_on_cpu",))
+
+
+def _driver_version(machine: Machine) -> str:
+    known = (machine.driver.nvml_driver_version, machine.driver.module_version, machine.driver.library_version)
+    return next((version for version in known if not isinstance(version, Absent)), "unknown")
+
+
+def _driver_cuda(machine: Machine) -> tuple[int, int] | Absent:
+    """What NVML says, else what the table says of the module's version."""
+    said = machine.driver.cuda_version
+    if not isinstance(said, Absent):
+        return said
+    version = _driver_version(machine)
+    return said if version == "unknown" else cuda_of_driver(version) or said
+
+
+def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """GPUs for which torch has no code, because they are newer than the build or were dropped from it."""
+    machine = evidence.machine
+    archs = machine.torch.arch_list
+    if isinstance(archs, Absent) or machine.torch.accelerator != "cuda" or is_jetson(machine):
+        return
+    misfits: dict[str, list[str]] = {}
+    for gpu in nvml_gpus(machine):
+        if isinstance(gpu.capability, Absent):
+            continue
+        answer = fit(gpu.capability, archs)
+        if answer != "runs":
+            major, minor = gpu.capability
+            misfits.setdefault(answer, []).append(f"{name_of(gpu)} has compute capability {major}.{minor}")
+    failed = [check for check in _checks(machine) if any(word in check.error for word in _NO_CODE)]
+    for misfit, gpus in misfits.items():
+        cause = "gpu_newer_than_wheel_archs" if misfit == "too_new" else "gpu_older_than_wheel_archs"
+        seen = [observe("GPU", text, "NVML") for text in gpus[:2]]
+        seen.append(observe("torch", f"{machine.torch.version} has code for {', '.join(archs)}", "torch"))
+        seen += [observe("kernel", check.error, "torch") for check in failed[:1]]
+        everything = len(gpus) == len(nvml_gpus(machine))
+        yield Finding(
+            id=cause, severity="broken" if everything or failed else "warning", confidence=0.97, evidence=tuple(seen)
+        )
+
+
+def _only(cause: str) -> Finder:
+    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
+        return (answer for answer in find_archs(evidence) if not isinstance(answer, Finding) or answer.id == cause)
+
+    return Finder(id=cause, find=find, needs=("torch.arch_list", "gpus"))
+
+
+def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A tiny kernel that failed though nothing before it was wrong."""
+    machine = evidence.machine
+    failed = [c for c in _checks(machine) if c.error and not any(word in c.error for word in _NO_CODE)]
+    if failed:
+        seen = tuple(observe(f"kernel on device {check.device}", check.error, "torch") for check in failed[:3])
+        yield Finding(id="gpu_kernel_fails", confidence=0.6, evidence=seen)
+
+
+def _checks(machine: Machine) -> tuple[KernelCheck, ...]:
+    return value(machine.torch.kernel_checks, ())
+
+
+def find_no_torch(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """No torch in the examined Python, which may well be the wrong Python."""
+    machine = evidence.machine
+    if isinstance(machine.torch.version, Absent) and machine.torch.version.reason == "torch is not installed":
+        seen = (observe("torch", "not installed", "site-packages"),
+                observe("Python", machine.python.executable, "examined"))  # fmt: skip
+        yield Finding(id="torch_not_installed", severity="info", confidence=0.9, evidence=seen)
+
+
+def find_hung_import(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """torch that did not import within the deadline."""
+    failure = evidence.machine.probe_failures.get("torch", "")
+    if failure.startswith("no answer"):
+        seen = (observe("torch", failure, "probe"),)
+        yield Finding(id="torch_not_answering", severity="warning", confidence=0.9, evidence=seen)
+
+
+FINDERS: tuple[Finder, ...] = (
+    Finder(id="cpu_only_torch", find=find_cpu_only, needs=("torch.accelerator",)),
+    Finder(id="wrong_accelerator_build", find=find_wrong_accelerator, needs=("torch.accelerator",)),
+    Finder(id="jetson_generic_wheel", find=find_jetson_wheel, needs=("torch.accelerator",)),
+    Finder(id="driver_too_old", find=find_driver_too_old),
+    _only("gpu_newer_than_wheel_archs"),
+    _only("gpu_older_than_wheel_archs"),
+    Finder(id="gpu_kernel_fails", find=find_failed_kernel, needs=("torch.kernel_checks",)),
+    Finder(id="torch_not_installed", find=find_no_torch),
+    Finder(id="torch_not_answering", find=find_hung_import),
+)

@@ -1,0 +1,257 @@
+"""The later links of the chain: what NVML answers, what the environment hides, what cuInit answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from gpudoc.doctor.causes.live import (
+    NVIDIA,
+    events,
+    gpu_is_meant,
+    in_container,
+    is_jetson,
+    is_wsl,
+    name_of,
+    nvml_gpus,
+    observe,
+    pci_gpus,
+    value,
+    variables,
+)
+from gpudoc.doctor.model import Evidence, Finding, Observation, Skip
+from gpudoc.facts.model import Absent, Gpu, Machine
+
+# what one code alone says; those that depend on more are decided below
+_NVML_CAUSES: Mapping[int, tuple[str, float]] = {
+    8: ("gpu_power_missing", 0.95),
+    11: ("driver_in_bad_state", 0.7),
+    14: ("gpu_hardware_fault", 0.9),
+    15: ("gpu_fallen_off_bus", 0.95),
+    16: ("gpu_needs_reset", 0.95),
+    18: ("driver_library_mismatch", 0.98),
+    999: ("driver_in_bad_state", 0.6),
+}
+_CUDA_CAUSES: Mapping[int, tuple[str, float]] = {
+    2: ("oom_other_process", 0.7),
+    34: ("libcuda_stub_loaded", 0.97),
+    214: ("gpu_ecc_error", 0.95),
+    802: ("fabric_manager_not_running", 0.95),
+    803: ("libcuda_mismatch_803", 0.97),
+    804: ("forward_compat_on_consumer_gpu", 0.97),
+    805: ("mps_daemon_unreachable", 0.95),
+    806: ("mps_daemon_unreachable", 0.85),
+    807: ("mps_daemon_unreachable", 0.9),
+}
+
+
+def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Does the driver answer NVML, and does each GPU? One cause per error code."""
+    machine = evidence.machine
+    code = machine.driver.nvml_code
+    if is_jetson(machine) or not (pci_gpus(machine, NVIDIA) or is_wsl(machine) or code == 0):
+        return
+    if isinstance(code, Absent):
+        yield from _not_answering(code, "NVML")
+        return
+    seen = (observe("NVML", f"code {code}: {machine.driver.nvml_message}", "nvmlInit"),)
+    match code:
+        case 0:
+            yield from _look_at_handles(machine)
+        case 12:
+            yield _library_missing(machine, seen)
+        case 4:
+            yield Finding(id=_denied(machine), confidence=0.85, evidence=seen)
+        case 9:
+            yield Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=seen)
+        case 999 if in_container(machine):
+            yield Finding(id="container_lost_gpu_cgroup", confidence=0.85, evidence=seen)
+        case 18:
+            yield Finding(id="driver_library_mismatch", confidence=0.98, evidence=(*seen, *_versions(machine)))
+        case _:
+            cause, confidence = _NVML_CAUSES.get(code, ("driver_in_bad_state", 0.6))
+            yield Finding(id=cause, confidence=confidence, evidence=seen)
+
+
+def _not_answering(silence: Absent, what: str) -> Iterator[Finding | Skip]:
+    if silence.reason.startswith("no answer"):
+        seen = (observe(what, silence.reason, "probe"),)
+        yield Finding(id="driver_not_answering", confidence=0.93, evidence=seen)
+    else:
+        yield Skip(f"{what}: {silence.reason}")
+
+
+def _denied(machine: Machine) -> str:
+    return "container_lost_gpu_cgroup" if in_container(machine) else "device_permission_denied"
+
+
+def _versions(machine: Machine) -> tuple[Observation, ...]:
+    return (
+        observe("kernel module", machine.driver.module_version, "/sys/module/nvidia/version"),
+        observe("driver libraries", machine.driver.library_version, "library folders"),
+    )
+
+
+def _library_missing(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
+    module = observe("kernel module", machine.driver.module_version, "/proc/driver/nvidia/version")
+    if in_container(machine):
+        asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
+        more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
+        return Finding(id="container_without_gpu_access", confidence=0.93, evidence=(*seen, module, more))
+    return Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=(*seen, module))
+
+
+def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
+    """GPUs that NVML counts and will not talk about."""
+    failed = [gpu for gpu in nvml_gpus(machine) if value(gpu.nvml_code, 0) != 0]
+    for gpu in failed:
+        code = value(gpu.nvml_code, 0)
+        cause, confidence = _NVML_CAUSES.get(code, ("driver_in_bad_state", 0.6))
+        if code == 4:
+            continue  # another user's or another job's GPU
+        yield Finding(
+            id=cause, confidence=confidence, evidence=(observe("NVML", f"GPU {gpu.index}: code {code}", "NVML"),)
+        )
+    if not failed and isinstance(machine.gpus, Absent):
+        yield from _not_answering(machine.gpus, "NVML")
+
+
+def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Does an environment variable hide GPUs, on purpose or by a wrong name? `visible_devices_hides_gpu`."""
+    machine = evidence.machine
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        mask = variables(machine).get(name)
+        if mask is None or (name != "CUDA_VISIBLE_DEVICES" and machine.torch.accelerator != "rocm"):
+            continue
+        seen = observe(name, repr(mask), "environment")
+        if mask.strip() in ("", "-1", "NoDevFiles"):
+            broken = gpu_is_meant(evidence) and evidence.expectation.device.startswith("cuda")
+            yield Finding(
+                id="visible_devices_hides_gpu",
+                severity="broken" if broken else "info",
+                confidence=0.97,
+                evidence=(seen,),
+                title=f"{name} hides every GPU",
+            )
+            return
+        gpus = nvml_gpus(machine)
+        if not gpus:
+            continue
+        wrong = _first_wrong(mask, gpus)
+        if wrong:
+            there = observe("GPUs", f"{len(gpus)}, numbered 0 to {len(gpus) - 1}", "NVML")
+            yield Finding(
+                id="visible_devices_hides_gpu",
+                confidence=0.97,
+                evidence=(seen, there),
+                title=f"{name} names {wrong!r}, which is not a GPU here; CUDA ignores it and all after it",
+            )
+            return
+
+
+def _first_wrong(mask: str, gpus: tuple[Gpu, ...]) -> str:
+    """The first entry that names no GPU or one that was named before; CUDA stops reading there."""
+    uuids = [value(gpu.uuid, "") for gpu in gpus]
+    named: set[str] = set()
+    for entry in (part.strip() for part in mask.split(",")):
+        if re.fullmatch(r"\d+", entry):
+            found = str(int(entry)) if int(entry) < len(gpus) else ""
+        elif entry.startswith("GPU-"):
+            matching = [uuid for uuid in uuids if uuid.startswith(entry)]
+            found = matching[0] if len(matching) == 1 or not any(uuids) else ""
+        else:
+            # a MIG instance's name cannot be checked against the list of whole GPUs
+            found = entry if entry.startswith("MIG-") else ""
+        if not found or found in named:
+            return entry
+        named.add(found)
+    return ""
+
+
+def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """GPUs that are set so that no program can use them: MIG without instances, compute mode."""
+    gpus = [gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0]
+    empty = [gpu for gpu in gpus if gpu.mig_enabled is True and gpu.mig_instances == 0]
+    closed = [gpu for gpu in gpus if _closed(gpu)]
+    for cause, group in (("mig_enabled_no_instance", empty), ("compute_mode_exclusive", closed)):
+        if not group:
+            continue
+        mode = "MIG is on, no instance" if group is empty else "compute mode"
+        seen = tuple(
+            observe(name_of(gpu), mode if group is empty else f"{mode} {gpu.compute_mode}", "NVML") for gpu in group[:3]
+        )
+        severity = "broken" if len(group) == len(gpus) else "warning"
+        yield Finding(id=cause, severity=severity, confidence=0.95, evidence=seen)  # type: ignore[arg-type]
+    if isinstance(evidence.machine.gpus, Absent) and evidence.machine.driver.nvml_code == 0:
+        yield Skip(f"gpus: {evidence.machine.gpus.reason}")
+
+
+def _closed(gpu: Gpu) -> bool:
+    taken = bool(value(gpu.processes, ()))
+    return gpu.compute_mode == "prohibited" or (gpu.compute_mode == "exclusive_process" and taken)
+
+
+def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """What cuInit answers; the last link before torch."""
+    machine = evidence.machine
+    code = machine.driver.cu_init_code
+    if not (pci_gpus(machine, NVIDIA) or nvml_gpus(machine) or is_wsl(machine) or is_jetson(machine)):
+        return
+    if isinstance(code, Absent):
+        if code.reason.startswith("libcuda cannot be loaded"):
+            yield _no_libcuda(machine, code)
+        else:
+            yield from _not_answering(code, "cuInit")
+        return
+    seen = (
+        observe("cuInit", f"code {code}: {machine.driver.cu_init_name}", "libcuda"),
+        observe("libcuda", machine.driver.libcuda_path, "/proc/self/maps"),
+    )
+    if is_wsl(machine) and "/wsl/" not in value(machine.driver.libcuda_path, "/wsl/"):
+        severity = "broken" if code else "warning"
+        yield Finding(id="wsl_wrong_driver_inside", severity=severity, confidence=0.95, evidence=seen)  # type: ignore[arg-type]
+    elif code != 0:
+        yield _from_code(machine, code, seen)
+
+
+def _no_libcuda(machine: Machine, reason: Absent) -> Finding:
+    seen = observe("libcuda", reason, "dlopen")
+    if is_wsl(machine):
+        return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
+    if in_container(machine):
+        asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
+        more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
+        return Finding(id="container_without_gpu_access", confidence=0.9, evidence=(seen, more))
+    return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
+
+
+def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Finding:
+    if code == 999:
+        return _unknown_error(machine, seen)
+    if code == 46:
+        return Finding(id="compute_mode_exclusive", confidence=0.75, evidence=seen)
+    if code in (100, 101) and variables(machine).get("CUDA_VISIBLE_DEVICES"):
+        mask = observe("CUDA_VISIBLE_DEVICES", variables(machine)["CUDA_VISIBLE_DEVICES"], "environment")
+        return Finding(id="visible_devices_hides_gpu", confidence=0.8, evidence=(mask, *seen))
+    cause, confidence = _CUDA_CAUSES.get(code, ("cuda_init_failed", 0.6))
+    return Finding(id=cause, confidence=confidence, evidence=(*seen, *_details(machine, cause)))
+
+
+def _unknown_error(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
+    """999 comes from nvidia_uvm, after a suspend or otherwise; in a container from a device that it may not open."""
+    resumes = list(events(machine, "resume"))
+    if resumes:
+        slept = observe("kernel log", resumes[-1].text, "kernel log")
+        return Finding(id="uvm_broken_after_suspend", confidence=0.95, evidence=(*seen, slept))
+    if in_container(machine):
+        return Finding(id="container_lost_gpu_cgroup", confidence=0.6, evidence=seen)
+    return Finding(id="uvm_broken_after_suspend", confidence=0.65, evidence=seen)
+
+
+def _details(machine: Machine, cause: str) -> tuple[Observation, ...]:
+    if cause == "libcuda_mismatch_803":
+        return _versions(machine)[:1]
+    if cause == "fabric_manager_not_running":
+        states = {value(gpu.fabric_state, "") for gpu in nvml_gpus(machine)} - {""}
+        return (observe("fabric", ", ".join(sorted(states)) or "no state", "NVML"),)
+    return ()

@@ -1,0 +1,189 @@
+"""What is installed beside torch: pinned versions, two CUDA generations, two copies, foreign libraries."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpudoc.doctor.causes.live import observe, value
+from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.facts.model import Absent, Machine, Package
+from gpudoc.knowledge.drivers import parse_version
+
+_CUDA_PACKAGE = re.compile(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)\s*\(?==\s*(?P<version>[^\s;,)]+)\)?\s*(?:;\s*(?P<marker>.+))?$")
+_LIBRARY = re.compile(
+    r"lib(?P<name>cudart|cublasLt|cublas|cudnn|nccl|cusparseLt|cusparse|cufft|curand|cusolver|nvJitLink)[_.\w-]*\.so"
+)
+_WATCHED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
+
+
+def normal(name: str) -> str:
+    """A distribution's name as the package index compares it: lower case, one dash."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _installed(machine: Machine) -> dict[str, list[Package]]:
+    found: dict[str, list[Package]] = defaultdict(list)
+    for package in value(machine.python.packages, ()):
+        found[normal(package.name)].append(package)
+    return found
+
+
+def _first(machine: Machine, name: str) -> Package | None:
+    # the first folder on the path is the one that Python imports from
+    return next(iter(_installed(machine).get(name, ())), None)
+
+
+def _pins(package: Package) -> Iterator[tuple[str, str]]:
+    """(name, version) of each exact requirement that applies on Linux without extras."""
+    for text in package.requires:
+        match = _PIN.match(text.strip())
+        if match and _applies(match["marker"] or ""):
+            yield normal(match["name"]), match["version"]
+
+
+def _applies(marker: str) -> bool:
+    clauses = [clause.strip() for clause in marker.split(" and ")] if marker else []
+    known = r"""(platform_system|sys_platform)\s*==\s*['"](Linux|linux)['"]|platform_machine\s*==\s*['"]x86_64['"]"""
+    return all(re.fullmatch(known, clause.strip("() ")) for clause in clauses)
+
+
+def _same(version: str, wanted: str) -> bool:
+    """Whether a version meets an exact pin; a local part counts only when the pin has one."""
+    if wanted.endswith(".*"):
+        return version.split("+")[0].startswith(wanted[:-1])
+    return version == wanted if "+" in wanted else version.split("+")[0] == wanted
+
+
+def find_torchvision(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """torchvision or torchaudio made for another torch, or for the CPU beside a CUDA torch."""
+    machine = evidence.machine
+    torch = _first(machine, "torch")
+    for name in ("torchvision", "torchaudio"):
+        package = _first(machine, name)
+        if torch is None or package is None:
+            continue
+        wanted = next((version for pin, version in _pins(package) if pin == "torch"), "")
+        other = bool(wanted) and not _same(torch.version, wanted)
+        local, own = package.version.partition("+")[2], torch.version.partition("+")[2]
+        mixed = bool(local) and bool(own) and (local == "cpu") != (own == "cpu")
+        if other or mixed:
+            why = f"{package.version}, made for torch {wanted}" if other else package.version
+            seen = (observe(name, why, "site-packages"), observe("torch", torch.version, "site-packages"))
+            yield Finding(id="torchvision_torch_mismatch", confidence=0.93, evidence=seen)
+
+
+def find_pins(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
+    """Libraries that torch pins exactly and that are missing or of another version."""
+    machine = evidence.machine
+    torch = _first(machine, "torch")
+    if torch is None or torch.channel != "pip":
+        return
+    for name, version in _pins(torch):
+        package = _first(machine, name)
+        if name == "triton" and cause == "triton_torch_mismatch" and package and not _same(package.version, version):
+            yield _pinned(cause, torch, name, version, package.version, 0.9)
+        if not name.startswith("nvidia-"):
+            continue
+        if package is None and cause == "bundled_cuda_library_missing" and _is_torchs_own_wheel(torch):
+            yield _pinned(cause, torch, name, version, "not installed", 0.9)
+        elif package and cause == "cuda_library_version_differs" and not _same(package.version, version):
+            yield _pinned(cause, torch, name, version, package.version, 0.8)
+
+
+def _is_torchs_own_wheel(torch: Package) -> bool:
+    return "+cu" in torch.version or "+" not in torch.version
+
+
+def _pinned(cause: str, torch: Package, name: str, wanted: str, found: str, confidence: float) -> Finding:
+    seen = (
+        observe(name, found, "site-packages"),
+        observe("torch", f"{torch.version} needs {name}=={wanted}", "torch's metadata"),
+    )
+    return Finding(id=cause, severity="warning", confidence=confidence, evidence=seen)
+
+
+def find_mixed_generations(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The same CUDA library installed for two CUDA generations."""
+    machine = evidence.machine
+    majors: dict[str, set[str]] = defaultdict(set)
+    for name in _installed(machine):
+        match = _CUDA_PACKAGE.fullmatch(name)
+        if match:
+            majors[match["library"].rstrip("-")].add(match["major"])
+    mixed = {library: found for library, found in majors.items() if len(found) > 1}
+    if mixed:
+        seen = tuple(
+            observe(library, " and ".join(f"cu{m}" for m in sorted(found)), "site-packages")
+            for library, found in sorted(mixed.items())[:4]
+        )
+        yield Finding(id="mixed_cuda_packages", severity="warning", confidence=0.85, evidence=seen)
+
+
+def find_duplicates(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Two copies of torch or of a library it needs, of which the first on the path shadows the other."""
+    for name, packages in _installed(evidence.machine).items():
+        pip = {p.location: p.version for p in packages if p.channel == "pip"}
+        if (name in _WATCHED or name.startswith("nvidia-")) and len(set(pip.values())) > 1:
+            seen = tuple(observe(name, f"{version} in {place}", "sys.path") for place, version in pip.items())
+            yield Finding(id="duplicate_packages", severity="warning", confidence=0.85, evidence=seen[:3])
+
+
+def find_numpy_abi(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A torch built for NumPy 1 beside NumPy 2: torch takes NumPy 2 from 2.3 on (its release notes)."""
+    torch, numpy = _first(evidence.machine, "torch"), _first(evidence.machine, "numpy")
+    if torch is None or numpy is None:
+        return
+    if parse_version(numpy.version)[0] >= 2 and parse_version(torch.version)[:2] < (2, 3):
+        seen = (observe("numpy", numpy.version, "site-packages"), observe("torch", torch.version, "site-packages"))
+        yield Finding(id="numpy2_abi", severity="warning", confidence=0.9, evidence=seen)
+
+
+def find_foreign_libraries(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A CUDA library loaded from elsewhere although torch's own copy is installed, or two copies loaded at once."""
+    machine = evidence.machine
+    loaded = machine.torch.loaded_libraries
+    if isinstance(loaded, Absent):
+        yield Skip(f"torch.loaded_libraries: {loaded.reason}")
+        return
+    folders: dict[str, set[str]] = defaultdict(set)
+    for path in loaded:
+        match = _LIBRARY.match(PurePosixPath(path).name)
+        if match:
+            folders[match["name"]].add(str(PurePosixPath(path).parent))
+    own = PurePosixPath(value(machine.torch.location, "/nowhere/torch")).parent
+    prefix = value(machine.python.prefix, "/nowhere")
+    for name, places in sorted(folders.items()):
+        foreign = [place for place in places if not place.startswith((str(own), prefix))]
+        if foreign and _brings(machine, name):
+            seen = tuple(observe(f"lib{name}", place, "/proc/self/maps") for place in sorted(places))
+            confidence = 0.9 if len(places) > 1 else 0.75
+            yield Finding(
+                id="library_path_shadows_bundled", severity="warning", confidence=confidence, evidence=seen[:3]
+            )
+
+
+def _brings(machine: Machine, library: str) -> bool:
+    """Whether the pip packages of torch contain this library."""
+    words = {"cudart": "cuda-runtime", "cublasLt": "cublas", "nvJitLink": "nvjitlink"}
+    wanted = f"nvidia-{words.get(library, library.lower())}"
+    return any(name.startswith(wanted) for name in _installed(machine))
+
+
+def _pin_finder(cause: str) -> Finder:
+    return Finder(id=cause, find=lambda evidence: find_pins(evidence, cause), needs=("python.packages",))
+
+
+FINDERS: tuple[Finder, ...] = (
+    Finder(id="torchvision_torch_mismatch", find=find_torchvision, needs=("python.packages",)),
+    _pin_finder("triton_torch_mismatch"),
+    _pin_finder("bundled_cuda_library_missing"),
+    _pin_finder("cuda_library_version_differs"),
+    Finder(id="mixed_cuda_packages", find=find_mixed_generations, needs=("python.packages",)),
+    Finder(id="duplicate_packages", find=find_duplicates, needs=("python.packages",)),
+    Finder(id="numpy2_abi", find=find_numpy_abi, needs=("python.packages",)),
+    Finder(id="library_path_shadows_bundled", find=find_foreign_libraries),
+)

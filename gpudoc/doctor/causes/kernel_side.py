@@ -1,0 +1,244 @@
+"""The first links of the chain: the GPU on the bus, the kernel driver that holds it, its device files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.live import (
+    NVIDIA,
+    compute_gpus_amd,
+    events,
+    gpu_is_meant,
+    gpu_nodes,
+    gpu_was_asked,
+    in_container,
+    is_jetson,
+    is_wsl,
+    nodes,
+    nvml_gpus,
+    observe,
+    pci_gpus,
+    value,
+    variables,
+)
+from gpudoc.doctor.model import Evidence, Finding, Observation, Severity, Skip
+from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice
+
+_NOTHING_ASKED = ("", "void", "none")
+
+
+def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Is there a GPU at all? `no_gpu_on_machine`, for WSL `wsl_windows_or_kernel_too_old`."""
+    machine = evidence.machine
+    if is_wsl(machine):
+        yield from _look_at_wsl(evidence)
+        return
+    if _gpu_is_there(machine):
+        return
+    if isinstance(machine.pci, Absent) and not machine.pci.reason.startswith("no such file"):
+        yield Skip(f"pci: {machine.pci.reason}")
+        return
+    asked = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
+    strongly = gpu_was_asked(evidence)
+    weakly = asked not in _NOTHING_ASKED
+    seen = [observe("pci", "no GPU of NVIDIA and no accelerator of AMD", "/sys/bus/pci/devices")]
+    if strongly:
+        seen.append(observe("asked for", _what_asked(evidence), "options and environment"))
+    elif weakly:
+        seen.append(observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"))
+    severity: Severity = "broken" if strongly else "warning" if weakly else "info"
+    yield Finding(id="no_gpu_on_machine", severity=severity, confidence=0.95, evidence=tuple(seen))
+
+
+def _gpu_is_there(machine: Machine) -> bool:
+    known = bool(pci_gpus(machine, NVIDIA) or compute_gpus_amd(machine) or nvml_gpus(machine) or gpu_nodes(machine))
+    seen_by_torch = value(machine.torch.device_count, 0) > 0 or value(machine.torch.mps_available, False)
+    return known or seen_by_torch or is_jetson(machine) or value(machine.host.system, "") == "Darwin"
+
+
+def _look_at_wsl(evidence: Evidence) -> Iterator[Finding | Skip]:
+    machine = evidence.machine
+    if isinstance(machine.nodes, Absent):
+        yield Skip(f"nodes: {machine.nodes.reason}")
+    elif "/dev/dxg" not in nodes(machine) and not nvml_gpus(machine):
+        seen = (
+            observe("/dev/dxg", "missing", "/dev"),
+            observe("kernel", machine.host.kernel, "/proc/sys/kernel/osrelease"),
+        )
+        severity: Severity = "broken" if gpu_is_meant(evidence) else "info"
+        yield Finding(id="wsl_windows_or_kernel_too_old", severity=severity, confidence=0.9, evidence=seen)
+
+
+def _what_asked(evidence: Evidence) -> str:
+    expected = evidence.expectation
+    if expected.num_gpus:
+        return f"{expected.num_gpus} GPUs (--expect-gpus)"
+    if expected.device.startswith("cuda"):
+        return expected.device
+    return f"{evidence.machine.container.gpus_asked} (scheduler)"
+
+
+def look_at_answer(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Does every GPU still answer on the bus? `gpu_fallen_off_bus`."""
+    machine = evidence.machine
+    silent = [device for device in pci_gpus(machine, NVIDIA) if device.answers is False]
+    lost = [gpu for gpu in nvml_gpus(machine) if gpu.lost is True]
+    fallen = [e for e in events(machine, "xid", "fallen_off_bus") if e.kind == "fallen_off_bus" or e.code == 79]
+    seen = [observe("config space", f"{d.address} reads all ones", "/sys/bus/pci/devices") for d in silent]
+    seen += [observe("NVML", f"GPU {gpu.index} is lost (code 15)", "NVML") for gpu in lost]
+    seen += [observe("kernel log", event.text, "kernel log") for event in fallen[:2]]
+    missing = _missing_from_nvml(machine)
+    if silent or lost or (fallen and missing):
+        yield Finding(id="gpu_fallen_off_bus", confidence=0.98, evidence=tuple(seen))
+    elif fallen:
+        yield Finding(id="gpu_fallen_off_bus", severity="warning", confidence=0.8, evidence=tuple(seen))
+    elif isinstance(machine.pci, Absent) and isinstance(machine.gpus, Absent):
+        yield Skip(f"pci: {machine.pci.reason}")
+
+
+def _missing_from_nvml(machine: Machine) -> bool:
+    if isinstance(machine.gpus, Absent):
+        return True
+    return len(machine.gpus) < len([d for d in pci_gpus(machine, NVIDIA) if d.driver == "nvidia"])
+
+
+def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Which kernel driver holds the GPU? nouveau, vfio-pci, none, or one that refuses it."""
+    machine = evidence.machine
+    devices = pci_gpus(machine, NVIDIA)
+    if not devices or is_wsl(machine) or is_jetson(machine) or machine.driver.nvml_code == 0:
+        return
+    holders = {device.address: value(device.driver, "") for device in devices}
+    if "nvidia" in holders.values():
+        return
+    seen = tuple(observe("kernel driver", f"{address}: {name or 'none'}", "/sys/bus/pci/devices")
+                 for address, name in holders.items())[:3]  # fmt: skip
+    if "nouveau" in holders.values():
+        yield Finding(id="nouveau_loaded", confidence=0.97, evidence=seen)
+    elif "vfio-pci" in holders.values():
+        severity: Severity = "broken" if gpu_is_meant(evidence) else "info"
+        yield Finding(id="gpu_bound_to_vfio", severity=severity, confidence=0.95, evidence=seen)
+    elif isinstance(machine.driver.modules, Absent):
+        yield Skip(f"driver.modules: {machine.driver.modules.reason}")
+    elif "nvidia" in machine.driver.modules:
+        yield _refused(machine, seen)
+    else:
+        yield _not_loaded(machine, devices, seen)
+
+
+def _refused(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
+    """The module is loaded and did not take the GPU."""
+    failed = list(events(machine, "gsp"))
+    said = [observe("kernel log", e.text, "kernel log") for e in (*failed, *events(machine, "nvrm"))][:2]
+    loaded = observe("kernel module", "nvidia is loaded", "/proc/modules")
+    if any("gsp" in event.text.lower() for event in failed):
+        return Finding(id="gsp_firmware_timeout", confidence=0.85, evidence=(*said, *seen))
+    if failed:
+        return Finding(id="gpu_hardware_fault", confidence=0.65, evidence=(*said, *seen))
+    confidence = 0.9 if said else 0.7
+    return Finding(id="driver_does_not_support_gpu", confidence=confidence, evidence=(loaded, *seen, *said))
+
+
+def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Observation, ...]) -> Finding:
+    rejected = [observe("kernel log", event.text, "kernel log") for event in events(machine, "module_rejected")][:1]
+    library = machine.driver.library_version
+    if machine.host.secure_boot is True and (rejected or not isinstance(library, Absent)):
+        secure = observe("Secure Boot", "on", "/sys/firmware/efi/efivars")
+        confidence = 0.97 if rejected else 0.7
+        return Finding(id="secure_boot_blocks_module", confidence=confidence, evidence=(secure, *rejected, *seen))
+    loaded = observe("kernel module", "nvidia is not loaded", "/proc/modules")
+    package = observe("driver libraries", library, "library folders")
+    return Finding(
+        id="driver_missing_or_not_loaded", confidence=0.95, evidence=(loaded, package, *seen[: len(devices)])
+    )
+
+
+def look_at_nodes(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Are the device files there, and may this user open them?"""
+    machine = evidence.machine
+    if is_wsl(machine) or is_jetson(machine) or not pci_gpus(machine, NVIDIA):
+        return
+    if isinstance(machine.nodes, Absent):
+        yield Skip(f"nodes: {machine.nodes.reason}")
+        return
+    present = gpu_nodes(machine)
+    control = nodes(machine).get("/dev/nvidiactl")
+    if not present or control is None or not control.exists:
+        yield from _no_nodes(evidence, present)
+        return
+    refused = [node for node in present if node.opens is False]
+    if len(refused) == len(present) or control.opens is False:
+        yield _refused_nodes(machine, (*refused, *([control] if control.opens is False else [])))
+        return
+    yield from _look_at_uvm(machine)
+
+
+def _no_nodes(evidence: Evidence, present: tuple[DeviceNode, ...]) -> Iterator[Finding]:
+    machine = evidence.machine
+    if machine.driver.nvml_code == 0 and nvml_gpus(machine):
+        return
+    missing = "/dev/nvidiactl" if present else "/dev/nvidia0"
+    seen = [observe(missing, "missing", "/dev")]
+    if in_container(machine):
+        asked = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "not set")
+        seen += [
+            observe("container", machine.container.kind, "container markers"),
+            observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"),
+        ]
+        severity: Severity = "broken" if gpu_is_meant(evidence) else "info"
+        yield Finding(id="container_without_gpu_access", severity=severity, confidence=0.95, evidence=tuple(seen))
+    else:
+        seen.append(observe("kernel module", machine.driver.modules, "/proc/modules"))
+        yield Finding(id="device_nodes_missing", confidence=0.93, evidence=tuple(seen))
+
+
+def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding:
+    seen = tuple(observe(node.path, f"cannot be opened: {node.error}", "open()") for node in refused[:3])
+    errors = {node.error.split(":", 1)[0] for node in refused}
+    if "EPERM" in errors and in_container(machine):
+        return Finding(id="container_lost_gpu_cgroup", confidence=0.95, evidence=seen)
+    if errors & {"EPERM", "EACCES"}:
+        return Finding(id="device_permission_denied", confidence=0.95, evidence=seen)
+    said = tuple(observe("kernel log", event.text, "kernel log") for event in events(machine, "gsp"))[:2]
+    if any("gsp" in item.value.lower() for item in said):
+        return Finding(id="gsp_firmware_timeout", confidence=0.85, evidence=(*seen, *said))
+    return Finding(id="gpu_hardware_fault", confidence=0.6, evidence=(*seen, *said))
+
+
+def _look_at_uvm(machine: Machine) -> Iterator[Finding]:
+    node = nodes(machine).get("/dev/nvidia-uvm")
+    modules = value(machine.driver.modules, ())
+    if node is None or (node.exists and node.opens is not False):
+        return
+    if machine.driver.cu_init_code == 0:
+        return
+    seen = [observe("/dev/nvidia-uvm", node.error or "missing", "/dev")]
+    seen.append(observe("kernel module", "nvidia_uvm is " + ("" if "nvidia_uvm" in modules else "not ") + "loaded",
+                        "/proc/modules"))  # fmt: skip
+    if node.exists and node.error.split(":", 1)[0] in ("EACCES", "EPERM"):
+        yield Finding(id="device_permission_denied", confidence=0.9, evidence=tuple(seen))
+    else:
+        yield Finding(id="nvidia_uvm_missing", confidence=0.95, evidence=tuple(seen))
+
+
+def look_at_amd(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The short chain of AMD: the amdgpu module, /dev/kfd, and who may open it."""
+    machine = evidence.machine
+    devices = compute_gpus_amd(machine)
+    if not devices or pci_gpus(machine, NVIDIA):
+        return
+    holders = [value(device.driver, "none") for device in devices]
+    if "amdgpu" not in holders:
+        seen = (observe("kernel driver", ", ".join(dict.fromkeys(holders)), "/sys/bus/pci/devices"),)
+        yield Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=seen)
+        return
+    kfd = nodes(machine).get("/dev/kfd")
+    if isinstance(machine.nodes, Absent):
+        yield Skip(f"nodes: {machine.nodes.reason}")
+    elif kfd is None:
+        missing = "container_without_gpu_access" if in_container(machine) else "device_nodes_missing"
+        yield Finding(id=missing, confidence=0.9, evidence=(observe("/dev/kfd", "missing", "/dev"),))
+    elif kfd.opens is False:
+        yield Finding(
+            id="device_permission_denied", confidence=0.95, evidence=(observe("/dev/kfd", kfd.error, "open()"),)
+        )

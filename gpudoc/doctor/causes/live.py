@@ -1,0 +1,112 @@
+"""What the finders of a live machine share: which GPUs are meant, how a fact is quoted, whether a GPU was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpudoc.doctor.model import Evidence, Observation
+from gpudoc.facts.model import Absent, DeviceNode, Fact, Gpu, KernelEvent, Machine, PciDevice, T
+
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+_DISPLAY, _ACCELERATOR = 0x03, 0x12
+_NO_DISPLAY_OUTPUT = (0x0302, 0x0380, 0x1200)
+
+
+def value(fact: Fact[T], default: T) -> T:
+    """The fact, or `default` where its absence means the same as the default to the caller's question."""
+    return default if isinstance(fact, Absent) else fact
+
+
+def pci_gpus(machine: Machine, vendor: int) -> tuple[PciDevice, ...]:
+    """The devices of one vendor on the bus that display or compute."""
+    devices: tuple[PciDevice, ...] = value(machine.pci, ())
+    return tuple(d for d in devices if d.vendor_id == vendor and _base_class(d) >> 8 in (_DISPLAY, _ACCELERATOR))
+
+
+def compute_gpus_amd(machine: Machine) -> tuple[PciDevice, ...]:
+    """AMD devices that are meant for computing: accelerators, or any when torch is built for ROCm.
+
+    The graphics part of a Ryzen processor is on the bus of many machines that nobody trains on.
+    """
+    devices = pci_gpus(machine, AMD)
+    if machine.torch.accelerator == "rocm":
+        return devices
+    return tuple(device for device in devices if _base_class(device) in _NO_DISPLAY_OUTPUT)
+
+
+def _base_class(device: PciDevice) -> int:
+    # sysfs writes class, subclass and interface (0x030000), lspci -n only the first two (0300)
+    return device.class_code >> 8 if device.class_code > 0xFFFF else device.class_code
+
+
+def nvml_gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs that NVML lists; none when NVML did not answer."""
+    return value(machine.gpus, ())
+
+
+def nodes(machine: Machine) -> Mapping[str, DeviceNode]:
+    """Device files by path; empty when /dev was not read."""
+    known: tuple[DeviceNode, ...] = value(machine.nodes, ())
+    return {node.path: node for node in known}
+
+
+def gpu_nodes(machine: Machine) -> tuple[DeviceNode, ...]:
+    """The files /dev/nvidia0, /dev/nvidia1 ... that exist."""
+    return tuple(n for path, n in nodes(machine).items() if path.removeprefix("/dev/nvidia").isdigit() and n.exists)
+
+
+def variables(machine: Machine) -> Mapping[str, str]:
+    """The environment variables that were read; empty when none were."""
+    empty: Mapping[str, str] = {}
+    return value(machine.environment, empty)
+
+
+def events(machine: Machine, *kinds: str) -> Iterator[KernelEvent]:
+    """The kernel's messages of these kinds, oldest first."""
+    log: tuple[KernelEvent, ...] = value(machine.kernel_log, ())
+    return (event for event in log if event.kind in kinds)
+
+
+def in_container(machine: Machine) -> bool:
+    """Whether this is known to be a container."""
+    return value(machine.container.kind, "none") != "none"
+
+
+def is_wsl(machine: Machine) -> bool:
+    """Whether this is Linux inside Windows, where the GPU comes through /dev/dxg and not over PCI."""
+    return value(machine.host.wsl, False)
+
+
+def is_jetson(machine: Machine) -> bool:
+    """Whether this is a Jetson, whose GPU is part of the chip."""
+    return value(machine.host.jetson, False)
+
+
+def gpu_is_meant(evidence: Evidence) -> bool:
+    """Whether somebody said that a GPU should be here: an option, a scheduler's variable, or a CUDA build of torch."""
+    return gpu_was_asked(evidence) or evidence.machine.torch.accelerator in ("cuda", "rocm")
+
+
+def gpu_was_asked(evidence: Evidence) -> bool:
+    """Whether an option or a scheduler says that a GPU should be here; a build of torch alone does not."""
+    expected = evidence.expectation
+    asked = value(evidence.machine.container.gpus_asked, "")
+    return bool(expected.num_gpus) or expected.device.startswith("cuda") or asked.strip() not in ("", "0", "NoDevFiles")
+
+
+def observe(fact: str, seen: object, origin: str) -> Observation:
+    """One fact as a finding quotes it; an absent one by its reason."""
+    return Observation(fact, seen.reason if isinstance(seen, Absent) else _text(seen), origin)
+
+
+def _text(seen: object) -> str:
+    if isinstance(seen, tuple) and len(seen) == 2 and all(isinstance(part, int) for part in seen):
+        return f"{seen[0]}.{seen[1]}"
+    if isinstance(seen, tuple):
+        return ", ".join(map(str, seen)) or "none"
+    return str(seen)
+
+
+def name_of(gpu: Gpu) -> str:
+    """'GPU 3 (NVIDIA H100 80GB HBM3)'."""
+    return f"GPU {gpu.index}" if isinstance(gpu.name, Absent) else f"GPU {gpu.index} ({gpu.name})"
