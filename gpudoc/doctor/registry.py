@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpudoc.doctor.catalogue import environment
+from gpudoc.doctor.catalogue import environment, machine
+from gpudoc.doctor.causes import builds, chain, hardware, installed, limits
 from gpudoc.doctor.model import Cause, Finder
 
-CAUSES: tuple[Cause, ...] = (*environment.CAUSES,)
+CAUSES: tuple[Cause, ...] = (*environment.CAUSES, *machine.CAUSES)
 
 CATALOGUE: Mapping[str, Cause] = {cause.id: cause for cause in CAUSES}
 
-FINDERS: tuple[Finder, ...] = ()
+FINDERS: tuple[Finder, ...] = (
+    *chain.FINDERS,
+    *builds.FINDERS,
+    *installed.FINDERS,
+    *hardware.FINDERS,
+    *limits.FINDERS,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.doctor.model import Cause, Remedy, Setting
-from gpudoc.doctor.remedies import always, as_root, by_place, do, install
+from gpudoc.doctor.remedies import always, by_place, do, install
 
 _NVML_DOC = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
 _CUDA_DOC = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
@@ -34,8 +34,10 @@ CAUSES: tuple[Cause, ...] = (
         meaning="vfio-pci holds the GPU so that a virtual machine can have it; the host's driver cannot",
         why="A device has one kernel driver; while vfio-pci holds it, neither NVML nor CUDA on this host sees it.",
         fix=always(
-            do("Use the GPU inside the virtual machine, or take its id out of the vfio-pci options and reboot.",
-               "grep -r vfio-pci /etc/modprobe.d /proc/cmdline"),
+            do(
+                "Use the GPU inside the virtual machine, or take its id out of the vfio-pci options and reboot.",
+                "grep -r vfio-pci /etc/modprobe.d /proc/cmdline",
+            ),
         ),
         sources=(_KERNEL_DOC,),
     ),
@@ -44,10 +46,12 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="The loaded NVIDIA driver does not take this GPU",
         meaning="the module is loaded and leaves the GPU alone: too old or too new for it, or the wrong kind of module",
-        why="GPUs before Turing need the proprietary module, Blackwell the open one, and old GPUs an older driver branch.",
+        why="GPUs before Turing need the proprietary module, Blackwell the open one, old ones an older branch.",
         fix=always(
             do("Read what the driver said about the GPU.", "sudo dmesg | grep -i nvrm", root=True),
-            do("Install the driver branch and the kind of module (open or proprietary) that NVIDIA lists for this GPU."),
+            do(
+                "Install the driver branch and the kind of module (open or proprietary) that NVIDIA lists for this GPU."
+            ),
         ),
         sources=(_DRIVER_DOC,),
     ),
@@ -113,7 +117,10 @@ CAUSES: tuple[Cause, ...] = (
         meaning="a libcuda that exists only for linking is found before the driver's own (CUDA error 34)",
         why="The stub has the names of the functions and none of their work.",
         fix=always(
-            do("Take the folder with 'stubs' in its name out of the library path.", "echo $LD_LIBRARY_PATH | tr : '\\n'"),
+            do(
+                "Take the folder with 'stubs' in its name out of the library path.",
+                "echo $LD_LIBRARY_PATH | tr : '\\n'",
+            ),
         ),
         sources=(_CUDA_DOC,),
     ),
@@ -184,8 +191,11 @@ CAUSES: tuple[Cause, ...] = (
         why="Collectives fall back to slower paths, or stop.",
         fix=always(
             do("See which links are down.", "nvidia-smi nvlink --status"),
-            do("Reset the GPUs; if it comes back, have bridge, baseboard or card checked.", "sudo nvidia-smi --gpu-reset",
-               root=True),
+            do(
+                "Reset the GPUs; if it comes back, have bridge, baseboard or card checked.",
+                "sudo nvidia-smi --gpu-reset",
+                root=True,
+            ),
         ),
         sources=(_XID_DOC,),
     ),
@@ -243,7 +253,12 @@ CAUSES: tuple[Cause, ...] = (
         title="Reading system files hangs",
         meaning="a file below /proc, /sys, /dev or on a mounted disk did not answer within the deadline",
         why="A dead network mount or a hanging device stops every program that touches it.",
-        fix=always(do("Find processes that wait for a device, and what they wait for.", "ps -eo pid,stat,wchan:32,comm | grep ' D'")),
+        fix=always(
+            do(
+                "Find processes that wait for a device, and what they wait for.",
+                "ps -eo pid,stat,wchan:32,comm | grep ' D'",
+            )
+        ),
         sources=("https://docs.kernel.org/filesystems/proc.html",),
     ),
     Cause(

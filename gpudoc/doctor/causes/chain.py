@@ -145,7 +145,7 @@ def _find(cause: str, evidence: Evidence) -> Iterator[Finding | Skip]:
         if place in places:
             yield skip
     if places[0] > walked.ended:
-        yield Skip(f"not looked at, as the chain ends before it: {LINKS[walked.ended].name}")
+        yield Skip(f"the chain ends before it: {LINKS[walked.ended].name}")
 
 
 FINDERS: tuple[Finder, ...] = tuple(Finder(id=cause, find=partial(_find, cause)) for cause in CAUSES)
