@@ -1,0 +1,121 @@
+"""The allocator's out-of-memory message in every format since torch 1.5, as numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpudoc.facts.readers.model import Line, Text
+from gpudoc.units import parse_size
+
+_SIZE = r"(\d+(?:\.\d+)?)\s*(bytes|[KMGT]i?B)"
+_HEAD = re.compile(
+    r"(?:(?:CUDA|HIP|XPU|MPS\s+backend)\s+out\s+of\s+memory|OutOfMemoryError|Allocation\s+on\s+device|Tried\s+to\s+allocate)",
+    re.IGNORECASE,
+)
+_REQUEST = re.compile(rf"(?:Tried\s+to\s+allocate|Requested\s*:)\s+{_SIZE}", re.IGNORECASE)
+_TOTAL = (
+    re.compile(rf"{_SIZE}\s+total\s+capacity", re.IGNORECASE),
+    re.compile(rf"has\s+(?:a\s+)?total(?:\s+capaci?ty)?(?:\s+of)?\s+{_SIZE}", re.IGNORECASE),
+    re.compile(rf"(?:Device\s+limit\s*:|max\s+allowed:)\s+{_SIZE}", re.IGNORECASE),
+)
+_FREE = (
+    re.compile(rf"of\s+which\s+{_SIZE}\s+is\s+free", re.IGNORECASE),
+    re.compile(rf"{_SIZE}\s+free\b", re.IGNORECASE),
+    re.compile(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", re.IGNORECASE),
+)
+_ALLOCATED = (
+    re.compile(rf"{_SIZE}\s+already\s+allocated", re.IGNORECASE),
+    re.compile(rf"{_SIZE}\s+is\s+allocated\s+by\s+PyTorch", re.IGNORECASE),
+    re.compile(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", re.IGNORECASE),
+)
+_RESERVED = re.compile(rf"{_SIZE}\s+(?:reserved\s+in\s+total\s+by\s+PyTorch|cached)\b", re.IGNORECASE)
+_UNALLOCATED = re.compile(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", re.IGNORECASE)
+_OWN = re.compile(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
+_OTHER = re.compile(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
+_GPU = re.compile(r"\bGPU\s+(\d+)", re.IGNORECASE)
+# how far behind its first words one message reaches
+_REACH = 1_300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """One message of the allocator; sizes in bytes, None where its format does not say."""
+
+    line: Line
+    gpu: int | None = None
+    request: int | None = None
+    total: int | None = None
+    free: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    own: int | None = None
+    others: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def unallocated(self) -> int | None:
+        """Bytes that PyTorch holds and does not use: reserved minus allocated."""
+        if self.reserved is None or self.allocated is None:
+            return None
+        return self.reserved - self.allocated
+
+    @property
+    def outside(self) -> int | None:
+        """Bytes in use on the card that are not PyTorch's: the CUDA context and other processes."""
+        if self.total is None or self.free is None or self.reserved is None:
+            return None
+        return max(self.total - self.free - self.reserved, 0)
+
+
+def read(text: Text) -> tuple[OutOfMemory, ...]:
+    """Every message of the allocator in the text, first to last; those with numbers come before those without."""
+    messages = list(_messages(text))
+    return tuple(sorted(messages, key=lambda m: m.total is None))
+
+
+def _messages(text: Text) -> Iterator[OutOfMemory]:
+    last = -_REACH
+    heads = [h for h in text.find_all(_HEAD, most=400)]
+    for head in heads:
+        if head.start < last + 60:
+            continue
+        last = head.start
+        part = text.flat[head.start : head.start + _REACH]
+        # a second message begins where the words come again behind the first one's numbers
+        again = re.search(r"(?:CUDA|HIP)\s+out\s+of\s+memory", part[60:])
+        part = part[: again.start() + 60] if again else part
+        yield _parse(part, head.line)
+
+
+def _parse(part: str, line: Line) -> OutOfMemory:
+    allocated = _first(_ALLOCATED, part)
+    unallocated = _bytes(_UNALLOCATED.search(part))
+    reserved = _bytes(_RESERVED.search(part))
+    if reserved is None and allocated is not None and unallocated is not None:
+        reserved = allocated + unallocated
+    gpu = _GPU.search(part)
+    others = tuple((int(m[1]), _size(m[2], m[3])) for m in _OTHER.finditer(part))
+    return OutOfMemory(
+        line=line,
+        gpu=int(gpu[1]) if gpu else None,
+        request=_bytes(_REQUEST.search(part)),
+        total=_first(_TOTAL, part),
+        free=_first(_FREE, part),
+        allocated=allocated,
+        reserved=reserved,
+        own=_bytes(_OWN.search(part)),
+        others=others,
+    )
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], part: str) -> int | None:
+    return next((_bytes(m) for p in patterns if (m := p.search(part))), None)
+
+
+def _bytes(match: re.Match[str] | None) -> int | None:
+    return None if match is None else _size(match[1], match[2])
+
+
+def _size(number: str, unit: str) -> int:
+    return parse_size(f"{number}{'B' if unit.lower() == 'bytes' else unit}")

@@ -1,0 +1,319 @@
+"""Several processes: rendezvous, NCCL, gloo, DDP and DataParallel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.model import Absent
+from gpudoc.facts.readers.model import Text
+from gpudoc.doctor.diagnose import observe
+from gpudoc.units import MIB, format_bytes
+
+_TIMEOUT = words(
+    r"Watchdog caught collective operation timeout",
+    r"collective operation timeout: WorkNCCL",
+    r"ran for \d+ milliseconds before timing out",
+    r"(?:NCCL|gloo).{0,60}(?:timed? ?out|timeout)",
+    r"Timed out (?:waiting|initializing)",
+    r"(?:Socket|store).{0,20}Timeout",
+    r"Wait timeout after \d+ms",
+    r"monitoredBarrier.{0,60}(?:timeout|failed)",
+)
+_BUSY = words(
+    r"tokeniz\w*",
+    r"pre-?process\w*",
+    r"\bdatasets?\.map\b|Map(?:ping)?\W{0,3}(?:\(num_proc|\d+%)|Running tokenizer",
+    r"\bsav(?:e|es|ing)\b",
+    r"checkpoint\w*",
+    r"\bevaluat\w*",
+    r"\bvalidat\w*",
+    r"only (?:on )?(?:the )?(?:main|rank ?0|first)",
+    r"(?:rank|process) ?(?:==? ?)?0 (?:is )?\b",
+    r"download\w*",
+    r"main_process_first",
+    r"wait_for_everyone",
+    r"\bbarrier\b",
+    r"upload\w*",
+    r"generat\w*",
+    r"index(?:ing|es)",
+    r"loading",
+)
+_UNEVEN = words(
+    r"uneven (?:inputs?|number|batches|data|shards?)",
+    r"(?:different|unequal|differing|fewer|uneven|same) (?:number|count|amount)s? of (?:batch|step|sample|iteration|input|example)\w*",
+    r"(?:one|some|a|each|other) (?:rank|process|worker|gpu)s? .{0,60}(?:fewer|less|more|runs? out|finish\w*|exhaust\w*|ends?) .{0,30}(?:batch|step|data|sample|epoch|earlier|first|before)\w*",
+    r"\bJoin\b.{0,20}context|with Join\(|model\.join\(\)",
+    r"drop_last",
+    r"DistributedSampler",
+    r"last (?:batch|step|iteration)",
+    r"end of (?:the |each |an )?epoch",
+    r"len\(\w*(?:loader|dataset|sampler)\).{0,60}(?:differ|rank)",
+    r"IterableDataset",
+)
+_STUCK = words(
+    r"\bhang\w*\b",
+    r"\bhung\b",
+    r"\bstuck\b",
+    r"\bfreez\w*|frozen",
+    r"dead ?lock\w*",
+    r"never (?:returns|finish\w*|ends)",
+    r"\bstall\w*",
+    r"waits? forever",
+)
+_COLLECTIVE_MISMATCH = words(
+    r"Detected mismatch between collectives on ranks",
+    r"is running collective: .{0,200}but Rank",
+    r"Mismatched? (?:collective|number of)",
+    r"ranks? (?:did not|failed to) (?:call|join|reach)",
+)
+_P2P = words(
+    r"NCCL_P2P_DISABLE",
+    r"\bACS\b",
+    r"\bIOMMU\b",
+    r"p2pBandwidthLatencyTest",
+    r"peer[- ]to[- ]peer",
+    r"\bP2P\b",
+    r"simpleP2P",
+    r"amd_iommu|intel_iommu|iommu=",
+    r"NCCL_P2P_LEVEL",
+)
+_REFUSES_RTX = words(
+    r"RTX (?:\d{4} (?:or|and) )?\d{4} series does ?n.t support faster communication",
+    r"doesn't support faster communication broadband",
+)
+
+
+def _find_busy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    said = text.find(_TIMEOUT)
+    if said is None:
+        return
+    busy = text.find(_BUSY)
+    uneven = text.find(_COLLECTIVE_MISMATCH) or text.find(_UNEVEN)
+    seen = (quote(said, "timeout"),) + ((quote(busy, "meanwhile"),) if busy else ())
+    sure = 0.8 if busy and not uneven else 0.55
+    yield Finding(id="nccl_timeout_one_rank_busy", confidence=sure, evidence=seen)
+
+
+def _find_uneven(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    mismatch = text.find(_COLLECTIVE_MISMATCH)
+    if mismatch:
+        yield Finding(id="ddp_uneven_inputs", confidence=0.75, evidence=(quote(mismatch, "collective"),))
+        return
+    uneven = text.find(_UNEVEN)
+    stuck = text.find(_STUCK) or text.find(_TIMEOUT)
+    many = text.find(
+        words(
+            r"\bDDP\b",
+            "DistributedDataParallel",
+            r"\branks?\b",
+            "nccl",
+            "allreduce",
+            r"torchrun",
+            r"world_size",
+            "multi-?gpu",
+            r"\d gpus",
+        )
+    )
+    if uneven and stuck and many:
+        explicit = text.find(words(r"\buneven", r"(?:fewer|different number|unequal|runs? out|exhaust\w*)"))
+        yield Finding(
+            id="ddp_uneven_inputs",
+            confidence=0.85 if explicit else 0.58,
+            evidence=(quote(uneven, "inputs"), quote(stuck, "effect")),
+        )
+
+
+def _find_p2p(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    if text.find(_REFUSES_RTX):
+        return
+    path = text.find(_P2P)
+    stuck = text.find(_STUCK) or text.find(_TIMEOUT)
+    if path and stuck:
+        yield Finding(id="nccl_p2p_hang", confidence=0.85, evidence=(quote(path, "P2P"), quote(stuck, "effect")))
+    elif stuck and text.find(
+        words("NCCL INFO", r"nccl", r"DataParallel", r"multi-?gpu", r"\b(?:two|2|4|8|multiple) gpus")
+    ):
+        yield Finding(id="nccl_p2p_hang", confidence=0.42, evidence=(quote(stuck, "effect"),))
+    elif path and text.find(
+        words(r"(?:wrong|corrupt\w*|garbage|zeros?|nan|incorrect) (?:results?|values?|data|tensor)")
+    ):
+        yield Finding(id="nccl_p2p_hang", confidence=0.6, evidence=(quote(path, "P2P"),))
+
+
+def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    gpus = evidence.machine.gpus
+    for gpu in () if isinstance(gpus, Absent) else gpus:
+        processes = () if isinstance(gpu.processes, Absent) else gpu.processes
+        held = sorted(
+            p.memory_bytes for p in processes if not isinstance(p.memory_bytes, Absent) and p.memory_bytes > 100 * MIB
+        )
+        names = {p.name for p in processes if not isinstance(p.name, Absent)}
+        # a bare CUDA context takes 200 to 900 MiB: several of that size beside one that trains
+        contexts = [h for h in held if h < 1100 * MIB]
+        if gpu.index == 0 and len(contexts) >= 2 and held[-1] > 2 * max(contexts) and len(names) <= 2:
+            value = ", ".join(format_bytes(h) for h in reversed(held))
+            yield Finding(
+                id="extra_contexts_on_gpu0",
+                confidence=0.9,
+                severity="warning" if not text.find(words("out of memory")) else "broken",
+                evidence=(observe("memory per process on GPU 0", value, "nvidia-smi"),),
+            )
+            return
+    said = text.find(
+        words(
+            r"(?:every|each|all|other) (?:rank|process|worker)\w* .{0,60}(?:on |use |using |allocat\w* .{0,12}|memory .{0,12})(?:the )?(?:first gpu|gpu:? ?0|cuda:0|device 0|gpu0)",
+            r"(?:extra|additional|multiple|several|\d) (?:process\w*|contexts?) .{0,30}(?:on|in) (?:the )?(?:first gpu|gpu:? ?0|cuda:0|gpu0)",
+            r"map_location",
+            r"gpu:? ?0 .{0,50}(?:more|extra|higher|additional) (?:memory|processes)",
+        )
+    )
+    many = text.find(
+        words(
+            r"\bDDP\b", "DistributedDataParallel", r"local_rank", r"\branks?\b", "torchrun", "distributed", r"gpu:? ?0"
+        )
+    )
+    if said and many and not text.find(words("Attempting to deserialize")):
+        yield Finding(id="extra_contexts_on_gpu0", confidence=0.62, severity="warning", evidence=(quote(said),))
+
+
+FINDERS = (
+    text_finder("nccl_timeout_one_rank_busy", _find_busy),
+    text_finder("ddp_uneven_inputs", _find_uneven),
+    text_finder("nccl_p2p_hang", _find_p2p),
+    text_finder("extra_contexts_on_gpu0", _find_contexts),
+    *finders(
+        Sign(
+            id="ddp_unused_parameters",
+            said=words(
+                r"Expected to have finished reduction in the prior iteration",
+                r"parameters that were not used in producing (?:the )?loss",
+                r"Parameter indices which did not receive grad",
+                r"Parameters which did not receive grad",
+            ),
+            sure=0.96,
+        ),
+        Sign(id="p2p_unsupported_rtx40", said=_REFUSES_RTX, sure=0.97),
+        Sign(
+            id="duplicate_gpu_ranks",
+            said=words(
+                r"Duplicate GPU detected",
+                r"(?:two|both|multiple|all) ranks? .{0,40}(?:same|one) (?:gpu|card|device|cuda)",
+            ),
+            sure=0.95,
+        ),
+        Sign(
+            id="duplicate_gpu_ranks",
+            said=words(r"devices used by this process are currently unknown", r"ncclInvalidUsage"),
+            sure=0.45,
+        ),
+        Sign(
+            id="port_in_use",
+            said=words(
+                r"Address already in use",
+                r"EADDRINUSE",
+                r"errno:? 98\b",
+                r"Only one usage of each socket address",
+                r"WinError 10048",
+                r"port \d+ .{0,20}(?:already )?in use",
+            ),
+            sure=0.95,
+        ),
+        Sign(
+            id="nccl_wrong_interface",
+            said=words(
+                r"Using the loopback address as fallback",
+                r"NET/(?:Socket|IB) : Using .{0,30}(?:\blo:|docker\d|virbr|br-|veth|tun\d|tailscale|cni)",
+                r"Bootstrap : Using .{0,8}(?:lo|docker\d?|virbr\w*|br-\w+|veth\w*|tun\d|tailscale\d?|cni\d?)[:<]",
+                r"no socket interface found",
+                r"Unable to find address for:? \S+",
+                r"(?:wrong|incorrect|other|docker|loopback|virtual) (?:network )?interface",
+            ),
+            sure=0.93,
+        ),
+        Sign(
+            id="nccl_wrong_interface",
+            said=words(r"(?:NCCL|GLOO|TP)_SOCKET_IFNAME"),
+            also=words(
+                r"127\.0\.0\.1|127\.0\.1\.1",
+                r"\blo\b",
+                r"docker0",
+                r"\bhang\w*",
+                "stuck",
+                r"timed? ?out",
+                "connect",
+                "gloo",
+                "failed",
+            ),
+            sure=0.72,
+        ),
+        Sign(
+            id="nccl_wrong_interface",
+            said=words(r"connectFullMesh failed", r"gloo.{0,80}(?:connect|127\.0\.\d\.1)"),
+            sure=0.62,
+        ),
+        Sign(
+            id="nccl_network_unreachable",
+            said=words(
+                r"No route to host",
+                r"socketPollConnect",
+                r"socketStartConnect: Connect to \S+ failed",
+                r"Connect to .{0,40}failed ?: (?:Connection|Software|No)",
+                r"client socket has (?:timed out|failed to connect)",
+                r"(?:NCCL|c10d|TCPStore|rendezvous|torchrun|rdzv).{0,200}Connection (?:refused|timed out|reset)",
+                r"Network is unreachable",
+                r"Call to connect returned",
+                r"failed to connect to .{0,40}:\d{4,5}",
+                r"ECONNREFUSED",
+                r"firewall",
+                r"RendezvousConnectionError",
+                r"ncclSystemError.{0,200}(?:connect|socket|network)",
+            ),
+            unless=words(
+                "Using the loopback address", "Address already in use", r"huggingface\.co|HTTPSConnectionPool|download"
+            ),
+            sure=0.85,
+        ),
+        Sign(
+            id="nccl_shm_too_small",
+            said=words(
+                r"Error while creating shared memory segment .{0,20}nccl",
+                r"posix_fallocate failed",
+                r"Call to ftruncate failed",
+                r"(?:nccl|NCCL).{0,160}(?:shared memory|/dev/shm).{0,160}(?:No space|fail\w*|too small|insufficient|unable)",
+                r"/dev/shm/nccl-\S+.{0,80}(?:No space|fail|size)",
+                r"unable to allocate shared memory .{0,40}nccl",
+            ),
+            sure=0.95,
+        ),
+        Sign(
+            id="dataparallel_imbalance",
+            said=words(
+                r"imbalance between your GPUs",
+                r"DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|imbalanc\w*|uneven|\d{4,6} ?Mi?B)",
+                r"(?:uneven|imbalanc\w*|unbalanc\w*|unequal) .{0,20}(?:gpu|memory).{0,200}DataParallel",
+                r"DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
+                r"(?:slow\w*|imbalanc\w*|unbalanc\w*|uneven).{0,200}\bDataParallel",
+            ),
+            unless=words(r"DistributedDataParallel.{0,60}(?:Expected to have|unused)"),
+            sure=0.82,
+            severity="warning",
+        ),
+        Sign(
+            id="dataparallel_imbalance",
+            said=words(
+                r"Was asked to gather along dimension 0",
+                r"nn\.DataParallel",
+                r"torch/nn/parallel/data_parallel\.py",
+                r"scatter_gather\.py",
+            ),
+            also=words("out of memory", r"\bslow", r"GPU ?0"),
+            sure=0.5,
+            severity="warning",
+        ),
+    ),
+)

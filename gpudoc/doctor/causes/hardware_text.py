@@ -1,0 +1,254 @@
+"""Faults of the card, its slot, its power and its firmware, as the kernel log and error texts show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import Sign, finders, text_finder, words
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.facts.model import Absent, Gpu, KernelEvent
+from gpudoc.facts.readers.model import Text
+
+# NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): the code and the cause that it shows
+_XIDS: dict[int, tuple[str, float]] = {
+    8: ("kernel_launch_timeout", 0.9),
+    13: ("illegal_memory_access", 0.75),
+    31: ("illegal_memory_access", 0.75),
+    48: ("gpu_ecc_error", 0.95),
+    54: ("gpu_hardware_fault", 0.9),
+    61: ("gpu_hardware_fault", 0.7),
+    62: ("gpu_hardware_fault", 0.8),
+    63: ("gpu_ecc_error", 0.6),
+    64: ("gpu_ecc_error", 0.9),
+    74: ("gpu_hardware_fault", 0.85),
+    79: ("gpu_fallen_off_bus", 0.96),
+    92: ("gpu_ecc_error", 0.6),
+    94: ("gpu_ecc_error", 0.9),
+    95: ("gpu_ecc_error", 0.95),
+    109: ("gpu_hardware_fault", 0.5),
+    110: ("gpu_hardware_fault", 0.8),
+    119: ("gsp_firmware_timeout", 0.95),
+    120: ("gsp_firmware_timeout", 0.95),
+    140: ("gpu_ecc_error", 0.9),
+    143: ("gpu_hardware_fault", 0.8),
+    144: ("gpu_hardware_fault", 0.75),
+    145: ("gpu_hardware_fault", 0.75),
+    149: ("gpu_hardware_fault", 0.75),
+    154: ("gpu_hardware_fault", 0.6),
+    171: ("gpu_ecc_error", 0.8),
+    172: ("gpu_ecc_error", 0.8),
+}
+
+
+def _xid_finder(cause_id: str) -> Finder:
+    def find(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+        del text
+        events = evidence.machine.kernel_log
+        if evidence.source == "machine" or isinstance(events, Absent):
+            return
+        found = [e for e in events if e.kind == "xid" and _cause_of(e) == cause_id]
+        if found:
+            sure = max(_XIDS[_code(e)][1] for e in found)
+            seen = tuple(observe(f"Xid {_code(e)}", e.text, "kernel log") for e in found[:3])
+            yield Finding(id=cause_id, confidence=sure, evidence=seen)
+
+    return text_finder(cause_id, find)
+
+
+def _code(event: KernelEvent) -> int:
+    return -1 if isinstance(event.code, Absent) else event.code
+
+
+def _cause_of(event: KernelEvent) -> str | None:
+    row = _XIDS.get(_code(event))
+    return None if row is None else row[0]
+
+
+def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
+    gpus = evidence.machine.gpus
+    return () if evidence.source == "machine" or isinstance(gpus, Absent) else gpus
+
+
+def _find_memory_errors(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del text
+    for gpu in _gpus(evidence):
+        rows = (
+            ("rows_remap_failed", gpu.rows_remap_failed, 0.95),
+            ("rows_remap_pending", gpu.rows_remap_pending, 0.8),
+            ("ecc_uncorrected_volatile", gpu.ecc_uncorrected_volatile, 0.9),
+            ("retired_pages_pending", gpu.retired_pages_pending, 0.8),
+        )
+        for name, value, sure in rows:
+            if not isinstance(value, Absent) and value:
+                origin = evidence.reading.origins.get(f"gpus.{gpu.index}.{name}", "") if evidence.reading else ""
+                seen = observe(f"GPU {gpu.index} {name}", value, origin)
+                yield Finding(id="gpu_ecc_error", confidence=sure, evidence=(seen,))
+
+
+_THROTTLE = words(
+    r"\bthrottl\w+",
+    r"HW (?:Thermal )?Slowdown\s*: Active",
+    r"SW Thermal Slowdown\s*: Active",
+    "hw_thermal_slowdown",
+    r"clock\w*.{0,60}(?:drop|fall|fell|down|cut|reduc|low)\w*",
+    r"(?:drop|fall|fell|cut|reduc)\w*.{0,40}(?:clock|mhz|frequency)",
+    r"clock[^\n]{0,40}\d{3,4}(?:-\d{3,4})? MHz[^\n]{0,30}(?:default|max|boost|instead|of|rather)[^\n]{0,12}\d{4}",
+)
+_HOT = re.compile(
+    r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b"
+)
+_HOT_WORDS = words("overheat", r"thermal\w*", "cooling", r"temperature", "too hot")
+
+
+def _find_throttle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    for gpu in _gpus(evidence):
+        reasons = gpu.throttle_reasons
+        if not isinstance(reasons, Absent) and any("thermal" in r for r in reasons):
+            yield Finding(
+                id="thermal_throttle",
+                confidence=0.93,
+                severity="warning",
+                evidence=(observe(f"GPU {gpu.index} throttle reasons", ", ".join(reasons), "nvidia-smi"),),
+            )
+            return
+    cut, hot = text.find(_THROTTLE), text.find(_HOT)
+    heat = hot or text.find(_HOT_WORDS)
+    if cut and heat:
+        yield Finding(
+            id="thermal_throttle",
+            confidence=0.85 if hot else 0.7,
+            severity="warning",
+            evidence=(
+                observe("clocks", cut.line.text, cut.line.origin),
+                observe("heat", heat.line.text, heat.line.origin),
+            ),
+        )
+
+
+_DOWNGRADED = words(
+    r"LnkSta:.{0,80}(?:downgraded)",
+    r"limited by .{0,12}GT/s PCIe x\d+ link",
+    r"(?:Gen ?[12]|2\.5 ?GT/s|5(?:\.0)? ?GT/s|x[1248])\b.{0,60}(?:instead of|rather than|should be|expected|but|under load|of x16)",
+    r"(?:instead of|rather than|not|expected) .{0,20}(?:Gen ?[345]|x16)\b",
+    r"(?:pcie|link).{0,60}(?:degraded|downgraded|down-?train|only (?:at )?(?:gen ?[12]|x[1248])\b|at x[1248]\b)",
+    r"PCIe (?:link )?(?:running )?at (?:gen ?[12]|x[1248])\b",
+)
+_PCIE = words("pcie", "pci express", "LnkSta", r"\blink\b", "bandwidth", "riser", r"\bslot\b")
+
+
+def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    said, about = text.find(_DOWNGRADED), text.find(_PCIE)
+    if said and about:
+        yield Finding(
+            id="pcie_link_degraded",
+            confidence=0.82,
+            severity="warning",
+            evidence=(observe("PCIe link", said.line.text, said.line.origin),),
+        )
+        return
+    for gpu in _gpus(evidence):
+        width, most = gpu.link.width, gpu.link.width_max
+        # the generation falls when the GPU idles, the width does not
+        if not isinstance(width, Absent) and not isinstance(most, Absent) and width < most:
+            seen = observe(f"GPU {gpu.index} link width", f"x{width} of x{most}", "nvidia-smi")
+            yield Finding(id="pcie_link_degraded", confidence=0.75, severity="warning", evidence=(seen,))
+            return
+
+
+FINDERS = (
+    *(_xid_finder(name) for name in dict.fromkeys(cause for cause, _ in _XIDS.values())),
+    text_finder("gpu_ecc_error", _find_memory_errors),
+    text_finder("thermal_throttle", _find_throttle),
+    text_finder("pcie_link_degraded", _find_link),
+    *finders(
+        Sign(
+            id="gpu_ecc_error",
+            said=words(
+                r"uncorrectable (?:\w+ )?(?:ECC )?(?:memory )?error",
+                r"CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable",
+                r"double[- ]bit (?:ECC )?error",
+                r"\bDBE\b.{0,40}ECC|ECC.{0,40}\bDBE\b",
+                r"Row Remapp\w+ .{0,30}(?:fail|pending)",
+                r"ECC (?:page retirement|row remapp)\w*",
+                r"uncorrectable.{0,30}(?:SRAM|DRAM|contained|uncontained)",
+                r"(?:un)?contained (?:memory )?ECC error",
+                r"ECC .{0,20}uncorrect\w+",
+            ),
+            sure=0.94,
+        ),
+        Sign(
+            id="gpu_fallen_off_bus",
+            said=words(
+                r"fallen off the bus",
+                r"GPU is lost",
+                r"Unable to determine the device handle for (?:GPU|gpu)",
+                r"NVML_ERROR_GPU_IS_LOST",
+                r"\(rev ff\)",
+                r"Reboot the system to recover this GPU",
+                r"GPU (?:at )?[\da-f:.]+ (?:has )?(?:disappeared|vanished|dropped)",
+                r"RmInitAdapter failed.{0,80}0x2[4-6]:0xffff",
+            ),
+            sure=0.95,
+        ),
+        Sign(
+            id="gsp_firmware_timeout",
+            said=words(
+                r"Timeout (?:after \d+s of )?waiting for (?:an? )?RPC (?:response )?from GSP",
+                r"GSP (?:RPC )?(?:firmware )?.{0,30}time?out",
+                r"Heartbeat timeout.{0,60}GSP|GSP.{0,60}heartbeat",
+                r"GSP (?:task|firmware|RM).{0,60}(?:crash|hang|hung|fail|exception|halt)",
+                r"_kgsp\w+: .{0,60}(?:fail|timeout|timed)",
+                r"NVreg_EnableGpuFirmware",
+            ),
+            sure=0.94,
+        ),
+        Sign(
+            id="gpu_hardware_fault",
+            said=words(
+                r"RmInitAdapter failed",
+                r"GPU requires reset",
+                r"hardware stack error",
+                r"PCIe Bus Error: severity=Uncorrect\w+",
+                r"AER: .{0,60}(?:Uncorrected|Fatal)",
+                r"\bERR!",
+                r"infoROM is corrupted",
+                r"external power .{0,40}(?:not|insufficient|missing)",
+                r"Insufficient (?:External )?Power",
+            ),
+            sure=0.75,
+        ),
+        Sign(
+            id="gpu_hardware_fault",
+            said=words(
+                r"(?:replac\w+|swap\w+|chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) .{0,40}(?:card|gpu|psu|power supply|riser|slot|cable)",
+                r"(?:faulty|defective|broken|bad|dying|damaged) (?:\w+ )?(?:gpu|card|vram|memory|psu|riser|slot|hardware)",
+                r"(?:power supply|\bpsu\b)",
+                r"hardware (?:fault|failure|defect|problem|issue|error)",
+                r"(?:only|always) (?:on |with )?(?:gpu|card|cuda:?) ?\d\b",
+                r"same (?:code|job|script) .{0,40}(?:other|another) (?:card|gpu|machine)",
+                r"(?:machine|computer|system|pc|server) (?:re-?boots?|shuts? down|restarts?|freezes?|crashes)",
+            ),
+            also=words(
+                r"CUDA error",
+                r"unspecified launch failure",
+                r"illegal (?:memory|instruction)",
+                r"CUDNN_STATUS_\w+",
+                r"\bXid\b",
+                r"nvidia-smi",
+                r"cuda runtime error",
+                r"\bNaNs?\b",
+                "CUBLAS_STATUS",
+            ),
+            sure=0.72,
+        ),
+        Sign(
+            id="gpu_hardware_fault",
+            said=words(
+                r"unspecified launch failure", r"cudaErrorLaunchFailure", r"an illegal instruction was encountered"
+            ),
+            sure=0.5,
+        ),
+    ),
+)

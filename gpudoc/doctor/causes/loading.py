@@ -1,0 +1,387 @@
+"""Feeding the device and the host's part: loader workers, storage, CPU, shared memory, host memory, slow steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.readers.model import Text
+
+SLOW = words(
+    r"\bslow\w*",
+    r"\bbottleneck\w*",
+    r"takes? (?:\w+ ){0,3}(?:hours?|minutes?|long|ages|forever|\d+)",
+    r"hours? per epoch",
+    r"an epoch (?:now )?takes",
+    r"gpu[- ]?util\w*\W{0,12}(?:is )?(?:only )?(?:0|[1-4]?\d) ?%",
+    r"low (?:gpu )?util\w*",
+    r"(?:gpu )?util\w* .{0,30}(?:low|zero|idle|\b0 ?%)",
+    r"\d+ ?(?:s|sec|seconds)/it",
+    r"idle",
+    r"times (?:longer|slower)",
+    r"speed",
+    r"throughput",
+    r"starv\w*",
+    r"waiting for data",
+    r"stall\w*",
+)
+# "data_time: 2.1 ... time: 2.3" in mmengine, detectron2, torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in the imagenet examples
+_TIMES = (
+    re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
+    re.compile(r"\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)[^\n]{0,60}?\btime:\s*(?P<step>\d+\.\d+)"),
+    re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,80}?\bdata_time:\s*(?P<data>\d+\.\d+)"),
+    re.compile(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,60}?\bData:?\s+(?P<data>\d+\.\d+)"),
+    re.compile(
+        r"\b(?:step|batch|iter)_?time\W{1,3}(?P<step>\d+\.\d+)[^\n]{0,60}?\bdata(?:_?(?:time|load\w*|wait))?\W{1,3}(?P<data>\d+\.\d+)"
+    ),
+)
+
+
+def _find_waiting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    for pattern in _TIMES:
+        steps = [(float(m["data"]), float(m["step"]), m) for m in text.find_all(pattern)]
+        # the first steps start the workers: they say nothing about the rest
+        steady = steps[1:] if len(steps) > 2 else steps
+        data, total = sum(s[0] for s in steady), sum(s[1] for s in steady)
+        if len(steady) < 1 or total <= 0 or data > total * 1.05:
+            continue
+        share = data / total
+        if share > 0.35:
+            value = f"{share:.0%} of the step time in {len(steady)} logged steps is waiting for data"
+            yield Finding(
+                id="dataloader_bottleneck",
+                confidence=0.85,
+                severity="warning",
+                evidence=(observe("data wait", value, steady[-1][2].line.origin),),
+            )
+            return
+
+
+_SUGGESTED = re.compile(
+    r"create\s+(\d+)\s+worker\s+processes\s+in\s+total.{0,80}?suggested\s+max\s+number\s+of\s+worker\s+in\s+current\s+system\s+is\s+(\d+)",
+    re.S,
+)
+_WORKERS_ZERO = words(
+    r"num_workers\s?=\s?[01]\b",
+    r"num_workers\W{1,3}[01]\b",
+    r"workers?\s?(?:=|:)\s?0\b",
+    r"without (?:loader )?workers",
+    r"dataloader_num_workers\W{1,4}[01]\b",
+    r"(?:one|single|a single|no|zero) (?:loader |data ?loader )?workers?\b",
+    r"main process (?:loads|does the loading)",
+    r"n_workers\s?=\s?[01]\b",
+)
+_WORKERS_MANY = words(r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b", r"\d{2,3} (?:loader )?workers", r"too many workers")
+_MANY_WARNING = words(r"create \d+ worker processes in total", r"suggested max number of worker")
+
+
+def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    said = text.find(_SUGGESTED)
+    if said and int(said[1]) > int(said[2]):
+        yield Finding(id="too_many_workers", confidence=0.9, severity="warning", evidence=(quote(said, "loader"),))
+    elif warned := text.find(_MANY_WARNING):
+        yield Finding(id="too_many_workers", confidence=0.88, severity="warning", evidence=(quote(warned, "loader"),))
+    elif many := text.find(_WORKERS_MANY):
+        few_cpus = text.find(
+            words(
+                r"\b(?:[1-9]|1\d) (?:cpu|core|vcpu|logical|thread)s?\b",
+                r"nproc\W{1,6}\d{1,2}\b",
+                "more workers than",
+                "cpu_count",
+            )
+        )
+        if few_cpus:
+            yield Finding(
+                id="too_many_workers",
+                confidence=0.7,
+                severity="warning",
+                evidence=(quote(many), quote(few_cpus, "CPUs")),
+            )
+
+
+_GROWS = words(
+    r"(?:memory|ram|rss|usage)\b.{0,80}(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|keeps? (?:going|getting)|accumulat\w*|fills? up|creep\w*)",
+    r"(?:grow\w*|increas\w*|leak\w*|rising|climb\w*).{0,60}(?:memory|ram\b|rss)",
+)
+_HOST_SIDE = words(
+    r"\bram\b",
+    r"cpu memory",
+    r"host memory",
+    r"system memory",
+    r"\bworkers?\b",
+    r"num_workers",
+    r"\brss\b",
+    r"DataLoader",
+    r"main memory",
+    r"\bshm\b",
+)
+_DEVICE_SIDE = words(
+    r"gpu memory",
+    r"\bvram\b",
+    r"cuda memory",
+    r"memory_allocated",
+    r"nvidia-smi",
+    r"gpu ram",
+    r"\bcuda\b.{0,40}memory",
+    "CUDA out of memory",
+    "memory_reserved",
+)
+_KEEPS = words(
+    r"(?:total_?|running_?|epoch_?|train_?|sum_?|avg_?)\w*loss\w*\s?\+=\s?\w*loss\w*(?!\.(?:item|detach|data))\b(?!\.)",
+    r"\.append\(\s?(?:\w+\.)?(?:loss|out|output|logits|pred\w*)\s?\)",
+    r"retain_graph\s?=\s?True",
+    r"without (?:\.?detach|\.?item)",
+    r"(?:forg\w+|miss\w+|need\w*|add\w*) .{0,20}\.?(?:detach|item)\(\)",
+    r"keep\w* .{0,30}(?:graph|history)",
+    r"create_graph\s?=\s?True",
+    r"computation(?:al)? graph",
+    r"accumulat\w+ .{0,20}loss",
+)
+
+
+def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    grows = text.find(_GROWS)
+    keeps = text.find(_KEEPS)
+    if grows is None:
+        return
+    device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
+    if keeps or (device and not host):
+        seen = (quote(grows, "memory"),) + ((quote(keeps, "kept"),) if keeps else ())
+        yield Finding(id="leak_graph_kept", confidence=0.85 if keeps else 0.66, evidence=seen)
+    if host and not keeps:
+        workers = text.find(
+            words(
+                r"\bworkers?\b", "num_workers", "DataLoader", "copy[- ]on[- ](?:write|access|read)", "refcount", "fork"
+            )
+        )
+        sure = 0.8 if workers and not device else 0.55
+        yield Finding(
+            id="worker_copy_on_write_growth" if workers else "host_memory_leak",
+            confidence=sure,
+            severity="warning",
+            evidence=(quote(grows, "memory"),),
+        )
+
+
+FINDERS = (
+    text_finder("dataloader_bottleneck", _find_waiting),
+    text_finder("too_many_workers", _find_too_many),
+    text_finder("leak_graph_kept", _find_growth),
+    *finders(
+        Sign(
+            id="too_few_workers",
+            said=words(r"does not have many workers which may be a bottleneck"),
+            sure=0.86,
+            severity="warning",
+        ),
+        Sign(id="too_few_workers", said=_WORKERS_ZERO, also=SLOW, sure=0.78, severity="warning"),
+        Sign(
+            id="workers_recreated_each_epoch",
+            said=words(
+                r"persistent_workers\W{0,3}=\W{0,3}True.{0,60}(?:speed up|avoid|faster|to)",
+                r"Consider setting .?persistent_workers",
+                r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|start\w* again) .{0,40}epoch",
+                r"(?:start|beginning|between|first (?:batch|iteration)|every|each|new) .{0,24}epochs?.{0,80}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*|hang\w*|\d+ ?s(?:ec\w*)?\b)",
+                r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each |every |the )?epochs?",
+            ),
+            sure=0.72,
+            severity="warning",
+        ),
+        Sign(
+            id="cpu_oversubscription",
+            said=words(
+                r"(?:OMP|MKL|OPENBLAS|NUMEXPR)_NUM_THREADS\s?=\s?\d",
+                r"set_num_threads\(\s?\d",
+                r"over-?subscri\w*",
+                r"too many (?:cpu )?threads",
+                r"(?:all|every|\d+) (?:cpu )?cores? .{0,30}(?:100 ?%|busy|saturat\w*|full|max\w*)",
+                r"load average\W{1,4}\d{2,}",
+                r"cpu (?:usage|utili[sz]ation)\W{0,12}\d{3,5} ?%",
+                r"\d+ threads .{0,30}(?:per|each|for every|in every)",
+                r"thread contention",
+            ),
+            also=SLOW,
+            unless=words(r"does not have many workers", "worker processes in total"),
+            sure=0.7,
+            severity="warning",
+        ),
+        Sign(
+            id="cgroup_cpu_limit",
+            said=words(
+                r"cpu\.max\b",
+                r"cfs_quota",
+                r"--cpus[ =]\d",
+                r"nr_throttled|throttled_(?:usec|time)",
+                r"(?:cpu|core) (?:quota|limit)\w*",
+                r"(?:limits?|requests?|resources)\W.{0,30}\bcpu\W{1,4}\d",
+                r"(?:container|pod|docker|job|allocat\w+) .{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|cores?)\b",
+                r"cpus-per-task\W{0,2}\d",
+                r"(?:os\.cpu_count|cpu_count|nproc).{0,60}(?:\d+).{0,60}(?:container|cgroup|limit|affinity|sched_getaffinity)",
+            ),
+            also=words(
+                r"\bslow\w*",
+                r"throttl\w*",
+                r"cpu_count",
+                r"nproc",
+                r"sees? \d+",
+                r"all \d+",
+                r"workers?",
+                r"threads?",
+                r"takes?",
+                r"host has|machine has|node has",
+            ),
+            sure=0.74,
+            severity="warning",
+        ),
+        Sign(
+            id="slow_storage",
+            said=words(
+                r"google drive|gdrive|/content/drive",
+                r"\bNFS\b",
+                r"\bHDD\b",
+                r"spinning (?:disk|rust)|mechanical (?:disk|drive)|hard (?:disk|drive)s?\b",
+                r"\bS3\b|s3fs|gcsfuse|goofys|blobfuse",
+                r"network (?:drive|disk|storage|share|file ?system|mount)",
+                r"\b(?:lustre|gpfs|ceph\w*|glusterfs|EFS|SMB|CIFS|samba)\b",
+                r"/mnt/[a-z]/",
+                r"i/?o[- ]?wait",
+                r"iotop|iostat",
+                r"disk (?:i/?o|read|throughput|speed|bandwidth|usage)\b",
+                r"reading .{0,30}from (?:the )?(?:disk|drive|storage|share)",
+                r"external (?:usb )?(?:drive|disk)",
+                r"usb drive",
+            ),
+            also=SLOW,
+            unless=words("bus error", "No space left"),
+            sure=0.8,
+            severity="warning",
+        ),
+        Sign(
+            id="shm_too_small",
+            said=words(
+                r"insufficient shared memory",
+                r"out of shared memory",
+                r"unable to (?:open|write|mmap|resize|allocate) .{0,40}(?:shared memory|torch_\d+|/torch_)",
+                r"killed by signal: Bus error",
+                r"(?:shared memory|/dev/shm).{0,60}(?:No space left|full|too small|insufficient|64 ?MB?|limit)",
+                r"--shm-size",
+                r"\bSIGBUS\b",
+                r"\bBus error\b",
+                r"No space left on device.{0,200}(?:/dev/shm|shared|worker|multiprocessing)",
+            ),
+            unless=words(r"\bNCCL (?:WARN|INFO)\b", "nccl-", "Too many open files"),
+            sure=0.92,
+        ),
+        Sign(
+            id="too_many_open_files",
+            said=words(
+                r"Too many open files",
+                r"received 0 items of ancdata",
+                r"\[?Errno 24\]?",
+                r"sharing_strategy.{0,40}file_system",
+            ),
+            sure=0.94,
+        ),
+        Sign(
+            id="cuda_in_forked_worker",
+            said=words(
+                r"Cannot re-initialize (?:CUDA|HIP|XPU|accelerator) in forked",
+                r"poison(?:ed)? .{0,20}fork",
+                r"use the 'spawn' start method",
+            ),
+            sure=0.96,
+        ),
+        Sign(
+            id="cuda_in_forked_worker",
+            said=words(
+                r"CUDA error: initialization error",
+                r"error \(3\) ?: initialization error",
+                "cudaErrorInitializationError",
+            ),
+            also=words("worker", "fork", "DataLoader", "multiprocessing", "collate", "num_workers"),
+            sure=0.88,
+        ),
+        Sign(
+            id="host_oom_killed",
+            said=words(
+                r"killed by signal: Killed",
+                r"(?:Memory cgroup )?out of memory: Kill(?:ed)? process",
+                r"oom[-_ ]?kill\w*",
+                r"OOMKilled",
+                r"exit ?code ?\W{0,4}(?:-9|137)\b",
+                r"exitcode\s*: -9\b",
+                r"Signal 9 \(SIGKILL\)",
+                r"oom_kill event",
+                r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+                r"Unable to allocate [\d.]+ [KMGT]iB for an array",
+                r"^\W{0,4}MemoryError\b",
+                r"std::bad_alloc",
+                r"(?:Errno 12|\(12\)).{0,4}Cannot allocate memory",
+                r"paging file is too small",
+                r"^\W{0,6}(?:\S+: line \d+: +)?\d* ?Killed\b",
+                r"slurmstepd: error: .{0,60}memory",
+                r"exceeded (?:job |step )?memory limit",
+                r"ran out of (?:host |system |cpu )?(?:ram|memory)\b.{0,60}kill",
+                r"session crashed after using all available RAM",
+                r"invoked oom-killer",
+            ),
+            unless=words(r"CUDA out of memory", r"torch_\d+|</torch_", "Too many open files"),
+            sure=0.9,
+        ),
+        Sign(
+            id="tf32_off",
+            said=words(
+                r"TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled",
+                r"To properly utilize them, you should set .?torch\.set_float32_matmul_precision",
+                r"allow_tf32\s?=\s?(?:False|True)",
+                r"set_float32_matmul_precision",
+                r"\btf32\b",
+            ),
+            sure=0.72,
+            severity="warning",
+        ),
+        Sign(
+            id="gpu_sync_each_step",
+            said=words(
+                r"cudaStreamSynchronize|cudaDeviceSynchronize|cudaEventSynchronize",
+                r"\.item\(\).{0,80}(?:every|each|per|at each|in the loop|sync\w*|wait\w*|slow\w*)",
+                r"(?:every|each) .{0,30}(?:step|iteration|batch).{0,60}\.item\(\)",
+                r"(?:\.cpu\(\)|synchronize\(\)|nonzero|\.tolist\(\)).{0,80}(?:every|each|sync\w*|slow\w*|block\w*)",
+                r"aten::(?:item|_local_scalar_dense)",
+                r"(?:device|gpu|cuda|host)[- ]sync\w*",
+                r"cudaMemcpyAsync.{0,30}(?:DtoH|Device ?->? ?Host)",
+            ),
+            sure=0.72,
+            severity="warning",
+        ),
+        Sign(
+            id="cudnn_benchmark_variable_shapes",
+            said=words(r"cudnn\.benchmark\s?=\s?True", r"cudnn[._ ]benchmark", r"benchmark\s?=\s?True"),
+            also=words(
+                r"(?:variable|varying|different|vary|changing|dynamic|multi-?scale|random\w*|various) .{0,20}(?:size|shape|length|resolution|input|scale)\w*",
+                r"(?:size|shape|length|resolution)s? .{0,20}(?:var(?:y|ies)|chang\w*|differ\w*)",
+            ),
+            sure=0.9,
+            severity="warning",
+        ),
+        Sign(
+            id="vram_spill_to_system_memory",
+            said=words(
+                r"sysmem fallback",
+                r"shared gpu memory|shared video memory|shared memory of the gpu",
+                r"(?:spill\w*|overflow\w*|swap\w*|offload\w*|moved?|fall\w* back) .{0,30}(?:system|host|shared|main|cpu) (?:ram|memory)",
+                r"(?:system|shared|host) (?:ram|memory) fallback",
+                r"driver (?:53[1-9]|54\d)\b.{0,160}(?:slow\w*|shared|vram|oom|out of memory)",
+                r"CUDA ?- ?Sysmem",
+            ),
+            sure=0.85,
+            severity="warning",
+        ),
+    ),
+)

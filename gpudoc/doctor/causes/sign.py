@@ -1,0 +1,78 @@
+"""The smallest kind of finder: a mechanism's own words in a text, what must stand beside them, and what vetoes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
+from gpudoc.facts.readers.model import Mention, Text
+
+
+def words(*alternatives: str) -> re.Pattern[str]:
+    """One case-blind pattern of several; a blank in it stands for any white space, so wrapped lines match too."""
+    return re.compile(
+        "|".join(f"(?:{a})".replace(" ", r"\s+") for a in alternatives), re.IGNORECASE | re.DOTALL | re.MULTILINE
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """Words that show a cause: `sure` is the confidence when `said` (and `also`) stand there and `unless` does not."""
+
+    id: str
+    said: re.Pattern[str]
+    sure: float
+    also: re.Pattern[str] | None = None
+    unless: re.Pattern[str] | None = None
+    severity: Severity = "broken"
+    fact: str = "text"
+
+
+def finder(sign: Sign) -> Finder:
+    """The sign as a finder that reads text."""
+
+    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
+        assert evidence.reading is not None
+        text = evidence.reading.text
+        first = text.find(sign.said)
+        if first is None or (sign.unless is not None and text.find(sign.unless) is not None):
+            return
+        beside = None if sign.also is None else text.find(sign.also)
+        if sign.also is not None and beside is None:
+            return
+        seen = [quote(first, sign.fact)] + ([quote(beside, "beside it")] if beside is not None else [])
+        yield Finding(id=sign.id, confidence=sign.sure, severity=sign.severity, evidence=tuple(dict.fromkeys(seen)))
+
+    return Finder(id=sign.id, find=find, reads="text")
+
+
+def finders(*signs: Sign) -> tuple[Finder, ...]:
+    """Several signs as finders, in order."""
+    return tuple(finder(s) for s in signs)
+
+
+def quote(mention: Mention, fact: str = "text") -> Observation:
+    """The line of a mention as evidence."""
+    return observe(fact, _around(mention), mention.line.origin)
+
+
+def text_finder(cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding | Skip]]) -> Finder:
+    """A finder that wants the text and the evidence it stands in."""
+
+    def look(evidence: Evidence) -> Iterator[Finding | Skip]:
+        assert evidence.reading is not None
+        yield from find(evidence.reading.text, evidence)
+
+    return Finder(id=cause_id, find=look, reads="text")
+
+
+def _around(mention: Mention) -> str:
+    line = mention.line.text.strip()
+    if len(line) <= 160:
+        return line
+    # a long line is shown from a little before the words that matter
+    begin = line.find(mention.match[0].split("\n")[0][:40])
+    return line[max(0, begin - 20) : max(0, begin - 20) + 160] if begin >= 0 else line[:160]

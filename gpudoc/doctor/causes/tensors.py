@@ -1,0 +1,233 @@
+"""Faults of the program itself: indices, labels, precision, scaler, checkpoints, kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.readers.model import Text
+
+_ASSERT = words("device-side assert", r"indexSelect\w*", "Assertion")
+_LOSS = words(r"nll_?loss", "ClassNLL", "cross_?entropy", "binary_cross_entropy", "BCELoss", "one_hot", "focal_?loss")
+_LOOKUP = words(
+    r"\bembedding", "index_select", "srcIndex", "input_ids", "position_ids", r"wte\b", r"tok_embeddings", "gather"
+)
+_LABEL_ASSERTS = words(
+    r"t >= 0 && t < n_classes",
+    r"(?:cur_)?target >= 0 && (?:cur_)?target < n_?classes",
+    r"input_val >= (?:zero|0) && input_val <= (?:one|1)",
+    r"target_val >= (?:zero|0) && target_val <= (?:one|1)",
+    r"\bTarget -?\d+ is out of bounds",
+    r"Class values must be (?:smaller than num_classes|non-negative)",
+    r"ClassNLLCriterion\S* .{0,80}Assertion",
+    r"(?:nll_loss|Loss)\w*\.cu.{0,120}Assertion",
+    r"all elements of (?:input|target) should be between 0 and 1",
+)
+_INDEX_ASSERTS = words(
+    r"srcIndex < srcSelectDimSize",
+    r"index out of range in self",
+    r"ind >= 0 && ind < ind_dim_size",
+    r"index out of range: Tried to access index \d+ out of table with \d+ rows",
+    r"index -?\d+ is out of bounds for (?:dimension|axis) .{0,120}embedding",
+    r"EmbeddingBackwardKernel|embedding_dense_backward.{0,120}assert",
+    r"Running this sequence through the model will result in indexing errors",
+)
+_GENERIC_INDEX = words(
+    r"index out of bounds\W",
+    r"-sizes\[i\] <= index && index < sizes\[i\]",
+    r"index >= -sizes\[i\] && index < sizes\[i\]",
+    r"idx_dim >= 0 && idx_dim < index_size",
+    r"device-side assert triggered",
+)
+
+
+def _find_label(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    said = text.find(_LABEL_ASSERTS)
+    if said:
+        yield Finding(id="label_out_of_range", confidence=0.95, evidence=(quote(said, "assertion"),))
+        return
+    generic = text.find(_GENERIC_INDEX)
+    loss = text.find(_LOSS)
+    if generic and not text.find(_INDEX_ASSERTS):
+        seen = (quote(generic, "assertion"),) + ((quote(loss, "in the loss"),) if loss else ())
+        lookup = text.find(_LOOKUP)
+        sure = 0.8 if loss and not lookup else 0.6 if loss else 0.3 if lookup else 0.42
+        yield Finding(id="label_out_of_range", confidence=sure, evidence=seen)
+
+
+def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    said = text.find(_INDEX_ASSERTS)
+    if said:
+        yield Finding(id="embedding_index_out_of_range", confidence=0.94, evidence=(quote(said, "assertion"),))
+        return
+    generic = text.find(_GENERIC_INDEX)
+    lookup = text.find(_LOOKUP)
+    if generic and not text.find(_LABEL_ASSERTS):
+        seen = (quote(generic, "assertion"),) + ((quote(lookup, "in a look-up"),) if lookup else ())
+        sure = 0.75 if lookup and not text.find(_LOSS) else 0.5 if lookup else 0.35
+        yield Finding(id="embedding_index_out_of_range", confidence=sure, evidence=seen)
+
+
+_SCALE = re.compile(r"(?i)(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)\s+([\d.]+(?:e[+-]?\d+)?)")
+_SCALE_FLOOR = words(
+    r"loss scale already at minimum",
+    r"Minimum loss scale reached",
+    r"cannot decrease scale anymore",
+    r"cannot be converted to type (?:at::|c10::)?Half without overflow",
+    r"(?:grad|loss)[_ ]scale\W{1,4}(?:0\.0+\d*|\d(?:\.\d+)?e-\d+)\b",
+)
+_NAN = words(
+    r"\b\w*loss\w*\W{1,5}nan\b",
+    r"\bgrad_?norm\W{1,5}(?:nan|inf)\b",
+    r"loss (?:is|becomes?|became|turn\w*|goes|went|=) (?:to )?(?:nan|inf)",
+    r"nan (?:loss|values? (?:in|detected))",
+    r"Loss is (?:nan|inf)",
+    r"returned nan values in its \d+th output",
+    r"Found (?:nan|inf) (?:in|values)",
+    r"probability tensor contains either `?inf`?, `?nan`?",
+    r"black images|all[- ]nan|NansException|produced .{0,20}nans?",
+)
+_HALF = words(
+    r"\bfp16\b",
+    r"\bfloat16\b",
+    r"\bhalf(?: precision)?\b",
+    r"\.half\(\)",
+    r"\bamp\b",
+    "autocast",
+    "GradScaler",
+    "mixed[- ]precision",
+    r"precision\W{1,4}16",
+    "apex",
+    "--fp16",
+    "loss scaler?",
+)
+
+
+def _find_overflow(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    floor = text.find(_SCALE_FLOOR)
+    if floor:
+        yield Finding(id="fp16_overflow_nan", confidence=0.93, evidence=(quote(floor, "loss scale"),))
+        return
+    steps = list(text.find_all(_SCALE))
+    scales = [float(s[1].rstrip(".")) for s in steps if re.fullmatch(r"\d*\.?\d+(?:e[+-]?\d+)?", s[1].rstrip("."))]
+    # the scaler starts at 2^16 and halves a few times before it settles; below 16 or ten times in a row is a collapse
+    if scales and (min(scales) < 16 or len(scales) >= 10):
+        yield Finding(id="fp16_overflow_nan", confidence=0.88, evidence=(quote(steps[-1], "loss scale"),))
+        return
+    nan, half = text.find(_NAN), text.find(_HALF)
+    if nan and half:
+        seen = (quote(nan, "loss"), quote(half, "precision"))
+        yield Finding(id="fp16_overflow_nan", confidence=0.78, evidence=seen)
+
+
+_ILLEGAL = words(
+    r"an illegal memory access was encountered",
+    r"cudaErrorIllegalAddress",
+    r"CUDA_ERROR_ILLEGAL_ADDRESS",
+    r"misaligned address",
+    r"Invalid __(?:global|shared|local)__ (?:read|write|atomic)",
+    r"Warp Illegal (?:Address|Instruction)|Warp Out-of-range Address",
+)
+_BF16 = words(
+    r"bf16.{0,60}(?:not supported|unsupported|requires?|only supported|isn't supported).{0,80}",
+    r"(?:setup|device|gpu|card) (?:doesn't|does not|don't) support (?:bf16|bfloat16)",
+    r"bfloat16 is (?:only|not) supported",
+    r"bfloat16.{0,50}compute capability (?:of )?(?:at least|>=|higher)",
+    r"Current CUDA Device does not support bfloat16",
+    r"You need torch>=1\.10, using Ampere GPU",
+    r"\.bf16' requires (?:\.target )?sm_80",
+    r"type 'bf16' not supported|bf16 .{0,40}sm_80",
+    r"CUDA_R_16BF.{0,200}CUBLAS_STATUS_NOT_SUPPORTED|CUBLAS_STATUS_NOT_SUPPORTED.{0,250}CUDA_R_16BF",
+)
+
+FINDERS = (
+    text_finder("label_out_of_range", _find_label),
+    text_finder("embedding_index_out_of_range", _find_index),
+    text_finder("fp16_overflow_nan", _find_overflow),
+    *finders(
+        Sign(id="illegal_memory_access", said=_ILLEGAL, sure=0.8),
+        Sign(id="bf16_unsupported_gpu", said=_BF16, sure=0.93),
+        Sign(
+            id="half_on_cpu",
+            said=words(
+                r"\"\w*(?:cpu|KernelImpl|kernel|_impl)\w*\" not implemented for '?Half",
+                r"not implemented for '?Half'?.{0,40}cpu",
+                r"(?:fp16|float16|half).{0,60}(?:cannot|not) (?:be )?(?:run|used|support\w*|work\w*) (?:with|on) (?:the )?`?cpu",
+                r"fp16 mixed precision requires a GPU",
+                r"(?:CPU|cpu) (?:tensors? )?does(?:n't| not) support (?:half|fp16|float16)",
+            ),
+            sure=0.94,
+        ),
+        Sign(id="half_on_cpu", said=words(r"\"\w+\" not implemented for '?Half"), sure=0.7),
+        Sign(id="half_on_cpu", said=words(r"FP16 is not supported on CPU"), sure=0.6, severity="warning"),
+        Sign(id="amp_fp16_params_with_scaler", said=words(r"Attempting to unscale FP16 gradients"), sure=0.97),
+        Sign(
+            id="amp_no_gradients",
+            said=words(r"No inf checks were recorded", r"optimizer.{0,40}no (?:inf|gradient) .{0,20}recorded"),
+            sure=0.95,
+        ),
+        Sign(
+            id="amp_scaler_misuse",
+            said=words(
+                r"unscale_\(\) has already been called on this optimizer",
+                r"step\(\) has already been called since the last update",
+                r"unscale_\(\) is being called after step",
+                r"Attempted \w+ but _scale is None",
+                r"unscale_.{0,60}(?:called twice|already)",
+            ),
+            sure=0.96,
+        ),
+        Sign(
+            id="amp_scaler_misuse",
+            said=words(r"lr_scheduler\.step\(\)` before `optimizer\.step\(\)"),
+            also=words("GradScaler", r"scaler\.step", "fp16", r"\bamp\b", "mixed.precision", "accelerat"),
+            sure=0.55,
+            severity="warning",
+        ),
+        Sign(
+            id="state_dict_module_prefix",
+            said=words(
+                r"(?:Unexpected|Missing) key\(s\) in state_dict: ?\W{0,3}(?:module|_orig_mod)\.",
+                r"(?:unexpected|missing)[_ ]keys?.{0,40}['\"](?:module|_orig_mod)\.",
+                r"KeyError: ['\"]?(?:unexpected key )?['\"]?module\.",
+                r"state_dict.{0,120}['\"]module\.",
+            ),
+            sure=0.93,
+        ),
+        Sign(
+            id="kernel_launch_timeout",
+            said=words(
+                r"the launch timed out and was terminated",
+                r"cudaErrorLaunchTimeout",
+                r"CUDA_ERROR_LAUNCH_TIMEOUT",
+                r"Xid[^\n]{0,30}: 8,",
+                r"display driver .{0,40}(?:stopped responding|has recovered)",
+            ),
+            sure=0.95,
+        ),
+        Sign(
+            id="compile_recompiles",
+            said=words(
+                r"(?:hit|reached) (?:torch\._dynamo\.)?config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit)",
+                r"(?:recompile|cache_size)_limit \W?\(?\d* ?\)? ?(?:reached|hit|exceeded)",
+                r"FailOnRecompileLimitHit|RecompileLimitExceeded|CacheLimitExceeded",
+                r"(?:recompiles?|recompiling|recompilations?) (?:(?:on|at|for) )?(?:every|each|again and again)",
+                r"\[__recompiles\].{0,200}\[__recompiles\]",
+                r"(?:triggers?|causes?|excessive|many|too many|constant) recompil\w+",
+            ),
+            sure=0.92,
+            severity="warning",
+        ),
+        Sign(
+            id="compile_recompiles",
+            said=words(r"\[__recompiles\]", r"Recompiling function \w+ in", "torch\\._dynamo.{0,40}recompil"),
+            sure=0.7,
+            severity="warning",
+        ),
+    ),
+)

@@ -1,0 +1,148 @@
+"""Collects facts from many lines into one Machine; the first statement of a fact wins and keeps its origin."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from gpudoc.facts.model import (
+    Container,
+    Driver,
+    Gpu,
+    GpuProcess,
+    Host,
+    KernelEvent,
+    Link,
+    Machine,
+    Package,
+    PythonFacts,
+    TorchBuild,
+)
+from gpudoc.facts.readers.model import Line
+
+_NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
+
+
+class Gather:
+    """Facts by dotted name while text is read; `machine()` freezes them."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, object]] = {}
+        self._gpus: dict[int, dict[str, object]] = {}
+        self._links: dict[int, dict[str, object]] = {}
+        self._processes: dict[int, list[GpuProcess]] = {}
+        self._packages: dict[tuple[str, str, str], Package] = {}
+        self._events: list[KernelEvent] = []
+        self._environment: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
+        self.recognised: dict[str, None] = {}
+        self.no_gpus = False
+
+    def put(self, path: str, value: object, line: Line) -> None:
+        """Record the fact `path` ('driver.cuda_version') unless it was stated before."""
+        part, name = path.split(".")
+        if name not in self._values.setdefault(part, {}):
+            self._values[part][name] = value
+            self.origins[path] = line.origin
+
+    def get(self, path: str) -> object:
+        """What was recorded for `path` so far, or None."""
+        part, name = path.split(".")
+        return self._values.get(part, {}).get(name)
+
+    def put_gpu(self, index: int, line: Line, **facts: object) -> None:
+        """Record facts of the GPU with this index."""
+        gpu = self._gpus.setdefault(index, {})
+        for name, value in facts.items():
+            if name not in gpu:
+                gpu[name] = value
+                self.origins[f"gpus.{index}.{name}"] = line.origin
+
+    def put_link(self, index: int, **facts: object) -> None:
+        """Record facts of that GPU's PCIe link."""
+        self._gpus.setdefault(index, {})
+        for name, value in facts.items():
+            self._links.setdefault(index, {}).setdefault(name, value)
+
+    def put_process(self, index: int, process: GpuProcess, line: Line) -> None:
+        """Record a process that holds memory on the GPU."""
+        self._processes.setdefault(index, []).append(process)
+        self.origins.setdefault(f"gpus.{index}.processes", line.origin)
+
+    def put_package(self, package: Package, line: Line) -> None:
+        """Record an installed distribution; its name in the normal form, lower case with '-'."""
+        name = re.sub(r"[-_.]+", "-", package.name).lower()
+        key = (name, package.version, package.channel)
+        self._packages.setdefault(key, dataclasses.replace(package, name=name))
+        self.origins.setdefault(f"packages.{name}", line.origin)
+
+    def put_event(self, event: KernelEvent) -> None:
+        """Record a line of the kernel log."""
+        self._events.append(event)
+
+    def put_environment(self, name: str, value: str, line: Line) -> None:
+        """Record an environment variable."""
+        if name not in self._environment:
+            self._environment[name] = value
+            self.origins[f"environment.{name}"] = line.origin
+
+    def gpu_indices(self) -> tuple[int, ...]:
+        """The indices of the GPUs recorded so far, ascending."""
+        return tuple(sorted(self._gpus))
+
+    def gpu_fact(self, index: int, name: str) -> object:
+        """What was recorded of one GPU, or None."""
+        return self._gpus.get(index, {}).get(name)
+
+    def recognise(self, kind: str) -> None:
+        """Say that the text holds a report of this kind."""
+        self.recognised.setdefault(kind)
+
+    def machine(self) -> Machine:
+        """The machine as far as the text described it."""
+        given: dict[str, object] = {}
+        for part, kind in _PARTS.items():
+            given[part] = kind(**self._values.get(part, {}))
+        if self._packages:
+            given["python"] = dataclasses.replace(
+                given["python"],  # type: ignore[type-var]  # built as PythonFacts just above
+                packages=tuple(self._packages.values()),
+            )
+        indices = sorted({*self._gpus, *self._processes})
+        if indices or self.no_gpus:
+            given["gpus"] = tuple(self._gpu(i) for i in indices)
+        if self._environment:
+            given["environment"] = dict(self._environment)
+        if self._events:
+            given["kernel_log"] = tuple(self._events)
+        return Machine(**given)  # type: ignore[arg-type]  # names and types are those of _PARTS
+
+    def _gpu(self, index: int) -> Gpu:
+        facts = dict(self._gpus.get(index, {}))
+        if index in self._processes:
+            facts["processes"] = tuple(self._processes[index])
+        if index in self._links:
+            facts["link"] = Link(**self._links[index])  # type: ignore[arg-type]
+        return Gpu(index=index, **facts)  # type: ignore[arg-type]
+
+
+_PARTS: Mapping[str, type] = {
+    "driver": Driver,
+    "torch": TorchBuild,
+    "python": PythonFacts,
+    "host": Host,
+    "container": Container,
+}
+
+
+def stated(value: str) -> str | None:
+    """`value` without surrounding blanks and table bars, or None when it says that nothing is known."""
+    text = value.strip().strip("|").strip()
+    return None if text.lower() in _NOTHING else text
+
+
+def version_pair(text: str) -> tuple[int, int] | None:
+    """The first 'major.minor' in `text` as numbers, or None."""
+    match = re.search(r"(\d{1,3})\.(\d{1,3})", text)
+    return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,34 @@
+"""What kinds of report a text holds, beyond those whose own reader recognises them."""
+
+from __future__ import annotations
+
+import re
+
+from gpudoc.facts.readers.gather import Gather
+from gpudoc.facts.readers.model import Text
+
+_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("traceback", re.compile(r"Traceback\s+\(most\s+recent\s+call\s+last\)|^\s*File \".+\", line \d+", re.M)),
+    ("error", re.compile(r"(?m)^\W{0,6}(?:\[[^\]]{1,30}\]:?\s*)?(?:\w+\.)*\w*(?:Error|Exception|Warning)\b\s*:")),
+    (
+        "training_log",
+        re.compile(
+            r"(?i)\bepochs?\b\W{0,4}[\[(]?\s*\d+|\b(?:iter|step|steps|iteration)s?\b\W{0,4}\d+|\d\s?(?:it/s|s/it|img/s|"
+            r"samples?/s|tokens/s|examples/s)|\b(?:train_?)?loss\b\W{0,4}\d"
+        ),
+    ),
+    ("gpu_report", re.compile(r"(?i)\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b")),
+    ("torch_report", re.compile(r"(?i)\b(?:py)?torch\b|\bcuda\(\)|DataLoader|\bGPU\b")),
+    ("kernel_log", re.compile(r"(?i)\bNVRM\b|\boom-kill|\bXid\b|out of memory: kill")),
+    (
+        "installer",
+        re.compile(r"(?i)\b(?:pip3?|conda|uv|poetry) (?:install|add|sync|update)\b|No matching distribution"),
+    ),
+)
+
+
+def read(text: Text, gather: Gather) -> None:
+    """Name in `gather` every kind of report whose marks are in the text."""
+    for kind, pattern in _KINDS:
+        if text.find(pattern):
+            gather.recognise(kind)

@@ -1,0 +1,166 @@
+"""Facts that logs, sessions and prose mention in passing: versions, capabilities, is_available, variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gpudoc.facts.readers.gather import Gather
+from gpudoc.facts.readers.model import Line, Text
+
+_TORCH = re.compile(
+    r"(?i)(?<![\w./-])(?:py)?torch(?:\s*version|\.__version__)?[\s:=\"'(-]{1,4}v?(\d\.\d{1,2}(?:\.\d+)?[\w.]*(?:\+[\w.]+)?)(?![\w])"
+)
+_TORCH_REQUIRED = re.compile(
+    r"(?i)requires?\b|require[sd]? torch|>=|<=|~=|depends|no matching|could not find|collecting|cached"
+)
+_WITH_CUDA = re.compile(
+    r"(?i)\btorch\D{0,12}\d\.\d+[\w.+]*\s*[,;/(]?\s*(?:with\s+|for\s+)?(?:cuda|cu)\s*-?(\d{2})\.?(\d)\b"
+)
+_DRIVER = re.compile(
+    r"(?i)\b(?:nvidia[ -]?)?driver(?:\s+version)?\s*(?:is|:|=)?\s*v?(\d{3}(?:\.\d{2,3}){0,2})\b"
+    r"(?!\s*(?:or|and)\s+(?:newer|later))"
+)
+_NEEDS = re.compile(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|higher)")
+_VERSION_CALL = re.compile(r"(?i)torch\.__version__|torch version")
+_BARE_VERSION = re.compile(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
+_CUDA_CALL = re.compile(r"torch\.version\.cuda")
+_BARE_CUDA = re.compile(r"^\W{0,4}['\"]?(\d{1,2})\.(\d)['\"]?\s*$")
+_AVAILABLE = re.compile(
+    r"(?i)(?:torch\.cuda\.is_available\(\)|is_available\(\)|\bcuda[ _](?:is[ _])?available)\s*\)*\s*"
+    r"(?:[:=#>-]+|is|returns?|returned|gives|->|→)*\s*['\"`(]*(true|false|yes|no)\b"
+)
+_AVAILABLE_CALL = re.compile(r"torch\.cuda\.is_available\(\)")
+_BARE_BOOL = re.compile(r"^\W{0,4}(True|False)\W*$")
+_NOT_COMPATIBLE = re.compile(
+    r"(?i)(?P<name>[A-Z][\w .+/-]{2,50}?)\s+with\s+CUDA\s+capability\s+sm_(?P<cc>\d{2,3})a?\s+is\s+not\s+compatible"
+)
+_SUPPORTS = re.compile(r"(?i)supports\s+(?:CUDA\s+)?capabilities\s+((?:(?:sm|compute)_\d+a?[\s,]*)+)")
+_TOO_OLD = re.compile(
+    r"(?i)Found\s+GPU\s?(\d+)\s+(.{2,60}?)\s+which\s+is\s+of\s+(?:cuda|compute)\s+capability\s+(?:\(CC\)\s+)?(\d{1,2})\.(\d)"
+)
+_ARCH_LIST = re.compile(
+    r"get_arch_list\(\)[\s:>=]*\[([^\]]{2,300})\]|\[((?:\s*['\"](?:sm|compute|gfx)_?\w+['\"],?)+)\s*\]"
+)
+_CAPABILITY = re.compile(
+    r"(?i)(?:get_device_capability\([^)]*\)|compute capability|capability)\s*[:=>]*\s*\(?(\d{1,2})\s*[.,]\s*(\d)\)?"
+)
+_EXPORT = re.compile(
+    r"(?:^|[\s;$\"'`(])(?:export\s+|set\s+|ENV\s+|-e\s+|\$env:)?"
+    r"((?:CUDA|HIP|NVIDIA|ROCR|NCCL|GLOO|LD|PYTORCH|OMP|MKL)_[A-Z][A-Z_0-9]*)\s?=\s?(\"[^\"]*\"|'[^']*'|[^\s;&|]*)"
+)
+_OS_ENVIRON = re.compile(r"os\.environ\[\s*['\"]([A-Z][A-Z_0-9]+)['\"]\s*\]\s*=\s*['\"]([^'\"]*)['\"]")
+_CARD = re.compile(
+    r"(?<![\w])((?:NVIDIA )?(?:GeForce )?(?:RTX|GTX)\s?(?:PRO |A)?\d{3,4}(?:\s?(?:Ti|SUPER|Laptop GPU|Ada|Max-Q|D))*"
+    r"|(?:NVIDIA )?(?:Tesla )?(?:K20|K40|K80|M40|M60|P4|P40|P100|V100|T4|A10G?|A16|A30|A40|A100|A800|L4|L20|L40S?|H20"
+    r"|H100|H200|H800|B100|B200|B300)(?:[ -](?:SXM\d|PCIE|PCIe|\d{2}GB))*|Quadro \w+|TITAN \w+|GB200|GH200)(?![\w.])"
+)
+_WSL = re.compile(r"(?i)microsoft-standard|\bWSL\s?2?\b|/usr/lib/wsl")
+_JETSON = re.compile(r"(?i)\bjetson\b|\btegra\b|\bjetpack\b|\bL4T\b")
+_PYTHON = re.compile(r"(?i)\bpython[ -=]{0,3}(?:version)?[ :=]{0,3}(3\.\d{1,2}(?:\.\d+)?)\b")
+
+
+def read(text: Text, gather: Gather) -> None:
+    """Put into `gather` what is mentioned; whole reports were read before and keep the first word."""
+    _read_capabilities(text, gather)
+    for place, line in enumerate(text.lines):
+        _read_line(line, gather)
+        _read_answer(text.lines, place, gather)
+    python = text.find(_PYTHON)
+    if python:
+        gather.put("python.version", python[1], python.line)
+    for pattern, fact in ((_WSL, "host.wsl"), (_JETSON, "host.jetson")):
+        found = text.find(pattern)
+        if found:
+            gather.put(fact, True, found.line)
+    if not gather.gpu_indices():
+        _read_card(text, gather)
+
+
+def _read_capabilities(text: Text, gather: Gather) -> None:
+    for index, found in enumerate(text.find_all(_NOT_COMPATIBLE, most=16)):
+        digits = found["cc"]
+        name = " ".join(found["name"].split())
+        gather.put_gpu(index, found.line, name=name, capability=(int(digits[:-1]), int(digits[-1])))
+    for found in text.find_all(_TOO_OLD, most=16):
+        capability = (int(found[3]), int(found[4]))
+        gather.put_gpu(int(found[1]), found.line, name=" ".join(found[2].split()), capability=capability)
+    supports = text.find(_SUPPORTS)
+    if supports:
+        archs = tuple(re.findall(r"(?:sm|compute)_\d+a?", supports[1]))
+        gather.put("torch.arch_list", archs, supports.line)
+    listed = text.find(_ARCH_LIST)
+    if listed:
+        archs = tuple(re.findall(r"(?:sm|compute|gfx)_?\w+", listed[1] or listed[2]))
+        if archs:
+            gather.put("torch.arch_list", archs, listed.line)
+
+
+def _read_line(line: Line, gather: Gather) -> None:
+    text = line.text
+    lowered = text.lower()
+    if "torch" in lowered and not _TORCH_REQUIRED.search(text):
+        found = _TORCH.search(text)
+        if found:
+            put_torch(found[1], line, gather)
+        paired = _WITH_CUDA.search(text)
+        if paired:
+            gather.put("torch.cuda_version", (int(paired[1]), int(paired[2])), line)
+            gather.put("torch.accelerator", "cuda", line)
+    if "driver" in lowered and not _NEEDS.search(text):
+        found = _DRIVER.search(text)
+        if found:
+            gather.put("driver.module_version", found[1], line)
+    if "available" in lowered:
+        found = _AVAILABLE.search(text)
+        if found:
+            gather.put("torch.is_available", found[1].lower() in ("true", "yes"), line)
+    if "=" in text:
+        for pattern in (_OS_ENVIRON, _EXPORT):
+            for match in pattern.finditer(text):
+                gather.put_environment(match[1], match[2].strip("\"'"), line)
+    if "capability" in lowered and gather.gpu_indices():
+        found = _CAPABILITY.search(text)
+        if found and int(found[1]) < 15:
+            gather.put_gpu(gather.gpu_indices()[0], line, capability=(int(found[1]), int(found[2])))
+
+
+def put_torch(version: str, line: Line, gather: Gather) -> None:
+    """Record a torch version and what its local part says of the build."""
+    gather.put("torch.version", version, line)
+    tag = re.search(r"\+(cpu|cu(\d+)(\d)|rocm)", version)
+    if tag is None:
+        return
+    if tag[1] == "cpu":
+        gather.put("torch.accelerator", "cpu", line)
+    elif tag[1] == "rocm":
+        gather.put("torch.accelerator", "rocm", line)
+    else:
+        gather.put("torch.accelerator", "cuda", line)
+        gather.put("torch.cuda_version", (int(tag[2]), int(tag[3])), line)
+
+
+def _read_answer(lines: Sequence[Line], place: int, gather: Gather) -> None:
+    """An interactive session: the call on one line, its answer on one of the next two."""
+    text = lines[place].text
+    if "torch" not in text:
+        return
+    for answer in lines[place + 1 : place + 3]:
+        if _AVAILABLE_CALL.search(text) and (said := _BARE_BOOL.match(answer.text)):
+            gather.put("torch.is_available", said[1] == "True", answer)
+            return
+        if _VERSION_CALL.search(text) and (said := _BARE_VERSION.match(answer.text)):
+            put_torch(said[1], answer, gather)
+            return
+        if _CUDA_CALL.search(text) and (said := _BARE_CUDA.match(answer.text)):
+            gather.put("torch.cuda_version", (int(said[1]), int(said[2])), answer)
+            return
+        if _CUDA_CALL.search(text) and answer.text.strip(" >'\"") == "None":
+            gather.put("torch.accelerator", "none", answer)
+            return
+
+
+def _read_card(text: Text, gather: Gather) -> None:
+    found = text.find(_CARD)
+    if found:
+        gather.put_gpu(0, found.line, name=" ".join(found[1].split()))

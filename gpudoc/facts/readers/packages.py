@@ -1,0 +1,85 @@
+"""Installed packages as pip, conda, uv or collect_env list them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gpudoc.facts.model import Package
+from gpudoc.facts.readers.gather import Gather
+from gpudoc.facts.readers.model import Line
+
+_PINNED = re.compile(
+    r"^\W{0,3}(?:\[(pip3?|conda)\]\s+|[+~]\s+|\d+:\s+)?([A-Za-z][\w.-]*\w)\s?==\s?([0-9][\w.+!-]*)\s*(?:;.*|\\)?$"
+)
+_COLLECTED = re.compile(
+    r"^\W{0,3}\[(pip3?|conda)\]\s+([A-Za-z_][\w.-]*\w)\s+(\d[\w.+!-]*)(?:\s+(\S+))?(?:\s+(\S+))?\s*$"
+)
+_TABLE = re.compile(r"^\s{0,4}([A-Za-z_][\w.-]*\w)\s{2,}v?(\d[\w.+!-]*)(?:\s{1,}(\S+))?(?:\s{1,}(\S+))?\s*$")
+_HEADER = re.compile(r"^\W{0,3}(?:# )?(?:Package|Name)\s{2,}Version\b", re.I)
+_INSTALLED = re.compile(r"Successfully installed ((?:[A-Za-z][\w.-]*-\d\S*\s*)+)")
+_INTERESTING = re.compile(
+    r"(?i)^(?:lib)?(?:torch|pytorch|nvidia|triton|cuda|cudnn|numpy|xformers|flash|bitsandbytes|apex|deepspeed|tensorrt|"
+    r"pynvml|cupy|jax|tensorflow|lightning|transformers|accelerate|_pytorch|nccl|libcu|mkl|mmcv|vllm|onnxruntime|cutlass)"
+)
+
+
+def read(lines: Sequence[Line], gather: Gather) -> None:
+    """Put the packages named in the lines into `gather`; tables count below their header only, or when CUDA-related."""
+    in_table = False
+    for line in lines:
+        text = line.text
+        if _HEADER.match(text):
+            in_table = True
+            gather.recognise("package_list")
+            continue
+        if set(text.strip()) <= {"-", " ", "="}:
+            continue
+        in_table = _read_line(line, gather, in_table)
+
+
+def _read_line(line: Line, gather: Gather, in_table: bool) -> bool:
+    text = line.text
+    collected = _COLLECTED.match(text)
+    if collected:
+        _put(gather, line, collected[2], collected[3], collected[1], collected[4] or "")
+        return in_table
+    pinned = _PINNED.match(text)
+    if pinned:
+        _put(gather, line, pinned[2], pinned[3], pinned[1] or "pip", "")
+        return in_table
+    row = _TABLE.match(text)
+    if row and (in_table or _INTERESTING.match(row[1])):
+        _put(gather, line, row[1], row[2], "conda" if row[4] or _looks_built(row[3]) else "pip", row[3] or "")
+        return in_table
+    installed = _INSTALLED.search(text)
+    if installed:
+        for word in installed[1].split():
+            name, _, version = word.rpartition("-")
+            _put(gather, line, name, version, "pip", "")
+    return in_table and row is not None
+
+
+def _looks_built(word: str | None) -> bool:
+    return bool(word and re.match(r"(?:py\d|h[0-9a-f]{6,}|cuda|cpu_|\d+$|[\w.]+_\d+$)", word))
+
+
+def _put(gather: Gather, line: Line, name: str, version: str, channel: str, build: str) -> None:
+    kind = "conda" if channel == "conda" else "pip"
+    gather.recognise("package_list")
+    # a conda build string says what pip says in the version's local part: py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...
+    gather.put_package(Package(name=name, version=version, location=build, channel=kind), line)
+    lowered = name.lower()
+    if lowered not in ("torch", "pytorch"):
+        return
+    gather.put("torch.version", version, line)
+    tag = re.search(r"\+(cpu|cu(\d+)(\d)|rocm)", version)
+    cuda = re.search(r"cuda_?(\d+)\.?(\d)", build)
+    if (tag and tag[1] == "cpu") or re.search(r"(?:^|_)cpu(?:_|$)", build):
+        gather.put("torch.accelerator", "cpu", line)
+    elif tag and tag[1] == "rocm":
+        gather.put("torch.accelerator", "rocm", line)
+    elif tag or cuda:
+        found = (tag[2], tag[3]) if tag else (cuda[1], cuda[2]) if cuda else ("0", "0")
+        gather.put("torch.accelerator", "cuda", line)
+        gather.put("torch.cuda_version", (int(found[0]), int(found[1])), line)
