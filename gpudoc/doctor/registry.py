@@ -1,11 +1,29 @@
-"""The explicit list of everything doctor knows: catalogue rows by id, and the finders in the order they are asked."""
+"""The explicit list of everything doctor knows: catalogue rows by id, and the finders in the order they are asked.
+
+A family file under causes/ exports FINDERS, one under catalogue/ exports CAUSES; both are named here and nowhere else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from gpudoc.doctor.catalogue import environment, machine
-from gpudoc.doctor.causes import builds, chain, hardware, installed, limits
+from gpudoc.doctor.causes import (
+    builds,
+    chain,
+    distributed,
+    driver,
+    hardware,
+    hardware_text,
+    installed,
+    libraries,
+    limits,
+    loading,
+    memory,
+    reported,
+    tensors,
+    visibility,
+)
 from gpudoc.doctor.model import Cause, Finder
 
 CAUSES: tuple[Cause, ...] = (*environment.CAUSES, *machine.CAUSES)
@@ -18,4 +36,13 @@ FINDERS: tuple[Finder, ...] = (
     *installed.FINDERS,
     *hardware.FINDERS,
     *limits.FINDERS,
+    *driver.FINDERS,
+    *reported.FINDERS,
+    *libraries.FINDERS,
+    *visibility.FINDERS,
+    *hardware_text.FINDERS,
+    *memory.FINDERS,
+    *tensors.FINDERS,
+    *distributed.FINDERS,
+    *loading.FINDERS,
 )

@@ -11,7 +11,8 @@ from gpudoc.units import parse_size
 
 _SIZE = r"(\d+(?:\.\d+)?)\s*(bytes|[KMGT]i?B)"
 _HEAD = re.compile(
-    r"(?:(?:CUDA|HIP|XPU|MPS\s+backend)\s+out\s+of\s+memory|OutOfMemoryError|Allocation\s+on\s+device|Tried\s+to\s+allocate)",
+    r"(?:(?:CUDA|HIP|XPU|MPS\s+backend)\s+out\s+of\s+memory|OutOfMemoryError|Allocation\s+on\s+device|"
+    r"Tried\s+to\s+allocate)",
     re.IGNORECASE,
 )
 _REQUEST = re.compile(rf"(?:Tried\s+to\s+allocate|Requested\s*:)\s+{_SIZE}", re.IGNORECASE)
@@ -76,7 +77,7 @@ def read(text: Text) -> tuple[OutOfMemory, ...]:
 
 def _messages(text: Text) -> Iterator[OutOfMemory]:
     last = -_REACH
-    heads = [h for h in text.find_all(_HEAD, most=400)]
+    heads = list(text.find_all(_HEAD, most=400))
     for head in heads:
         if head.start < last + 60:
             continue

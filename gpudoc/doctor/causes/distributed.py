@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
-from gpudoc.doctor.diagnose import observe
 from gpudoc.units import MIB, format_bytes
 
 _TIMEOUT = words(
@@ -42,8 +42,10 @@ _BUSY = words(
 )
 _UNEVEN = words(
     r"uneven (?:inputs?|number|batches|data|shards?)",
-    r"(?:different|unequal|differing|fewer|uneven|same) (?:number|count|amount)s? of (?:batch|step|sample|iteration|input|example)\w*",
-    r"(?:one|some|a|each|other) (?:rank|process|worker|gpu)s? .{0,60}(?:fewer|less|more|runs? out|finish\w*|exhaust\w*|ends?) .{0,30}(?:batch|step|data|sample|epoch|earlier|first|before)\w*",
+    r"(?:different|unequal|differing|fewer|uneven|same) (?:number|count|amount)s? of (?:batch|step|sample|iteration|"
+    r"input|example)\w*",
+    r"(?:one|some|a|each|other) (?:rank|process|worker|gpu)s? .{0,60}(?:fewer|less|more|runs? out|finish\w*|"
+    r"exhaust\w*|ends?) .{0,30}(?:batch|step|data|sample|epoch|earlier|first|before)\w*",
     r"\bJoin\b.{0,20}context|with Join\(|model\.join\(\)",
     r"drop_last",
     r"DistributedSampler",
@@ -166,15 +168,23 @@ def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             return
     said = text.find(
         words(
-            r"(?:every|each|all|other) (?:rank|process|worker)\w* .{0,60}(?:on |use |using |allocat\w* .{0,12}|memory .{0,12})(?:the )?(?:first gpu|gpu:? ?0|cuda:0|device 0|gpu0)",
-            r"(?:extra|additional|multiple|several|\d) (?:process\w*|contexts?) .{0,30}(?:on|in) (?:the )?(?:first gpu|gpu:? ?0|cuda:0|gpu0)",
+            r"(?:every|each|all|other) (?:rank|process|worker)\w* .{0,60}(?:on |use |using |allocat\w* .{0,12}|"
+            r"memory .{0,12})(?:the )?(?:first gpu|gpu:? ?0|cuda:0|device 0|gpu0)",
+            r"(?:extra|additional|multiple|several|\d) (?:process\w*|contexts?) .{0,30}(?:on|in) (?:the )?(?:first "
+            r"gpu|gpu:? ?0|cuda:0|gpu0)",
             r"map_location",
             r"gpu:? ?0 .{0,50}(?:more|extra|higher|additional) (?:memory|processes)",
         )
     )
     many = text.find(
         words(
-            r"\bDDP\b", "DistributedDataParallel", r"local_rank", r"\branks?\b", "torchrun", "distributed", r"gpu:? ?0"
+            r"\bDDP\b",
+            "DistributedDataParallel",
+            r"local_rank",
+            r"\branks?\b",
+            "torchrun",
+            "distributed",
+            r"gpu:? ?0",
         )
     )
     if said and many and not text.find(words("Attempting to deserialize")):
@@ -274,7 +284,9 @@ FINDERS = (
                 r"ncclSystemError.{0,200}(?:connect|socket|network)",
             ),
             unless=words(
-                "Using the loopback address", "Address already in use", r"huggingface\.co|HTTPSConnectionPool|download"
+                "Using the loopback address",
+                "Address already in use",
+                r"huggingface\.co|HTTPSConnectionPool|download",
             ),
             sure=0.85,
         ),
@@ -284,7 +296,8 @@ FINDERS = (
                 r"Error while creating shared memory segment .{0,20}nccl",
                 r"posix_fallocate failed",
                 r"Call to ftruncate failed",
-                r"(?:nccl|NCCL).{0,160}(?:shared memory|/dev/shm).{0,160}(?:No space|fail\w*|too small|insufficient|unable)",
+                r"(?:nccl|NCCL).{0,160}(?:shared memory|/dev/shm).{0,160}(?:No space|fail\w*|too small|insufficient|"
+                r"unable)",
                 r"/dev/shm/nccl-\S+.{0,80}(?:No space|fail|size)",
                 r"unable to allocate shared memory .{0,40}nccl",
             ),
@@ -294,7 +307,8 @@ FINDERS = (
             id="dataparallel_imbalance",
             said=words(
                 r"imbalance between your GPUs",
-                r"DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|imbalanc\w*|uneven|\d{4,6} ?Mi?B)",
+                r"DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|imbalanc\w*|uneven|\d{4,6} "
+                r"?Mi?B)",
                 r"(?:uneven|imbalanc\w*|unbalanc\w*|unequal) .{0,20}(?:gpu|memory).{0,200}DataParallel",
                 r"DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
                 r"(?:slow\w*|imbalanc\w*|unbalanc\w*|uneven).{0,200}\bDataParallel",

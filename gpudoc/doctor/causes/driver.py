@@ -20,7 +20,7 @@ DOCKER = words(
     r"\bapptainer\b",
 )
 WITHOUT_GPU_OPTION = words(
-    r"docker (?:container )?run (?!.{0,200}(?:--gpus|--runtime|--device|nvidia-docker))[^\n]{3,200}"
+    r"docker (?:container )?run (?!.{0,200}(?:--gpus|--runtime|--device|nvidia-docker))[^\n]{3,200}",
 )
 _NO_DRIVER = words(
     r"Found no NVIDIA driver on your system",
@@ -77,7 +77,11 @@ FINDERS = finders(
     ),
     Sign(
         id="container_lost_gpu_cgroup",
-        said=words(r"daemon-reload", r"(?:lost|loses|losing) (?:its |the |access to )?(?:the )?gpus?", "cgroup"),
+        said=words(
+            r"daemon-reload",
+            r"(?:lost|loses|losing) (?:its |the |access to )?(?:the )?gpus?",
+            "cgroup",
+        ),
         also=words(r"(?:NVML|nvidia-smi|CUDA).{0,80}(?:Unknown Error|fail\w*|error|lost|not)"),
         unless=words("fallen off the bus", r"\boom\b", "out of memory", "GPU is lost"),
         sure=0.6,
@@ -89,7 +93,8 @@ FINDERS = finders(
             r"could not select device driver .{0,20}nvidia",
             r"unknown or invalid runtime name: nvidia",
             r"Unknown runtime specified nvidia",
-            r"nvidia-container-(?:runtime|cli|runtime-hook)\S{0,4}:? ?.{0,30}(?:executable file )?(?:not found|no such file)",
+            r"nvidia-container-(?:runtime|cli|runtime-hook)\S{0,4}:? ?.{0,30}(?:executable file )?(?:not found|no "
+            r"such file)",
             r"unknown flag: --gpus",
             r"unresolvable CDI devices? nvidia",
             r"failed to discover GPU vendor from CDI",
@@ -144,7 +149,9 @@ FINDERS = finders(
     ),
     Sign(
         id="device_permission_denied",
-        said=words(r"(?:usermod -a ?G|--group-add|chmod (?:a\+rw|0?666)) .{0,40}(?:video|render|vglusers|/dev/nvidia)"),
+        said=words(
+            r"(?:usermod -a ?G|--group-add|chmod (?:a\+rw|0?666)) .{0,40}(?:video|render|vglusers|/dev/nvidia)",
+        ),
         sure=0.7,
     ),
     Sign(
@@ -182,7 +189,8 @@ FINDERS = finders(
             r"Error 805\b",
             r"MPS client failed to connect",
             r"CUDA_ERROR_MPS_\w+|cudaErrorMps\w+",
-            r"MPS (?:control )?(?:daemon|server).{0,50}(?:not running|fail|unreachable|cannot|not ready|version mismatch)",
+            r"MPS (?:control )?(?:daemon|server).{0,50}(?:not running|fail|unreachable|cannot|not ready|version "
+            r"mismatch)",
             r"(?:connect|connection) to (?:the )?MPS",
         ),
         sure=0.95,
@@ -212,14 +220,21 @@ FINDERS = finders(
     Sign(
         id="uvm_broken_after_suspend",
         said=words(r"CUDA unknown error", r"\berror(?: code)? 999\b", "CUDA_ERROR_UNKNOWN"),
-        unless=words(r"/dev/nvidia-uvm", "No such device", "Unable to determine the device handle", "fallen off"),
+        unless=words(
+            r"/dev/nvidia-uvm",
+            "No such device",
+            "Unable to determine the device handle",
+            "fallen off",
+        ),
         sure=0.6,
     ),
     Sign(
         id="nvidia_uvm_missing",
         said=words(
-            r"/dev/nvidia-uvm\W{0,6}.{0,50}(?:no such|not (?:exist|found|present|created)|missing|ENOENT|cannot|does ?n.t exist)",
-            r"(?:no such|missing|ENOENT|not exist|cannot (?:access|open|stat)|create|lack\w*|without).{0,40}/dev/nvidia-uvm",
+            r"/dev/nvidia-uvm\W{0,6}.{0,50}(?:no such|not (?:exist|found|present|created)|missing|ENOENT|cannot|"
+            r"does ?n.t exist)",
+            r"(?:no such|missing|ENOENT|not exist|cannot (?:access|open|stat)|create|lack\w*|"
+            r"without).{0,40}/dev/nvidia-uvm",
             r"nvidia[_-]uvm.{0,30}(?:not loaded|not found|missing|was not|isn.t loaded|not built)",
             r"(?:missing|not load\w*|without|load(?:ing)?) (?:the )?nvidia[_-]uvm",
             r"modprobe.{0,30}nvidia[_-](?:current-)?uvm",
@@ -261,7 +276,8 @@ FINDERS = finders(
         said=words(
             r"License Status\W{1,40}Unlicensed",
             r"\bUnlicensed \((?:Un)?restricted\)",
-            r"(?:GRID|vGPU|gridd).{0,80}(?:licen[sc]e|licens\w+).{0,40}(?:fail|error|expired|not acquired|unable|denied)",
+            r"(?:GRID|vGPU|gridd).{0,80}(?:licen[sc]e|licens\w+).{0,40}(?:fail|error|expired|not acquired|unable|"
+            r"denied)",
             r"(?:Failed|unable) to acquire (?:a )?licen[sc]e",
             r"valid (?:GRID|vGPU|virtual gpu) licen[sc]e",
             r"Virtual GPU Software is not licensed|unlicensed vgpu|vGPU .{0,20}unlicensed",
@@ -286,13 +302,17 @@ FINDERS = finders(
             r"/dev/dxg.{0,40}(?:no such|not found|missing|does not exist)",
         ),
         also=words(r"\bWSL", "microsoft-standard", "Microsoft@Microsoft"),
-        unless=words(r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)", r"is_available\(\)\W{0,8}True"),
+        unless=words(
+            r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)",
+            r"is_available\(\)\W{0,8}True",
+        ),
         sure=0.8,
     ),
     Sign(
         id="wsl_wrong_driver_inside",
         said=words(
-            r"(?:apt(?:-get)?|dnf|pacman) (?:install|-S) .{0,60}(?:nvidia-(?:driver|utils|compute|dkms)|cuda-drivers|\bcuda\b(?!-toolkit))",
+            r"(?:apt(?:-get)?|dnf|pacman) (?:install|-S) .{0,60}(?:nvidia-(?:driver|utils|compute|dkms)|"
+            r"cuda-drivers|\bcuda\b(?!-toolkit))",
             r"libnvidia-compute-\d+",
             r"nvidia-(?:driver|utils|dkms)-\d{3}",
             r"cuda-drivers",
@@ -352,7 +372,11 @@ FINDERS = finders(
             r"(?:driver|module) (?:is )?not (?:loaded|installed)",
             r"NVIDIA driver (?:is )?(?:not )?(?:missing|uninstalled)",
         ),
-        unless=words(r"Is CUDA available: (?:True|Yes)", r"nvidia-container|libnvidia-container", "nouveau_loaded"),
+        unless=words(
+            r"Is CUDA available: (?:True|Yes)",
+            r"nvidia-container|libnvidia-container",
+            "nouveau_loaded",
+        ),
         sure=0.8,
     ),
     Sign(

@@ -7,63 +7,39 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, finders, text_finder, words
 from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
-from gpudoc.facts.model import Absent, Gpu, KernelEvent
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.readers.model import Text
+from gpudoc.knowledge.xids import find_xid
 
-# NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): the code and the cause that it shows
-_XIDS: dict[int, tuple[str, float]] = {
-    8: ("kernel_launch_timeout", 0.9),
-    13: ("illegal_memory_access", 0.75),
-    31: ("illegal_memory_access", 0.75),
-    48: ("gpu_ecc_error", 0.95),
-    54: ("gpu_hardware_fault", 0.9),
-    61: ("gpu_hardware_fault", 0.7),
-    62: ("gpu_hardware_fault", 0.8),
-    63: ("gpu_ecc_error", 0.6),
-    64: ("gpu_ecc_error", 0.9),
-    74: ("gpu_hardware_fault", 0.85),
-    79: ("gpu_fallen_off_bus", 0.96),
-    92: ("gpu_ecc_error", 0.6),
-    94: ("gpu_ecc_error", 0.9),
-    95: ("gpu_ecc_error", 0.95),
-    109: ("gpu_hardware_fault", 0.5),
-    110: ("gpu_hardware_fault", 0.8),
-    119: ("gsp_firmware_timeout", 0.95),
-    120: ("gsp_firmware_timeout", 0.95),
-    140: ("gpu_ecc_error", 0.9),
-    143: ("gpu_hardware_fault", 0.8),
-    144: ("gpu_hardware_fault", 0.75),
-    145: ("gpu_hardware_fault", 0.75),
-    149: ("gpu_hardware_fault", 0.75),
-    154: ("gpu_hardware_fault", 0.6),
-    171: ("gpu_ecc_error", 0.8),
-    172: ("gpu_ecc_error", 0.8),
+# how sure an Xid of each kind is about the cause that the table names for it
+_SURE = {
+    "application": 0.75,
+    "memory": 0.94,
+    "hardware": 0.8,
+    "bus": 0.96,
+    "link": 0.8,
+    "firmware": 0.95,
+    "notice": 0.5,
 }
+# in a text about a failure this number is the display watchdog's; on a live machine it says less
+_ALSO = {8: "kernel_launch_timeout"}
 
 
-def _xid_finder(cause_id: str) -> Finder:
-    def find(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-        del text
-        events = evidence.machine.kernel_log
-        if evidence.source == "machine" or isinstance(events, Absent):
-            return
-        found = [e for e in events if e.kind == "xid" and _cause_of(e) == cause_id]
-        if found:
-            sure = max(_XIDS[_code(e)][1] for e in found)
-            seen = tuple(observe(f"Xid {_code(e)}", e.text, "kernel log") for e in found[:3])
-            yield Finding(id=cause_id, confidence=sure, evidence=seen)
-
-    return text_finder(cause_id, find)
-
-
-def _code(event: KernelEvent) -> int:
-    return -1 if isinstance(event.code, Absent) else event.code
-
-
-def _cause_of(event: KernelEvent) -> str | None:
-    row = _XIDS.get(_code(event))
-    return None if row is None else row[0]
+def _find_xids(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del text
+    events = evidence.machine.kernel_log
+    if evidence.source == "machine" or isinstance(events, Absent):
+        return
+    for event in events:
+        code = event.code
+        if event.kind != "xid" or isinstance(code, Absent):
+            continue
+        row = find_xid(code)
+        cause = (row.cause if row else "") or _ALSO.get(code, "")
+        if cause and row:
+            seen = observe(f"Xid {code}", event.text, "kernel log")
+            yield Finding(id=cause, confidence=_SURE[row.kind], evidence=(seen,))
 
 
 def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
@@ -130,7 +106,8 @@ def _find_throttle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 _DOWNGRADED = words(
     r"LnkSta:.{0,80}(?:downgraded)",
     r"limited by .{0,12}GT/s PCIe x\d+ link",
-    r"(?:Gen ?[12]|2\.5 ?GT/s|5(?:\.0)? ?GT/s|x[1248])\b.{0,60}(?:instead of|rather than|should be|expected|but|under load|of x16)",
+    r"(?:Gen ?[12]|2\.5 ?GT/s|5(?:\.0)? ?GT/s|x[1248])\b.{0,60}(?:instead of|rather than|should be|expected|but|"
+    r"under load|of x16)",
     r"(?:instead of|rather than|not|expected) .{0,20}(?:Gen ?[345]|x16)\b",
     r"(?:pcie|link).{0,60}(?:degraded|downgraded|down-?train|only (?:at )?(?:gen ?[12]|x[1248])\b|at x[1248]\b)",
     r"PCIe (?:link )?(?:running )?at (?:gen ?[12]|x[1248])\b",
@@ -158,7 +135,7 @@ def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    *(_xid_finder(name) for name in dict.fromkeys(cause for cause, _ in _XIDS.values())),
+    text_finder("gpu_hardware_fault", _find_xids),
     text_finder("gpu_ecc_error", _find_memory_errors),
     text_finder("thermal_throttle", _find_throttle),
     text_finder("pcie_link_degraded", _find_link),
@@ -222,8 +199,10 @@ FINDERS = (
         Sign(
             id="gpu_hardware_fault",
             said=words(
-                r"(?:replac\w+|swap\w+|chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) .{0,40}(?:card|gpu|psu|power supply|riser|slot|cable)",
-                r"(?:faulty|defective|broken|bad|dying|damaged) (?:\w+ )?(?:gpu|card|vram|memory|psu|riser|slot|hardware)",
+                r"(?:replac\w+|swap\w+|chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) .{0,40}(?:card|gpu|psu|power "
+                r"supply|riser|slot|cable)",
+                r"(?:faulty|defective|broken|bad|dying|damaged) (?:\w+ )?(?:gpu|card|vram|memory|psu|riser|slot|"
+                r"hardware)",
                 r"(?:power supply|\bpsu\b)",
                 r"hardware (?:fault|failure|defect|problem|issue|error)",
                 r"(?:only|always) (?:on |with )?(?:gpu|card|cuda:?) ?\d\b",
@@ -246,7 +225,9 @@ FINDERS = (
         Sign(
             id="gpu_hardware_fault",
             said=words(
-                r"unspecified launch failure", r"cudaErrorLaunchFailure", r"an illegal instruction was encountered"
+                r"unspecified launch failure",
+                r"cudaErrorLaunchFailure",
+                r"an illegal instruction was encountered",
             ),
             sure=0.5,
         ),

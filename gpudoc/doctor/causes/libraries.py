@@ -11,7 +11,8 @@ from gpudoc.facts.readers.model import Text
 
 # libraries that torch's own wheels bring; their names as the dynamic loader writes them
 _CUDA_LIBRARY = (
-    r"lib(?:cudnn\w*|cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cusparseLt|nccl|nvrtc[\w-]*|nvJitLink|nvToolsExt|"
+    r"lib(?:cudnn\w*|cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cusparseLt|nccl|nvrtc[\w-]*|nvJitLink|"
+    r"nvToolsExt|"
     r"cupti|cudart|cufile|nvshmem\w*)"
 )
 _MISSING = words(
@@ -21,15 +22,19 @@ _MISSING = words(
     rf"Unable to load any of \W{{0,3}}({_CUDA_LIBRARY})",
     rf"(?:can ?not|can't|unable to|failed to) (?:find|load|open|locate|dlopen)[^\n]{{0,40}}({_CUDA_LIBRARY})",
     r"failed to open (libnvrtc-builtins|nvrtc-builtins)",
-    r"(?:Could not (?:locate|load(?: library)?)) ?(cudnn\w+64_\d+\.dll|cublas\w*64_\d+\.dll|cudart64\w*\.dll|nvrtc\w*\.dll)",
+    r"(?:Could not (?:locate|load(?: library)?)) ?(cudnn\w+64_\d+\.dll|cublas\w*64_\d+\.dll|cudart64\w*\.dll|"
+    r"nvrtc\w*\.dll)",
     r"(libtorch_cuda(?:_cu|_cpp)?|libc10_cuda)\.so: cannot open shared object",
 )
 _UNDEFINED = words(
-    r"undefined symbol: (\S+)", r"symbol not found in flat namespace \(?'?(\S+)", r"Symbol not found: (\S+)"
+    r"undefined symbol: (\S+)",
+    r"symbol not found in flat namespace \(?'?(\S+)",
+    r"Symbol not found: (\S+)",
 )
 _TORCH_SYMBOL = re.compile(r"_ZN?K?R?\w*?(?:3c10|2at|5torch|c10d|6caffe2)|^_?_Z\w*(?:at|c10|torch)\w*|aoti_|THC|THP")
 _OWN_SYMBOL = re.compile(
-    r"(?i)^_{0,2}(?:nvJitLink|cublas|cudnn|cusparse|cusolver|nccl|cufft|nvrtc|cuda[A-Z]|cu[A-Z]|iJIT|curand|cupti|MKL|omp_)"
+    r"(?i)^_{0,2}(?:nvJitLink|cublas|cudnn|cusparse|cusolver|nccl|cufft|nvrtc|cuda[A-Z]|cu[A-Z]|iJIT|curand|cupti|"
+    r"MKL|omp_)"
 )
 _EXTENSION_FRAME = re.compile(
     r"(?i)(?:site|dist)-packages/(?!torch/|nvidia/|ctypes|numpy/|functorch/)(\w[\w.-]*)|"
@@ -113,7 +118,9 @@ def _find_built_for(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _NO_KERNEL = words(
-    r"no kernel image is available for execution", r"cudaErrorNoKernelImageForDevice", "hipErrorNoBinaryForGpu"
+    r"no kernel image is available for execution",
+    r"cudaErrorNoKernelImageForDevice",
+    "hipErrorNoBinaryForGpu",
 )
 
 
@@ -155,7 +162,8 @@ FINDERS = (
             said=words(
                 r"(?:unset|unsetting|remov\w+|clear\w*|without|empty|fix\w*) .{0,30}LD_LIBRARY_PATH",
                 r"LD_LIBRARY_PATH.{0,200}(?:wrong|conflict|instead|older|override|shadow|picks? up|loads?|before)",
-                rf"(?:picks? up|load(?:s|ed|ing)?|us(?:es|ing)|finds?|found) (?:the )?(?:system|conda|wrong|other|older).{{0,40}}(?:cudnn|cublas|cuda|nccl)",
+                r"(?:picks? up|load(?:s|ed|ing)?|us(?:es|ing)|finds?|found) (?:the )?(?:system|conda|wrong|other|"
+                r"older).{0,40}(?:cudnn|cublas|cuda|nccl)",
                 rf"=> /(?:usr|lib|opt)\S*/{_CUDA_LIBRARY}\.so",
             ),
             unless=words(r"Error 80[34]\b", "libcuda.so", "/compat"),
@@ -186,7 +194,8 @@ FINDERS = (
                 r"module 'torchvision' has no attribute '(?:extension|_C|ops|_meta\w+)'",
                 r"No such operator torchvision::",
                 r"torchvision[\d. +cu]{1,20} (?:requires|depends on) torch\s?==",
-                r"torchvision[/\\](?:image\.(?:so|pyd)|_C\S*\.(?:so|pyd)).{0,200}(?:undefined symbol|could not be found|symbol not found)",
+                r"torchvision[/\\](?:image\.(?:so|pyd)|_C\S*\.(?:so|pyd)).{0,200}(?:undefined symbol|could not be "
+                r"found|symbol not found)",
                 r"Failed to load image Python extension",
                 r"torchvision \S+ has requirement torch==",
             ),
@@ -194,7 +203,10 @@ FINDERS = (
         ),
         Sign(
             id="torchvision_torch_mismatch",
-            said=words(r"torchvision\.transforms\.functional_tensor", r"cannot import name '\w+' from 'torchvision"),
+            said=words(
+                r"torchvision\.transforms\.functional_tensor",
+                r"cannot import name '\w+' from 'torchvision",
+            ),
             sure=0.75,
         ),
         Sign(
@@ -228,7 +240,8 @@ FINDERS = (
         Sign(
             id="mixed_cuda_packages",
             said=words(
-                r"(?:two|both|several|different|multiple|mixed|mixing|conflicting) (?:\w+ ){0,3}(?:cuda|cu1\d) (?:\w+ )?(?:versions?|packages|generations|libraries|runtimes)",
+                r"(?:two|both|several|different|multiple|mixed|mixing|conflicting) (?:\w+ ){0,3}(?:cuda|cu1\d) "
+                r"(?:\w+ )?(?:versions?|packages|generations|libraries|runtimes)",
                 r"nvidia-\w+-cu11\b.{0,3000}nvidia-\w+-cu12\b|nvidia-\w+-cu12\b.{0,3000}nvidia-\w+-cu11\b",
             ),
             sure=0.8,
@@ -277,13 +290,15 @@ FINDERS = (
         Sign(
             id="python_unsupported_by_wheel",
             said=words(
-                r"(?:Could not find a version that satisfies the requirement|No matching distribution found for) (?:py)?torch(?:vision|audio)?\b",
+                r"(?:Could not find a version that satisfies the requirement|No matching distribution found for) "
+                r"(?:py)?torch(?:vision|audio)?\b",
                 r"torch\S* .{0,60}has no wheels with a matching Python",
                 r"no wheels (?:are available )?(?:with|for) .{0,40}(?:Python|ABI|cp3\d+)",
                 r"torch-\S+-cp3\d+\S*\.whl is not a supported wheel",
                 r"Unable to find installation candidates for torch",
                 r"requires a different Python",
-                r"(?:Python|python) 3\.\d+.{0,12}\+? (?:is )?not (?:yet )?supported (?:for|on|by|with) (?:torch|dynamo|pytorch)",
+                r"(?:Python|python) 3\.\d+.{0,12}\+? (?:is )?not (?:yet )?supported (?:for|on|by|with) (?:torch|"
+                r"dynamo|pytorch)",
                 r"Dynamo (?:is )?not (?:yet )?supported on Python",
                 r"Because .{0,80}torch.{0,160}Python.{0,60}(?:unsatisfiable|no version)",
                 r"torch.{0,60}(?:does ?n.t|do not|not) support Python 3\.\d+",
@@ -296,7 +311,8 @@ FINDERS = (
             said=words(
                 r"MPS backend is supported on MacOS \d",
                 r"MPS .{0,60}(?:requires?|needs?|supported on) macOS",
-                r"macOS version .{0,40}(?:not|too old|at least|12\.3|13\.|14\.).{0,40}mps|current MacOS version is not 12\.3",
+                r"macOS version .{0,40}(?:not|too old|at least|12\.3|13\.|14\.).{0,40}mps|current MacOS version is "
+                r"not 12\.3",
             ),
             sure=0.94,
         ),
@@ -318,7 +334,8 @@ FINDERS = (
                 r"FlashAttention only supports (?:Ampere|Turing)\b",
                 r"FlashAttention .{0,30}only supports? .{0,30}GPUs or newer",
                 r"requires device with capability > \(\d, \d\) but your GPU",
-                r"(?:flash|xformers|bitsandbytes|marlin|awq|gptq).{0,80}(?:requires?|only supports?) .{0,30}(?:compute capability|sm_?\d)",
+                r"(?:flash|xformers|bitsandbytes|marlin|awq|gptq).{0,80}(?:requires?|only supports?) "
+                r".{0,30}(?:compute capability|sm_?\d)",
                 r"no kernel image.{0,60}(?:ops\.cu|csrc|\.cu(?:h)?\b)",
                 r"error in \w+_cuda: no kernel image",
             ),
@@ -328,7 +345,8 @@ FINDERS = (
             id="extension_torch_abi_mismatch",
             said=words(
                 r"DLL load failed while importing (?:flash_attn\w*|xformers|_ext|mmcv|bitsandbytes|\w+_cuda)",
-                r"(?:compiled|built) (?:with|for|against) (?:a )?(?:different|another|older) (?:version of )?(?:py)?torch",
+                r"(?:compiled|built) (?:with|for|against) (?:a )?(?:different|another|older) (?:version of "
+                r")?(?:py)?torch",
             ),
             sure=0.85,
         ),

@@ -28,14 +28,15 @@ SLOW = words(
     r"waiting for data",
     r"stall\w*",
 )
-# "data_time: 2.1 ... time: 2.3" in mmengine, detectron2, torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in the imagenet examples
+# "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
 _TIMES = (
     re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
     re.compile(r"\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)[^\n]{0,60}?\btime:\s*(?P<step>\d+\.\d+)"),
     re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,80}?\bdata_time:\s*(?P<data>\d+\.\d+)"),
     re.compile(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,60}?\bData:?\s+(?P<data>\d+\.\d+)"),
     re.compile(
-        r"\b(?:step|batch|iter)_?time\W{1,3}(?P<step>\d+\.\d+)[^\n]{0,60}?\bdata(?:_?(?:time|load\w*|wait))?\W{1,3}(?P<data>\d+\.\d+)"
+        r"\b(?:step|batch|iter)_?time\W{1,3}(?P<step>\d+\.\d+)[^\n]{0,60}?\bdata(?:_?(?:time|load\w*|"
+        r"wait))?\W{1,3}(?P<data>\d+\.\d+)"
     ),
 )
 
@@ -62,7 +63,8 @@ def _find_waiting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _SUGGESTED = re.compile(
-    r"create\s+(\d+)\s+worker\s+processes\s+in\s+total.{0,80}?suggested\s+max\s+number\s+of\s+worker\s+in\s+current\s+system\s+is\s+(\d+)",
+    r"create\s+(\d+)\s+worker\s+processes\s+in\s+total.{0,80}?suggested\s+max\s+number\s+of\s+worker\s+in\s+current\s"
+    r"+system\s+is\s+(\d+)",
     re.S,
 )
 _WORKERS_ZERO = words(
@@ -75,7 +77,11 @@ _WORKERS_ZERO = words(
     r"main process (?:loads|does the loading)",
     r"n_workers\s?=\s?[01]\b",
 )
-_WORKERS_MANY = words(r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b", r"\d{2,3} (?:loader )?workers", r"too many workers")
+_WORKERS_MANY = words(
+    r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b",
+    r"\d{2,3} (?:loader )?workers",
+    r"too many workers",
+)
 _MANY_WARNING = words(r"create \d+ worker processes in total", r"suggested max number of worker")
 
 
@@ -105,7 +111,8 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _GROWS = words(
-    r"(?:memory|ram|rss|usage)\b.{0,80}(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|keeps? (?:going|getting)|accumulat\w*|fills? up|creep\w*)",
+    r"(?:memory|ram|rss|usage)\b.{0,80}(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|keeps? (?:going|"
+    r"getting)|accumulat\w*|fills? up|creep\w*)",
     r"(?:grow\w*|increas\w*|leak\w*|rising|climb\w*).{0,60}(?:memory|ram\b|rss)",
 )
 _HOST_SIDE = words(
@@ -157,7 +164,12 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if host and not keeps:
         workers = text.find(
             words(
-                r"\bworkers?\b", "num_workers", "DataLoader", "copy[- ]on[- ](?:write|access|read)", "refcount", "fork"
+                r"\bworkers?\b",
+                "num_workers",
+                "DataLoader",
+                "copy[- ]on[- ](?:write|access|read)",
+                "refcount",
+                "fork",
             )
         )
         sure = 0.8 if workers and not device else 0.55
@@ -186,9 +198,12 @@ FINDERS = (
             said=words(
                 r"persistent_workers\W{0,3}=\W{0,3}True.{0,60}(?:speed up|avoid|faster|to)",
                 r"Consider setting .?persistent_workers",
-                r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|start\w* again) .{0,40}epoch",
-                r"(?:start|beginning|between|first (?:batch|iteration)|every|each|new) .{0,24}epochs?.{0,80}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*|hang\w*|\d+ ?s(?:ec\w*)?\b)",
-                r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each |every |the )?epochs?",
+                r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|start\w* "
+                r"again) .{0,40}epoch",
+                r"(?:start|beginning|between|first (?:batch|iteration)|every|each|new) "
+                r".{0,24}epochs?.{0,80}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*|hang\w*|\d+ ?s(?:ec\w*)?\b)",
+                r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each "
+                r"|every |the )?epochs?",
             ),
             sure=0.72,
             severity="warning",
@@ -220,9 +235,11 @@ FINDERS = (
                 r"nr_throttled|throttled_(?:usec|time)",
                 r"(?:cpu|core) (?:quota|limit)\w*",
                 r"(?:limits?|requests?|resources)\W.{0,30}\bcpu\W{1,4}\d",
-                r"(?:container|pod|docker|job|allocat\w+) .{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|cores?)\b",
+                r"(?:container|pod|docker|job|allocat\w+) .{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|"
+                r"cores?)\b",
                 r"cpus-per-task\W{0,2}\d",
-                r"(?:os\.cpu_count|cpu_count|nproc).{0,60}(?:\d+).{0,60}(?:container|cgroup|limit|affinity|sched_getaffinity)",
+                r"(?:os\.cpu_count|cpu_count|nproc).{0,60}(?:\d+).{0,60}(?:container|cgroup|limit|affinity|"
+                r"sched_getaffinity)",
             ),
             also=words(
                 r"\bslow\w*",
@@ -364,7 +381,8 @@ FINDERS = (
             id="cudnn_benchmark_variable_shapes",
             said=words(r"cudnn\.benchmark\s?=\s?True", r"cudnn[._ ]benchmark", r"benchmark\s?=\s?True"),
             also=words(
-                r"(?:variable|varying|different|vary|changing|dynamic|multi-?scale|random\w*|various) .{0,20}(?:size|shape|length|resolution|input|scale)\w*",
+                r"(?:variable|varying|different|vary|changing|dynamic|multi-?scale|random\w*|various) "
+                r".{0,20}(?:size|shape|length|resolution|input|scale)\w*",
                 r"(?:size|shape|length|resolution)s? .{0,20}(?:var(?:y|ies)|chang\w*|differ\w*)",
             ),
             sure=0.9,
@@ -375,7 +393,8 @@ FINDERS = (
             said=words(
                 r"sysmem fallback",
                 r"shared gpu memory|shared video memory|shared memory of the gpu",
-                r"(?:spill\w*|overflow\w*|swap\w*|offload\w*|moved?|fall\w* back) .{0,30}(?:system|host|shared|main|cpu) (?:ram|memory)",
+                r"(?:spill\w*|overflow\w*|swap\w*|offload\w*|moved?|fall\w* back) .{0,30}(?:system|host|shared|main|"
+                r"cpu) (?:ram|memory)",
                 r"(?:system|shared|host) (?:ram|memory) fallback",
                 r"driver (?:53[1-9]|54\d)\b.{0,160}(?:slow\w*|shared|vram|oom|out of memory)",
                 r"CUDA ?- ?Sysmem",

@@ -15,48 +15,117 @@ from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes
 
 _OOM = words(
-    r"(?:CUDA|HIP|XPU|MPS backend) out of memory", r"(?:torch|cuda)\S*OutOfMemoryError", r"CUDA error: out of memory", r"out of memory at /",
-    r"error \(?2\)? ?: out of memory", r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation", r"Tried to allocate [\d.]+ [KMGT]iB",
-    r"\bOOM\b(?!-?kill)", r"out of (?:gpu |cuda |video |v)memory", r"GPU .{0,20}out of memory", r"gpu oom",
+    r"(?:CUDA|HIP|XPU|MPS backend) out of memory",
+    r"(?:torch|cuda)\S*OutOfMemoryError",
+    r"CUDA error: out of memory",
+    r"out of memory at /",
+    r"error \(?2\)? ?: out of memory",
+    r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
+    r"Tried to allocate [\d.]+ [KMGT]iB",
+    r"\bOOM\b(?!-?kill)",
+    r"out of (?:gpu |cuda |video |v)memory",
+    r"GPU .{0,20}out of memory",
+    r"gpu oom",
 )
-_HOST = words("oom[-_ ]?kill", "Killed process", "DefaultCPUAllocator", r"killed by signal: Killed", "OOMKilled", "Memory cgroup out of memory")
+_HOST = words(
+    "oom[-_ ]?kill",
+    "Killed process",
+    "DefaultCPUAllocator",
+    r"killed by signal: Killed",
+    "OOMKilled",
+    "Memory cgroup out of memory",
+)
 _OPTIMIZER = words(
-    r"torch/optim/\w+\.py", r"_init_group", r"\bexp_avg(?:_sq)?\b", r"optimizer\.step\(\)", r"optim(?:izer)?\w*\.step", r"self\.optimizer_step",
-    r"at the first (?:optimizer )?step", r"optimizer states?", r"state\[['\"]exp_avg", r"adamw?\.py", r"_multi_tensor_adam",
+    r"torch/optim/\w+\.py",
+    r"_init_group",
+    r"\bexp_avg(?:_sq)?\b",
+    r"optimizer\.step\(\)",
+    r"optim(?:izer)?\w*\.step",
+    r"self\.optimizer_step",
+    r"at the first (?:optimizer )?step",
+    r"optimizer states?",
+    r"state\[['\"]exp_avg",
+    r"adamw?\.py",
+    r"_multi_tensor_adam",
 )
 _NO_STEP = words(r"loss\.backward\(\)[^\n]*\n[^\n]*$", r"torch/autograd/__init__\.py.{0,200}backward")
 _ACCUMULATES = words(
-    r"nested_concat", r"preds_host|logits_host|all_preds|all_logits|all_outputs", r"eval_accumulation_steps", r"preprocess_logits_for_metrics",
-    r"torch\.cat\(\s?(?:self\.)?(?:all_|val_|eval_|test_)?(?:preds|outputs|logits|predictions)", r"validation_epoch_end|on_validation_epoch_end|test_epoch_end",
-    r"(?:gather\w*|collect\w*|accumulat\w*|concat\w*|stor\w*|keep\w*) (?:all )?(?:the )?(?:predictions|logits|outputs)", r"gather_for_metrics|_pad_across_processes",
+    r"nested_concat",
+    r"preds_host|logits_host|all_preds|all_logits|all_outputs",
+    r"eval_accumulation_steps",
+    r"preprocess_logits_for_metrics",
+    r"torch\.cat\(\s?(?:self\.)?(?:all_|val_|eval_|test_)?(?:preds|outputs|logits|predictions)",
+    r"validation_epoch_end|on_validation_epoch_end|test_epoch_end",
+    r"(?:gather\w*|collect\w*|accumulat\w*|concat\w*|stor\w*|keep\w*) (?:all )?(?:the )?(?:predictions|logits|outputs)",
+    r"gather_for_metrics|_pad_across_processes",
     r"EvalLoopContainer",
 )
 _EVALUATING = words(
-    r"\bin (?:evaluate|validate|validation\w*|eval\w*|test\w*|val\w*|predict\w*)\b", r"(?:during|in|at|while|when|on) (?:the )?(?:\w+ )?(?:validation|validating|evaluation|evaluating|eval|inference|testing)\b",
-    r"\b(?:validation|eval(?:uation)?|val) (?:phase|loop|step|stage|epoch|set)\b", r"(?:validation|evaluation) .{0,40}out of memory",
+    r"\bin (?:evaluate|validate|validation\w*|eval\w*|test\w*|val\w*|predict\w*)\b",
+    r"(?:during|in|at|while|when|on) (?:the )?(?:\w+ )?(?:validation|validating|evaluation|evaluating|eval|"
+    r"inference|testing)\b",
+    r"\b(?:validation|eval(?:uation)?|val) (?:phase|loop|step|stage|epoch|set)\b",
+    r"(?:validation|evaluation) .{0,40}out of memory",
 )
-_NO_GRAD_USED = words(r"decorate_context", r"autograd/grad_mode\.py", r"with torch\.(?:no_grad|inference_mode)", r"torch/utils/_contextlib\.py")
-_NO_GRAD_LACKS = words(r"(?:without|forgot\w*|miss\w*|no|add\w*|wrap\w*|use|using|need\w*|lack\w*) .{0,30}(?:no_grad|inference_mode)", r"no_grad", r"volatile=True")
+_NO_GRAD_USED = words(
+    r"decorate_context",
+    r"autograd/grad_mode\.py",
+    r"with torch\.(?:no_grad|inference_mode)",
+    r"torch/utils/_contextlib\.py",
+)
+_NO_GRAD_LACKS = words(
+    r"(?:without|forgot\w*|miss\w*|no|add\w*|wrap\w*|use|using|need\w*|lack\w*) .{0,30}(?:no_grad|inference_mode)",
+    r"no_grad",
+    r"volatile=True",
+)
 _VARIABLE = words(
-    r"(?:variable|varying|vari\w+|different|dynamic|long(?:er|est)?|large(?:r|st)?|big(?:ger)?|huge|rare) .{0,24}(?:length|sequences?|sentences?|samples?|batch\w*|images?|inputs?|sizes?|clips?|documents?|utterances?)",
-    r"(?:random(?:ly)?|sudden(?:ly)?|sometimes|occasional\w*|intermittent\w*|sporadic\w*|eventually|at some (?:point|batch|step))\b",
-    r"after (?:about |around |~|a few |some |several |\d[\d,]* ?|many |thousands of )\w* ?(?:k )?(?:steps?|iterations?|iters?|batch\w*|epochs?|hours?|minutes?)",
-    r"(?:middle of|midway|mid-?epoch|halfway|part ?way)", r"(?:max|sequence)[_ ]length .{0,40}\d{3,}", r"seq(?:uence)?_?len\w*\W{1,4}\d{3,}", r"bucket\w*|pad(?:ding|ded) to the longest",
+    r"(?:variable|varying|vari\w+|different|dynamic|long(?:er|est)?|large(?:r|st)?|big(?:ger)?|huge|rare) "
+    r".{0,24}(?:length|sequences?|sentences?|samples?|batch\w*|images?|inputs?|sizes?|clips?|documents?|utterances?)",
+    r"(?:random(?:ly)?|sudden(?:ly)?|sometimes|occasional\w*|intermittent\w*|sporadic\w*|eventually|at some "
+    r"(?:point|batch|step))\b",
+    r"after (?:about |around |~|a few |some |several |\d[\d,]* ?|many |thousands of )\w* ?(?:k )?(?:steps?|"
+    r"iterations?|iters?|batch\w*|epochs?|hours?|minutes?)",
+    r"(?:middle of|midway|mid-?epoch|halfway|part ?way)",
+    r"(?:max|sequence)[_ ]length .{0,40}\d{3,}",
+    r"seq(?:uence)?_?len\w*\W{1,4}\d{3,}",
+    r"bucket\w*|pad(?:ding|ded) to the longest",
 )
 _FINDER = words(
-    r"auto_(?:scale|find)_batch_size", r"scale_batch_size", r"find_executable_batch_size", r"No executable batch size found", r"AutoBatch", r"batch[- ]size (?:finder|scaler|search)",
-    r"Batch size \d+ (?:succeeded|failed), trying batch size", r"BatchSizeFinder", r"Finished batch size finder|largest batch size", r"lr_find|tuner\.scale",
+    r"auto_(?:scale|find)_batch_size",
+    r"scale_batch_size",
+    r"find_executable_batch_size",
+    r"No executable batch size found",
+    r"AutoBatch",
+    r"batch[- ]size (?:finder|scaler|search)",
+    r"Batch size \d+ (?:succeeded|failed), trying batch size",
+    r"BatchSizeFinder",
+    r"Finished batch size finder|largest batch size",
+    r"lr_find|tuner\.scale",
 )
 _OTHERS = words(
-    r"(?:other|another|zombie|left-?over|orphan\w*|previous|old|stale|dead|crashed) (?:\w+ )?(?:process|job|run|program|kernel|notebook|user|instance)\w*", r"kill -9 \d*", r"already (?:in use|used|occupied|taken) by",
-    r"(?:someone|somebody) else", r"\bfuser -v\b", r"no (?:running )?process\w* (?:found|listed|shown)",
+    r"(?:other|another|zombie|left-?over|orphan\w*|previous|old|stale|dead|crashed) (?:\w+ )?(?:process|job|run|"
+    r"program|kernel|notebook|user|instance)\w*",
+    r"kill -9 \d*",
+    r"already (?:in use|used|occupied|taken) by",
+    r"(?:someone|somebody) else",
+    r"\bfuser -v\b",
+    r"no (?:running )?process\w* (?:found|listed|shown)",
 )
-_BATCH = re.compile(r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b")
+_BATCH = re.compile(
+    r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
+)
 _PROGRESS = re.compile(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<")
 _DISGUISES = words(
-    r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)", r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|EXECUTION_FAILED)", r"Unable to find a valid cuDNN algorithm", r"unable to find an engine to execute",
-    r"CUSOLVER_STATUS_(?:INTERNAL_ERROR|ALLOC_FAILED|NOT_INITIALIZED)", r"CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR)", r"Failed to (?:create|initialize) .{0,20}cu(?:blas|dnn|solver|sparse) handle",
-    r"Cuda failure (?:2 )?'out of memory'", r"cuDNN error: \w+ALLOC", r"CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES|NOT_INITIALIZED)",
+    r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
+    r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|EXECUTION_FAILED)",
+    r"Unable to find a valid cuDNN algorithm",
+    r"unable to find an engine to execute",
+    r"CUSOLVER_STATUS_(?:INTERNAL_ERROR|ALLOC_FAILED|NOT_INITIALIZED)",
+    r"CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR)",
+    r"Failed to (?:create|initialize) .{0,20}cu(?:blas|dnn|solver|sparse) handle",
+    r"Cuda failure (?:2 )?'out of memory'",
+    r"cuDNN error: \w+ALLOC",
+    r"CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES|NOT_INITIALIZED)",
 )
 
 
@@ -91,11 +160,12 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
     elif said:
         yield Finding(id="oom_other_process", confidence=0.8, evidence=(*seen, quote(said)))
     spare = message.unallocated if message else None
-    if message and spare is not None and message.request and total and spare > message.request and spare > 0.15 * total:
+    request = message.request if message else None
+    if spare is not None and request and total and spare > max(request, 0.15 * total):
         yield Finding(
             id="oom_fragmentation",
             confidence=0.91,
-            title=f"{format_bytes(spare)} are reserved but unused, in pieces smaller than {format_bytes(message.request)}",
+            title=f"{format_bytes(spare)} are reserved but unused, in pieces smaller than {format_bytes(request)}",
             evidence=seen,
         )
 
@@ -130,8 +200,12 @@ def _by_place(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | S
 
 def _numbers(message: OutOfMemory) -> tuple[Observation, ...]:
     rows = (
-        ("asked for", message.request), ("in use by PyTorch", message.allocated), ("reserved, unused", message.unallocated),
-        ("used outside PyTorch", message.outside), ("free", message.free), ("card", message.total),
+        ("asked for", message.request),
+        ("in use by PyTorch", message.allocated),
+        ("reserved, unused", message.unallocated),
+        ("used outside PyTorch", message.outside),
+        ("free", message.free),
+        ("card", message.total),
     )
     value = ", ".join(f"{name} {format_bytes(size)}" for name, size in rows if size is not None)
     return (observe("allocator", value, message.line.origin),) if value else ()
@@ -150,13 +224,22 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
             steps = math.ceil(size / micro)
             first = f"Micro batch {micro} instead of {size}, with gradient accumulation over {steps} steps (estimated)."
         else:
-            first = f"Micro batch at most {min(share, 0.99):.0%} of the present one (estimated), with gradient accumulation."
+            first = f"Micro batch at most {min(share, 0.99):.0%} of the present (estimated), with accumulation."
     return (
         Remedy(say=first),
-        Remedy(say="Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16); float16 with a GradScaler below capability 8.0."),
-        Remedy(say="Activation checkpointing on the repeated blocks (torch.utils.checkpoint, gradient_checkpointing_enable())."),
-        Remedy(say="Allocator without fixed segments, before Python starts.", run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        Remedy(say="Then a smaller width, depth, sequence or image; then a larger card, or sharding over several (FSDP)."),
+        Remedy(
+            say="Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."
+        ),
+        Remedy(
+            say="Activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."
+        ),
+        Remedy(
+            say="Allocator without fixed segments, before Python starts.",
+            run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        ),
+        Remedy(
+            say="Then a smaller width, depth, sequence or image; then a larger card, or sharding over several (FSDP)."
+        ),
         Remedy(say="Let gpudoc measure what fits.", run="gpudoc tune --model cfg.yaml"),
     )
 

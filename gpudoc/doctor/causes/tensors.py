@@ -10,9 +10,24 @@ from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import Text
 
 _ASSERT = words("device-side assert", r"indexSelect\w*", "Assertion")
-_LOSS = words(r"nll_?loss", "ClassNLL", "cross_?entropy", "binary_cross_entropy", "BCELoss", "one_hot", "focal_?loss")
+_LOSS = words(
+    r"nll_?loss",
+    "ClassNLL",
+    "cross_?entropy",
+    "binary_cross_entropy",
+    "BCELoss",
+    "one_hot",
+    "focal_?loss",
+)
 _LOOKUP = words(
-    r"\bembedding", "index_select", "srcIndex", "input_ids", "position_ids", r"wte\b", r"tok_embeddings", "gather"
+    r"\bembedding",
+    "index_select",
+    "srcIndex",
+    "input_ids",
+    "position_ids",
+    r"wte\b",
+    r"tok_embeddings",
+    "gather",
 )
 _LABEL_ASSERTS = words(
     r"t >= 0 && t < n_classes",
@@ -157,7 +172,8 @@ FINDERS = (
             said=words(
                 r"\"\w*(?:cpu|KernelImpl|kernel|_impl)\w*\" not implemented for '?Half",
                 r"not implemented for '?Half'?.{0,40}cpu",
-                r"(?:fp16|float16|half).{0,60}(?:cannot|not) (?:be )?(?:run|used|support\w*|work\w*) (?:with|on) (?:the )?`?cpu",
+                r"(?:fp16|float16|half).{0,60}(?:cannot|not) (?:be )?(?:run|used|support\w*|work\w*) (?:with|on) "
+                r"(?:the )?`?cpu",
                 r"fp16 mixed precision requires a GPU",
                 r"(?:CPU|cpu) (?:tensors? )?does(?:n't| not) support (?:half|fp16|float16)",
             ),

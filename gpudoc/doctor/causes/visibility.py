@@ -13,15 +13,43 @@ from gpudoc.facts.readers.model import Text
 
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _UNAVAILABLE = words(
-    r"is_available\(\)\W{0,8}False", r"No CUDA GPUs are available", r"no CUDA-capable device", r"Is CUDA available: False", r"CUDA (?:is )?not available", r"device_count\(\)\W{0,8}0\b",
-    r"Found no NVIDIA driver", r"no (?:gpu|device)s? (?:found|available|detected|visible)", r"invalid device ordinal", r"No HIP GPUs", r"torch\.cuda\.is_available\(\) is False",
-    r"does(?: not|n't) (?:see|find|detect|use) (?:the |any )?gpu", r"requested GPU", r"Invalid device", r"RuntimeError",
+    r"is_available\(\)\W{0,8}False",
+    r"No CUDA GPUs are available",
+    r"no CUDA-capable device",
+    r"Is CUDA available: False",
+    r"CUDA (?:is )?not available",
+    r"device_count\(\)\W{0,8}0\b",
+    r"Found no NVIDIA driver",
+    r"no (?:gpu|device)s? (?:found|available|detected|visible)",
+    r"invalid device ordinal",
+    r"No HIP GPUs",
+    r"torch\.cuda\.is_available\(\) is False",
+    r"does(?: not|n't) (?:see|find|detect|use) (?:the |any )?gpu",
+    r"requested GPU",
+    r"Invalid device",
+    r"RuntimeError",
 )
-_SET_IN_CODE = re.compile(r"os\.environ\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|environ\.update)\(.{0,12}CUDA_VISIBLE_DEVICES", re.I)
-_IMPORTS = re.compile(r"\bimport\s+torch\b|from\s+torch\b|torch\.cuda\.\w+\(|import\s+(?:transformers|lightning|pytorch_lightning|catalyst)")
+_SET_IN_CODE = re.compile(
+    r"os\.environ\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|"
+    r"environ\.update)\(.{0,12}CUDA_VISIBLE_DEVICES",
+    re.I,
+)
+_IMPORTS = re.compile(
+    r"\bimport\s+torch\b|from\s+torch\b|torch\.cuda\.\w+\(|import\s+(?:transformers|lightning|pytorch_lightning|"
+    r"catalyst)"
+)
 _NO_EFFECT = words(
-    r"(?:no|without|any) effect", r"ignor\w*", r"(?:still|always) (?:use\w*|run\w*|see\w*|goes|pick\w*|show\w*|on|train\w*|return\w*|allocat\w*)", r"does(?:n't| not) (?:work|change|take)", r"changes nothing",
-    r"device_count\(\)\W{0,10}\d", r"too late", r"(?:gpu|cuda:) ?0\b", r"before (?:import\w*|torch)", r"after (?:import\w*|torch|cuda)", r"not (?:work\w*|respected|taken)",
+    r"(?:no|without|any) effect",
+    r"ignor\w*",
+    r"(?:still|always) (?:use\w*|run\w*|see\w*|goes|pick\w*|show\w*|on|train\w*|return\w*|allocat\w*)",
+    r"does(?:n't| not) (?:work|change|take)",
+    r"changes nothing",
+    r"device_count\(\)\W{0,10}\d",
+    r"too late",
+    r"(?:gpu|cuda:) ?0\b",
+    r"before (?:import\w*|torch)",
+    r"after (?:import\w*|torch|cuda)",
+    r"not (?:work\w*|respected|taken)",
 )
 
 
@@ -77,16 +105,36 @@ def _find_too_late(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _ORDINAL = words(
-    r"invalid device ordinal", r"cudaErrorInvalidDevice\b|CUDA_ERROR_INVALID_DEVICE\b", r"AssertionError: Invalid device id", r"Attempting to deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is [1-9]",
-    r"(?:Invalid|No such|Unknown) (?:CUDA )?device (?:id|index|ordinal|'?cuda:\d)", r"You requested gpus?: \[[\d, ]+\].{0,60}your machine only has: \[\d", r"device (?:id|index) .{0,20}(?:out of range|must be)",
-    r"nproc_per_node.{0,60}(?:larger|more|greater|exceed\w*) .{0,20}(?:gpu|device)", r"Invalid CUDA 'device=\S+' requested",
+    r"invalid device ordinal",
+    r"cudaErrorInvalidDevice\b|CUDA_ERROR_INVALID_DEVICE\b",
+    r"AssertionError: Invalid device id",
+    r"Attempting to deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is [1-9]",
+    r"(?:Invalid|No such|Unknown) (?:CUDA )?device (?:id|index|ordinal|'?cuda:\d)",
+    r"You requested gpus?: \[[\d, ]+\].{0,60}your machine only has: \[\d",
+    r"device (?:id|index) .{0,20}(?:out of range|must be)",
+    r"nproc_per_node.{0,60}(?:larger|more|greater|exceed\w*) .{0,20}(?:gpu|device)",
+    r"Invalid CUDA 'device=\S+' requested",
 )
 _EMPTY_MACHINE = words(r"But your machine only has: \[\]")
 _CPU = words(
-    r"GPU available: True.{0,20}used: False", r"GPU available but not used", r"(?:using|on|running on|device|selected)\W{0,4}(?:device\W{0,3})?\bcpu\b", r"CUDA:? ?(?:is )?not available.{0,60}cpu", r"(?:train\w*|run\w*) .{0,24}\bon (?:the )?cpu\b",
-    r"device\s?[=:]\s?['\"]?cpu", r"falling back to cpu|defaulting to cpu", r"n_gpu\W{1,3}0\b", r"\btorch-\S+ CPU\b",
+    r"GPU available: True.{0,20}used: False",
+    r"GPU available but not used",
+    r"(?:using|on|running on|device|selected)\W{0,4}(?:device\W{0,3})?\bcpu\b",
+    r"CUDA:? ?(?:is )?not available.{0,60}cpu",
+    r"(?:train\w*|run\w*) .{0,24}\bon (?:the )?cpu\b",
+    r"device\s?[=:]\s?['\"]?cpu",
+    r"falling back to cpu|defaulting to cpu",
+    r"n_gpu\W{1,3}0\b",
+    r"\btorch-\S+ CPU\b",
 )
-_HAS_CARD = words(r"\bRTX\b|\bGTX\b|GeForce|Tesla|Quadro|\bA100\b|\bV100\b|\bH100\b|\bT4\b", r"GPU available: True", r"nvidia-smi", r"\b(?:my|the|a|have|has) gpu\b", r"instead of (?:the )?gpu", r"not (?:the |on )?gpu")
+_HAS_CARD = words(
+    r"\bRTX\b|\bGTX\b|GeForce|Tesla|Quadro|\bA100\b|\bV100\b|\bH100\b|\bT4\b",
+    r"GPU available: True",
+    r"nvidia-smi",
+    r"\b(?:my|the|a|have|has) gpu\b",
+    r"instead of (?:the )?gpu",
+    r"not (?:the |on )?gpu",
+)
 _WORKS = words(r"Is CUDA available: (?:True|Yes)", r"is_available\(\)\W{0,8}True")
 
 FINDERS = (
@@ -98,9 +146,17 @@ FINDERS = (
         Sign(
             id="no_gpu_on_machine",
             said=words(
-                r"Found no NVIDIA driver on your system", r"No CUDA GPUs are available", r"no CUDA-capable device is detected", r"CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
-                r"(?:no|not) (?:supported )?gpus? (?:backend )?(?:was |were )?(?:found|detected|available)", r"Cannot access accelerator device when none is available", r"No GPU/TPU found",
-                r"torch\.cuda\.is_available\(\) is False", r"GPU available: False", r"No devices were found", r"(?:does not|doesn't|don't) have (?:a|any) (?:nvidia )?gpu",
+                r"Found no NVIDIA driver on your system",
+                r"No CUDA GPUs are available",
+                r"no CUDA-capable device is detected",
+                r"CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
+                r"(?:no|not) (?:supported )?gpus? (?:backend )?(?:was |were )?(?:found|detected|available)",
+                r"Cannot access accelerator device when none is available",
+                r"No GPU/TPU found",
+                r"torch\.cuda\.is_available\(\) is False",
+                r"GPU available: False",
+                r"No devices were found",
+                r"(?:does not|doesn't|don't) have (?:a|any) (?:nvidia )?gpu",
             ),
             unless=_WORKS,
             sure=0.52,
@@ -108,15 +164,49 @@ FINDERS = (
         Sign(
             id="no_gpu_on_machine",
             said=words(
-                r"\bcolab\b", r"kaggle", r"\bsrun\b|\bsbatch\b|\bslurm\w*", r"login node", r"Change runtime type", r"runtime (?:type )?(?:is )?(?:set to )?(?:none|cpu)", r"hardware accelerator", r"usage limits", r"codespace\w*",
-                r"github actions|\bCI\b", r"no gpu (?:on|in) (?:this|the|my)", r"CPU (?:instance|runtime|node|machine)", "integrated graphics", r"(?:intel|amd) .{0,12}graphics",
+                r"\bcolab\b",
+                r"kaggle",
+                r"\bsrun\b|\bsbatch\b|\bslurm\w*",
+                r"login node",
+                r"Change runtime type",
+                r"runtime (?:type )?(?:is )?(?:set to )?(?:none|cpu)",
+                r"hardware accelerator",
+                r"usage limits",
+                r"codespace\w*",
+                r"github actions|\bCI\b",
+                r"no gpu (?:on|in) (?:this|the|my)",
+                r"CPU (?:instance|runtime|node|machine)",
+                "integrated graphics",
+                r"(?:intel|amd) .{0,12}graphics",
             ),
-            also=words(r"Found no NVIDIA driver", r"No CUDA GPUs", r"no CUDA-capable", r"is_available\(\)\W{0,8}False", r"no gpu", r"gpus? (?:not|is not|isn't) (?:found|available|detected|connected)", r"CUDA (?:is )?not available",
-                       r"No devices were found", r"machine only has: \[\]", "nvidia-smi"),
+            also=words(
+                r"Found no NVIDIA driver",
+                r"No CUDA GPUs",
+                r"no CUDA-capable",
+                r"is_available\(\)\W{0,8}False",
+                r"no gpu",
+                r"gpus? (?:not|is not|isn't) (?:found|available|detected|connected)",
+                r"CUDA (?:is )?not available",
+                r"No devices were found",
+                r"machine only has: \[\]",
+                "nvidia-smi",
+            ),
             unless=_WORKS,
             sure=0.75,
         ),
-        Sign(id="training_on_cpu", said=_CPU, also=_HAS_CARD, unless=words("Out of memory: Kill"), sure=0.66, severity="warning"),
-        Sign(id="training_on_cpu", said=words(r"GPU available: True.{0,20}used: False", r"GPU available but not used"), sure=0.93, severity="warning"),
+        Sign(
+            id="training_on_cpu",
+            said=_CPU,
+            also=_HAS_CARD,
+            unless=words("Out of memory: Kill"),
+            sure=0.66,
+            severity="warning",
+        ),
+        Sign(
+            id="training_on_cpu",
+            said=words(r"GPU available: True.{0,20}used: False", r"GPU available but not used"),
+            sure=0.93,
+            severity="warning",
+        ),
     ),
 )

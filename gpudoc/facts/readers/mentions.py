@@ -9,7 +9,8 @@ from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line, Text
 
 _TORCH = re.compile(
-    r"(?i)(?<![\w./-])(?:py)?torch(?:\s*version|\.__version__)?[\s:=\"'(-]{1,4}v?(\d\.\d{1,2}(?:\.\d+)?[\w.]*(?:\+[\w.]+)?)(?![\w])"
+    r"(?i)(?<![\w./-])(?:py)?torch(?:\s*version|"
+    r"\.__version__)?[\s:=\"'(-]{1,4}v?(\d\.\d{1,2}(?:\.\d+)?[\w.]*(?:\+[\w.]+)?)(?![\w])"
 )
 _TORCH_REQUIRED = re.compile(
     r"(?i)requires?\b|require[sd]? torch|>=|<=|~=|depends|no matching|could not find|collecting|cached"
@@ -37,7 +38,8 @@ _NOT_COMPATIBLE = re.compile(
 )
 _SUPPORTS = re.compile(r"(?i)supports\s+(?:CUDA\s+)?capabilities\s+((?:(?:sm|compute)_\d+a?[\s,]*)+)")
 _TOO_OLD = re.compile(
-    r"(?i)Found\s+GPU\s?(\d+)\s+(.{2,60}?)\s+which\s+is\s+of\s+(?:cuda|compute)\s+capability\s+(?:\(CC\)\s+)?(\d{1,2})\.(\d)"
+    r"(?i)Found\s+GPU\s?(\d+)\s+(.{2,60}?)\s+which\s+is\s+of\s+(?:cuda|"
+    r"compute)\s+capability\s+(?:\(CC\)\s+)?(\d{1,2})\.(\d)"
 )
 _ARCH_LIST = re.compile(
     r"get_arch_list\(\)[\s:>=]*\[([^\]]{2,300})\]|\[((?:\s*['\"](?:sm|compute|gfx)_?\w+['\"],?)+)\s*\]"

@@ -13,7 +13,8 @@ _HEADER = re.compile(r"NVIDIA-SMI\s+(\d{3}\.[\d.]+)")
 _DRIVER = re.compile(r"(?:Driver|KMD) Version\s*[:=]?\s*(\d{3}\.[\d.]*\d)")
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*[:=]?\s*(\d{1,2})\.(\d{1,2})")
 _ROW = re.compile(
-    r"^\W{0,3}\|?\s{1,4}(\d{1,2})\s{1,4}([A-Z][\w. /+-]*?[\w.)])\s{1,}(?:On|Off|N/A|TCC|WDDM|MCDM)?\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?"
+    r"^\W{0,3}\|?\s{1,4}(\d{1,2})\s{1,4}([A-Z][\w. /+-]*?[\w.)])\s{1,}(?:On|Off|N/A|TCC|WDDM|MCDM)?\s*\|"
+    r"\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?"
 )
 _USAGE = re.compile(r"(\d+)\s*MiB\s*/\s*(\d+)\s*MiB")
 _HEAT = re.compile(r"\|\s*(?:\d+%|N/A|ERR!)?\s+(\d{1,3})C\s+P(\d{1,2})\s+(?:(\d+)W|N/A|\S+)\s*/\s*(?:(\d+)W|N/A|\S+)")

@@ -20,7 +20,8 @@ _HEADER = re.compile(r"^\W{0,3}(?:# )?(?:Package|Name)\s{2,}Version\b", re.I)
 _INSTALLED = re.compile(r"Successfully installed ((?:[A-Za-z][\w.-]*-\d\S*\s*)+)")
 _INTERESTING = re.compile(
     r"(?i)^(?:lib)?(?:torch|pytorch|nvidia|triton|cuda|cudnn|numpy|xformers|flash|bitsandbytes|apex|deepspeed|tensorrt|"
-    r"pynvml|cupy|jax|tensorflow|lightning|transformers|accelerate|_pytorch|nccl|libcu|mkl|mmcv|vllm|onnxruntime|cutlass)"
+    r"pynvml|cupy|jax|tensorflow|lightning|transformers|accelerate|_pytorch|nccl|libcu|mkl|mmcv|vllm|onnxruntime|"
+    r"cutlass)"
 )
 
 

@@ -39,7 +39,8 @@ def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Rea
 
 
 def read_all(inputs: Sequence[tuple[str, bytes]]) -> Reading:
-    """Several texts as the evidence of one machine, each line citing the name of its input when there is more than one."""
+    """Several texts as the evidence of one machine, each line citing the name of its input when there is more "
+    "than one."""
     several = len(inputs) > 1
     lines: list[Line] = []
     for name, data in inputs:
