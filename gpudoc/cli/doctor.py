@@ -2,9 +2,58 @@
 
 from __future__ import annotations
 
-from gpudoc.errors import GpudocError
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpudoc.cli.options import HtmlFile, JsonFlag, OutFile, PlainFlag, VerboseFlag
 
 
-def doctor() -> None:
-    """To be built by the room."""
-    raise GpudocError("doctor: not built yet")
+class FailOn(str, Enum):
+    """From which severity on the exit code is 1."""
+
+    broken = "broken"
+    warning = "warning"
+
+
+def doctor(
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Files or - for stdin; none: this machine.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
+    python: Annotated[Path | None, typer.Option("--python", help="The Python whose torch is examined.")] = None,
+    expect_gpus: Annotated[int | None, typer.Option("--expect-gpus", min=0, help="How many GPUs to expect.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A cause to leave out; may be repeated.")] = None,
+    fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
+    show_list: Annotated[bool, typer.Option("--list", help="All causes that doctor knows.")] = False,
+    explain: Annotated[str | None, typer.Option("--explain", help="One cause: meaning, fix, sources.")] = None,
+    json: JsonFlag = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
+    html: HtmlFile = None,
+    out: OutFile = None,
+    plain: PlainFlag = False,
+    verbose: VerboseFlag = False,
+) -> int:
+    """Name what keeps the GPU from training, on this machine or in a report, log or traceback.
+
+    Example: gpudoc doctor | gpudoc doctor train.log | gpudoc doctor node1.json node2.json
+    """
+    from gpudoc.doctor.document import exit_code
+    from gpudoc.doctor.examine import Request, examine
+    from gpudoc.render import doctor as render
+    from gpudoc.render.doctor_output import Output, show
+
+    if show_list or explain is not None:
+        return render.show_catalogue(explain, as_json=json)
+    request = Request(
+        sources=tuple(sources or ()),
+        quick=quick,
+        python=python,
+        expect_gpus=expect_gpus,
+        ignore=tuple(ignore or ()),
+    )
+    report = examine(request)
+    show(report, Output(json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain))
+    return exit_code(report, fail_on.value)

@@ -227,12 +227,8 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
             first = f"Micro batch at most {min(share, 0.99):.0%} of the present (estimated), with accumulation."
     return (
         Remedy(say=first),
-        Remedy(
-            say="Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."
-        ),
-        Remedy(
-            say="Activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."
-        ),
+        Remedy(say="Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),
+        Remedy(say="Activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
         Remedy(
             say="Allocator without fixed segments, before Python starts.",
             run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",

@@ -13,9 +13,8 @@ from gpudoc.facts.readers.model import Mention, Text
 
 def words(*alternatives: str) -> re.Pattern[str]:
     """One case-blind pattern of several; a blank in it stands for any white space, so wrapped lines match too."""
-    return re.compile(
-        "|".join(f"(?:{a})".replace(" ", r"\s+") for a in alternatives), re.IGNORECASE | re.DOTALL | re.MULTILINE
-    )
+    joined = "|".join(f"(?:{a})" for a in alternatives)
+    return re.compile(joined.replace(" ?", r"\s*").replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

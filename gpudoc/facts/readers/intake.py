@@ -98,3 +98,12 @@ def read_document(data: bytes) -> Mapping[str, object] | None:
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("gpudoc."):
         return document
     return None
+
+
+def load_stdin() -> bytes:
+    """All bytes of standard input; GpudocError when a terminal would be waited for."""
+    import sys
+
+    if sys.stdin.isatty():
+        raise GpudocError("- reads standard input, and nothing is piped in", hint="gpudoc doctor - < train.log")
+    return sys.stdin.buffer.read()

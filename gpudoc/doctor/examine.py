@@ -1,0 +1,111 @@
+"""What doctor is asked and the way to its answer: this machine, somebody's text, a saved report, several machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpudoc.doctor import document, fleet
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence, Expectation, Report, Source
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Machine
+from gpudoc.facts.readers import intake
+from gpudoc.progress import SILENT, Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked: sources (none: this machine), and how to look."""
+
+    sources: tuple[str, ...] = ()
+    quick: bool = False
+    python: Path | None = None
+    expect_gpus: int | None = None
+    ignore: tuple[str, ...] = ()
+
+
+def examine(request: Request, progress: Progress = SILENT) -> Report:
+    """The report of what was asked; GpudocError for a source that cannot be read or an id that does not exist."""
+    began = time.perf_counter()
+    _check_ids(request.ignore)
+    if not request.sources:
+        report = examine_machine(_collect(request, progress), request)
+    else:
+        report = _examine_sources(request, progress)
+    return replace(report, seconds={**report.seconds, "total": time.perf_counter() - began})
+
+
+def examine_machine(machine: Machine, request: Request = Request(), source: Source = "machine") -> Report:
+    """The report of facts that were collected live; what the machine's parts said in words is read too."""
+    evidence = Evidence(
+        source=source,
+        machine=machine,
+        reading=intake.read_machine(machine),
+        expectation=Expectation(num_gpus=request.expect_gpus),
+    )
+    return diagnose(evidence, ignore=request.ignore)
+
+
+def examine_text(inputs: Sequence[tuple[str, bytes]], request: Request = Request()) -> Report:
+    """The report of texts (name and bytes of each) that are the evidence of one machine."""
+    reading = intake.read_all(inputs)
+    evidence = Evidence(
+        source="file",
+        machine=reading.machine,
+        reading=reading,
+        expectation=Expectation(num_gpus=request.expect_gpus),
+    )
+    return diagnose(evidence, ignore=request.ignore)
+
+
+def _collect(request: Request, progress: Progress) -> Machine:
+    from gpudoc.facts.collect import collect
+
+    return collect(quick=request.quick, python=request.python, progress=progress)
+
+
+def _examine_sources(request: Request, progress: Progress) -> Report:
+    texts: list[tuple[str, bytes]] = []
+    saved: list[tuple[str, Report]] = []
+    for source in request.sources:
+        name = "stdin" if source == "-" else Path(source).name
+        progress.say(f"reading {name}")
+        data = intake.load_stdin() if source == "-" else intake.load(Path(source))
+        own = intake.read_document(data)
+        if own is None:
+            texts.append((name, data))
+        else:
+            saved.append((name, document.load(own, name=name)))
+    if texts and saved:
+        raise GpudocError(
+            f"{texts[0][0]} is a text and {saved[0][0]} is a report of gpudoc",
+            hint="give reports to compare machines, or texts of one machine, in separate calls",
+        )
+    if texts:
+        return examine_text(texts, request)
+    if len(saved) == 1:
+        return _again(saved[0][1], request)
+    return fleet.compare(saved)
+
+
+def _again(report: Report, request: Request) -> Report:
+    """A saved report judged anew by this version, from its facts."""
+    if report.source != "machine":
+        return replace(report, findings=tuple(f for f in report.findings if f.id not in request.ignore))
+    return examine_machine(report.machine, request)
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    from difflib import get_close_matches
+
+    from gpudoc.doctor.registry import CATALOGUE
+
+    for name in ids:
+        if name not in CATALOGUE:
+            near = get_close_matches(name, CATALOGUE, n=1)
+            raise GpudocError(
+                f"no such cause: {name!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
+            )
