@@ -57,7 +57,7 @@ def _plain_cause(cause: Cause) -> dict[str, object]:
 
 def _list(rows: Sequence[Cause]) -> str:
     width = max(len(c.id) for c in rows)
-    lines = []
+    lines: list[str] = []
     for family in ("environment", "runtime", "live"):
         inside = [c for c in rows if c.family == family]
         lines += ["", f"{family} ({len(inside)})"] if lines else [f"{family} ({len(inside)})"]

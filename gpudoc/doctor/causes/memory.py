@@ -217,14 +217,15 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
     first = "Make the micro batch smaller and keep the global batch with gradient accumulation."
     if message and message.total and message.request and (used := message.allocated):
         outside = message.outside or 0
-        share = 0.92 * (message.total - outside) / (used + message.request)
+        # what was in use when it failed is less than what the whole step needs: half is the most that can be hoped for
+        share = min(0.5, 0.92 * (message.total - outside) / (used + message.request))
         if batch and int(batch[1]) > 1:
             size = int(batch[1])
             micro = max(1, min(size - 1, math.floor(size * share)))
             steps = math.ceil(size / micro)
             first = f"Micro batch {micro} instead of {size}, with gradient accumulation over {steps} steps (estimated)."
         else:
-            first = f"Micro batch at most {min(share, 0.99):.0%} of the present (estimated), with accumulation."
+            first = f"Micro batch at most {share:.0%} of the present (estimated), with accumulation."
     return (
         Remedy(say=first),
         Remedy(say="Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),

@@ -64,16 +64,13 @@ def read_lines(lines: tuple[Line, ...]) -> Reading:
 
 
 def read_machine(machine: Machine) -> Reading | None:
-    """What a live machine's parts said in words (torch's import error and warnings, NVML, the kernel), or None."""
-    said: list[tuple[str, Fact[str]]] = [
-        ("torch import", machine.torch.import_error),
-        ("torch", machine.torch.warning),
-        ("NVML", machine.driver.nvml_message),
-    ]
+    """What a live machine's torch said in words (its import error, failed kernels), or None.
+
+    Its warnings, NVML's and the kernel's words are left to those who asked: they know the codes behind them.
+    """
+    said: list[tuple[str, Fact[str]]] = [("torch import", machine.torch.import_error)]
     checks = machine.torch.kernel_checks
     said += [(f"kernel on GPU {c.device}", c.error) for c in (() if isinstance(checks, Absent) else checks)]
-    events = machine.kernel_log
-    said += [("kernel log", e.text) for e in (() if isinstance(events, Absent) else events)]
     lines = tuple(
         Line(0, part, source)
         for source, words in said
