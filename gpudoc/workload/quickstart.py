@@ -28,7 +28,7 @@ _SKIPPED = ("site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__
 class Text(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Windows of `context` bytes of Python source: {'inputs': int64[context], 'targets': int64[context]}."""
 
-    def __init__(self, context: int = 128, split: Split = "train", limit: int | None = None) -> None:
+    def __init__(self, context: int = 64, split: Split = "train", limit: int | None = None) -> None:
         if split not in ("train", "held_out"):
             raise ValueError(f"split is 'train' or 'held_out', not {split!r}")
         self.context = context
@@ -132,7 +132,7 @@ class ByteTransformer(nn.Module):
         return {"loss": functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())}
 
 
-def build_model(hidden_dim: int = 192, n_layers: int = 4, n_heads: int = 6, context: int = 128) -> ByteTransformer:
+def build_model(hidden_dim: int = 192, n_layers: int = 4, n_heads: int = 6, context: int = 64) -> ByteTransformer:
     """The quickstart's model; ValueError when the heads do not divide the width."""
     if hidden_dim % n_heads:
         raise ValueError(f"hidden_dim {hidden_dim} is not a multiple of n_heads {n_heads}")
