@@ -20,7 +20,8 @@ _SECTIONS: Mapping[str, tuple[type, str]] = {
 _WHOLE = {"gpus": "nvml", "pci": "files", "nodes": "files", "kernel_log": "slow_files"}
 _DRIVER_FIELDS = {
     "nvml_code": "nvml", "nvml_message": "nvml", "nvml_driver_version": "nvml", "cuda_version": "nvml",
-    "cu_init_code": "cuda", "cu_init_name": "cuda", "libcuda_cuda_version": "cuda", "cuda_devices": "cuda",
+    "cu_init_code": "cuda", "cu_init_name": "cuda", "libcuda_path": "cuda", "libcuda_cuda_version": "cuda",
+    "cuda_devices": "cuda",
 }  # fmt: skip
 _DISK_FIELDS = ("disk_free_bytes", "tmp_free_bytes")
 _QUICK = "not asked (--quick)"

@@ -35,7 +35,7 @@ def collect(root: Path = ROOT) -> Driver:
         library_version=library,
         open_kernel_module=proc if isinstance(proc, Absent) else "Open Kernel Module" in proc,
         modules=modules,
-        libcuda_path=libcuda,
+        libcuda_system_path=libcuda,
         preserve_memory_on_suspend=_parameter(root, "PreserveVideoMemoryAllocations"),
     )
 

@@ -81,6 +81,7 @@ class Driver:
     cu_init_code: Fact[int] = NOT_READ
     cu_init_name: Fact[str] = NOT_READ
     libcuda_path: Fact[str] = NOT_READ
+    libcuda_system_path: Fact[str] = NOT_READ
     nvml_driver_version: Fact[str] = NOT_READ
     libcuda_cuda_version: Fact[tuple[int, int]] = NOT_READ
     cuda_devices: Fact[tuple[CudaDevice, ...]] = NOT_READ

@@ -114,7 +114,8 @@ def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _driver_version(machine: Machine) -> str:
-    known = (machine.driver.nvml_driver_version, machine.driver.module_version, machine.driver.library_version)
+    # the libraries' version is left out: without their module they say nothing of the driver that runs
+    known = (machine.driver.nvml_driver_version, machine.driver.module_version)
     return next((version for version in known if not isinstance(version, Absent)), "unknown")
 
 

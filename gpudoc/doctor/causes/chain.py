@@ -82,6 +82,7 @@ LINKS: tuple[Link, ...] = (
         driver_side.look_at_cuda,
         (
             "driver_not_answering",
+            "driver_in_bad_state",
             "libcuda_mismatch_803",
             "forward_compat_on_consumer_gpu",
             "fabric_manager_not_running",

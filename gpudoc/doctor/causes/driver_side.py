@@ -51,8 +51,9 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
     code = machine.driver.nvml_code
     if is_jetson(machine) or not (pci_gpus(machine, NVIDIA) or is_wsl(machine) or code == 0):
         return
-    if isinstance(code, Absent):
-        yield from _not_answering(code, "NVML")
+    failure = machine.probe_failures.get("nvml", code.reason if isinstance(code, Absent) else "")
+    if failure or isinstance(code, Absent):
+        yield from _not_answering(failure, "NVML")
         return
     seen = (observe("NVML", f"code {code}: {machine.driver.nvml_message}", "nvmlInit"),)
     match code:
@@ -73,12 +74,15 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
             yield Finding(id=cause, confidence=confidence, evidence=seen)
 
 
-def _not_answering(silence: Absent, what: str) -> Iterator[Finding | Skip]:
-    if silence.reason.startswith("no answer"):
-        seen = (observe(what, silence.reason, "probe"),)
+def _not_answering(silence: str, what: str) -> Iterator[Finding | Skip]:
+    """A question that hung, or that killed the process which asked it."""
+    seen = (observe(what, silence, "probe"),)
+    if silence.startswith("no answer"):
         yield Finding(id="driver_not_answering", confidence=0.93, evidence=seen)
+    elif silence.startswith("ended by"):
+        yield Finding(id="driver_in_bad_state", confidence=0.8, evidence=seen)
     else:
-        yield Skip(f"{what}: {silence.reason}")
+        yield Skip(f"{what}: {silence}")
 
 
 def _denied(machine: Machine) -> str:
@@ -113,7 +117,7 @@ def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
             id=cause, confidence=confidence, evidence=(observe("NVML", f"GPU {gpu.index}: code {code}", "NVML"),)
         )
     if not failed and isinstance(machine.gpus, Absent):
-        yield from _not_answering(machine.gpus, "NVML")
+        yield from _not_answering(machine.gpus.reason, "NVML")
 
 
 def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -201,7 +205,7 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
         if code.reason.startswith("libcuda cannot be loaded"):
             yield _no_libcuda(machine, code)
         else:
-            yield from _not_answering(code, "cuInit")
+            yield from _not_answering(code.reason, "cuInit")
         return
     seen = (
         observe("cuInit", f"code {code}: {machine.driver.cu_init_name}", "libcuda"),

@@ -1,0 +1,202 @@
+/* A libnvidia-ml.so.1 that answers what a scenario says, function by function. Handles are GPU index + 1. */
+#include "scenario.h"
+
+#define NOT_SUPPORTED 3
+#define INSUFFICIENT_SIZE 7
+typedef unsigned long long u64;
+
+static int gpu_of(void *handle) { return (int)(size_t)handle - 1; }
+
+static int text(const char *name, void *handle, char *out, unsigned size) {
+    const char *value = "";
+    int answer = obey(name, handle ? gpu_of(handle) : -2, NOT_SUPPORTED, &value);
+    if (!answer) snprintf(out, size, "%s", value);
+    return answer;
+}
+
+static int number(const char *name, void *handle, unsigned *out) {
+    const char *value = "0";
+    int answer = obey(name, handle ? gpu_of(handle) : -2, NOT_SUPPORTED, &value);
+    if (!answer) *out = (unsigned)strtoul(value, NULL, 0);
+    return answer;
+}
+
+static int numbers(const char *name, void *handle, u64 *out, int count) {
+    const char *value = "";
+    int answer = obey(name, gpu_of(handle), NOT_SUPPORTED, &value);
+    char *end = (char *)value;
+    for (int i = 0; !answer && i < count; i++) out[i] = strtoull(end, &end, 0);
+    return answer;
+}
+
+static int numbered(const char *name, int which, void *handle, unsigned *out) {
+    char full[96];
+    snprintf(full, sizeof full, "%s.%d", name, which);
+    return number(full, handle, out);
+}
+
+#define TEXT(name) int name(void *handle, char *out, unsigned size) { return text(#name, handle, out, size); }
+#define NUMBER(name) int name(void *handle, unsigned *out) { return number(#name, handle, out); }
+#define NUMBERED(name) int name(void *handle, int which, unsigned *out) { return numbered(#name, which, handle, out); }
+#define PAIR(name) int name(void *handle, unsigned *a, unsigned *b) { \
+    u64 v[2]; int answer = numbers(#name, handle, v, 2); \
+    if (!answer) { *a = (unsigned)v[0]; *b = (unsigned)v[1]; } return answer; }
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    if (obey("crash", -2, 0, NULL)) abort();
+    return obey("nvmlInit", -2, 0, NULL);
+}
+int nvmlInit_v2(void) { return obey("nvmlInit", -2, 0, NULL); }
+int nvmlShutdown(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *out, unsigned size) { return text("nvmlSystemGetDriverVersion", NULL, out, size); }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { return number("nvmlSystemGetCudaDriverVersion", NULL, (unsigned *)out); }
+int nvmlDeviceGetCount_v2(unsigned *out) { return number("nvmlDeviceGetCount", NULL, out); }
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    int answer = obey("nvmlDeviceGetHandleByIndex", (int)index, 0, NULL);
+    *handle = (void *)(size_t)(index + 1);
+    return answer;
+}
+
+TEXT(nvmlDeviceGetName)
+TEXT(nvmlDeviceGetUUID)
+TEXT(nvmlDeviceGetVbiosVersion)
+int nvmlDeviceGetGspFirmwareVersion(void *handle, char *out) { return text("nvmlDeviceGetGspFirmwareVersion", handle, out, 64); }
+NUMBER(nvmlDeviceGetBrand)
+NUMBER(nvmlDeviceGetNumGpuCores)
+NUMBER(nvmlDeviceGetMemoryBusWidth)
+NUMBER(nvmlDeviceGetPerformanceState)
+NUMBER(nvmlDeviceGetPowerUsage)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit)
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit)
+NUMBER(nvmlDeviceGetPersistenceMode)
+NUMBER(nvmlDeviceGetComputeMode)
+NUMBER(nvmlDeviceGetDisplayActive)
+NUMBER(nvmlDeviceGetNumaNodeId)
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration)
+NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth)
+NUMBER(nvmlDeviceGetPcieReplayCounter)
+NUMBER(nvmlDeviceGetMaxMigDeviceCount)
+NUMBERED(nvmlDeviceGetClockInfo)
+NUMBERED(nvmlDeviceGetMaxClockInfo)
+NUMBERED(nvmlDeviceGetTemperature)
+NUMBERED(nvmlDeviceGetTemperatureThreshold)
+PAIR(nvmlDeviceGetCudaComputeCapability)
+PAIR(nvmlDeviceGetEccMode)
+PAIR(nvmlDeviceGetMigMode)
+
+int nvmlDeviceGetVirtualizationMode(void *handle, u64 *out) { return numbers("nvmlDeviceGetVirtualizationMode", handle, out, 1); }
+int nvmlDeviceGetCurrentClocksEventReasons(void *handle, u64 *out) {
+    return numbers("nvmlDeviceGetCurrentClocksEventReasons", handle, out, 1);
+}
+int nvmlDeviceGetUtilizationRates(void *handle, unsigned *out) {
+    out[1] = 0;
+    return number("nvmlDeviceGetUtilizationRates", handle, out);
+}
+
+int nvmlDeviceGetPciInfo_v3(void *handle, char *info) {
+    memset(info, 0, 68);
+    return text("nvmlDeviceGetPciInfo", handle, info + 36, 32);
+}
+
+/* value: total used */
+static void fill_memory(u64 *total_reserved_free_used, const u64 *given) {
+    u64 *out = total_reserved_free_used;
+    out[0] = given[0]; out[1] = 0; out[2] = given[0] - given[1]; out[3] = given[1];
+}
+int nvmlDeviceGetMemoryInfo_v2(void *handle, char *info) {
+    u64 given[2];
+    int answer = numbers("nvmlDeviceGetMemoryInfo", handle, given, 2);
+    if (!answer) fill_memory((u64 *)(info + 8), given);
+    return answer;
+}
+int nvmlDeviceGetMemoryInfo(void *handle, u64 *info) {
+    u64 given[2];
+    int answer = numbers("nvmlDeviceGetMemoryInfo", handle, given, 2);
+    if (!answer) { info[0] = given[0]; info[1] = given[0] - given[1]; info[2] = given[1]; }
+    return answer;
+}
+int nvmlDeviceGetBAR1MemoryInfo(void *handle, u64 *info) { return numbers("nvmlDeviceGetBAR1MemoryInfo", handle, info, 3); }
+
+int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, u64 *out) {
+    char full[96];
+    snprintf(full, sizeof full, "nvmlDeviceGetTotalEccErrors.%d.%d", kind, counter);
+    return numbers(full, handle, out, 1);
+}
+
+/* value: corrected uncorrectable pending failed */
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *a, unsigned *b, unsigned *c, unsigned *d) {
+    u64 v[4];
+    int answer = numbers("nvmlDeviceGetRemappedRows", handle, v, 4);
+    if (!answer) { *a = (unsigned)v[0]; *b = (unsigned)v[1]; *c = (unsigned)v[2]; *d = (unsigned)v[3]; }
+    return answer;
+}
+int nvmlDeviceGetRepairStatus(void *handle, unsigned *status) { return number("nvmlDeviceGetRepairStatus", handle, status + 1); }
+int nvmlDeviceGetSramEccErrorStatus(void *handle, char *status) {
+    return number("nvmlDeviceGetSramEccErrorStatus", handle, (unsigned *)(status + 96));
+}
+
+struct field { unsigned id, scope; long long time, latency; int type, answer; u64 value; };
+int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
+    for (int i = 0; i < count; i++) {
+        char name[32];
+        u64 value = 0;
+        snprintf(name, sizeof name, "field.%u", fields[i].id);
+        fields[i].answer = numbers(name, handle, &value, 1);
+        fields[i].type = 3;
+        fields[i].value = value;
+    }
+    return 0;
+}
+
+/* value: active total */
+int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
+    u64 v[2];
+    int answer = numbers("nvmlDeviceGetNvLinkState", handle, v, 2);
+    if (answer) return answer;
+    if (link >= v[1]) return 2;
+    *active = link < v[0];
+    return 0;
+}
+int nvmlDeviceGetGpuFabricInfo(void *handle, char *info) { return number("nvmlDeviceGetGpuFabricInfo", handle, (unsigned *)(info + 24)); }
+
+/* value: pid:bytes pid:bytes ... */
+struct process { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *out) {
+    const char *value = "";
+    int answer = obey("nvmlDeviceGetComputeRunningProcesses", gpu_of(handle), 0, &value);
+    unsigned found = 0;
+    for (const char *at = value; !answer && *at;) {
+        char *end;
+        unsigned pid = (unsigned)strtoul(at, &end, 10);
+        if (*end != ':') break;
+        u64 bytes = strtoull(end + 1, &end, 10);
+        if (out && found < *count) out[found] = (struct process){pid, bytes, ~0u, ~0u};
+        found++;
+        at = *end ? end + 1 : end;
+    }
+    if (answer) return answer;
+    int fits = out && found <= *count;
+    *count = found;
+    return found == 0 || fits ? 0 : INSUFFICIENT_SIZE;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **out) {
+    unsigned count = 0;
+    number("mig_instances", handle, &count);
+    *out = handle;
+    return index < count ? 0 : 6;
+}
+
+/* value: 1 licensed, 0 not */
+int nvmlDeviceGetGridLicensableFeatures_v4(void *handle, unsigned *out) {
+    unsigned state = 0;
+    int answer = number("nvmlDeviceGetGridLicensableFeatures", handle, &state);
+    if (!answer) { out[0] = 1; out[1] = 1; out[3] = state; }
+    return answer;
+}
