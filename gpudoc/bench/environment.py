@@ -13,6 +13,7 @@ import psutil
 from gpudoc.bench.model import BENCH_VERSION, Parameter
 from gpudoc.bench.sampling import Plan
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.facts.numa import cpus_of_node
 from gpudoc.units import GIB
 
 T = TypeVar("T")
@@ -43,7 +44,17 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         last_level_cache_bytes=known(host.last_level_cache_bytes, 0),
         memory_bytes=known(host.memory_available_bytes, psutil.virtual_memory().available),
         num_gpus=len(known(machine.gpus, ())),
+        bind_cpus=near_cpus(device, machine),
     )
+
+
+def near_cpus(device: str, machine: Machine) -> tuple[int, ...]:
+    """The CPUs of the GPU's NUMA node that this process may use; empty where one node is all, or it is not known."""
+    gpu = gpu_of(device, machine)
+    if gpu is None or isinstance(gpu.numa_node, Absent) or gpu.numa_node < 0 or known(machine.host.numa_nodes, 1) < 2:
+        return ()
+    near = cpus_of_node(gpu.numa_node)
+    return () if isinstance(near, Absent) else tuple(sorted(set(near) & os.sched_getaffinity(0)))
 
 
 def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpudoc.doctor.model import Finding
-from gpudoc.facts.model import Absent, Gpu, Machine
+from gpudoc.facts.model import Absent, Gpu, Machine, PciDevice
 
 if TYPE_CHECKING:
     from gpudoc.bench.sampling import Bench
@@ -153,20 +153,32 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a row is judged by: the machine's facts and all rows measured beside it."""
+    """What a row is judged by: the machine's facts, what torch said of the device, and all rows measured beside it."""
 
     machine: Machine
     device: str
+    environment: Mapping[str, Parameter]
     rows: tuple[Measurement, ...]
 
     @property
     def gpu(self) -> Gpu | None:
-        """The facts of the GPU that was measured; None on a CPU or when they are absent."""
-        kind, _, index = self.device.partition(":")
+        """The facts of the GPU that was measured, by its PCI address; None on a CPU or when they are absent."""
         gpus = self.machine.gpus
-        if kind != "cuda" or isinstance(gpus, Absent):
+        if not self.device.startswith("cuda") or isinstance(gpus, Absent):
             return None
-        return next((gpu for gpu in gpus if gpu.index == int(index or 0)), None)
+        address = str(self.environment.get("pci_address", ""))
+        # torch counts the visible GPUs, NVML all of them: the index alone may name another card
+        by_address = [gpu for gpu in gpus if address and str(gpu.pci_address).lower().endswith(address.lower())]
+        by_index = [gpu for gpu in gpus if gpu.index == int(self.device.partition(":")[2] or 0)]
+        return next(iter(by_address or by_index), None)
+
+    @property
+    def pci(self) -> PciDevice | None:
+        """The GPU on the PCI bus; None when it is not found there."""
+        gpu, devices = self.gpu, self.machine.pci
+        if gpu is None or isinstance(devices, Absent) or isinstance(gpu.pci_address, Absent):
+            return None
+        return next((one for one in devices if one.address.lower() == gpu.pci_address.lower()), None)
 
     def find(self, name: str) -> Measurement | None:
         """The first row of that name, or None."""

@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic import ValidationError
 
@@ -28,10 +28,11 @@ from gpudoc.bench.environment import describe, make_plan
 from gpudoc.bench.model import NotMeasured, Parameter, Reading, Record, Situation
 from gpudoc.bench.sampling import Plan
 from gpudoc.bench.settle import settle
+from gpudoc.bench.telemetry import Telemetry, annotate, open_telemetry
 from gpudoc.bench.verdicts import find_causes
 from gpudoc.bench.worker import plan_to_json
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import NOT_READ, Absent, Machine
 from gpudoc.progress import SILENT, Progress
 
 # a worker that is silent for this long is taken for hung
@@ -60,8 +61,16 @@ class Harvest:
 
     readings: list[Reading] = field(default_factory=list)
     not_measured: list[NotMeasured] = field(default_factory=list)
-    torch: dict[str, Parameter] = field(default_factory=dict)
+    environment: dict[str, Parameter] = field(default_factory=dict)
     interrupted: bool = False
+    telemetry: Telemetry | Absent = NOT_READ
+
+    def settled_readings(self) -> list[Reading]:
+        """The readings with the counters seen while each was taken."""
+        if isinstance(self.telemetry, Absent):
+            return self.readings
+        self.telemetry.stop()
+        return annotate(self.readings, self.telemetry.looks)
 
 
 def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Record:
@@ -74,8 +83,9 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
         _measure(plan, harvest, progress)
     except KeyboardInterrupt:
         harvest.interrupted = True
-    environment = {"gpudoc": gpudoc.__version__, **describe(plan, machine), **harvest.torch}
-    situation = judge(Situation(machine=machine, device=options.device, rows=settle(harvest.readings)))
+    environment = {"gpudoc": gpudoc.__version__, **describe(plan, machine), **harvest.environment}
+    rows = settle(harvest.settled_readings())
+    situation = judge(Situation(machine=machine, device=options.device, environment=environment, rows=rows))
     return Record(
         environment=environment,
         measurements=situation.rows,
@@ -130,6 +140,20 @@ def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
             _give_up(harvest, f"the measuring process ended with {process.returncode}: {_last_line(errors)}")
 
 
+def _meet_gpu(traits: Mapping[str, Any], harvest: Harvest) -> None:
+    """Keep what torch says of the GPU, and begin to watch it."""
+    harvest.environment |= {
+        "sm_count": int(traits["sm_count"]),
+        "l2_bytes": int(traits["l2_bytes"]),
+        "integrated": "yes" if traits["integrated"] else "no",
+        "pci_address": str(traits["pci_address"]),
+    }
+    harvest.telemetry = open_telemetry(str(traits["pci_address"]))
+    if isinstance(harvest.telemetry, Absent):
+        because = f"{harvest.telemetry.reason}: clocks, heat and throttling were not read during the run"
+        harvest.not_measured.append(NotMeasured("counters", because))
+
+
 def _give_up(harvest: Harvest, because: str) -> None:
     harvest.not_measured.append(NotMeasured("the rest of the run", because, failed=True))
 
@@ -143,7 +167,9 @@ def _take(line: str, harvest: Harvest) -> str:
             case "reading":
                 harvest.readings.append(reading_from_json(message["values"]))
             case "environment":
-                harvest.torch.update(message["values"])
+                harvest.environment.update(message["values"])
+            case "gpu":
+                _meet_gpu(message["values"], harvest)
             case "begin":
                 return f"round {message['round'] + 1}: {message['meaning']}"
             case "absent":

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import psutil
 
 from gpudoc.bench.model import Better, Parameter, Reading
 from gpudoc.stats import median, median_interval
+
+if TYPE_CHECKING:
+    from gpudoc.bench.gpu import Gpu
 
 MIN_SAMPLES = 7
 MAX_SAMPLES = 400
@@ -46,7 +50,18 @@ class Bench:
     round: int = 0
     budget_s: float = 1.0
     clock_ghz: Callable[[], float | None] = lambda: None
-    notes: dict[str, float] = field(default_factory=dict)
+    gpu: Gpu | None = None
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def device(self) -> Gpu:
+        """The GPU of this run; only cases that need one ask for it."""
+        assert self.gpu is not None, "a GPU case ran without a GPU"
+        return self.gpu
+
+    def leave_out(self, what: str, because: str) -> None:
+        """Note a point that is not measured, so that its absence is said."""
+        self.left_out.append((what, because))
 
     def point_s(self, num_points: int) -> float:
         """Seconds for each of `num_points` points of the running case."""
@@ -75,12 +90,13 @@ def collect_samples(once: Callable[[], float], budget_s: float, warm_up: int = 2
         spent = time.perf_counter() - started
         if spent > budget_s and (len(samples) >= MIN_SAMPLES or spent > OVERTIME * budget_s):
             break
-        if len(samples) >= 3 * MIN_SAMPLES and _is_tight(samples):
+        if len(samples) >= 3 * MIN_SAMPLES and is_tight(samples):
             break
     return tuple(samples)
 
 
-def _is_tight(samples: list[float]) -> bool:
+def is_tight(samples: list[float]) -> bool:
+    """Whether the median of `samples` is known to within TIGHT."""
     low, high = median_interval(samples)
     middle = median(samples)
     return middle > 0 and (high - low) / 2 <= TIGHT * middle
@@ -119,16 +135,16 @@ def _own_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system + children)
 
 
-def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float) -> Reading:
+def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> Reading:
     """One row's reading in this round: samples of `once`, with the host's load and the CPU's clock beside them."""
     context: dict[str, float] = {}
     began = time.monotonic()
     with host_load(context):
-        samples = collect_samples(once, budget_s)
+        samples = collect_samples(once, budget_s, warm_up)
     ended = time.monotonic()
     clock = bench.clock_ghz()
     if clock is not None:
-        context["cpu_clock_ghz"] = clock
+        context["cpu_clock_ghz"] = context["cpu_clock_ghz_max"] = clock
     return Reading(
         name=row.name,
         device=row.device,

@@ -14,10 +14,12 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from gpudoc.bench.cases.catalog import cases_for
 from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
+from gpudoc.bench.gpu import CudaGpu
 from gpudoc.bench.model import Case
 from gpudoc.bench.sampling import Bench, Plan
 
@@ -90,6 +92,10 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
     bench = Bench(plan=plan, round=index)
     if plan.device == "cpu":
         bench.clock_ghz = measure_clock_ghz
+    else:
+        # only here, after the fork: a CUDA context does not survive one
+        bench.gpu = CudaGpu(int(plan.device.partition(":")[2]))
+        tell({"event": "gpu", "values": asdict(bench.gpu.traits)})
     wanted = [case for case in cases_for(plan.device) if not plan.only or case.name in plan.only]
     for case, seconds, reason in budgets(wanted, bench, round_s):
         if reason:
@@ -103,9 +109,26 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
         except Exception as error:  # one broken case must not take the others with it
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = str(error).strip().splitlines()[0] if str(error).strip() else ""
-            place = f"{os.path.basename(last.filename)}:{last.lineno}"  # noqa: PTH119
+            place = f"{Path(last.filename).name}:{last.lineno}"
             tell({"event": "failed", "case": case.name, "because": f"{type(error).__name__}: {text} ({place})"})
+            if not _device_answers(bench):
+                tell({"event": "lost", "round": index, "because": f"the GPU stopped answering during {case.name}"})
+                return 0
+        for what, because in bench.left_out:
+            tell({"event": "absent", "case": what, "because": because})
+        bench.left_out.clear()
     return 0
+
+
+def _device_answers(bench: Bench) -> bool:
+    """Whether the GPU still works; a lost card or a sticky CUDA error fails everything after it."""
+    if bench.gpu is None:
+        return True
+    try:
+        bench.gpu.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _die_with_parent() -> None:

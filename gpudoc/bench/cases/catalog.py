@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from gpudoc.bench.cases import cpu_clock, cpu_matmul, cpu_memory, folder, loader
+from gpudoc.bench.cases import (
+    all_reduce,
+    cpu_clock,
+    cpu_matmul,
+    cpu_memory,
+    cuda_copies,
+    cuda_launch,
+    cuda_matmul,
+    cuda_memory,
+    cuda_peers,
+    folder,
+    loader,
+)
 from gpudoc.bench.model import Case
 
 CPU_CASES: tuple[Case, ...] = (cpu_clock.CASE, cpu_memory.CASE, cpu_matmul.CASE, loader.CASE, folder.CASE)
-CUDA_CASES: tuple[Case, ...] = ()
+CUDA_CASES: tuple[Case, ...] = (
+    cuda_launch.CASE,
+    cuda_copies.CASE,
+    cuda_memory.CASE,
+    cuda_matmul.CASE,
+    cuda_peers.CASE,
+    all_reduce.CASE,
+    loader.CASE,
+    folder.CASE,
+)
 
 
 def cases_for(device: str) -> tuple[Case, ...]:

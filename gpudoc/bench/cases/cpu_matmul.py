@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpudoc.bench.cases.checks import check_product
 from gpudoc.bench.model import Case, Reading
 from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Row, sample_point, timed_rate
 from gpudoc.units import MIB
@@ -55,6 +56,7 @@ def run(bench: Bench) -> Iterator[Reading]:
         per_thread = speed.get((point.dtype, point.threads)) or speed.get((point.dtype, 1))
         expected_s = 2 * point.size**3 / per_thread if per_thread else 0.0
         if expected_s * (MIN_SAMPLES + 2) > PATIENCE * max(seconds, 0.2):
+            bench.leave_out(f"matmul {point.dtype} {point.size}", f"one product would take {expected_s:.1f} s here")
             continue
         torch.set_num_threads(point.threads)
         reading = _measure(bench, point, seconds)
@@ -75,20 +77,6 @@ def _measure(bench: Bench, point: Point, seconds: float) -> Reading:
     rate = timed_rate(lambda: torch.mm(left, right, out=out), 2 * point.size**3 / 1e9, at_least_s=0.004)
     reading = sample_point(bench, row, rate, seconds)
     return dataclasses.replace(reading, corrupted=check_product(left, right, out))
-
-
-def check_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> str:
-    """'' when eight rows of `out` agree with float64 to the rounding of its type, else by how much they do not."""
-    import torch
-
-    rows = torch.linspace(0, left.shape[0] - 1, 8).long().to(left.device)
-    exact = left[rows].double() @ right.double()
-    sum_eps = torch.finfo(torch.float32).eps
-    error = (out[rows].double() - exact).abs().max().item()
-    # rounding of the result, plus of an fp32 sum in any order; a flipped exponent or a stale tile is far beyond both
-    top = left.double().abs().max().item() * right.double().abs().max().item()
-    allowed = torch.finfo(out.dtype).eps * exact.abs().max().item() + sum_eps * top * left.shape[1]
-    return "" if error <= allowed else f"the product is off by {error:.3g}, rounding explains {allowed:.3g}"
 
 
 def _dtype(name: str) -> torch.dtype:

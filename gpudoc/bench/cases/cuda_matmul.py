@@ -1,0 +1,221 @@
+"""Matrix multiplication on the GPU: a burst from rest and two seconds without pause, in every type the card has.
+
+Shapes are chosen so that whole waves of 128 x 256 tiles fill the multiprocessors; powers of two rarely do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpudoc.bench.cases.checks import check_product
+from gpudoc.bench.gpu import sample_gpu
+from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.sampling import Bench, Row
+from gpudoc.units import MIB
+
+if TYPE_CHECKING:
+    import torch
+
+TILE_ROWS, TILE_COLUMNS = 128, 256
+BURST = 10
+REST_S = 0.3
+SUSTAINED_S = 2.0
+TF32_EPSILON = 2.0**-10
+# types, with the capability from which torch multiplies them on tensor cores or at all
+FIRST_CAPABILITY = {"fp32": (5, 0), "tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """(rows x depth) times (depth x columns)."""
+
+    rows: int
+    columns: int
+    depth: int
+
+    @property
+    def text(self) -> str:
+        """'8448x8192x4096': rows, columns, depth."""
+        return f"{self.rows}x{self.columns}x{self.depth}"
+
+    @property
+    def tera_operations(self) -> float:
+        """10^12 operations of one product, two for each multiply-add."""
+        return 2.0 * self.rows * self.columns * self.depth / 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product ready to run: what to call, and how to check what it left."""
+
+    multiply: Callable[[], object]
+    check: Callable[[], str]
+
+
+def wave_shape(sm_count: int, side: int, depth: int) -> Shape:
+    """The nearly square shape about `side` wide whose tiles are a whole number of waves over `sm_count`."""
+    best = (float("inf"), 1, 1)
+    for down in range(1, 2 * side // TILE_ROWS + 1):
+        for across in range(1, 2 * side // TILE_COLUMNS + 1):
+            if (down * across) % sm_count:
+                continue
+            distance = abs(down * TILE_ROWS / side - 1) + abs(across * TILE_COLUMNS / side - 1)
+            best = min(best, (distance, down, across))
+    if best[0] == float("inf"):
+        return Shape(side, side, depth)
+    return Shape(best[1] * TILE_ROWS, best[2] * TILE_COLUMNS, depth)
+
+
+def choose_shapes(sm_count: int, memory_bytes: int, quick: bool) -> tuple[Shape, ...]:
+    """Two shapes of whole waves and one power of two; smaller ones on cards with little free memory."""
+    side = 8192 if memory_bytes > 4096 * MIB else 2048
+    shapes = (wave_shape(sm_count, side, side), wave_shape(sm_count, side // 2, side), Shape(side, side, side))
+    chosen = shapes[:1] if quick else shapes
+    return tuple(dict.fromkeys(chosen))
+
+
+def choose_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:
+    """The types a card of this capability multiplies."""
+    return tuple(dtype for dtype, first in FIRST_CAPABILITY.items() if capability >= first)
+
+
+def run(bench: Bench) -> Iterator[Reading]:
+    """Rows 'matmul' in TFLOP/s (TOP/s for int8) with dtype, shape and mode 'burst' or 'sustained'."""
+    gpu = bench.device
+    shapes = choose_shapes(gpu.traits.sm_count, gpu.memory_free_bytes(), bench.plan.quick)
+    dtypes = choose_dtypes(gpu.traits.capability)
+    sustained_s = 0.5 if bench.plan.quick else SUSTAINED_S
+    burst_s = max(0.1, (bench.budget_s / len(dtypes) - sustained_s) / len(shapes) - REST_S)
+    for dtype in dtypes:
+        try:
+            yield from _one_type(bench, dtype, shapes, burst_s, sustained_s)
+        except (RuntimeError, AttributeError, TypeError) as error:
+            # a library without this type on this card; a lost card fails the synchronisation and ends the case
+            gpu.synchronize()
+            bench.leave_out(f"matmul {dtype}", str(error).strip().splitlines()[0])
+
+
+def _one_type(
+    bench: Bench, dtype: str, shapes: tuple[Shape, ...], burst_s: float, sustained_s: float
+) -> Iterator[Reading]:
+    best: tuple[float, Shape] | None = None
+    for shape in shapes:
+        product = make_product(dtype, shape, bench.device.torch_device)
+        time.sleep(REST_S)
+        reading = _burst(bench, dtype, shape, product, burst_s)
+        yield dataclasses.replace(reading, corrupted=product.check())
+        fastest = max(reading.samples)
+        best = max(best, (fastest, shape), key=lambda pair: pair[0]) if best else (fastest, shape)
+    assert best is not None
+    product = make_product(dtype, best[1], bench.device.torch_device)
+    reading = _sustained(bench, dtype, best[1], product, sustained_s)
+    yield dataclasses.replace(reading, corrupted=product.check())
+
+
+def _row(bench: Bench, dtype: str, shape: Shape, mode: str) -> Row:
+    unit = "TOP/s" if dtype == "int8" else "TFLOP/s"
+    parameters = {"dtype": dtype, "shape": shape.text, "mode": mode}
+    return Row(name="matmul", unit=unit, parameters=parameters, device=bench.device.name)
+
+
+def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> Reading:
+    import torch
+
+    gpu = bench.device
+    # twice the cache, so that no input of the next product is found in it
+    flush = torch.zeros(max(2 * gpu.traits.l2_bytes, 32 * MIB), dtype=torch.uint8, device=gpu.torch_device)
+
+    def batch() -> list[float]:
+        times = gpu.time_each([product.multiply] * BURST, between=flush.zero_)
+        return [shape.tera_operations / seconds for seconds in times]
+
+    return sample_gpu(bench, _row(bench, dtype, shape, "burst"), batch, seconds)
+
+
+def _sustained(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> Reading:
+    """Samples of about 50 ms without pause; those of the first half only warm the card up."""
+    gpu = bench.device
+    one_s = max(1e-6, gpu.time_each([product.multiply] * 3)[-1])
+    num_products = max(1, round(0.05 / one_s))
+
+    def many() -> None:
+        for _ in range(num_products):
+            product.multiply()
+
+    def batch() -> list[float]:
+        num_samples = max(4, round(seconds / 0.05))
+        times = gpu.time_each([many] * num_samples, spin=False)
+        work = shape.tera_operations * num_products
+        return [work / one for one in times[num_samples // 2 :]]
+
+    # the first batch is dropped as warm-up, which is the first half of the span
+    return sample_gpu(bench, _row(bench, dtype, shape, "sustained"), batch, seconds / 2)
+
+
+def make_product(dtype: str, shape: Shape, device: str) -> Product:
+    """Random operands of `dtype`; RuntimeError where this card or library has no such product."""
+    import torch
+
+    left = torch.randn(shape.rows, shape.depth, device=device)
+    right = torch.randn(shape.depth, shape.columns, device=device)
+    match dtype:
+        case "fp32" | "tf32":
+            return _plain(left, right, tf32=dtype == "tf32")
+        case "fp16":
+            return _plain(left.half(), right.half())
+        case "bf16":
+            return _plain(left.bfloat16(), right.bfloat16())
+        case "int8":
+            return _int8(left, right)
+        case _:
+            return _fp8(left, right)
+
+
+def _plain(left: torch.Tensor, right: torch.Tensor, tf32: bool = False) -> Product:
+    import torch
+
+    out = torch.empty(left.shape[0], right.shape[1], dtype=left.dtype, device=left.device)
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    # 16-bit sums may be split and added in 16 bits; that is the result's own rounding a few times over
+    epsilon = TF32_EPSILON if tf32 else float(torch.finfo(left.dtype).eps)
+    return Product(lambda: torch.mm(left, right, out=out), lambda: check_product(left, right, out, epsilon))
+
+
+def _int8(left: torch.Tensor, right: torch.Tensor) -> Product:
+    import torch
+
+    small_left, small_right = (tensor.mul(32).clamp(-127, 127).to(torch.int8) for tensor in (left, right))
+    column_major = small_right.t().contiguous().t()
+    out = torch.empty(left.shape[0], right.shape[1], dtype=torch.int32, device=left.device)
+    return Product(
+        lambda: torch._int_mm(small_left, column_major, out=out), lambda: check_product(small_left, small_right, out)
+    )
+
+
+def _fp8(left: torch.Tensor, right: torch.Tensor) -> Product:
+    import torch
+
+    low_left, low_right = (tensor.to(torch.float8_e4m3fn) for tensor in (left, right.t().contiguous()))
+    one = torch.ones((), device=left.device)
+    out = torch.empty(left.shape[0], right.shape[1], dtype=torch.bfloat16, device=left.device)
+
+    def multiply() -> object:
+        return torch._scaled_mm(low_left, low_right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, out=out)
+
+    # indexing is not defined for fp8, so the check is given the same values in half precision
+    return Product(multiply, lambda: check_product(low_left.half(), low_right.t().half(), out, TF32_EPSILON))
+
+
+CASE = Case(
+    name="matmul",
+    meaning="matrix multiplication on the GPU",
+    share=5.0,
+    absent_because=lambda bench: (
+        "less than 1 GiB of the GPU's memory is free" if bench.device.memory_free_bytes() < 1024 * MIB else ""
+    ),
+    run=run,
+)

@@ -1,0 +1,60 @@
+"""Copies from each GPU to each other: which pairs reach each other directly, and how fast."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from gpudoc.bench.cases.checks import check_copy
+from gpudoc.bench.gpu import CudaGpu, sample_gpu
+from gpudoc.bench.model import Case, Parameter, Reading
+from gpudoc.bench.sampling import Bench, Row
+from gpudoc.units import MIB
+
+COPY_BYTES = 256 * MIB
+BATCH = 4
+
+
+def ordered_pairs(num_gpus: int) -> tuple[tuple[int, int], ...]:
+    """Every (source, target) with source and target apart."""
+    return tuple((a, b) for a in range(num_gpus) for b in range(num_gpus) if a != b)
+
+
+def run(bench: Bench) -> Iterator[Reading]:
+    """Rows p2p in GB/s for every ordered pair, with direct='yes' where one GPU may read the other's memory."""
+    import torch
+
+    pairs = ordered_pairs(bench.plan.num_gpus)
+    seconds = bench.point_s(len(pairs))
+    for source, target in pairs:
+        with torch.cuda.device(source):
+            yield _measure(bench, source, target, seconds)
+    torch.cuda.set_device(int(bench.device.name.partition(":")[2]))
+
+
+def _measure(bench: Bench, source: int, target: int, seconds: float) -> Reading:
+    import torch
+
+    direct = "yes" if torch.cuda.can_device_access_peer(target, source) else "no"
+    origin = torch.randint(0, 256, (COPY_BYTES,), dtype=torch.uint8, device=f"cuda:{source}")
+    arrival = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=f"cuda:{target}")
+    # a copy between GPUs runs on the stream of its source: the events have to be recorded there
+    sender = CudaGpu(source)
+    parameters: dict[str, Parameter] = {"from": source, "to": target, "direct": direct, "bytes": COPY_BYTES}
+    row = Row(name="p2p", unit="GB/s", parameters=parameters, device=bench.device.name)
+
+    def batch() -> list[float]:
+        times = sender.time_each([lambda: arrival.copy_(origin, non_blocking=True)] * BATCH)
+        return [COPY_BYTES / 1e9 / seconds for seconds in times]
+
+    reading = sample_gpu(bench, row, batch, seconds)
+    return dataclasses.replace(reading, corrupted=check_copy(origin, arrival))
+
+
+CASE = Case(
+    name="p2p",
+    meaning="copies between GPUs",
+    share=1.5,
+    absent_because=lambda bench: "there is one GPU" if bench.plan.num_gpus < 2 else "",
+    run=run,
+)

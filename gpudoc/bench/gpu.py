@@ -1,0 +1,193 @@
+"""What the GPU cases need of a device, and the CUDA device that gives it: buffers, queued work, and its timing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gpudoc.bench.model import Reading
+from gpudoc.bench.sampling import MAX_SAMPLES, MIN_SAMPLES, OVERTIME, Bench, Row, host_load, is_tight
+
+if TYPE_CHECKING:
+    import torch
+
+Action = Callable[[], object]
+
+# queueing one operation with its two events costs the host about 20 microseconds; the spin is to last longer
+_SPIN_CYCLES_PER_ACTION = 100_000
+_SPIN_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTraits:
+    """What the run-time library says of a device: torch.cuda.get_device_properties."""
+
+    name: str
+    sm_count: int
+    l2_bytes: int
+    capability: tuple[int, int]
+    memory_bytes: int
+    integrated: bool = False
+    pci_address: str = ""
+
+
+class Gpu(Protocol):
+    """A device under test; the tests put the host in its place to run the cases without one."""
+
+    name: str
+    traits: GpuTraits
+
+    @property
+    def torch_device(self) -> str:
+        """The device string that tensors are made with."""
+
+    def memory_free_bytes(self) -> int:
+        """Bytes that can be allocated now."""
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A page-locked copy of a host tensor; RuntimeError where the system locks no more memory."""
+
+    def time_each(self, actions: Sequence[Action], between: Action | None = None, spin: bool = True) -> list[float]:
+        """Seconds on the device of each action; `between` runs untimed.
+
+        With `spin` all are queued before the first begins; long ones, of which the queue holds few, need none.
+        """
+
+    def time_pair(self, first: Action, second: Action) -> tuple[float, float, float]:
+        """Seconds of two actions that run at once on two streams: both together, the first, the second."""
+
+    def synchronize(self) -> None:
+        """Wait for all queued work; raises when the device has failed."""
+
+
+class CudaGpu:
+    """A CUDA device through torch; events around queued work, no synchronisation inside a measured span."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        torch.cuda.set_device(index)
+        # events and the spin kernel carry no types in torch
+        self._cuda: Any = torch.cuda
+        self.name = f"cuda:{index}"
+        self._index = index
+        self.traits = read_traits(index)
+        self._streams = (self._cuda.Stream(index), self._cuda.Stream(index))
+
+    @property
+    def torch_device(self) -> str:
+        """'cuda:N'."""
+        return self.name
+
+    def memory_free_bytes(self) -> int:
+        """Bytes the driver can still give (`nvidia-smi --query-gpu=memory.free`), after torch gave back its cache."""
+        import torch
+
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(self._index)[0])
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A page-locked copy of `tensor`."""
+        return tensor.pin_memory()
+
+    def time_each(self, actions: Sequence[Action], between: Action | None = None, spin: bool = True) -> list[float]:
+        """Seconds of each action by CUDA events; tried again with a longer spin when the host was slow to queue."""
+        cuda = self._cuda
+        cycles = _SPIN_CYCLES_PER_ACTION * (len(actions) + 2)
+        for attempt in range(_SPIN_TRIES):
+            spun = cuda.Event()
+            events = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in actions]
+            cuda.synchronize(self._index)
+            if spin:
+                cuda._sleep(cycles)
+            spun.record()
+            for action, (start, stop) in zip(actions, events, strict=True):
+                if between is not None:
+                    between()
+                start.record()
+                action()
+                stop.record()
+            queued_in_time = not spun.query()
+            cuda.synchronize(self._index)
+            if not spin or queued_in_time or attempt == _SPIN_TRIES - 1:
+                break
+            cycles *= 4
+        return [start.elapsed_time(stop) / 1e3 for start, stop in events]
+
+    def time_pair(self, first: Action, second: Action) -> tuple[float, float, float]:
+        """Seconds from the first start to the last end, and of each action on its own stream."""
+        cuda = self._cuda
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        spans = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(2)]
+        cuda.synchronize(self._index)
+        cuda._sleep(4 * _SPIN_CYCLES_PER_ACTION)
+        begin.record()
+        for stream, action, (start, stop) in zip(self._streams, (first, second), spans, strict=True):
+            stream.wait_event(begin)
+            with cuda.stream(stream):
+                start.record()
+                action()
+                stop.record()
+        for _, stop in spans:
+            cuda.current_stream(self._index).wait_event(stop)
+        end.record()
+        cuda.synchronize(self._index)
+        alone = [start.elapsed_time(stop) / 1e3 for start, stop in spans]
+        return begin.elapsed_time(end) / 1e3, alone[0], alone[1]
+
+    def synchronize(self) -> None:
+        """Wait for all queued work."""
+        import torch
+
+        torch.cuda.synchronize(self._index)
+
+
+def read_traits(index: int) -> GpuTraits:
+    """The properties of CUDA device `index`; attributes that an older torch lacks are left at 0 or ''."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    bus = getattr(properties, "pci_bus_id", None)
+    address = ""
+    if bus is not None:
+        domain, device = getattr(properties, "pci_domain_id", 0), getattr(properties, "pci_device_id", 0)
+        address = f"{domain:04x}:{bus:02x}:{device:02x}.0"
+    return GpuTraits(
+        name=properties.name,
+        sm_count=properties.multi_processor_count,
+        l2_bytes=int(getattr(properties, "L2_cache_size", 0)),
+        capability=(properties.major, properties.minor),
+        memory_bytes=properties.total_memory,
+        integrated=bool(getattr(properties, "is_integrated", False)),
+        pci_address=address,
+    )
+
+
+def sample_gpu(bench: Bench, row: Row, batch: Callable[[], Sequence[float]], budget_s: float) -> Reading:
+    """One row's reading from `batch`, which gives several samples at once; the first batch warms up and is dropped."""
+    context: dict[str, float] = {}
+    began = time.monotonic()
+    samples: list[float] = []
+    with host_load(context):
+        batch()
+        while len(samples) < MAX_SAMPLES:
+            samples += batch()
+            spent = time.monotonic() - began
+            if spent > budget_s and (len(samples) >= MIN_SAMPLES or spent > OVERTIME * budget_s):
+                break
+            if len(samples) >= 3 * MIN_SAMPLES and is_tight(samples):
+                break
+    return Reading(
+        name=row.name,
+        device=row.device,
+        parameters=dict(row.parameters),
+        unit=row.unit,
+        samples=tuple(samples),
+        better=row.better,
+        context=context,
+        round=bench.round,
+        began_s=began,
+        ended_s=time.monotonic(),
+    )

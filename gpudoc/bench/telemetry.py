@@ -1,0 +1,112 @@
+"""Counters read while a case runs, and what they say of each reading: its clock, heat, throttling and link."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpudoc.bench.model import Reading
+from gpudoc.facts.gpu_counters import GpuCounters, open_counters
+from gpudoc.facts.model import Absent, Fact
+from gpudoc.stats import median
+
+INTERVAL_S = 0.05
+# a reading shorter than this may fall between two looks; the nearest ones are taken then
+MARGIN_S = 0.1
+# reasons that are no fault: an idle card, and clocks that the user has set
+HARMLESS = frozenset({"gpu_idle", "application_clocks", "display_clocks"})
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The counters at one moment of the monotonic clock, which parent and worker share."""
+
+    at_s: float
+    counters: GpuCounters
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """Looks at one GPU from a thread of the parent, so that the worker's own loop is not disturbed."""
+
+    read: Callable[[], GpuCounters]
+    looks: list[Look] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look every INTERVAL_S until stopped."""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the looking; a read that hangs in the driver is left behind."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL_S):
+            self.looks.append(Look(time.monotonic(), self.read()))
+
+
+def open_telemetry(pci_address: str) -> Telemetry | Absent:
+    """Telemetry of the GPU at `pci_address`, started, or why there is none."""
+    if not pci_address:
+        return Absent("torch does not tell the GPU's PCI address")
+    read = open_counters(pci_address)
+    if isinstance(read, Absent):
+        return read
+    telemetry = Telemetry(read)
+    telemetry.start()
+    return telemetry
+
+
+def annotate(readings: Iterable[Reading], looks: Iterable[Look]) -> list[Reading]:
+    """The readings with what was seen while each was taken; unchanged where nothing was seen."""
+    seen = sorted(looks, key=lambda look: look.at_s)
+    return [replace(reading, context={**reading.context, **summarise(during(seen, reading))}) for reading in readings]
+
+
+def during(looks: list[Look], reading: Reading) -> list[GpuCounters]:
+    """The looks between the reading's begin and end; those just around it when it was shorter than the interval."""
+    inside = [look.counters for look in looks if reading.began_s <= look.at_s <= reading.ended_s]
+    if inside:
+        return inside
+    begin, end = reading.began_s - MARGIN_S, reading.ended_s + MARGIN_S
+    return [look.counters for look in looks if begin <= look.at_s <= end]
+
+
+def summarise(counters: list[GpuCounters]) -> dict[str, float]:
+    """Numbers for a reading's context: medians of clocks, the highest heat and link, shares of throttled looks."""
+    context: dict[str, float] = {}
+    middle: dict[str, list[Fact[int]] | list[Fact[float]]] = {
+        "sm_clock_mhz": [one.sm_clock_mhz for one in counters],
+        "memory_clock_mhz": [one.memory_clock_mhz for one in counters],
+        "power_w": [one.power_w for one in counters],
+    }
+    highest: dict[str, list[Fact[int]]] = {
+        "temperature_c_max": [one.temperature_c for one in counters],
+        "link_generation_max": [one.link_generation for one in counters],
+        "link_width_max": [one.link_width for one in counters],
+        # the worker itself is one of them
+        "gpu_processes_max": [one.num_processes for one in counters],
+    }
+    for name, facts in middle.items():
+        values = [float(fact) for fact in facts if not isinstance(fact, Absent)]
+        if values:
+            context[name] = median(values)
+    for name, counts in highest.items():
+        numbers = [float(fact) for fact in counts if not isinstance(fact, Absent)]
+        if numbers:
+            context[name] = max(numbers)
+    return {**context, **throttle_shares(counters)}
+
+
+def throttle_shares(counters: list[GpuCounters]) -> Mapping[str, float]:
+    """For each harmful reason the share of looks that showed it, as 'throttled_<reason>_share'."""
+    known = [one.throttle_reasons for one in counters if not isinstance(one.throttle_reasons, Absent)]
+    reasons = {reason for reasons in known for reason in reasons} - HARMLESS
+    return {f"throttled_{reason}_share": sum(reason in one for one in known) / len(known) for reason in sorted(reasons)}

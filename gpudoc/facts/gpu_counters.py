@@ -1,0 +1,62 @@
+"""A GPU's counters while something runs on it: clocks, power, temperature, throttle reasons, link, processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpudoc.facts.model import NOT_READ, Absent, Fact
+from gpudoc.facts.nvidia import Nvml, throttle_names
+from gpudoc.facts.telling import Teller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCounters:
+    """One look at a GPU (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`)."""
+
+    sm_clock_mhz: Fact[int] = NOT_READ
+    memory_clock_mhz: Fact[int] = NOT_READ
+    power_w: Fact[float] = NOT_READ
+    temperature_c: Fact[int] = NOT_READ
+    throttle_reasons: Fact[tuple[str, ...]] = NOT_READ
+    link_generation: Fact[int] = NOT_READ
+    link_width: Fact[int] = NOT_READ
+    num_processes: Fact[int] = NOT_READ
+
+
+def open_counters(pci_address: str) -> Callable[[], GpuCounters] | Absent:
+    """A function that reads the counters of the GPU at `pci_address`, or why there is none."""
+    try:
+        nvml = Nvml(Teller(os.open(os.devnull, os.O_WRONLY)))
+    except ImportError as error:
+        return Absent(f"nvidia-ml-py cannot be imported: {error}")
+    started = nvml.ask("nvmlInit")
+    if isinstance(started, Absent):
+        return started
+    handle = nvml.ask("nvmlDeviceGetHandleByPciBusId", pci_address)
+    if isinstance(handle, Absent):
+        return handle
+
+    def read() -> GpuCounters:
+        return _read(nvml, handle)
+
+    return read
+
+
+def _read(nvml: Nvml, handle: object) -> GpuCounters:
+    mask = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if isinstance(mask, Absent):
+        mask = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    milliwatts = nvml.ask("nvmlDeviceGetPowerUsage", handle)
+    processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    return GpuCounters(
+        sm_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, 1),
+        memory_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, 2),
+        power_w=milliwatts if isinstance(milliwatts, Absent) else milliwatts / 1e3,
+        temperature_c=nvml.ask("nvmlDeviceGetTemperature", handle, 0),
+        throttle_reasons=mask if isinstance(mask, Absent) else throttle_names(mask),
+        link_generation=nvml.ask("nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        link_width=nvml.ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
+        num_processes=processes if isinstance(processes, Absent) else len(processes),
+    )

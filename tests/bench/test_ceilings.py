@@ -1,0 +1,140 @@
+import pathlib
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from gpudoc.bench.ceilings import GpuSpec, ceiling_of, matmul_ceiling, memory_ceiling, spec_of
+from gpudoc.bench.model import Ceiling, NoCeiling
+from gpudoc.facts.model import Absent
+from tests.bench.builders import H100, machine, row, situation, with_link
+
+PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published_gpus.yaml").read_text())["gpus"]
+
+
+def spec(card):
+    major, minor = card["capability"].split(".")
+    return GpuSpec(
+        capability=(int(major), int(minor)),
+        sm_count=card["sms"],
+        brand=card["brand"],
+        device_id=card.get("device_id"),
+        sm_clock_mhz=card["mhz"],
+        memory_clock_mhz=card["memory"][0],
+        memory_bus_bits=card["memory"][1],
+    )
+
+
+@pytest.mark.parametrize("card", PUBLISHED, ids=lambda card: card["name"])
+def test_the_computed_ceiling_is_the_published_peak(card):
+    for dtype, published in card["peaks"].items():
+        computed = matmul_ceiling(spec(card), dtype)
+        assert isinstance(computed, Ceiling), f"{dtype}: {computed}"
+        assert computed.value == pytest.approx(published, rel=0.015), dtype
+    computed = memory_ceiling(spec(card))
+    assert computed.value == pytest.approx(card["memory"][2], rel=0.015)
+
+
+def test_there_are_at_least_twenty_published_gpus_each_with_its_source():
+    assert len({card["name"] for card in PUBLISHED}) >= 20
+    assert all(card["source"] for card in PUBLISHED)
+
+
+def test_the_formula_gives_the_value_that_stands_beside_it():
+    computed = matmul_ceiling(spec(PUBLISHED[0]), "fp16")
+    assert "80 SMs × 512 multiply-adds per cycle × 2 × 1530 MHz" in computed.formula
+    assert computed.value == pytest.approx(80 * 512 * 2 * 1530e6 / 1e12)
+
+
+def test_both_clocks_give_a_share():
+    measured = row("matmul", parameters={"dtype": "bf16"}, value=750.0, context={"sm_clock_mhz": 1500.0})
+    found = ceiling_of(measured, situation([measured]))
+    assert found.value == pytest.approx(132 * 2048 * 2 * 1980 / 1e6)
+    assert found.at_measured_clock == pytest.approx(132 * 2048 * 2 * 1500 / 1e6)
+    judged = replace(measured, ceiling=found)
+    assert judged.share_at_measured_clock > judged.share_of_ceiling
+
+
+def test_a_mig_slice_is_judged_by_its_own_multiprocessors():
+    card = machine(replace(H100, mig_enabled=True))
+    scene = situation([], card, sm_count=16)
+    assert spec_of(scene).sm_count == 16
+    assert isinstance(ceiling_of(row("device_copy"), scene), NoCeiling)
+
+
+@pytest.mark.parametrize(("name", "ways"), [("h2d", 1), ("d2h", 1), ("bidirectional", 2)])
+def test_the_host_link_is_that_of_the_slot_at_its_best_not_at_rest(name, ways):
+    found = ceiling_of(row(name, context={"link_generation_max": 5.0, "link_width_max": 8.0}), situation([]))
+    assert found.value == pytest.approx(ways * 63.015, abs=0.01 * ways)
+    assert found.at_measured_clock == pytest.approx(ways * 31.508, abs=0.01 * ways)
+    assert "Gen5 x16" in found.formula
+
+
+def test_no_ceiling_where_the_link_is_hidden_unknown_or_maybe_not_pcie():
+    hidden = machine(with_link(generation_max=Absent("virtual GPU")))
+    assert "not visible" in ceiling_of(row("h2d"), situation([], hidden)).because
+    future = machine(with_link(generation_max=9))
+    assert "generation 9" in ceiling_of(row("h2d"), situation([], future)).because
+    host = machine().host
+    arm = replace(machine(), host=replace(host, architecture="aarch64"))
+    assert "C2C" in ceiling_of(row("h2d"), situation([], arm)).because
+
+
+def test_peers_over_nvlink_and_over_pcie():
+    linked = ceiling_of(row("p2p"), situation([]))
+    assert linked.value == pytest.approx(18 * 26.5625)
+    bare = machine(replace(H100, nvlink_active=0))
+    assert ceiling_of(row("p2p"), situation([], bare)).value == pytest.approx(63.015, abs=0.01)
+    unknown = machine(replace(H100, capability=(13, 0)))
+    assert isinstance(ceiling_of(row("p2p"), situation([], unknown)), NoCeiling)
+
+
+def test_facts_that_are_missing_leave_no_ceiling_and_say_which():
+    no_clock = machine(replace(H100, sm_clock_max_mhz=Absent("not supported")))
+    assert "clock" in ceiling_of(row("matmul", parameters={"dtype": "bf16"}), situation([], no_clock)).because
+    no_bus = machine(replace(H100, memory_bus_bits=Absent("not supported")))
+    assert "bus width" in ceiling_of(row("device_read"), situation([], no_bus)).because
+    nothing = situation([], machine(gpu=None))
+    for name in ("matmul", "device_read", "h2d", "p2p"):
+        assert isinstance(ceiling_of(row(name, parameters={"dtype": "bf16"}), nothing), NoCeiling)
+
+
+def cpu(*rows):
+    return situation(rows, machine(gpu=None), device="cpu")
+
+
+def clock(ghz, **context):
+    return row("cpu_clock", "cpu", ghz, context=context)
+
+
+def test_a_cpu_is_judged_by_the_clock_and_the_units_that_were_measured():
+    beside = clock(3.5, fp32_fma_per_cycle=16.0, bf16_fma_per_cycle=32.0)
+    product = row("matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 2, "size": 1024}, {"cpu_clock_ghz": 3.0})
+    found = ceiling_of(product, cpu(beside, product))
+    assert found.value == pytest.approx(2 * 16 * 2 * 3.5)
+    assert found.at_measured_clock == pytest.approx(2 * 16 * 2 * 3.0)
+    assert "3.50 GHz" in found.formula
+
+
+def test_a_slow_moment_of_the_clock_lowers_no_ceiling():
+    beside = clock(2.0, fp32_fma_per_cycle=16.0)
+    product = row("matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 1, "size": 1024}, {"cpu_clock_ghz_max": 3.6})
+    assert ceiling_of(product, cpu(beside, product)).value == pytest.approx(16 * 2 * 3.6)
+
+
+def test_bf16_runs_on_the_matrix_unit_its_own_unit_or_that_of_fp32():
+    product = row("matmul", "cpu", 200.0, {"dtype": "bf16", "threads": 1, "size": 1024})
+    plain = ceiling_of(product, cpu(clock(3.0, fp32_fma_per_cycle=16.0)))
+    assert plain.value == pytest.approx(16 * 2 * 3.0)
+    assert "none for bf16" in plain.formula
+    amx = machine(gpu=None)
+    amx = replace(amx, host=replace(amx.host, cpu_flags=("amx_bf16",)))
+    scene = situation([clock(3.0, bf16_fma_per_cycle=64.0)], amx, device="cpu")
+    assert ceiling_of(product, scene).value == pytest.approx(512 * 2 * 3.0)
+
+
+def test_without_a_clock_or_units_a_cpu_has_no_ceiling():
+    product = row("matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 1, "size": 1024})
+    assert "clock was not measured" in ceiling_of(product, cpu(product)).because
+    assert "per cycle" in ceiling_of(product, cpu(clock(3.0), product)).because
+    assert isinstance(ceiling_of(row("memory_copy", "cpu"), cpu(clock(3.0))), NoCeiling)
