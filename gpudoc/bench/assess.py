@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudoc.bench.model import Doubt, Measurement
+from gpudoc.bench.evidence import OFTEN
+from gpudoc.bench.model import Doubt, Measurement, Situation
+from gpudoc.facts.model import Absent
 from gpudoc.stats import median
 
 # above this share of its ceiling a result is a fault of measuring
@@ -20,14 +22,18 @@ MEANINGS = {
     "few_samples": "too few samples for its spread to say much",
     "spread": "p10 to p90 spans so much of the median",
     "rounds_differ": "the medians of the separate processes lie so far apart",
+    "throttled": "the GPU cut its clocks for that reason during so much of the time",
+    "shared_gpu": "so many other processes used the GPU meanwhile; measure again when they have ended",
+    "cache_unknown": "the kernel kept files that it was told to drop, so a cold read cannot be told from a warm one",
+    "host_cache": "a virtual machine's host may hold the files in its own memory, which cannot be seen from inside",
     "stolen": "the hypervisor took so much of the CPU time away; nothing inside the machine can prevent that",
     "busy_host": "other processes kept so many CPUs busy meanwhile; stop them and measure again",
 }
 
 
-def assess(row: Measurement) -> Measurement:
+def assess(row: Measurement, situation: Situation) -> Measurement:
     """`row` with its doubts, and without its value when it is above what the hardware can do."""
-    doubts = (*_spread(row), *_host(row))
+    doubts = (*_spread(row), *_host(row), *_card(row), *_files(row, situation))
     share = row.share_of_ceiling
     if share is not None and share > IMPOSSIBLE:
         text = f"refused: {row.value:.4g} {row.unit} would be {share:.0%} of the ceiling"
@@ -47,6 +53,30 @@ def _spread(row: Measurement) -> list[Doubt]:
         width = (max(medians) - min(medians)) / row.p50
         doubts.append(Doubt("rounds_differ", f"processes differ {_percent(width)}"))
     return doubts
+
+
+def _card(row: Measurement) -> list[Doubt]:
+    doubts = []
+    for name, share in row.context.items():
+        if name.startswith("throttled_") and share >= OFTEN:
+            reason = name.removeprefix("throttled_").removesuffix("_share").replace("_", " ")
+            doubts.append(Doubt("throttled", f"throttled ({reason}) {share:.0%}"))
+    others = row.context.get("gpu_processes_max", 0.0) - 1
+    if others >= 1:
+        doubts.append(Doubt("shared_gpu", f"GPU shared with {others:.0f}"))
+    return doubts
+
+
+def _files(row: Measurement, situation: Situation) -> list[Doubt]:
+    flags = situation.machine.host.cpu_flags
+    match row.parameters.get("cache"):
+        case "unknown":
+            share = row.context.get("resident_share", 1.0)
+            return [Doubt("cache_unknown", f"{share:.0%} still in memory")]
+        case "cold" if not isinstance(flags, Absent) and "hypervisor" in flags:
+            return [Doubt("host_cache", "virtual machine")]
+        case _:
+            return []
 
 
 def _percent(share: float) -> str:

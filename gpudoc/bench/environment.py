@@ -81,6 +81,7 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
             "gpus": plan.num_gpus,
             "capability": f"{capability[0]}.{capability[1]}",
             "gpu_memory_gib": round(known(gpu.memory_total_bytes, 0) / GIB),
+            "near_cpus": len(plan.bind_cpus),
             "driver": known(machine.driver.library_version, "unknown"),
         }
     return values

@@ -99,7 +99,7 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
 def judge(situation: Situation) -> Situation:
     """The same rows with their ceilings and doubts; pure."""
     rows = (replace(row, ceiling=ceiling_of(row, situation)) for row in situation.rows)
-    return replace(situation, rows=tuple(assess(row) for row in rows))
+    return replace(situation, rows=tuple(assess(row, situation) for row in rows))
 
 
 def check_options(options: Options) -> None:

@@ -1,23 +1,148 @@
-"""Rows below what is normal for their path, and the cause by evidence."""
+"""Rows below what is normal for their path, and the cause by evidence; without evidence 'cause not found'."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gpudoc.bench.evidence import CPU_CAUSES, LINK_CAUSES, LOAD_CAUSES, half_rate, pageable_copies, slot_limited
 from gpudoc.bench.model import Measurement, Situation
-from gpudoc.doctor.model import Finding
+from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.facts.model import Absent
+
+Cause = Callable[[Measurement, Situation], Finding | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """What is normal on one path: the share of the ceiling below which a row is low, and the causes to look for."""
+
+    name: str
+    normal: float
+    causes: tuple[Cause, ...]
+    look_at: str
 
 
 def find_causes(situation: Situation) -> tuple[Finding, ...]:
-    """Findings, the most severe first; corrupted data is broken, a low figure a warning."""
-    return tuple(_corrupted(row) for row in situation.rows if row.corrupted)
+    """Findings, the most severe first; corrupted data is broken, a low figure a warning, a peculiarity info."""
+    found = [
+        *(corrupted(row) for row in situation.rows if row.corrupted),
+        *(finding for row in best_rows(situation) for finding in judge_row(row, situation)),
+        *peculiarities(situation),
+    ]
+    order = {"broken": 0, "warning": 1, "info": 2}
+    merged: dict[str, Finding] = {}
+    for finding in sorted(found, key=lambda one: order[one.severity]):
+        known = merged.get(finding.id)
+        merged[finding.id] = finding if known is None else _merge(known, finding)
+    return tuple(merged.values())
 
 
-def _corrupted(row: Measurement) -> Finding:
+def best_rows(situation: Situation) -> tuple[Measurement, ...]:
+    """The row nearest to its ceiling of each name, type, kind of host memory and direction: the one to be judged."""
+    best: dict[tuple[str, ...], Measurement] = {}
+    for row in situation.rows:
+        share = row.share_of_ceiling
+        if share is None:
+            continue
+        names = ("dtype", "host", "mode", "from", "to")
+        kind = (row.name, *(str(row.parameters.get(name, "")) for name in names))
+        if kind not in best or share > (best[kind].share_of_ceiling or 0.0):
+            best[kind] = row
+    return tuple(best.values())
+
+
+def path_of(row: Measurement, situation: Situation) -> Path | None:
+    """What is normal for `row`; None where nothing is."""
+    if row.device == "cpu":
+        # 0.60: below every shape of every type measured on an idle machine, where the best shape reaches 0.86 and more
+        return Path(name="the CPU's units", normal=0.60, causes=CPU_CAUSES, look_at=_LOOK_CPU)
+    match row.name:
+        case "h2d" | "d2h" if row.parameters.get("host") == "pinned":
+            # packet headers take 4 to 16 %; A100 reach 0.79 to 0.83 of Gen4, H100 0.89 to 0.91 of Gen5
+            normal = 0.80 if _generation(situation) >= 5 else 0.75
+            return Path(name="the host link", normal=normal, causes=LINK_CAUSES, look_at=_LOOK_LINK)
+        case "device_read" | "device_copy" | "device_triad":
+            return Path(name="the GPU's memory", normal=0.75, causes=LOAD_CAUSES, look_at=_LOOK_LOAD)
+        case "matmul":
+            return Path(name="the GPU's units", normal=0.65, causes=LOAD_CAUSES, look_at=_LOOK_LOAD)
+        case "p2p" if row.parameters.get("direct") == "yes":
+            return Path(name="the link between GPUs", normal=0.65, causes=LOAD_CAUSES, look_at=_LOOK_PEER)
+        case _:
+            return None
+
+
+_LOOK_CPU = "run it again on an idle machine; OMP_NUM_THREADS, and the CPU governor (cpupower frequency-info)"
+_LOOK_LINK = "the slot (lspci -vv shows LnkSta beside LnkCap), the riser, and the BIOS setting of the slot's lanes"
+_LOOK_LOAD = "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER while gpudoc bench --only matmul runs"
+_LOOK_PEER = "nvidia-smi topo -m, nvidia-smi nvlink --status, and whether the IOMMU is off or in pass-through"
+
+
+def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
+    """The causes of `row` when it is below its path's normal share; 'cause_not_found' when nothing speaks for any."""
+    path, share = path_of(row, situation), row.share_of_ceiling
+    if path is None or share is None or share >= path.normal:
+        return
+    causes = [found for cause in path.causes if (found := cause(row, situation)) is not None]
+    if causes:
+        yield from (replace(cause, evidence=(_low(row, path), *cause.evidence)) for cause in causes)
+        return
+    yield Finding(
+        id="cause_not_found",
+        severity="warning",
+        confidence=0.3,
+        title=f"{_name(row)} is low: {share:.0%} of what {path.name} can do, normal is {path.normal:.0%} and more",
+        why="Nothing that was read during the run explains it: no throttling, no other process, no reduced link.",
+        evidence=(_low(row, path),),
+        fix=(Remedy(say=f"look at {path.look_at}"),),
+    )
+
+
+def peculiarities(situation: Situation) -> Iterator[Finding]:
+    """What bounds this machine although nothing is wrong: the slot, GeForce's half rate, pageable memory."""
+    for cause in (slot_limited, half_rate, pageable_copies):
+        found = cause(situation)
+        if found is not None:
+            yield found
+
+
+def corrupted(row: Measurement) -> Finding:
+    """Wrong data after a copy or a product."""
+    where = "the GPU, its memory or its slot" if row.device != "cpu" else "the CPU or its memory"
     return Finding(
         id="data_corrupted",
         severity="broken",
         confidence=0.9,
-        title=f"{row.name} on {row.device} gave wrong data",
-        why=row.corrupted,
-        evidence=(),
-        fix=(),
+        title=f"{_name(row)} gave wrong data",
+        why=f"{row.corrupted}. Training on it gives wrong results without any error; {where} is suspect.",
+        evidence=(Observation(f"bench.{row.name}", row.corrupted, "verified after the run"),),
+        fix=(Remedy(say="run it again; when it comes back, take the device out of use and test it", run=_retest(row)),),
     )
+
+
+def _retest(row: Measurement) -> str:
+    return "nvidia-smi -q -d ECC,ROW_REMAPPER" if row.device != "cpu" else "sudo memtester 1G 3"
+
+
+def _generation(situation: Situation) -> int:
+    gpu = situation.gpu
+    if gpu is None or isinstance(gpu.link.generation_max, Absent):
+        return 0
+    return gpu.link.generation_max
+
+
+def _low(row: Measurement, path: Path) -> Observation:
+    share = row.share_of_ceiling or 0.0
+    text = f"{row.value:.4g} {row.unit}, {share:.0%} of the ceiling (normal: {path.normal:.0%} and more)"
+    return Observation(f"bench.{_name(row)}", text, "this run")
+
+
+def _merge(first: Finding, second: Finding) -> Finding:
+    """One finding with the evidence of both rows."""
+    new = tuple(one for one in second.evidence if one not in first.evidence)
+    return replace(first, evidence=(*first.evidence, *new))
+
+
+def _name(row: Measurement) -> str:
+    words = [str(row.parameters[key]) for key in ("dtype", "host", "mode") if key in row.parameters]
+    return " ".join([row.name, *words])

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 TILE_ROWS, TILE_COLUMNS = 128, 256
 BURST = 10
 REST_S = 0.3
-SUSTAINED_S = 2.0
+SUSTAINED_S, QUICK_SUSTAINED_S = 2.0, 0.5
+# one sample of sustained work: long beside the events, short beside the changes of the clock
+SAMPLE_S = 0.05
 TF32_EPSILON = 2.0**-10
 # types, with the capability from which torch multiplies them on tensor cores or at all
 FIRST_CAPABILITY = {"fp32": (5, 0), "tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
@@ -88,7 +90,7 @@ def run(bench: Bench) -> Iterator[Reading]:
     gpu = bench.device
     shapes = choose_shapes(gpu.traits.sm_count, gpu.memory_free_bytes(), bench.plan.quick)
     dtypes = choose_dtypes(gpu.traits.capability)
-    sustained_s = 0.5 if bench.plan.quick else SUSTAINED_S
+    sustained_s = QUICK_SUSTAINED_S if bench.plan.quick else SUSTAINED_S
     burst_s = max(0.1, (bench.budget_s / len(dtypes) - sustained_s) / len(shapes) - REST_S)
     for dtype in dtypes:
         try:
@@ -137,17 +139,17 @@ def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: fl
 
 
 def _sustained(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> Reading:
-    """Samples of about 50 ms without pause; those of the first half only warm the card up."""
+    """Samples of SAMPLE_S without pause; those of the first half only warm the card up."""
     gpu = bench.device
     one_s = max(1e-6, gpu.time_each([product.multiply] * 3)[-1])
-    num_products = max(1, round(0.05 / one_s))
+    num_products = max(1, round(SAMPLE_S / one_s))
 
     def many() -> None:
         for _ in range(num_products):
             product.multiply()
 
     def batch() -> list[float]:
-        num_samples = max(4, round(seconds / 0.05))
+        num_samples = max(4, round(seconds / SAMPLE_S))
         times = gpu.time_each([many] * num_samples, spin=False)
         work = shape.tera_operations * num_products
         return [work / one for one in times[num_samples // 2 :]]
