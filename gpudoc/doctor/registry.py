@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpudoc.doctor.catalogue import environment, machine
+from gpudoc.doctor.catalogue import devices, environment, machine, memory, program, software, speed
 from gpudoc.doctor.causes import (
     builds,
     chain,
@@ -19,14 +19,24 @@ from gpudoc.doctor.causes import (
     libraries,
     limits,
     loading,
-    memory,
     reported,
     tensors,
     visibility,
 )
+from gpudoc.doctor.causes import (
+    memory as memory_signs,
+)
 from gpudoc.doctor.model import Cause, Finder
 
-CAUSES: tuple[Cause, ...] = (*environment.CAUSES, *machine.CAUSES)
+CAUSES: tuple[Cause, ...] = (
+    *environment.CAUSES,
+    *devices.CAUSES,
+    *machine.CAUSES,
+    *software.CAUSES,
+    *memory.CAUSES,
+    *program.CAUSES,
+    *speed.CAUSES,
+)
 
 CATALOGUE: Mapping[str, Cause] = {cause.id: cause for cause in CAUSES}
 
@@ -41,7 +51,7 @@ FINDERS: tuple[Finder, ...] = (
     *libraries.FINDERS,
     *visibility.FINDERS,
     *hardware_text.FINDERS,
-    *memory.FINDERS,
+    *memory_signs.FINDERS,
     *tensors.FINDERS,
     *distributed.FINDERS,
     *loading.FINDERS,
