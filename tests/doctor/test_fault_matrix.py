@@ -6,6 +6,7 @@ import pytest
 
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Report
+from gpudoc.facts.readers import intake
 from tests.fakes.machine import FakeMachine
 from tests.fakes.scenarios import FAULTS, HEALTHY, Scenario
 
@@ -14,7 +15,8 @@ def judge(scenario: Scenario, folder) -> Report:
     machine = FakeMachine(folder)
     scenario.build(machine)
     collected = machine.collect(deadlines=scenario.deadlines)
-    return diagnose(Evidence(source="machine", machine=collected, expectation=scenario.expectation))
+    reading = intake.read_machine(collected)
+    return diagnose(Evidence(source="machine", machine=collected, reading=reading, expectation=scenario.expectation))
 
 
 @pytest.mark.parametrize("scenario", FAULTS, ids=lambda s: s.name)

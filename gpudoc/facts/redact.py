@@ -1,0 +1,214 @@
+"""Takes out of a report what says who and where: names, homes, hosts, addresses, serials, keys; the same thing always
+becomes the same placeholder, so that a reader can still see that two lines speak of one host."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+_SENSITIVE = (
+    r"[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key|account[_-]?key|"
+    r"private[_-]?key|signing[_-]?key|encryption[_-]?key|license[_-]?key|credential|cookie|session[_-]?id|auth(?:orization)?(?!or))[\w.-]*"
+)
+_SECRET_KEY = re.compile(rf"(?i)(?:{_SENSITIVE}|(?:.*_)?key)")
+# keys under which counts and switches stand, whose names only sound secret
+_NO_SECRET = re.compile(
+    r"(?i)(?:max|num|total|new|pad|eos|bos|unk|n|per|tokens?|key)?[_-]?tokens?(?:[_-].*|s)?|.*tokeniz.*|author.*|key"
+)
+_ASSIGNED = re.compile(
+    rf"(?i)(?P<name>(?<![\w])-{{0,2}}{_SENSITIVE})(?P<join>['\"]?\s*[=:]\s*['\"]?|\s+(?=\S{{8,}}))"
+    r"(?P<value>[^\s'\",;&}]{3,})"
+)
+_TOKENS = re.compile(
+    r"(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|"
+    r"xox[abprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{20,}|npm_\w{20,}|pypi-[\w-]{20,}|"
+    r"dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}|r8_\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+)
+_PEM = re.compile(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
+_BEARER = re.compile(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
+_URL_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<value>[^\s/@:]+(?::[^\s/@]*)?)@")
+_SIGNED = re.compile(r"(?i)(?P<name>[?&](?:sig|signature|x-amz-[\w-]+|x-goog-[\w-]+|key|code)=)(?P<value>[^&\s'\"]+)")
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")
+_UUID = re.compile(r"\b(?P<kind>GPU-|MIG-)?(?P<value>[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})\b")
+_SHORT_UUID = re.compile(r"\b(?P<kind>GPU-|MIG-)(?P<value>[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]+)*)\b")
+_MAC = re.compile(r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])")
+_SERIAL = re.compile(
+    r"(?i)(?P<name>\b(?:serial(?:[ _-]?(?:number|no))?|asset[ _-]tag|board[ _-]id|s/n)\b['\"]?\s*[:=]\s*['\"]?)"
+    r"(?P<value>[\w./-]{4,})"
+)
+_IP4 = re.compile(
+    r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)(?!\.so|[-+_]\w)"
+)
+_IP6 = re.compile(r"(?i)(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?:::?[0-9a-f]{1,4}){2,7}(?![\w:])")
+_HOME = re.compile(
+    r"(?P<base>(?<![\w.])/(?:home|Users|export/home|data/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
+    r"(?P<value>[^\s/\\:'\",;)\]<>]+)"
+)
+_PLAIN_USERS = frozenset(
+    ("root", "user", "users", "runner", "ubuntu", "admin", "jovyan", "shared", "public", "default", "all")
+)
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:[=~><@_/+-]=?|\bv|versions?|release|build|driver|vbios|firmware|cuda|cudnn|nccl|"
+    r"(?:^|\s)(?:nvidia|cuda|lib|py|torch)[\w.-]*|(?:^|\s)[A-Za-z][\w.]*(?:-[\w.]+)+)[\"':]*\s*[:=]?\s*\(?\s*[\"']?$"
+)
+_HOSTS = (
+    re.compile(r"(?P<before>(?<![\w.])[A-Za-z_][\w.-]*@)(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>:[~/][^\s]*[$#]|:[~/])"),
+    re.compile(
+        r"(?m)(?P<before>^(?:[A-Z][a-z]{2}\s+\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+)\s)(?P<value>[A-Za-z0-9][\w.-]*)"
+        r"(?P<after>\s+[\w./-]+(?:\[\d+\])?:)"
+    ),
+    re.compile(r"(?m)(?P<before>^\s*)(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>:\d+:\d+ \[\d+\] NCCL)"),
+    re.compile(
+        r"(?i)(?P<before>\b(?:host(?:_?name)?|node_?name|node_?list|master[_-]addr(?:ess)?|submit_host|rdzv[_-]endpoint)"
+        r"['\"]?\s*[=:]\s*['\"]?)(?P<value>[A-Za-z0-9][\w.\[\],-]*)(?P<after>)"
+    ),
+    re.compile(
+        r"(?P<before>\b(?:tcp|nccl|grpc|ssh|redis|postgres(?:ql)?|mongodb|amqp|ftp|smb|nfs)://)"
+        r"(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>)"
+    ),
+    re.compile(
+        r"(?i)(?P<before>(?<![\w.-]))(?P<value>[a-z0-9][\w-]*(?:\.[\w-]+)*"
+        r"\.(?:internal|local|lan|corp|intra|intranet|cluster|hpc|home\.arpa))(?P<after>(?![\w-]))"
+    ),
+)
+_KNOWN_PLACES = frozenset(("localhost", "none", "null", "true", "false", "unknown", "auto", "static", "memory"))
+_WHOLE_VALUES = re.compile(
+    r"(?i)(?:host_?name|node_?name|node_?list|user_?name|user|login|master_addr|.*_host|.*_user|.*nodelist|serial.*|uuid)"
+)
+_PLACEHOLDER = re.compile(r"<[a-z]+-\d+>")
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Replaces what identifies; one Redactor for one document keeps its placeholders the same throughout."""
+
+    user: str = ""
+    host: str = ""
+    home: str = ""
+    _names: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def of_this_process(cls) -> Redactor:
+        """A Redactor that knows this user, this host and this home, and so finds them anywhere in a text."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = ""
+        # only what the kernel says: asking for a full name would ask the network
+        return cls(user=user, host=socket.gethostname(), home=str(Path.home()))
+
+    def document(self, value: object) -> object:
+        """The same JSON value with every text in it redacted; what stands under a secret's name is replaced whole."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(key)): self._entry(str(key), item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.document(item) for item in value]
+        return value
+
+    def text(self, text: str) -> str:
+        """`text` with every secret, name, home, host, address and serial replaced."""
+        if not text:
+            return text
+        text = _PEM.sub(lambda m: self._name("secret", m[0]), text)
+        text = _URL_LOGIN.sub(lambda m: f"{m['scheme']}{self._name('secret', m['value'])}@", text)
+        text = _SIGNED.sub(lambda m: m["name"] + self._name("secret", m["value"]), text)
+        text = _TOKENS.sub(lambda m: self._name("secret", m[0]), text)
+        text = _BEARER.sub(lambda m: f"{m['name']} {self._name('secret', m['value'])}", text)
+        text = _ASSIGNED.sub(self._assigned, text)
+        text = _EMAIL.sub(lambda m: self._name("email", m[0]), text)
+        text = self._identifiers(text)
+        text = self._places(text)
+        return self._known(text)
+
+    def _entry(self, key: str, value: object) -> object:
+        if isinstance(value, str) and value:
+            if _SECRET_KEY.fullmatch(key) and not _NO_SECRET.fullmatch(key):
+                return self._name("secret", value)
+            if _WHOLE_VALUES.fullmatch(key):
+                redacted = self.text(value)
+                return redacted if redacted != value else self._name(_kind_of_key(key), value)
+        return self.document(value)
+
+    def _identifiers(self, text: str) -> str:
+        for pattern in (_UUID, _SHORT_UUID):
+            text = pattern.sub(lambda m: (m["kind"] or "") + self._name("uuid", m["value"].lower()), text)
+        text = _SERIAL.sub(lambda m: m["name"] + self._name("serial", m["value"]), text)
+        text = _MAC.sub(lambda m: self._name("mac", m[0].lower()), text)
+        text = _IP6.sub(lambda m: self._name("address", m[0].lower()), text)
+        return _IP4.sub(self._address, text)
+
+    def _address(self, match: re.Match[str]) -> str:
+        start = match.string.rfind("\n", 0, match.start()) + 1
+        before = match.string[max(start, match.start() - 60) : match.start()]
+        if match[0].startswith(("127.", "0.0.0.", "255.")) or _VERSION_BEFORE.search(before):
+            return match[0]
+        return self._name("address", match[0])
+
+    def _places(self, text: str) -> str:
+        text = _HOME.sub(self._home, text)
+        for pattern in _HOSTS:
+            text = pattern.sub(self._host, text)
+        return text
+
+    def _home(self, match: re.Match[str]) -> str:
+        if match["value"].lower() in _PLAIN_USERS or match["value"].startswith("<"):
+            return match[0]
+        return match["base"] + self._name("user", match["value"])
+
+    def _host(self, match: re.Match[str]) -> str:
+        value = match["value"]
+        if value.lower() in _KNOWN_PLACES or value.startswith(("<", "127.")) or value.isdigit():
+            return match[0]
+        return match["before"] + self._name("host", value) + match["after"]
+
+    def _known(self, text: str) -> str:
+        """Names met anywhere so far, and this process's own, wherever they stand as words."""
+        for value, kind in ((self.home, "home"), (self.host, "host"), (self.user, "user")):
+            if len(value) > 2 and value.lower() not in _PLAIN_USERS and value not in ("/root", "localhost"):
+                text = _replace_word(text, value, partial(self._name, kind, value))
+        for (kind, value), name in list(self._names.items()):
+            if kind in ("user", "host") and len(value) > 3 and value.lower() not in _PLAIN_USERS and value in text:
+                text = _replace_word(text, value, lambda known=name: known)  # type: ignore[misc]
+        return text
+
+    def _assigned(self, match: re.Match[str]) -> str:
+        name = match["name"].lstrip("-")
+        spaced = not match["join"].strip("'\" \t")
+        if _NO_SECRET.fullmatch(name) or match["value"].startswith("<") or _is_plain(match["value"]):
+            return match[0]
+        # "--token VALUE" hides a value, "the token was refused" does not
+        if spaced and not match["name"].startswith("-"):
+            return match[0]
+        return match["name"] + match["join"] + self._name("secret", match["value"])
+
+    def _name(self, kind: str, value: str) -> str:
+        if _PLACEHOLDER.fullmatch(value):
+            return value
+        known = self._names.get((kind, value))
+        if known is None:
+            number = 1 + sum(other == kind for other, _ in self._names)
+            known = "~" if kind == "home" else f"<{kind}-{number}>"
+            self._names[kind, value] = known
+        return known
+
+
+def _kind_of_key(key: str) -> str:
+    lowered = key.lower()
+    found = next((kind for kind in ("serial", "uuid", "user") if kind in lowered), "")
+    return found or ("user" if "login" in lowered else "host")
+
+
+def _replace_word(text: str, word: str, name: Callable[[], str]) -> str:
+    return re.sub(rf"(?<![\w<-]){re.escape(word)}(?![\w>-])", lambda _: name(), text)
+
+
+def _is_plain(value: str) -> bool:
+    """Numbers and switches are no secrets, whatever stands before them."""
+    return bool(re.fullmatch(r"(?i)[\d.,]+|true|false|none|null|yes|no|\(?not|missing|is|was|not", value))
