@@ -20,6 +20,7 @@ from gpudoc.tune.loader_model import LoaderCosts, LoaderSetting
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
+_CHILD = "from gpudoc.tune.loader_worker import main; sys.exit(main(sys.stdin))"
 START_SECONDS = 300.0
 RUN_GRACE_SECONDS = 60.0
 
@@ -130,7 +131,7 @@ class LoaderSession:
     def _start(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process died, closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gpudoc.tune.loader_worker"],
+            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {_CHILD}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
