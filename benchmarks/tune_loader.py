@@ -1,9 +1,10 @@
 """The tuned loader beside the best of a full grid and beside what others suggest, on five data sets.
 
-python benchmarks/tune_loader.py [--datasets cheap,decode,...] [--rounds 5] [--cell-seconds 1] [--loadtune PATH]
+python benchmarks/tune_loader.py [--datasets cheap,decode,...] [--rounds 15] [--cell-seconds 0.5] [--loadtune PATH]
 
-Truth: every cell of workers x prefetch is timed with real steps, in stretches of a second, all cells taking turns in
-a shuffled order, so that a burst on the machine hits no cell alone; a cell's figure is the middle of its stretches.
+Truth: every cell of workers x prefetch is timed with real steps, in stretches of half a second, all cells taking turns
+in a shuffled order; a cell's figure is the lower quartile of its stretches, since bursts on the machine only slow them.
+The slower half drops out after a third of the rounds, all but the best four and the picks after another third.
 The tuner runs first and sees none of it. `--loadtune` names the `loadtune` command of another environment.
 """
 
@@ -14,7 +15,6 @@ import json
 import os
 import platform
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +29,7 @@ import torch
 
 import gpudoc
 from gpudoc.facts.host import cpus_usable
+from gpudoc.stats import quantile
 from gpudoc.tune.loader import bounds_here, tune_loader
 from gpudoc.tune.loader_model import LoaderBounds, LoaderSetting, ram_needed_bytes
 from gpudoc.tune.loader_session import LoaderSession, MeasurementError, StepOptions
@@ -179,14 +180,22 @@ def suggested_by_loadtune(command, folder, name):
     return {"num_workers": knobs["num_workers"], "prefetch_factor": factor, "runs": len(told["trials"]) + 1}
 
 
-def measure_grid(workload, batch, settings, options):
-    """Seconds per step of each setting: the middle of `rounds` stretches, all settings taking turns."""
+def measure_grid(workload, batch, settings, picks, options):
+    """Seconds per step of each setting, and the cells that were timed to the end, among which the best is sought.
+
+    All take turns; the slower half drops out after a third of the rounds, all but four and the picks after another.
+    """
     rows = {setting: [] for setting in settings}
     draw = random.Random(0)
     with LoaderSession(workload, batch_size=batch, device="cpu", options=StepOptions()) as session:
         costs = session.costs(1.0)
-        for _ in range(options.rounds):
-            for setting in draw.sample(settings, len(settings)):
+        running = list(settings)
+        for number in range(options.rounds):
+            if number in (options.rounds // 3, 2 * options.rounds // 3):
+                kept = len(running) // 2 if number == options.rounds // 3 else 4
+                ranked = sorted((s for s in running if rows[s]), key=lambda s: quantile(rows[s], 0.25))
+                running = list({*ranked[:kept], *picks})
+            for setting in draw.sample(running, len(running)):
                 guess = rows[setting][0] if rows[setting] else max(costs.step_s, costs.mean_batch_s)
                 try:
                     run = session.run(setting, seconds=options.cell_seconds, period_s=guess)
@@ -194,7 +203,7 @@ def measure_grid(workload, batch, settings, options):
                     print(f"{setting}: {problem}", file=sys.stderr)
                     continue
                 rows[setting].append(run.step_s)
-    return {setting: statistics.median(values) for setting, values in rows.items() if values}
+    return {setting: quantile(values, 0.25) for setting, values in rows.items() if values}, set(running)
 
 
 def cells(name):
@@ -222,8 +231,10 @@ def run_case(folder, name, options):
     if told is not None:
         count = told["num_workers"]
         picks["loadtune"] = LoaderSetting(num_workers=count, prefetch_factor=told.get("prefetch_factor", 2))
-    grid = measure_grid(workload, batch, sorted({*cells(name), *picks.values()}, key=repr), options)
-    fits = {s: v for s, v in grid.items() if ram_needed_bytes(s, choice.costs) <= (bounds.ram_bytes or 1 << 60)}
+    every = sorted({*cells(name), *picks.values()}, key=repr)
+    grid, finalists = measure_grid(workload, batch, every, set(picks.values()), options)
+    room = bounds.ram_bytes or 1 << 60
+    fits = {s: grid[s] for s in finalists if ram_needed_bytes(s, choice.costs) <= room}
     best = min(fits, key=fits.get)
     return {
         "name": name, "picks": picks, "grid": grid, "best": best, "batch": batch, "settings_run": len(choice.trials),
@@ -289,8 +300,8 @@ def report(results, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", default=",".join(CASES))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cell-seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cell-seconds", type=float, default=0.5)
     parser.add_argument("--budget", type=float, default=60.0, help="seconds for each tuning")
     parser.add_argument("--loadtune", default=None)
     parser.add_argument("--record", type=Path, default=None)

@@ -13,7 +13,7 @@ from gpudoc.facts.container import memory_headroom_bytes
 from gpudoc.facts.host import cpus_usable, memory_available_bytes, shm_free_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.progress import SILENT, Progress
-from gpudoc.stats import median
+from gpudoc.stats import median, quantile
 from gpudoc.tune import loader_reasons
 from gpudoc.tune.loader_model import (
     SAME_SHARE,
@@ -59,8 +59,11 @@ class LoaderTrial:
     failure: str = ""
 
     def period_s(self, batches_per_epoch: int, *, persistent: bool) -> float:
-        """Seconds per step, an epoch's start spread over its steps; the middle of the stretches."""
-        return median([_period(run, batches_per_epoch, persistent=persistent) for run in self.runs])
+        """Seconds per step, an epoch's start spread over its steps; the lower quartile of the stretches.
+
+        Bursts on the machine only ever slow a stretch down, so that the middle would still carry some of them.
+        """
+        return quantile([_period(run, batches_per_epoch, persistent=persistent) for run in self.runs], 0.25)
 
     @property
     def wait_share(self) -> float:

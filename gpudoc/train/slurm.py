@@ -1,0 +1,96 @@
+"""An sbatch file that a person can read: requeue, a signal before the limit, a doctor on every node first; pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gpudoc
+
+# how long before the time limit SLURM knocks: a step, a checkpoint and torchrun's end must fit in
+SIGNAL_SECONDS = 180
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the sbatch file asks for; `ranks` are processes per node, on GPUs unless `device` is a CPU."""
+
+    name: str
+    arguments: Sequence[str]
+    python: str
+    folder: str
+    ranks: int
+    on_gpu: bool
+    nodes: int = 1
+    cpus_per_rank: int = 4
+    hours: int = 4
+
+
+def sbatch_text(job: Job) -> str:
+    """The file's text. Submit it with `sbatch FILE`; it queues itself again until the training is finished."""
+    return "\n".join([*_header(job), *_body(job), *_run(job)]) + "\n"
+
+
+def _header(job: Job) -> list[str]:
+    rows = [
+        "#!/bin/bash",
+        f"# Written by gpudoc {gpudoc.__version__}. Fit these lines to your cluster: time, nodes, account.",
+        f"#SBATCH --job-name={job.name}",
+        f"#SBATCH --nodes={job.nodes}",
+        "#SBATCH --ntasks-per-node=1          # one launcher per node, which starts the ranks",
+        f"#SBATCH --cpus-per-task={max(1, job.ranks * job.cpus_per_rank)}",
+    ]
+    if job.on_gpu:
+        rows.append(f"#SBATCH --gpus-per-node={job.ranks}")
+    return [
+        *rows,
+        f"#SBATCH --time={job.hours:02d}:00:00",
+        f"#SBATCH --signal=B:USR1@{SIGNAL_SECONDS}            # so long before the limit: save and queue again",
+        "#SBATCH --requeue                    # after a node failure or a pre-emption too",
+        "#SBATCH --open-mode=append           # a requeued job goes on in the same log",
+        f"#SBATCH --output={job.name}-%j.log",
+        "##SBATCH --partition=",
+        "##SBATCH --account=",
+        "",
+    ]
+
+
+def _body(job: Job) -> list[str]:
+    doctor = f"{shlex.quote(job.python)} -m gpudoc doctor --quick --plain"
+    doctor += f" --expect-gpus {job.ranks}" if job.on_gpu else ""
+    return [
+        f"cd {shlex.quote(job.folder)} || exit 2",
+        "",
+        "# where the ranks meet: the first node, at a port of this job's own",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+        "# the ranks write here how the run ended (a folder that all nodes see)",
+        'GPUDOC_EXIT_FILE="$PWD/.gpudoc-exit-$SLURM_JOB_ID"',
+        'rm -f "$GPUDOC_EXIT_FILE"',
+        "export MASTER_ADDR MASTER_PORT GPUDOC_EXIT_FILE",
+        "",
+        "# every node is examined before any of them trains",
+        f"srun {doctor} || exit 1",
+        "",
+    ]
+
+
+def _run(job: Job) -> list[str]:
+    arguments = " ".join(shlex.quote(argument) for argument in job.arguments)
+    program = f"{shlex.quote(job.python)} -m gpudoc train {arguments} --gpus {job.ranks} --plain"
+    return [
+        f"srun --kill-on-bad-exit=0 {' '.join(program.split())} &",
+        "training=$!",
+        "# bash gets the signal; srun passes SIGTERM on, and the training saves its state and exits with 75",
+        "trap 'kill -TERM \"$training\"' USR1 TERM",
+        'wait "$training"; code=$?',
+        'while kill -0 "$training" 2>/dev/null; do wait "$training"; code=$?; done',
+        'rm -f "$GPUDOC_EXIT_FILE"',
+        "",
+        'if [ "$code" -eq 75 ]; then',
+        '    echo "saved; queued again at $(date +%FT%T)"',
+        '    scontrol requeue "$SLURM_JOB_ID"',
+        "fi",
+        'exit "$code"',
+    ]
