@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.facts import kernel_log
+from gpudoc.facts.model import Absent
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "code", "address"),
+    [
+        (
+            "[  900.512345] NVRM: Xid (PCI:0000:17:00): 79, pid=1234, GPU has fallen off the bus.",
+            "xid",
+            79,
+            "0000:17:00",
+        ),
+        ("NVRM: Xid (0000:03:00): 31, Ch 00000010, engmask 00000101", "xid", 31, "0000:03:00"),
+        ("kernel: NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", "fallen_off_bus", None, "0000:3b:00.0"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32", "sxid", 12028, "0000:c1:00.0"),
+        ("nvidia 0000:17:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer", "aer", None, "0000:17:00.0"),
+        ("Out of memory: Killed process 4242 (python) total-vm:1kB", "oom_kill", None, None),
+        ("Memory cgroup out of memory: Killed process 77 (pt_data_worker)", "oom_kill", None, None),
+        ("NVRM: API mismatch: the client has the version 550.120", "api_mismatch", None, None),
+        ("[    5.1] Loading of unsigned module is rejected", "module_rejected", None, None),
+        ("[ 5000.1] PM: suspend exit", "resume", None, None),
+        ("NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x24:0x65:1589)", "gsp", None, None),
+        ("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.65.06", "module_loaded", None, None),
+        ("NVRM: something new", "nvrm", None, None),
+    ],
+)
+def test_a_line_is_read_for_what_it_says(line, kind, code, address):
+    event = kernel_log.parse_line(line)
+    assert event.kind == kind
+    assert (None if isinstance(event.code, Absent) else event.code) == code
+    assert (None if isinstance(event.pci_address, Absent) else event.pci_address) == address
+
+
+def test_the_time_since_boot_is_kept():
+    assert kernel_log.parse_line("[  900.512345] NVRM: Xid (PCI:0000:17:00): 79").time_s == 900.512345
+    assert isinstance(kernel_log.parse_line("NVRM: x").time_s, Absent)
+
+
+def test_lines_about_other_things_are_no_events():
+    assert kernel_log.parse(["usb 1-1: new device", "", "EXT4-fs mounted"]) == ()
+
+
+def test_the_log_is_read_from_its_file(tmp_path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kmsg").write_text("[ 1.0] usb\n[ 2.0] NVRM: Xid (PCI:0000:17:00): 48, pid=1\n")
+    (event,) = kernel_log.collect(tmp_path)
+    assert event.code == 48
+
+
+def test_no_log_is_absent_not_empty(tmp_path):
+    assert kernel_log.collect(tmp_path) == Absent("no such file: /dev/kmsg")
+
+
+def test_no_permission_is_said(tmp_path, monkeypatch):
+    import os
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert kernel_log.collect(tmp_path) == Absent("no permission to read the kernel log (try: sudo dmesg)")

@@ -1,0 +1,100 @@
+"""NVML through the fake library: what is told of a GPU, and what an error of one call does."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.facts.model import Absent
+from gpudoc.facts.nvidia import throttle_names
+from tests.fakes.machine import GIB, H100, RTX4090, FakeMachine
+
+
+@pytest.fixture
+def machine(tmp_path):
+    fake = FakeMachine(tmp_path / "m")
+    fake.driver("580.65.06", (13, 0))
+    fake.gpus(H100)
+    fake.torch()
+    return fake
+
+
+def test_a_gpu_is_described_in_the_units_of_its_names(machine):
+    (gpu,) = machine.collect(quick=True).gpus
+    assert (gpu.name, gpu.brand, gpu.capability) == ("NVIDIA H100 80GB HBM3", "nvidia", (9, 0))
+    assert gpu.memory_total_bytes == 80 * GIB
+    assert (gpu.power_w, gpu.power_limit_w) == (45.0, 700.0)
+    assert (gpu.link.generation, gpu.link.generation_max, gpu.link.width) == (1, 5, 16)
+    assert gpu.pci_address == "0000:17:00.0"
+    assert (gpu.nvlink_active, gpu.nvlink_total, gpu.fabric_state) == (18, 18, "completed")
+    assert gpu.throttle_reasons == ("gpu_idle",)
+    assert gpu.compute_mode == "default"
+    assert gpu.sm_count == 132
+
+
+def test_the_driver_says_its_versions(machine):
+    driver = machine.collect(quick=True).driver
+    assert (driver.nvml_code, driver.nvml_driver_version, driver.cuda_version) == (0, "580.65.06", (13, 0))
+
+
+def test_an_error_of_one_call_is_one_absent_fact(machine):
+    machine.error("nvmlDeviceGetPowerUsage", 3)
+    machine.error("nvmlDeviceGetMemoryInfo", 999)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert gpu.power_w == Absent("not supported by this GPU or driver")
+    assert gpu.memory_total_bytes == Absent("the driver answered: unknown error")
+    assert gpu.name == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_gpu_without_ecc_says_not_supported_rather_than_zero(tmp_path):
+    fake = FakeMachine(tmp_path / "m")
+    fake.driver()
+    fake.gpus(RTX4090)
+    (gpu,) = fake.collect(quick=True).gpus
+    assert gpu.ecc_enabled == Absent("not supported by this GPU or driver")
+    assert gpu.rows_remap_failed == Absent("not supported by this GPU or driver")
+
+
+def test_a_lost_gpu_is_listed_with_its_code(machine):
+    machine.gpus(H100)
+    machine.error("nvmlDeviceGetHandleByIndex", 15, 1)
+    first, second = machine.collect(quick=True).gpus
+    assert (first.lost, first.nvml_code) == (False, 0)
+    assert (second.lost, second.nvml_code) == (True, 15)
+
+
+def test_processes_are_named_and_the_dead_are_told(machine):
+    machine.file("proc/4242/comm", "python\n")
+    machine.answer("nvmlDeviceGetComputeRunningProcesses", f"4242:{GIB} 999999:{2 * GIB}", 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert [(p.pid, p.memory_bytes, p.alive) for p in gpu.processes] == [(4242, GIB, True), (999999, 2 * GIB, False)]
+    assert gpu.processes[0].name == "python"
+    assert isinstance(gpu.processes[1].name, Absent)
+
+
+def test_nvml_that_does_not_start_says_how(machine):
+    machine.error("nvmlInit", 18)
+    facts = machine.collect(quick=True)
+    assert facts.driver.nvml_code == 18
+    assert isinstance(facts.gpus, Absent)
+
+
+def test_a_hang_names_the_call(machine):
+    from gpudoc.facts import Deadlines
+
+    machine.hang("nvmlDeviceGetTotalEccErrors.1.0")
+    facts = machine.collect(quick=True, deadlines=Deadlines(driver_s=1.0, files_s=5.0))
+    assert facts.probe_failures["nvml"] == "no answer within 1 s: nvmlDeviceGetTotalEccErrors"
+    assert facts.gpus[0].name == "NVIDIA H100 80GB HBM3"
+
+
+def test_mig_instances_are_counted(machine):
+    machine.answer("nvmlDeviceGetMigMode", "1 1", 0)
+    machine.answer("nvmlDeviceGetMaxMigDeviceCount", 7, 0)
+    machine.answer("mig_instances", 3, 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert (gpu.mig_enabled, gpu.mig_instances) == (True, 3)
+
+
+def test_throttle_reasons_by_their_bits():
+    assert throttle_names(0x4 | 0x40) == ("sw_power_cap", "hw_thermal")
+    assert throttle_names(0) == ()

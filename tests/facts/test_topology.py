@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from gpudoc.facts import topology
+from gpudoc.facts.model import Absent
+from tests.fakes.machine import H100, FakeMachine
+
+
+def test_gpus_are_found_with_driver_and_link(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    machine.pci("0000:17:00.0", 0x10DE, H100.device_id, 0x030200, "nvidia")
+    machine.pci("0000:00:1f.0", 0x8086, 0x7A0C, 0x060100, None)
+    (device,) = topology.collect(machine.root)
+    assert (device.vendor_id, device.device_id, device.driver) == (0x10DE, 0x2330, "nvidia")
+    assert (device.link_speed_gt_s, device.link_speed_max_gt_s, device.link_width) == (2.5, 16.0, 16)
+    assert (device.numa_node, device.answers) == (0, True)
+    assert topology.is_gpu(device)
+
+
+def test_the_upstream_port_is_the_parent_in_the_tree_of_devices(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    port = machine.root / "sys/devices/pci0000:00/0000:00:01.0"
+    machine.pci("0000:17:00.0", 0x10DE, H100.device_id, 0x030200, "nvidia")
+    flat = machine.root / "sys/bus/pci/devices/0000:17:00.0"
+    port.mkdir(parents=True)
+    flat.rename(port / "0000:17:00.0")
+    flat.symlink_to("../../../devices/pci0000:00/0000:00:01.0/0000:17:00.0")
+    (port / "max_link_speed").write_text("8.0 GT/s PCIe\n")
+    (port / "max_link_width").write_text("8\n")
+    (device,) = topology.collect(machine.root)
+    assert (device.port_speed_max_gt_s, device.port_width_max) == (8.0, 8)
+
+
+def test_a_device_that_is_gone_reads_all_ones(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    machine.pci("0000:17:00.0", 0x10DE, H100.device_id, 0x030200, "nvidia")
+    (machine.root / "sys/bus/pci/devices/0000:17:00.0/config").write_bytes(b"\xff" * 64)
+    (device,) = topology.collect(machine.root)
+    assert device.answers is False
+
+
+def test_unknown_links_and_no_driver_are_absent(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    machine.pci("0000:17:00.0", 0x10DE, H100.device_id, 0x030200, None)
+    machine.file("sys/bus/pci/devices/0000:17:00.0/current_link_speed", "Unknown\n")
+    machine.file("sys/bus/pci/devices/0000:17:00.0/current_link_width", "255\n")
+    (device,) = topology.collect(machine.root)
+    assert device.driver == Absent("no driver bound")
+    assert isinstance(device.link_speed_gt_s, Absent)
+    assert isinstance(device.link_width, Absent)
+
+
+def test_a_machine_without_the_bus_says_so(tmp_path):
+    assert topology.collect(tmp_path) == Absent("no such file: /sys/bus/pci/devices")
