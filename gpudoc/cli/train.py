@@ -2,9 +2,77 @@
 
 from __future__ import annotations
 
-from gpudoc.errors import GpudocError
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, VerboseFlag
+
+ModelSource = Annotated[str, typer.Option("--model", help="cfg.yaml, or the built-in quickstart or images.")]
+ProfileName = Annotated[str, typer.Option("--profile", help="auto, off, or a profile file that tune wrote.")]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Optimizer steps in all, also over resumes.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Passes over the data.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="The largest micro batch per device.")]
+Workers = Annotated[int | None, typer.Option("--num-workers", min=0, help="Loader processes.")]
+PrecisionName = Annotated[str | None, typer.Option("--precision", help="auto, bf16, fp16 or fp32.")]
+MemoryLimit = Annotated[str | None, typer.Option("--memory-limit", help="Live under this: 8GiB, 512MiB.")]
+RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where the run is kept; default runs/<config name>.")]
+Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the run directory to go on with.")]
+NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not ask doctor first.")]
+Trace = Annotated[int, typer.Option("--trace", min=0, help="Write a profiler trace of N steps.")]
+LogTo = Annotated[str, typer.Option("--log-to", help="tensorboard, wandb, or both with a comma.")]
+Assign = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable: --set lr=1e-3.")]
 
 
-def train() -> None:
-    """To be built by the room."""
-    raise GpudocError("train: not built yet")
+def train(
+    model: ModelSource = "quickstart",
+    profile: ProfileName = "auto",
+    device: DeviceName = "auto",
+    steps: Steps = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    num_workers: Workers = None,
+    precision: PrecisionName = None,
+    memory_limit: MemoryLimit = None,
+    run_dir: RunDir = None,
+    resume: Resume = "auto",
+    no_preflight: NoPreflight = False,
+    trace: Trace = 0,
+    log_to: LogTo = "",
+    assign: Assign = None,
+    json: JsonFlag = False,
+    html: HtmlFile = None,
+    plain: PlainFlag = False,
+    verbose: VerboseFlag = False,
+) -> int:
+    """Train with tuned settings, exact resume and rescue from out-of-memory errors.
+
+    Example: gpudoc train --model cfg.yaml --profile auto
+    """
+    from gpudoc.render.train import Screen, show
+    from gpudoc.train.run import Request, run
+    from gpudoc.train.settings import parse_flags, parse_limit
+
+    typed = {
+        "steps": steps,
+        "epochs": epochs,
+        "micro_batch": batch_size,
+        "num_workers": num_workers,
+        "precision": precision,
+    }
+    request = Request(
+        model=model,
+        profile=profile,
+        device=device,
+        flags=parse_flags(typed, assign or []),
+        memory_limit_bytes=parse_limit(memory_limit),
+        run_dir=run_dir,
+        resume=resume,
+        preflight=not no_preflight,
+        trace_steps=trace,
+        log_to=tuple(name for name in log_to.split(",") if name),
+        arguments=tuple(sys.argv[2:]),
+    )
+    return show(run(request), Screen(as_json=json, plain=plain, verbose=verbose, html=html))

@@ -1,0 +1,203 @@
+"""What training says: plain lines in a log, a live screen on a terminal, the last words on stdout."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+from rich.live import Live
+
+from gpudoc.errors import ExitCode
+from gpudoc.render import console
+from gpudoc.render.train_live import Panel
+from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
+from gpudoc.units import format_bytes, format_rate, format_seconds
+
+# a plain log gets a line at most this often, besides the first and the last step
+_PLAIN_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """How to show a run."""
+
+    as_json: bool = False
+    plain: bool = False
+    verbose: bool = False
+    html: Path | None = None
+
+
+def show(events: Iterator[Event], screen: Screen) -> int:
+    """Show a run while it happens; its exit code. The summary goes to stdout, everything else to stderr."""
+    error = console.stderr(screen.plain)
+    watcher = _Watcher(error, screen)
+    try:
+        for event in events:
+            watcher.see(event)
+    finally:
+        watcher.close()
+    finished = watcher.finished
+    if finished is None:
+        return ExitCode.FAULT
+    if screen.html is not None:
+        from gpudoc.render.train_page import train_page
+
+        train_page(finished, screen.html)
+    if screen.as_json:
+        console.print_json(finished.summary)
+    else:
+        console.stdout(screen.plain).print(last_words(finished), soft_wrap=True)
+    return finished.exit_code
+
+
+class _Watcher:
+    def __init__(self, error: Console, screen: Screen) -> None:
+        self._error = error
+        self._screen = screen
+        self._live: Live | None = None
+        self._panel: Panel | None = None
+        self._last_line = 0.0
+        self.finished: Finished | None = None
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Finished():
+                self.finished = event
+            case Started():
+                for line in opening(event, verbose=self._screen.verbose):
+                    self._say(line)
+                if self._error.is_terminal:
+                    self._panel = Panel(event)
+                    self._live = Live(self._panel, console=self._error, refresh_per_second=4, transient=True)
+                    self._live.start()
+            case Progressed() if self._panel is not None:
+                self._panel.see(event)
+            case Progressed():
+                self._line(event)
+            case _:
+                line = describe(event)
+                if line and (self._screen.verbose or not isinstance(event, Saved)):
+                    self._say(line)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _line(self, event: Progressed) -> None:
+        now = time.monotonic()
+        if now - self._last_line >= _PLAIN_EVERY_S or event.step == event.end_step:
+            self._last_line = now
+            self._say(progress_line(event))
+
+    def _say(self, text: str) -> None:
+        self._error.print(text, soft_wrap=True)
+
+
+def opening(event: Started, *, verbose: bool) -> list[str]:
+    """The lines before the first step: what is trained, with what, where; every setting's source when `verbose`."""
+    settings = event.settings
+    batch = f"global batch {settings.global_batch}"
+    if settings.accumulation > 1 or event.world > 1:
+        ranks = f"{event.world} processes x " if event.world > 1 else ""
+        batch += f" = {ranks}micro batch {settings.micro_batch} x {settings.accumulation}"
+    steps = f"steps {event.step} -> {event.end_step} ({event.steps_per_epoch} an epoch)"
+    lines = [
+        f"{event.name}: {_short_count(event.num_parameters)} parameters, {event.num_samples:,} samples, {steps}",
+        f"{event.device}, {settings.precision}, {batch}, {settings.num_workers} loader workers; run {event.run_dir}",
+    ]
+    if verbose:
+        lines += [f"  {key:26} {value!s:12} {source}" for key, value, source in settings.rows()]
+    return lines
+
+
+def progress_line(event: Progressed) -> str:
+    """One logged step as a line of a log."""
+    busy = " ".join(
+        f"{name} {event.split.share(phase):.0%}"
+        for name, phase in (("data", "data_wait"), ("compute", "compute"), ("other", "other"))
+    )
+    skipped = f"  skipped {event.num_skipped} not finite" if event.num_skipped else ""
+    return (
+        f"step {event.step}/{event.end_step}  loss {event.loss:.4f}  lr {event.lr:.2e}  "
+        f"{format_rate(event.samples_per_s, 'samples/s')}  {format_bytes(event.memory_peak_bytes)}  {busy}{skipped}"
+    )
+
+
+def describe(event: Event) -> str:
+    """Any event but a logged step as one line."""
+    match event:
+        case Said():
+            return f"! {event.text}" if event.warning else event.text
+        case Evaluated():
+            figures = "".join(f"  {name} {value:.3f}" for name, value in event.figures.items())
+            best = "  (best)" if event.best else ""
+            return f"evaluated after step {event.step}: loss {event.loss:.4f}{figures}{best}"
+        case Saved():
+            return f"saved {event.path} ({format_bytes(event.num_bytes)}, written in {format_seconds(event.seconds)})"
+        case Rescued():
+            how = " with activation checkpointing" if event.activation_checkpointing else ""
+            return (
+                f"! out of memory at step {event.step} ({event.phase}; {event.shapes}): micro batch "
+                f"{event.from_batch} -> {event.to_batch}{how}, the step is done again"
+            )
+        case _:
+            return ""
+
+
+def last_words(finished: Finished) -> str:
+    """The end of a run: result, where the time went, one piece of advice, what to type next."""
+    found = finished.summary
+    lines = []
+    if found.get("status") == "stopped":
+        lines.append(f"stopped at step {found['steps']} of {found['end_step']}: {finished.reason}; state saved")
+    elif finished.reason:
+        lines.append(finished.reason)
+    lines += _result(found)
+    seconds = found.get("seconds")
+    if isinstance(seconds, Mapping):
+        wall = sum(cast("Mapping[str, float]", seconds).values())
+        rate = found.get("samples_per_s")
+        speed = f" at {format_rate(float(cast(float, rate)), 'samples/s')}" if rate else ""
+        lines.append(f"{found['steps']} steps, {format_seconds(wall)}{speed}: {found['verdict']}")
+    for advice in cast("list[dict[str, str]]", found.get("advice") or [])[:1]:
+        lines.append(f"{advice['say']}" + (f": {advice['run']}" if advice["run"] else ""))
+    lines.append(f"summary: {found['run_dir']}/summary.json")
+    if finished.go_on:
+        lines.append(f"go on with: {finished.go_on}")
+    return "\n".join(lines)
+
+
+def _result(found: Mapping[str, object]) -> list[str]:
+    lines = []
+    if isinstance(found.get("final_loss"), float):
+        lines.append(f"final loss {found['final_loss']:.4f}")
+    evaluation = found.get("evaluation")
+    if isinstance(evaluation, Mapping):
+        bits = evaluation.get("bits_per_byte")
+        if isinstance(bits, float):
+            others = [
+                f"{name.removesuffix('_bits_per_byte').replace('_', ' ')} {value:.2f}"
+                for name, value in evaluation.items()
+                if name.endswith("_bits_per_byte") and isinstance(value, float)
+            ]
+            beside = f" (for comparison: {', '.join(others)})" if others else ""
+            lines.append(f"{bits:.3f} bits per byte on held-out text{beside}")
+        else:
+            lines.append(f"eval loss {evaluation['loss']:.4f} after step {evaluation['step']}")
+    rescues = found.get("rescues")
+    if isinstance(rescues, list) and rescues:
+        lines.append(f"{len(rescues)} out-of-memory error{'s' if len(rescues) > 1 else ''} rescued")
+    if found.get("num_skipped"):
+        lines.append(f"{found['num_skipped']} steps skipped: their gradients were not finite")
+    return lines
+
+
+def _short_count(count: int) -> str:
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)

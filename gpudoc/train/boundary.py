@@ -1,0 +1,164 @@
+"""What happens between two steps when it is due: evaluation, checkpoints, early stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.checkpoint import found_in
+from gpudoc.train.evaluate import TooLarge, evaluate
+from gpudoc.train.events import Evaluated, Event, Rescued, Said, Saved
+from gpudoc.train.job import Job
+from gpudoc.train.meters import Meter, clock
+from gpudoc.train.order import Order
+from gpudoc.train.state import capture, rng_document
+from gpudoc.train.undo import Undo
+from gpudoc.workload.build import ReportsEvaluation
+
+_BUSY = 1
+
+
+class Boundary:
+    """Acts at step boundaries. `due_at` is the next step at which anything must be done."""
+
+    def __init__(self, job: Job, meter: Meter, undo: Undo) -> None:
+        self._job = job
+        self._meter = meter
+        self._undo = undo
+        self._save_waits = False
+        self._good = [step for step, _ in found_in(job.writer.folder)]
+        self._saved_step = job.progress.step if job.resumed_from is not None else -1
+        self.last_evaluation: Evaluated | None = None
+        self.due_at = 0
+        self._plan(job.progress.step)
+
+    def act(self, step: int) -> Iterator[Event]:
+        """Do what is due after `step`."""
+        job, settings = self._job, self._job.settings
+        yield from self._collect(wait=False)
+        gained = False
+        if job.eval_feeds is not None and self._is_due(step, settings.eval_every):
+            began = clock()
+            yield from self._evaluate(step)
+            self._meter.evaluate += clock() - began
+            gained = job.progress.best_step == step
+        if gained or self._save_waits or (settings.checkpoint_every and step % settings.checkpoint_every == 0):
+            began = clock()
+            self._save_waits = not self._save()
+            self._meter.checkpoint += clock() - began
+        self._plan(step)
+
+    def close(self) -> Iterator[Event]:
+        """Save the last state and wait until it is on disk; GpudocError when it cannot be written."""
+        began = clock()
+        if self._saved_step != self._job.progress.step or self._job.writer.busy:
+            yield from self._collect(wait=True)
+        if self._saved_step != self._job.progress.step:
+            self._save()
+            yield from self._collect(wait=True, final=True)
+        self._meter.checkpoint += clock() - began
+
+    def _plan(self, step: int) -> None:
+        settings = self._job.settings
+        every = [settings.checkpoint_every, settings.eval_every if self._job.eval_feeds else 0]
+        due = [(step // period + 1) * period for period in every if period]
+        self.due_at = step + 1 if self._save_waits else min([*due, self._job.end_step])
+
+    def _is_due(self, step: int, every: int) -> bool:
+        return step == self._job.end_step or (every > 0 and step % every == 0)
+
+    def _evaluate(self, step: int) -> Iterator[Event]:
+        job, progress = self._job, self._job.progress
+        assert job.eval_feeds is not None
+        began = clock()
+        count = len(job.workload.eval_dataset)  # type: ignore[arg-type]
+        batch = min(progress.eval_batch or job.order.micro_batch, count)
+        order = Order(
+            num_samples=count,
+            global_batch=batch * job.ranks.world,
+            micro_batch=batch,
+            seed=job.order.seed,
+            rank=job.ranks.rank,
+            world=job.ranks.world,
+            shuffled=False,
+        )
+        try:
+            outcome = evaluate(job.stepper.parts, job.eval_feeds, order, job.stop)
+        except TooLarge as problem:
+            raise GpudocError(
+                f"out of memory in evaluation with one sample: {problem}",
+                hint="gpudoc tune shows what fits; shorter or smaller eval samples, or --memory-limit higher",
+                exit_code=ExitCode.BAD_ANSWER,
+            ) from None
+        for before, after, shapes in outcome.shrunk:
+            rescued = Rescued(step=step, from_batch=before, to_batch=after, phase="evaluate", shapes=shapes)
+            progress.rescues.append(rescued.document())
+            progress.eval_batch = outcome.micro_batch
+            job.sinks.add(rescued.document())
+            yield rescued
+        self._undo.keep_all_buffers()
+        if outcome.loss is None:
+            yield Said(f"evaluation after step {step} was left for the stop")
+            return
+        yield from self._judge(step, outcome.loss, count, clock() - began)
+
+    def _judge(self, step: int, loss: float, count: int, seconds: float) -> Iterator[Event]:
+        job, progress = self._job, self._job.progress
+        best = progress.best_loss is None or loss < progress.best_loss
+        if best:
+            progress.best_loss, progress.best_step = loss, step
+            progress.evaluations_without_gain = 0
+        else:
+            progress.evaluations_without_gain += 1
+        dataset = job.workload.eval_dataset
+        figures: Mapping[str, float] = dataset.report(loss) if isinstance(dataset, ReportsEvaluation) else {}
+        found = Evaluated(step=step, loss=loss, figures=figures, num_samples=count, seconds=seconds, best=best)
+        self.last_evaluation = found
+        job.sinks.add(found.document())
+        yield found
+        patience = job.settings.early_stop
+        if patience and progress.evaluations_without_gain >= patience and step < job.end_step:
+            job.settings = replace(job.settings, steps=step)
+            yield Said(
+                f"early stop after step {step}: {patience} evaluations without gain; "
+                f"the best was {progress.best_loss:.4g} at step {progress.best_step}"
+            )
+
+    def _save(self) -> bool:
+        """Begin a checkpoint of this boundary; False when the last one is still being written."""
+        job = self._job
+        busy = _BUSY if job.writer.busy else 0
+        if job.ranks.vote(busy):
+            return False
+        job.progress.samples = job.order.samples_before(job.progress.step)
+        job.progress.micro_batch = job.order.micro_batch
+        states = job.ranks.gather(rng_document(job.generators.snapshot()))
+        if job.ranks.rank == 0:
+            content = capture(job.stepper, job.progress, job.constants, dict(enumerate(states)))
+            best = job.progress.best_step
+            keep = [step for step in self._good if step != job.progress.step][: job.settings.keep - 1]
+            job.writer.start(content, tuple(keep if best is None else {*keep, best}))
+        self._saved_step = job.progress.step
+        return True
+
+    def _collect(self, *, wait: bool, final: bool = False) -> Iterator[Event]:
+        found = self._job.writer.collect(wait=wait)
+        match found:
+            case Saved():
+                self._good = [step for step, _ in found_in(self._job.writer.folder)]
+                yield found
+            case OSError():
+                self._saved_step = -1
+                reason = found.strerror or str(found)
+                message = f"a checkpoint could not be written: {reason}"
+                if final:
+                    earlier = f"the newest whole one is step-{self._good[0]}" if self._good else "there is none"
+                    raise GpudocError(
+                        f"{self._job.writer.folder}: the last {message[2:]}; {earlier}",
+                        hint="make room, then run the same command again",
+                        exit_code=ExitCode.BAD_ANSWER,
+                    )
+                yield Said(f"{message}; training goes on, earlier checkpoints stay", warning=True)
+            case None:
+                pass

@@ -1,0 +1,286 @@
+"""From a request to a job: device, preflight, profile, settings, run directory, model, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from gpudoc.errors import ExitCode
+from gpudoc.profile import store
+from gpudoc.train import checkpoint, limits, recompute, schedule
+from gpudoc.train.draws import Generators, seed_all
+from gpudoc.train.events import Event, Finished, Said
+from gpudoc.train.feed import Feeds, LoaderSettings, Reader
+from gpudoc.train.identity import hardware_here, num_cpus, workload_key
+from gpudoc.train.job import Job
+from gpudoc.train.order import Order, sample_seed
+from gpudoc.train.precision import Precision
+from gpudoc.train.precision import choose as choose_precision
+from gpudoc.train.preflight import check_device
+from gpudoc.train.profiles import Chosen, of_run
+from gpudoc.train.profiles import choose as choose_profile
+from gpudoc.train.ranks import Alone, Ranks, device_of
+from gpudoc.train.run import Request
+from gpudoc.train.rundir import Choice, Lock, Run, cut_metrics, identity, write_config
+from gpudoc.train.rundir import choose as choose_run
+from gpudoc.train.settings import Settings, Surroundings, resolve
+from gpudoc.train.sinks import NoSinks, Sinks, open_extra
+from gpudoc.train.state import Progress, restore, restore_rng
+from gpudoc.train.step import Parts, Stepper
+from gpudoc.train.stop import Stop
+from gpudoc.train.writer import Writer
+from gpudoc.units import format_bytes
+from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
+
+Built = tuple[Job, Lock]
+
+# the optimizers of torch that step in one fused kernel, by device
+_FUSED = {
+    "cuda": ("Adam", "AdamW", "SGD"),
+    "cpu": ("Adam", "AdamW", "SGD", "Adagrad"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """All decisions, before anything heavy is made."""
+
+    request: Request
+    stop: Stop
+    ranks: Ranks
+    workload: Workload
+    settings: Settings
+    precision: Precision
+    device: torch.device
+    choice: Choice
+
+
+def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
+    """Everything that a run needs, said as it is found; `Finished` at once when the run has all its steps already."""
+    ranks = ranks or Alone()
+    workload = _load(request)
+    flight = check_device(request.device, check=request.preflight)
+    yield from flight.said
+    device = device_of(flight.device, ranks)
+    yield from _limit_memory(request, device)
+    model = workload.build_model()
+    here, key = hardware_here(device, request.memory_limit_bytes, ranks.world), workload_key(workload, model)
+    chosen = choose_profile(request.profile, here, key)
+    yield from (Said(sentence) for sentence in (chosen.sentence, *chosen.passed_over))
+    around = Surroundings(
+        num_samples=workload.num_samples, world=ranks.world, device_type=device.type, num_cpus=num_cpus()
+    )
+    settings = resolve(request.flags, workload.config, chosen.profile, around)
+    precision = choose_precision(settings.precision, device)
+    settings = replace(settings, precision=precision.name)
+    yield from (Said(note) for note in settings.notes)
+    fixed = identity(workload.config, {"seed": settings.seed, "global_batch": settings.global_batch})
+    choice = choose_run(workload.name, request.run_dir, request.resume, fixed, settings.steps)
+    if choice.finished:
+        return _nothing_to_do(choice)
+    lock = Lock(choice.run)
+    yield from (Said(f"{bad.path.name} is not used: {bad.reason}", warning=True) for bad in choice.bad)
+    plan = _Plan(
+        request=request,
+        stop=stop,
+        ranks=ranks,
+        workload=workload,
+        settings=settings,
+        precision=precision,
+        device=device,
+        choice=choice,
+    )
+    job = _make_job(plan, model)
+    job.stages = [*flight.stages, _tune_stage(chosen)]
+    job.profile_kind = chosen.kind
+    job.teaches = chosen.kind in ("tuned", "preset")
+    job.profile = of_run(settings, chosen.profile, here, key)
+    yield from _scale_lr(plan, job)
+    if choice.checkpoint is not None:
+        yield from _go_on(plan, job, choice.checkpoint)
+    if ranks.rank == 0:
+        cut_metrics(choice.run, job.progress.step)
+        write_config(choice.run, workload.config, fixed, workload.name)
+        store.save(job.profile, choice.run.profile)
+    job.sinks = _open_sinks(plan)
+    return job, lock
+
+
+def _load(request: Request) -> Workload:
+    """The workload, with the seed of a flag in place of the config's."""
+    workload = load_workload(request.model)
+    seed = request.flags.get("seed")
+    if isinstance(seed, int):
+        train = workload.config.train.model_copy(update={"seed": seed})
+        workload.config = workload.config.model_copy(update={"train": train})
+    return workload
+
+
+def _limit_memory(request: Request, device: torch.device) -> Iterator[Event]:
+    limit = request.memory_limit_bytes
+    if limit is None and device.type == "cpu":
+        limit = limits.default_limit_bytes()
+        if limit is not None:
+            yield Said(f"memory limit {format_bytes(limit)}: half of what is free; --memory-limit SIZE changes it")
+    if limit is not None:
+        limits.apply(limit, device)
+
+
+def _make_job(plan: _Plan, model: nn.Module) -> Job:
+    settings, workload, device, ranks = plan.settings, plan.workload, plan.device, plan.ranks
+    if settings.deterministic:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
+    model = model.to(device)
+    if settings.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if settings.activation_checkpointing:
+        recompute.apply(model)
+    parts = _make_parts(plan, model)
+    # from here on the main generators belong to the model; every rank draws its own dropout masks
+    seed_all(sample_seed(settings.seed, ranks.rank, -2))
+    order = Order(
+        num_samples=workload.num_samples,
+        global_batch=settings.global_batch,
+        micro_batch=settings.micro_batch,
+        seed=settings.seed,
+        rank=ranks.rank,
+        world=ranks.world,
+    )
+    loader = LoaderSettings(
+        num_workers=settings.num_workers,
+        prefetch_factor=settings.prefetch_factor,
+        pin_memory=settings.pin_memory,
+    )
+    evaluated = workload.eval_dataset
+    eval_reader = None if evaluated is None else Reader(evaluated, workload.collate, settings.seed)
+    return Job(
+        workload=workload,
+        settings=settings,
+        run=plan.choice.run,
+        ranks=ranks,
+        stop=plan.stop,
+        stepper=Stepper(parts),
+        generators=Generators(device),
+        order=order,
+        feeds=Feeds(Reader(workload.dataset, workload.collate, settings.seed), loader, plan.stop),
+        eval_feeds=None if eval_reader is None else Feeds(eval_reader, loader, plan.stop),
+        progress=Progress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing),
+        writer=Writer(plan.choice.run.checkpoints),
+        sinks=NoSinks(),
+        constants={
+            "model_fingerprint": model_fingerprint(model),
+            "data_fingerprint": data_fingerprint(workload.dataset),
+            "num_samples": workload.num_samples,
+            "seed": settings.seed,
+            "global_batch": settings.global_batch,
+            "world": ranks.world,
+            "precision": plan.precision.name,
+        },
+        base_lrs=[_number(group["lr"]) for group in parts.optimizer.param_groups],
+        trace_steps=plan.request.trace_steps,
+    )
+
+
+def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
+    settings, workload, device = plan.settings, plan.workload, plan.device
+    overrides: dict[str, object] = {} if settings.lr is None else {"lr": settings.lr}
+    if _may_fuse(workload, model, device):
+        overrides["fused"] = True
+    forward = plan.ranks.wrap(model)
+    return Parts(
+        model=model,
+        forward=torch.compile(forward) if settings.compile else forward,
+        optimizer=workload.build_optimizer(model, overrides),
+        step=workload.step().to(device),
+        device=device,
+        precision=plan.precision,
+        grad_clip=settings.grad_clip,
+        channels_last=settings.channels_last,
+        ranks=plan.ranks,
+    )
+
+
+def _may_fuse(workload: Workload, model: nn.Module, device: torch.device) -> bool:
+    """Whether the optimizer is one of torch's with a fused kernel here and the config did not choose a form itself."""
+    module, _, name = workload.config.optimizer.target.partition(":")
+    chosen = {"fused", "foreach", "capturable", "differentiable"} & set(workload.config.optimizer.args)
+    if chosen or not module.startswith("torch.optim") or name not in _FUSED.get(device.type, ()):
+        return False
+    sparse = any(getattr(part, "sparse", False) for part in model.modules())
+    return not sparse and all(parameter.is_floating_point() for parameter in model.parameters())
+
+
+def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
+    """Scale the learning rate when the global batch grew by itself, and say so; a typed lr or batch stays."""
+    settings = plan.settings
+    grew_by_itself = settings.source("global_batch") == "default" and settings.lr is None
+    if not grew_by_itself:
+        return
+    name = plan.workload.config.optimizer.target.partition(":")[2]
+    factor, rule = schedule.batch_factor(settings.lr_scaling, name, settings.global_batch, settings.reference_batch)
+    if factor == 1.0:
+        return
+    before = job.base_lrs[0]
+    job.base_lrs = [lr * factor for lr in job.base_lrs]
+    yield Said(
+        f"global batch {settings.reference_batch} -> {settings.global_batch} by itself, so the learning rate goes "
+        f"{before:g} -> {job.base_lrs[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
+    )
+
+
+def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
+    """Put the checkpoint into the job."""
+    loaded = checkpoint.load(path)
+    job.progress = restore(loaded, job.stepper, job.constants)
+    job.resumed_from = path.name
+    asked = plan.settings.source("micro_batch") == "flag"
+    if job.progress.rescues and not asked:
+        smaller = min(job.progress.micro_batch, job.order.micro_batch)
+        job.order = job.order.with_micro_batch(smaller)
+    job.progress.micro_batch = job.order.micro_batch
+    if job.progress.activation_checkpointing and not plan.settings.activation_checkpointing:
+        recompute.apply(job.stepper.parts.model)
+    rng = loaded.rng(plan.ranks.rank)
+    before = cast(int, loaded.state.get("world", 1))
+    if rng is not None and before == plan.ranks.world:
+        restore_rng(rng, job.generators)
+    else:
+        yield Said(
+            f"{before} -> {plan.ranks.world} processes: the order of samples goes on, the dropout masks are others",
+            warning=True,
+        )
+    yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
+
+
+def _open_sinks(plan: _Plan) -> Sinks:
+    if plan.ranks.rank != 0:
+        return NoSinks()
+    run: Run = plan.choice.run
+    values = {key: value for key, value, _ in plan.settings.rows()}
+    return Sinks(run, open_extra(plan.request.log_to, run, values))
+
+
+def _nothing_to_do(choice: Choice) -> Finished:
+    import json
+
+    summary = json.loads(choice.run.summary.read_text("utf-8"))
+    reason = f"{choice.run.path} has all its steps; more: --steps N, anew: --resume never"
+    return Finished(summary=summary, exit_code=ExitCode.OK, reason=reason, go_on=None)
+
+
+def _tune_stage(chosen: Chosen) -> dict[str, object]:
+    made = None if chosen.profile is None else chosen.profile.made
+    stage: dict[str, object] = {"name": "tune", "device": None, "memory_peak_bytes": None}
+    if made is None:
+        return {**stage, "status": "skipped", "seconds": 0.0, "because": chosen.sentence}
+    return {**stage, "status": "done before", "seconds": made.seconds, "because": chosen.sentence}
+
+
+def _number(value: object) -> float:
+    return float(value.item()) if isinstance(value, torch.Tensor) else float(cast(float, value))

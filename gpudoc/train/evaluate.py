@@ -1,0 +1,101 @@
+"""The eval set's mean loss in the precision of training; hears a stop, and survives an out-of-memory error."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from gpudoc.train.draws import Generators
+from gpudoc.train.feed import Feeds
+from gpudoc.train.order import Order
+from gpudoc.train.ranks import OOM, STOP
+from gpudoc.train.step import Parts
+from gpudoc.train.stop import Stop
+from gpudoc.workload.batch import Batch, shapes, to_device
+from gpudoc.workload.targets import is_out_of_memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`loss` is None when a stop came first; `shrunk` lists (from, to, shapes) of every out-of-memory error."""
+
+    loss: float | None
+    num_samples: int
+    micro_batch: int
+    shrunk: tuple[tuple[int, int, str], ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class TooLarge(Exception):  # noqa: N818
+    """One sample at a time does not fit; the argument names its shapes."""
+
+
+def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> Outcome:
+    """The item-weighted mean loss over one epoch of `order`; the model's mode and random state are as before."""
+    generators = Generators(parts.device)
+    before = generators.snapshot()
+    shrunk: list[tuple[int, int, str]] = []
+    modes = [(module, module.training) for module in parts.model.modules()]
+    parts.model.eval()
+    try:
+        while True:
+            attempt = _once(parts, feeds, order, stop)
+            if not isinstance(attempt, str):
+                break
+            smaller = max(1, order.micro_batch // 2)
+            if order.micro_batch == 1:
+                raise TooLarge(attempt)
+            shrunk.append((order.micro_batch, smaller, attempt))
+            order = order.with_micro_batch(smaller)
+            gc.collect()
+            if parts.device.type == "cuda":
+                torch.cuda.empty_cache()
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        generators.restore(before)
+    return Outcome(loss=attempt, num_samples=order.num_samples, micro_batch=order.micro_batch, shrunk=tuple(shrunk))
+
+
+def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str | None:
+    """The mean loss, None after a stop, or the shapes of the batch that did not fit."""
+    feed = feeds.open(order, 0, order.steps_per_epoch)
+    losses: list[torch.Tensor] = []
+    items: list[float] = []
+    batch: Batch | None = None
+    try:
+        with torch.no_grad():
+            for chunk in order.walk(0, order.steps_per_epoch):
+                batch = feed.take(chunk)
+                flags = STOP if stop.asked or batch is None else 0
+                if not flags:
+                    try:
+                        losses.append(_loss(parts, batch))
+                        items.append(0.0 if chunk.weightless else parts.step.count_items(batch))
+                    except Exception as problem:
+                        if not is_out_of_memory(problem):
+                            raise
+                        flags = OOM
+                if parts.ranks.world > 1:
+                    flags = parts.ranks.vote(flags)
+                if flags & STOP:
+                    return None
+                if flags & OOM:
+                    return shapes(batch)
+        weights = torch.tensor(items, dtype=torch.float64)
+        values = torch.stack(losses).double().cpu()
+        # a weightless batch's loss may be anything, and nothing times NaN is NaN
+        summed = float((values[weights > 0] * weights[weights > 0]).sum())
+        total, count = parts.ranks.total([summed, float(weights.sum())])
+        return total / count
+    finally:
+        feed.close()
+
+
+def _loss(parts: Parts, batch: Batch) -> torch.Tensor:
+    moved = to_device(batch, parts.device, channels_last=parts.channels_last)
+    with parts.precision.autocast(parts.device):
+        return parts.step.loss(parts.forward, moved).detach()

@@ -1,0 +1,134 @@
+"""What training tells whoever watches: a stream of frozen events. Nothing here is text for a screen but `Said`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Union
+
+from gpudoc.errors import ExitCode
+from gpudoc.train.meters import Split
+from gpudoc.train.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One sentence that a user should read; `warning` for what changes the result or the speed."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Everything is built and training begins at `step`."""
+
+    name: str
+    run_dir: Path
+    device: str
+    settings: Settings
+    num_parameters: int
+    num_samples: int
+    steps_per_epoch: int
+    step: int
+    end_step: int
+    world: int
+    resumed_from: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """A logged step: figures over the steps since the last one. `loss` is the mean of those with a finite loss."""
+
+    step: int
+    end_step: int
+    epoch: float
+    samples: int
+    loss: float
+    lr: float
+    samples_per_s: float
+    split: Split
+    memory_peak_bytes: int
+    grad_norm: float | None
+    scale: float | None
+    num_skipped: int
+
+    def document(self) -> dict[str, object]:
+        """The step as one object of metrics.jsonl."""
+        found: dict[str, object] = {
+            "step": self.step,
+            "samples": self.samples,
+            "loss": self.loss,
+            "lr": self.lr,
+            "samples_per_s": self.samples_per_s,
+            "seconds": dict(self.split.seconds),
+            "memory_peak_bytes": self.memory_peak_bytes,
+            "grad_norm": self.grad_norm,
+            "scale": self.scale,
+        }
+        return {**found, "skipped": self.num_skipped} if self.num_skipped else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The eval set's mean loss after `step`, and what the data set says it means."""
+
+    step: int
+    loss: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+    num_samples: int
+    seconds: float
+    best: bool
+
+    def document(self) -> dict[str, object]:
+        """The evaluation as one object of metrics.jsonl."""
+        return {"step": self.step, "eval": {"loss": self.loss, **self.figures, "samples": self.num_samples}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint is whole on disk; `seconds` of writing, of which the steps waited only for the copy."""
+
+    step: int
+    path: Path
+    num_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescued:
+    """Memory ran out at `step`; it was undone and done again with the smaller micro batch, the global batch kept."""
+
+    step: int
+    from_batch: int
+    to_batch: int
+    phase: Literal["train", "evaluate"]
+    shapes: str
+    activation_checkpointing: bool = False
+
+    def document(self) -> dict[str, object]:
+        """The rescue as an object of metrics.jsonl and summary.json."""
+        return {
+            "step": self.step,
+            "rescue": {
+                "from_batch": self.from_batch,
+                "to_batch": self.to_batch,
+                "phase": self.phase,
+                "shapes": self.shapes,
+                "activation_checkpointing": self.activation_checkpointing,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end, whatever kind: the summary document, and the command that goes on when there is something to go on."""
+
+    summary: Mapping[str, object]
+    exit_code: ExitCode
+    reason: str
+    go_on: str | None
+
+
+Event = Union[Said, Started, Progressed, Evaluated, Saved, Rescued, Finished]

@@ -1,0 +1,119 @@
+"""Living under a memory limit, for real: a share of the card on CUDA, RLIMIT_DATA for a process on Linux."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import torch
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.units import format_bytes
+
+# glibc's settings per allocator of a profile; they act only from the start of a process
+MALLOC_ENVIRONMENT = {
+    "exact": {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "1048576",
+        "MALLOC_TRIM_THRESHOLD_": "1048576",
+    },
+}
+EXPANDABLE = "expandable_segments:True"
+
+
+def apply(limit_bytes: int, device: torch.device) -> None:
+    """Make this process live under `limit_bytes`; GpudocError when it already holds more or the system has no limit."""
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        if limit_bytes < total:
+            torch.cuda.set_per_process_memory_fraction(limit_bytes / total, device)
+        return
+    held = data_bytes()
+    if held is None:
+        return
+    if held >= limit_bytes:
+        raise GpudocError(
+            f"--memory-limit {format_bytes(limit_bytes)}: this process already holds {format_bytes(held)}",
+            hint=f"--memory-limit {format_bytes(2 * held).replace(' ', '')} or more",
+            exit_code=ExitCode.BAD_ANSWER,
+        )
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+
+
+def lift_in_worker() -> None:
+    """In a loader worker: raise the soft limit back, since a fork counts what its parent held."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def data_bytes() -> int | None:
+    """What RLIMIT_DATA counts for this process now (`grep VmData /proc/self/status`); None outside Linux."""
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    line = next((row for row in text.splitlines() if row.startswith("VmData:")), None)
+    return None if line is None else int(line.split()[1]) * 1024
+
+
+def default_limit_bytes() -> int | None:
+    """Half of what is free on the host: the smaller of MemAvailable and the cgroup's headroom; None when unknown."""
+    free = [value for value in (_available_bytes(), _cgroup_headroom_bytes()) if value is not None]
+    return min(free) // 2 if free else None
+
+
+def total_bytes() -> int | None:
+    """The host memory that this process could ever use: MemTotal or the cgroup's limit; None when unknown."""
+    known = [value for value in (_meminfo("MemTotal"), _cgroup("memory.max", "memory.limit_in_bytes")) if value]
+    return min(known) if known else None
+
+
+def _available_bytes() -> int | None:
+    return _meminfo("MemAvailable")
+
+
+def _meminfo(key: str) -> int | None:
+    try:
+        rows = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    line = next((row for row in rows if row.startswith(f"{key}:")), None)
+    return None if line is None else int(line.split()[1]) * 1024
+
+
+def _cgroup_headroom_bytes() -> int | None:
+    limit = _cgroup("memory.max", "memory.limit_in_bytes")
+    used = _cgroup("memory.current", "memory.usage_in_bytes")
+    return None if limit is None or used is None else max(0, limit - used)
+
+
+def _cgroup(second: str, first: str) -> int | None:
+    for path in (Path("/sys/fs/cgroup") / second, Path("/sys/fs/cgroup/memory") / first):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        # version 1 writes 'no limit' as a number near 2^63
+        return int(text) if text.isdigit() and int(text) < 1 << 60 else None
+    return None
+
+
+def allocator_environment(allocator: str, device_type: str) -> dict[str, str]:
+    """The environment that `allocator` needs and this process was not started with; empty when it has it."""
+    wanted: dict[str, str] = {}
+    if allocator == "exact" and device_type == "cpu":
+        wanted = MALLOC_ENVIRONMENT["exact"]
+    if allocator == "expandable" and device_type == "cuda":
+        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+        if not any("expandable_segments" in os.environ.get(name, "") for name in names):
+            name = names[0] if os.environ.get(names[0]) else names[1]
+            given = os.environ.get(name, "")
+            wanted = {name: f"{given},{EXPANDABLE}" if given else EXPANDABLE}
+    return {name: value for name, value in wanted.items() if os.environ.get(name) != value}

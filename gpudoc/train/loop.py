@@ -1,0 +1,236 @@
+"""The training loop as a stream of events. Between log points a step does nothing that waits for the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train import schedule
+from gpudoc.train.boundary import Boundary
+from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
+from gpudoc.train.feed import Feed
+from gpudoc.train.job import Job
+from gpudoc.train.meters import Meter, Split, clock, memory_peak_bytes
+from gpudoc.train.ranks import OOM, STOP
+from gpudoc.train.rescue import Rescuer, is_rescuable
+from gpudoc.train.step import Micro
+from gpudoc.train.trace import Tracer
+from gpudoc.train.undo import Undo
+
+# fp16 needs up to 17 skipped steps to find its first loss scale
+_MOST_SKIPPED_IN_A_ROW = 25
+
+
+class Loop:
+    """Drives one job from its step to its end, or to a stop."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._meter = Meter(job.stepper.parts.device)
+        job.stepper.meter = self._meter
+        self._undo = Undo(job.stepper.parts.model, job.stepper.parts.device)
+        self._feed: Feed | None = None
+        self._boundary = Boundary(job, self._meter, self._undo)
+        self._rescuer = Rescuer(job, self._undo)
+        self._tracer = Tracer(job.run.path, job.trace_steps)
+        self._samples_logged = job.order.samples_before(job.progress.step)
+        self._skipped_in_a_row = 0
+        self._skipped_logged = 0
+        self._logged_step = job.progress.step
+        self._total = Split(dict(job.progress.seconds)) if job.progress.seconds else None
+        self.memory_peak_bytes = 0
+
+    def events(self) -> Iterator[Event]:
+        """Train, telling what happens; ends at the last step, at a stop, or raises with the state at a boundary."""
+        job = self._job
+        yield self._started()
+        job.stepper.parts.model.train()
+        self._meter.restart()
+        try:
+            while job.progress.step < job.end_step and not job.stop.asked:
+                yield from self._step()
+        except Exception:
+            yield from self._save_what_there_is()
+            raise
+        finally:
+            self._close_feed()
+            self._tracer.close()
+        yield from self._boundary.close()
+        self._collect_split(self._meter.take())
+
+    @property
+    def last_evaluation(self) -> Evaluated | None:
+        """The newest evaluation of this process."""
+        return self._boundary.last_evaluation
+
+    def _step(self) -> Iterator[Event]:
+        """One step, and what is due after it; a step that ran out of memory is undone and the rescue told."""
+        job, stepper, meter, undo = self._job, self._job.stepper, self._meter, self._undo
+        progress, ranks = job.progress, job.ranks
+        began = clock()
+        micros = self._fetch(progress.step)
+        fetched = clock()
+        meter.wait(fetched - began)
+        undo.mark()
+        flags = STOP if micros is None else 0
+        if micros is not None:
+            try:
+                stepper.backward(micros)
+            except Exception as problem:
+                if not is_rescuable(problem):
+                    raise
+                flags = OOM
+        elif ranks.world == 1:
+            return
+        if ranks.world > 1:
+            flags = ranks.vote(flags | (STOP if job.stop.asked else 0))
+            if flags & STOP:
+                undo.back()
+                job.stop.ask("another rank was asked to stop", ExitCode.RESUME)
+                return
+        if not flags:
+            self._set_lr(progress.step)
+            flags = self._rescuer.update()
+        meter.compute += clock() - fetched
+        if flags & OOM:
+            meter.step_failed()
+            self._close_feed()
+            yield from self._rescuer.shrink(micros)
+            return
+        meter.step_done()
+        progress.step += 1
+        if self._tracer.wanted:
+            yield from self._tracer.advance()
+        if progress.step >= self._boundary.due_at or progress.step % job.settings.log_every == 0:
+            yield from self._after(progress.step)
+
+    def _fetch(self, step: int) -> list[Micro] | None:
+        """The step's micro batches on the host with their shares of the loss; None when a stop came while waiting."""
+        job = self._job
+        if self._feed is None:
+            self._feed = job.feeds.open(job.order, step, job.end_step)
+        chunks = job.order.chunks(step)
+        batches = []
+        for chunk in chunks:
+            batch = self._feed.take(chunk)
+            if batch is None:
+                return None
+            batches.append(batch)
+        if len(chunks) == 1 and job.ranks.world == 1:
+            return [Micro(batches[0], 1.0)]
+        count = job.stepper.parts.step.count_items
+        items = [0.0 if c.weightless else float(count(b)) for c, b in zip(chunks, batches, strict=True)]
+        total = job.ranks.total([sum(items)])[0]
+        return [Micro(b, n * job.ranks.world / total) for b, n in zip(batches, items, strict=True)]
+
+    def _set_lr(self, step: int) -> None:
+        job = self._job
+        factor = schedule.factor(job.workload.config.schedule, step, job.end_step)
+        for group, base in zip(job.stepper.parts.optimizer.param_groups, job.base_lrs, strict=True):
+            lr = base * factor
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
+
+    def _after(self, step: int) -> Iterator[Event]:
+        job = self._job
+        if step % job.settings.log_every == 0 or step == job.end_step:
+            yield self._log(step)
+        yield from self._boundary.act(step)
+
+    def _log(self, step: int) -> Progressed:
+        job, stepper = self._job, self._job.stepper
+        losses = stepper.take_losses()
+        if job.ranks.world > 1:
+            losses = [loss / job.ranks.world for loss in job.ranks.total(losses)]
+        finite = [loss for loss in losses if math.isfinite(loss)]
+        loss = sum(finite) / len(finite) if finite else math.nan
+        if finite:
+            job.progress.final_loss = finite[-1]
+        grad_norm = stepper.norm_of_gradients()
+        split = self._meter.take()
+        self._collect_split(split)
+        samples = job.order.samples_before(step)
+        skipped = stepper.num_skipped() - self._skipped_logged
+        self._count_skipped(skipped, step - self._logged_step, step)
+        record = Progressed(
+            step=step,
+            end_step=job.end_step,
+            epoch=samples / job.order.num_samples,
+            samples=samples,
+            loss=loss,
+            lr=float(stepper.parts.optimizer.param_groups[0]["lr"]),
+            samples_per_s=(samples - self._samples_logged) / split.wall_s if split.wall_s > 0 else 0.0,
+            split=split,
+            memory_peak_bytes=self.memory_peak_bytes,
+            grad_norm=grad_norm,
+            scale=stepper.scale(),
+            num_skipped=skipped,
+        )
+        self._samples_logged, self._logged_step = samples, step
+        job.sinks.add(record.document())
+        job.stop.check_time(2 * job.writer.last_seconds + split.wall_s)
+        return record
+
+    def _count_skipped(self, skipped: int, steps: int, step: int) -> None:
+        job = self._job
+        self._skipped_logged += skipped
+        job.progress.num_skipped += skipped
+        self._skipped_in_a_row = self._skipped_in_a_row + skipped if skipped == steps else 0
+        never = job.progress.num_skipped == step
+        if self._skipped_in_a_row >= _MOST_SKIPPED_IN_A_ROW or (never and step == job.end_step):
+            since = "from the first step on" if never else f"for {self._skipped_in_a_row} steps"
+            raise GpudocError(
+                f"the gradients are not finite {since} (step {step}): nothing is learned",
+                hint="--set lr=SMALLER, --precision fp32, train.grad_clip in the config, or look for NaN in the data",
+                exit_code=ExitCode.BAD_ANSWER,
+            )
+
+    def _collect_split(self, split: Split) -> None:
+        self._total = split if self._total is None else self._total + split
+        self._job.progress.seconds = dict(self._total.seconds)
+        self.memory_peak_bytes = memory_peak_bytes(self._job.stepper.parts.device)
+
+    def _close_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    def _save_what_there_is(self) -> Iterator[Event]:
+        """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
+        if self._rescuer.torn:
+            return
+        self._undo.back()
+        try:
+            yield from self._boundary.close()
+        except GpudocError as problem:
+            yield Said(problem.message, warning=True)
+
+    def _started(self) -> Started:
+        job = self._job
+        parts = job.stepper.parts
+        return Started(
+            name=job.workload.name,
+            run_dir=job.run.path,
+            device=str(parts.device),
+            settings=job.settings,
+            num_parameters=sum(p.numel() for p in parts.model.parameters()),
+            num_samples=job.order.num_samples,
+            steps_per_epoch=job.order.steps_per_epoch,
+            step=job.progress.step,
+            end_step=job.end_step,
+            world=job.ranks.world,
+            resumed_from=job.resumed_from,
+        )
+
+
+def note_of_syncs(job: Job) -> list[Said]:
+    """What is said at the start when the optimizer cannot skip a bad step on the device."""
+    if not job.stepper.syncs_every_step:
+        return []
+    name = type(job.stepper.parts.optimizer).__name__
+    return [Said(f"{name} has no fused form here: every step waits once for the device to see whether it was finite")]

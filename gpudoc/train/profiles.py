@@ -1,0 +1,110 @@
+"""Which profile a run starts from, and what a rescue teaches the next run."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import gpudoc
+from gpudoc.errors import GpudocError
+from gpudoc.profile import store
+from gpudoc.profile.match import explain, match
+from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Rescue, WorkloadKey
+from gpudoc.profile.model import Settings as ProfileSettings
+
+if TYPE_CHECKING:
+    from gpudoc.train.job import Job
+    from gpudoc.train.settings import Settings
+
+Kind = Literal["off", "tuned", "preset", "named"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The profile to start from, if any, and the sentences about it."""
+
+    kind: Kind
+    profile: Profile | None = None
+    sentence: str
+    passed_over: tuple[str, ...] = ()
+
+
+def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
+    """The profile for --profile (auto, off or a file); GpudocError when a named one is for something else."""
+    if asked == "off":
+        return Chosen(kind="off", sentence="no profile: PyTorch's own settings")
+    if asked == "auto":
+        found = match(here, workload)
+        if found is None:
+            return Chosen(kind="off", sentence="no profile fits; gpudoc tune makes one")
+        return Chosen(kind=found.kind, profile=found.profile, sentence=found.sentence, passed_over=found.passed_over)
+    path = Path(asked)
+    profile = store.load(path)
+    found_differences = explain(profile, here, workload)
+    hard = [str(difference) for difference in found_differences if difference.hard]
+    if hard:
+        source = workload.config if workload.config in ("quickstart", "images") else f"{workload.config}.yaml"
+        raise GpudocError(
+            f"{path}: made for something else: {'; '.join(hard)}",
+            hint=f"gpudoc tune --model {source} makes one for here; --profile auto takes what fits",
+        )
+    soft = "; ".join(str(difference) for difference in found_differences)
+    return Chosen(kind="named", profile=profile, sentence=f"profile {path.name}" + (f"; {soft}" if soft else ""))
+
+
+def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:
+    """The profile that describes a run as it is now: what profile.yaml in the run directory holds."""
+    precision = settings.precision
+    found = ProfileSettings(
+        precision=precision,  # type: ignore[arg-type]
+        allocator=settings.allocator,  # type: ignore[arg-type]
+        micro_batch=settings.micro_batch,
+        accumulation=settings.accumulation,
+        activation_checkpointing=settings.activation_checkpointing,
+        channels_last=settings.channels_last,
+        compile=settings.compile,
+        loader=Loader(
+            num_workers=settings.num_workers,
+            prefetch_factor=settings.prefetch_factor,
+            pin_memory=settings.pin_memory,
+            persistent_workers=settings.persistent_workers,
+        ),
+    )
+    tuned = base is not None and not base.is_preset
+    return Profile(
+        made=base.made if base is not None else None,
+        hardware=here,
+        workload=workload.model_copy(update={"global_batch": settings.global_batch}),
+        settings=found,
+        evidence=base.evidence if base is not None and tuned else Evidence(),
+        why=base.why if base is not None and tuned else ("the settings that a run used; not tuned",),
+    )
+
+
+def remember_rescue(job: Job, rescue: Rescue) -> None:
+    """Write the smaller micro batch into the run's profile and the user's store, never into a named profile file."""
+    if job.profile is None:
+        return
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    before = job.profile
+    settings = before.settings.model_copy(
+        update={
+            "micro_batch": rescue.to_batch,
+            "accumulation": -(-job.order.global_batch // (rescue.to_batch * job.ranks.world)),
+            "activation_checkpointing": job.progress.activation_checkpointing,
+        }
+    )
+    evidence = before.evidence.model_copy(update={"rescues": (*before.evidence.rescues, rescue)})
+    sentence = (
+        f"memory ran out in training at step {rescue.step} with micro batch {rescue.from_batch}, "
+        f"so the next run starts with {rescue.to_batch}"
+    )
+    made = before.made or Made(at=now, gpudoc=gpudoc.__version__, seconds=0.0, trials=0)
+    job.profile = before.model_copy(
+        update={"settings": settings, "evidence": evidence, "why": (*before.why, sentence), "made": made}
+    )
+    store.save(job.profile, job.run.profile)
+    if job.teaches:
+        store.save(job.profile, store.folder_to_write() / store.file_name(job.profile))

@@ -1,0 +1,92 @@
+"""Who trains together: what one process needs from the others, and the process that is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeVar
+
+import torch
+from torch import nn
+
+T = TypeVar("T")
+
+# what ranks tell each other in one vote, as bits of an int
+OOM = 1
+STOP = 2
+FAILED = 4
+
+
+class Ranks(Protocol):
+    """The processes of one run. Every method but `rank` and `world` is called by all of them at the same place."""
+
+    rank: int
+    world: int
+    local_rank: int
+
+    def vote(self, flags: int) -> int:
+        """The bitwise or of every rank's flags, exchanged on the host."""
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The sums of `values` over all ranks, exchanged on the host."""
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's `value` in the order of ranks; plain data only."""
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as it is called in training; `model` itself stays the one that is saved."""
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
+        """Around one micro batch's forward and backward; `last` is the step's last one."""
+
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Make every rank's gradients the mean over ranks, where backward did not do it already."""
+
+    def agree_on_worst(self, found: torch.Tensor) -> None:
+        """Make the scalar `found` its largest over ranks, where gradients are sharded; equal gradients need nothing."""
+
+    def barrier(self) -> None:
+        """Return when all ranks have come here."""
+
+
+class Alone:
+    """One process: nothing to exchange."""
+
+    rank = 0
+    world = 1
+    local_rank = 0
+
+    def vote(self, flags: int) -> int:
+        """The flags as they are."""
+        return flags
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The values as they are."""
+        return list(values)
+
+    def gather(self, value: T) -> list[T]:
+        """The one value."""
+        return [value]
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as it is."""
+        return model
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
+        """No context is needed."""
+        del model, last
+        return nullcontext()
+
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Nothing to reduce."""
+
+    def agree_on_worst(self, found: torch.Tensor) -> None:
+        """Nothing to agree on."""
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+
+def device_of(name: str, ranks: Ranks) -> torch.device:
+    """The device of this rank: 'cuda' becomes the GPU of its local rank, another name stays."""
+    return torch.device("cuda", ranks.local_rank) if name == "cuda" and ranks.world > 1 else torch.device(name)

@@ -1,0 +1,112 @@
+"""The one door of training: a request in, a stream of events out."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.events import Event, Finished
+from gpudoc.train.settings import Value
+from gpudoc.train.stop import Stop, slurm_deadline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat."""
+
+    model: str = "quickstart"
+    profile: str = "auto"
+    device: str = "auto"
+    flags: Mapping[str, Value] = field(default_factory=dict)
+    memory_limit_bytes: int | None = None
+    run_dir: Path | None = None
+    resume: str = "auto"
+    preflight: bool = True
+    trace_steps: int = 0
+    log_to: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+def run(request: Request) -> Iterator[Event]:
+    """Train as requested. The last event is `Finished`, unless a GpudocError says what is wrong.
+
+    Signals are heard from the first moment on; leaving the iterator early ends workers and releases the run directory.
+    """
+    stop = Stop(slurm_deadline())
+    with stop.listening():
+        from gpudoc.train.build import build
+
+        began = time.perf_counter()
+        built = yield from build(request, stop)
+        if isinstance(built, Finished):
+            yield built
+            return
+        job, lock = built
+        stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
+        from gpudoc.train.loop import Loop, note_of_syncs
+
+        loop = Loop(job)
+        first_step = job.progress.step
+        problem: Exception | None = None
+        try:
+            yield from note_of_syncs(job)
+            yield from loop.events()
+        except Exception as caught:
+            problem = caught
+        finally:
+            with suppress(OSError):
+                job.sinks.close()
+        from gpudoc.train.finish import finish
+
+        finished = finish(request, loop, job, problem, (first_step, time.perf_counter() - began))
+        lock.release()
+        if problem is not None:
+            raise explain(problem, finished.go_on)
+        yield finished
+
+
+def go_on(request: Request, run_dir: Path) -> str:
+    """The command that continues this run."""
+    kept: list[str] = []
+    words = iter(request.arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in ("--resume", "--run-dir"):
+            if not equals:
+                next(words, None)
+            continue
+        kept.append(word)
+    if not any(word.partition("=")[0] == "--model" for word in kept):
+        kept += ["--model", request.model]
+    return shlex.join(["gpudoc", "train", *kept, "--resume", str(run_dir)])
+
+
+def explain(problem: Exception, command: str | None) -> Exception:
+    """A failure as a GpudocError with the command that goes on; a fault of gpudoc itself stays what it is."""
+    if isinstance(problem, GpudocError):
+        again = f"{problem.hint}; then: {command}" if problem.hint and command else problem.hint or command or ""
+        return GpudocError(problem.message, hint=again, exit_code=problem.exit_code)
+    place = _users_place(problem)
+    if place is None:
+        return problem
+    message = f"{type(problem).__name__}: {problem} ({place})"
+    return GpudocError(message, hint=command or "", exit_code=ExitCode.BAD_ANSWER)
+
+
+def _users_place(problem: Exception) -> str | None:
+    """'file:line' of the innermost frame outside gpudoc and the installed packages; None when there is none."""
+    import traceback
+
+    own = str(Path(__file__).resolve().parents[1])
+    frames = traceback.extract_tb(problem.__traceback__)
+    theirs = [
+        frame for frame in frames if not frame.filename.startswith((own, "<")) and "site-packages" not in frame.filename
+    ]
+    library = Path(shlex.__file__).parent
+    theirs = [frame for frame in theirs if Path(frame.filename).parent != library]
+    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None

@@ -1,0 +1,119 @@
+"""Everything that a run is at a step boundary, out of the live objects and back into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import cast
+
+import torch
+from torch import nn
+
+from gpudoc.errors import GpudocError
+from gpudoc.train import checkpoint
+from gpudoc.train.checkpoint import Content, Loaded
+from gpudoc.train.draws import Generators, Snapshot
+from gpudoc.train.step import Stepper
+
+SCHEMA = "gpudoc.state.v1"
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """How far a run is: plain numbers that go into state.json."""
+
+    step: int = 0
+    samples: int = 0
+    micro_batch: int = 1
+    activation_checkpointing: bool = False
+    eval_batch: int = 0
+    best_step: int | None = None
+    best_loss: float | None = None
+    evaluations_without_gain: int = 0
+    num_skipped: int = 0
+    rescues: list[dict[str, object]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    final_loss: float | None = None
+
+
+def capture(
+    stepper: Stepper, progress: Progress, constants: Mapping[str, object], rng: Mapping[int, Mapping[str, object]]
+) -> Content:
+    """A copy on the host of all that must come back; waits for the device."""
+    parts = stepper.parts
+    optimizer = checkpoint.host_copy(parts.optimizer.state_dict())
+    scaler = None if stepper.scaler is None else stepper.scaler.state_dict()
+    state = {"schema": SCHEMA, **asdict(progress), **constants, "scaler": scaler}
+    return Content(
+        step=progress.step,
+        model=checkpoint.model_tensors(parts.model),
+        optimizer=cast("Mapping[str, object]", optimizer),
+        state=state,
+        rng=rng,
+    )
+
+
+def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -> Progress:
+    """Put a checkpoint into freshly built objects; GpudocError when it belongs to another model or data set."""
+    state = loaded.state
+    if state.get("schema") != SCHEMA:
+        raise GpudocError(f"{loaded.path}: state.json is not one of {SCHEMA}")
+    for key in ("model_fingerprint", "num_samples", "data_fingerprint", "seed", "global_batch"):
+        if state.get(key) != constants.get(key):
+            raise GpudocError(
+                f"{loaded.path}: {key.replace('_', ' ')} was {state.get(key)}, is {constants.get(key)}: this "
+                "checkpoint is of another run",
+                hint="put it back, or start anew: --resume never --run-dir runs/NEW",
+            )
+    load_model(stepper.parts.model, loaded.model, str(loaded.path))
+    stepper.parts.optimizer.load_state_dict(dict(loaded.optimizer))
+    if stepper.scaler is not None and state.get("scaler"):
+        stepper.scaler.load_state_dict(cast("dict[str, object]", state["scaler"]))
+    known = set(Progress.__dataclass_fields__)
+    return Progress(**{key: value for key, value in state.items() if key in known})  # type: ignore[arg-type]
+
+
+def load_model(model: nn.Module, tensors: Mapping[str, torch.Tensor], source: str) -> None:
+    """Load tensors under plain names into a model, wrapped or not; GpudocError naming the first that does not fit."""
+    own = {checkpoint.plain_name(name): name for name in model.state_dict()}
+    missing = [name for name in own if name not in tensors]
+    unknown = [name for name in tensors if name not in own]
+    if missing or unknown:
+        names = ", ".join([*missing[:2], *unknown[:2]])
+        raise GpudocError(f"{source}: weights of another model: {names}")
+    try:
+        model.load_state_dict({own[name]: tensor for name, tensor in tensors.items()})
+    except RuntimeError as problem:
+        raise GpudocError(f"{source}: weights of another model: {str(problem).splitlines()[-1].strip()}") from None
+
+
+def rng_document(snapshot: Snapshot) -> dict[str, object]:
+    """A snapshot as data that torch.load reads with weights_only."""
+    version, words, gauss = cast("tuple[int, tuple[int, ...], float | None]", snapshot.python)
+    found: dict[str, object] = {"python": [version, list(words), gauss], "torch": snapshot.torch}
+    if snapshot.numpy is not None:
+        name, keys, *rest = cast("tuple[str, torch.Tensor, int, int, float]", snapshot.numpy)
+        found["numpy"] = [name, keys.tolist(), *rest]
+    if snapshot.cuda is not None:
+        found["cuda"] = snapshot.cuda
+    return found
+
+
+def restore_rng(document: Mapping[str, object], generators: Generators) -> None:
+    """Put the generators back to what `rng_document` said."""
+    now = generators.snapshot()
+    version, words, gauss = cast("tuple[int, list[int], float | None]", document["python"])
+    numpy = document.get("numpy")
+    if isinstance(numpy, list):
+        import numpy as np
+
+        numpy = (numpy[0], np.array(numpy[1], dtype=np.uint32), *numpy[2:])
+    generators.restore(
+        Snapshot(
+            python=(version, tuple(words), gauss),
+            numpy=numpy,
+            torch=cast(torch.Tensor, document["torch"]),
+            cuda=cast("torch.Tensor | None", document.get("cuda", now.cuda)),
+            marks=(None, None),
+        )
+    )

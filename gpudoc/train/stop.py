@@ -1,0 +1,95 @@
+"""Ctrl+C, SIGTERM, SIGUSR1 and time limits as one flag that every phase asks at its next safe place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from gpudoc.errors import ExitCode
+
+_ASKS_TO_RESUME = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+
+
+class Stop:
+    """Whether and why training should end at the next step boundary."""
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self.reason = ""
+        self.exit_code = ExitCode.OK
+        self.deadline = deadline
+        self.last_words = ""
+        self.at_once: list[Callable[[], None]] = []
+        self._owner = os.getpid()
+
+    @property
+    def asked(self) -> bool:
+        """True from the first request on."""
+        return bool(self.reason)
+
+    def ask(self, reason: str, exit_code: ExitCode) -> None:
+        """Request the stop; the first reason counts."""
+        if not self.reason:
+            self.reason = reason
+            self.exit_code = exit_code
+
+    def check_time(self, needed_s: float) -> None:
+        """Request the stop when less than `needed_s` seconds are left before the deadline (Unix time)."""
+        if self.deadline is not None and time.time() + needed_s > self.deadline:
+            self.ask("the time limit is near", ExitCode.RESUME)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle the signals inside; the previous handlers come back afterwards."""
+        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, *_ASKS_TO_RESUME)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if os.getpid() != self._owner:
+            return
+        if number != signal.SIGINT:
+            self.ask(f"{signal.Signals(number).name} received", ExitCode.RESUME)
+        elif self.reason == "Ctrl+C":
+            for action in self.at_once:
+                action()
+            os.write(2, f"\ngpudoc: stopped at once; the last good checkpoint stays. {self.last_words}\n".encode())
+            os._exit(ExitCode.INTERRUPTED)
+        else:
+            self.ask("Ctrl+C", ExitCode.INTERRUPTED)
+
+
+def ignore_in_worker() -> None:
+    """In a loader worker: leave signals to the parent, and die with it."""
+    for number in (signal.SIGINT, *_ASKS_TO_RESUME):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    except (OSError, AttributeError):
+        return
+
+
+def slurm_deadline() -> float | None:
+    """When SLURM ends this job, in Unix time (`scontrol show job -o`); None outside SLURM or without a limit."""
+    given = os.environ.get("SLURM_JOB_END_TIME", "")
+    if given.isdigit():
+        return float(given)
+    job = os.environ.get("SLURM_JOB_ID")
+    if not job:
+        return None
+    try:
+        answer = subprocess.run(["scontrol", "show", "job", "-o", job], capture_output=True, text=True, timeout=10)
+        ended = next(word for word in answer.stdout.split() if word.startswith("EndTime="))
+        return time.mktime(time.strptime(ended.removeprefix("EndTime="), "%Y-%m-%dT%H:%M:%S"))
+    except (OSError, subprocess.SubprocessError, StopIteration, ValueError):
+        return None

@@ -1,0 +1,117 @@
+"""The command from start to end, as a process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpudoc.train.run import Request, go_on
+from tests.train.support import metrics, summary, train, train_here, write_workload
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_workload(folder, evaluated=True, epochs=3, log_every=4, eval_every=8)
+    done = train(folder, "--model", "cfg.yaml", "--profile", "off", "--json", "--html", "page.html")
+    return folder, done
+
+
+def test_it_learns_and_prints_one_document(finished):
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "gpudoc.train.v1"
+    assert document["status"] == "finished"
+    assert document["steps"] == 24
+    assert document["samples"] == 3 * 96
+    rows = [row for row in metrics(folder / "runs" / "cfg") if "loss" in row]
+    assert rows[-1]["loss"] < 0.5 * rows[0]["loss"]
+    assert document == summary(folder / "runs" / "cfg")
+
+
+def test_the_run_directory_holds_what_the_contract_names(finished):
+    folder, _ = finished
+    run = folder / "runs" / "cfg"
+    for name in ("config.yaml", "profile.yaml", "metrics.jsonl", "summary.json"):
+        assert (run / name).is_file(), name
+    assert sorted(p.name for p in (run / "checkpoints" / "step-24").iterdir()) == [
+        "manifest.json",
+        "model.safetensors",
+        "optimizer.pt",
+        "rng-rank0.pt",
+        "state.json",
+    ]
+
+
+def test_a_logged_step_says_where_its_time_went(finished):
+    folder, _ = finished
+    row = next(row for row in metrics(folder / "runs" / "cfg") if "loss" in row)
+    assert set(row) >= {"step", "samples", "loss", "lr", "samples_per_s", "seconds", "memory_peak_bytes", "grad_norm"}
+    assert set(row["seconds"]) == {
+        "data_wait",
+        "transfer",
+        "compute",
+        "communicate",
+        "checkpoint",
+        "evaluate",
+        "other",
+    }
+
+
+def test_the_stages_are_listed(finished):
+    folder, _ = finished
+    stages = {stage["name"]: stage for stage in summary(folder / "runs" / "cfg")["stages"]}
+    assert list(stages) == ["doctor", "tune", "train", "evaluate"]
+    assert stages["train"]["memory_peak_bytes"] > 1 << 20
+    assert stages["evaluate"]["status"] == "done"
+
+
+def test_the_page_stands_alone(finished):
+    folder, _ = finished
+    text = (folder / "page.html").read_text()
+    assert "<svg" in text
+    assert "eval loss" in text
+
+
+def test_a_finished_run_is_left_alone_and_the_next_gets_a_new_directory(finished):
+    folder, _ = finished
+    before = (folder / "runs" / "cfg" / "metrics.jsonl").read_text()
+    assert train_here(folder, "--model", "cfg.yaml", "--profile", "off", "--steps", "2") == 0
+    assert summary(folder / "runs" / "cfg-2")["steps"] == 2
+    assert (folder / "runs" / "cfg" / "metrics.jsonl").read_text() == before
+
+
+def test_go_on_repeats_the_line_with_the_run(tmp_path):
+    request = Request(model="cfg.yaml", arguments=("--model", "cfg.yaml", "--run-dir", "a b", "--steps", "9"))
+    assert go_on(request, tmp_path / "a b") == f"gpudoc train --model cfg.yaml --steps 9 --resume '{tmp_path}/a b'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "lerning_rate=1"), "no setting 'lerning_rate'"),
+        (("--set", "log_evry=3"), "did you mean log_every?"),
+        (("--set", "micro_batch=many"), "not a whole number"),
+        (("--set", "rescue=perhaps"), "not true or false"),
+        (("--set", "lr=-1"), "more than 0"),
+        (("--set", "micro_batch=4", "--set", "accumulation=2", "--set", "global_batch=12"), "needs accumulation 3"),
+        (("--set", "global_batch=1000"), "more than the 96 samples"),
+        (("--precision", "fp16"), "fp16 does not train on a CPU"),
+        (("--precision", "fp12"), "no such precision"),
+        (("--memory-limit", "lots"), "not a size"),
+        (("--memory-limit", "1MiB"), "already holds"),
+        (("--profile", "nothing.yaml"), "no such profile"),
+        (("--resume", "nowhere"), "no such run directory"),
+        (("--device", "tpu"), "no such device"),
+        (("--log-to", "carrier-pigeon"), "unknown"),
+    ],
+)
+def test_a_mistake_is_said_with_its_way_out_and_nothing_is_written(tmp_path, arguments, said, capsys):
+    write_workload(tmp_path)
+    assert train_here(tmp_path, "--model", "cfg.yaml", "--profile", "off", *arguments) in (1, 2)
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+    assert not list(tmp_path.glob("runs/*/checkpoints/step-*"))
