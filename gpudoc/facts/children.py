@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpudoc.errors import GpudocError
+
 _LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.worker import main; main(sys.argv[2:])"
 )
@@ -104,7 +106,9 @@ def start_worker(name: str, probes: Sequence[str], root: Path, deadline_s: float
 
 
 def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str], deadline_s: float) -> Child:
-    """The Python that is examined, telling of itself, its packages and its torch."""
+    """The Python that is examined, telling of itself, its packages and its torch; GpudocError when it is no program."""
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise GpudocError(f"not a Python that can be run: {python}", hint="gpudoc doctor --python /path/to/python")
     script = Path(__file__).with_name("examined_python.py")
     command = [str(python), str(script), *(["--quick"] if quick else [])]
     return Child(name="torch", process=_start(command, environment), deadline_s=deadline_s)

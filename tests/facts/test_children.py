@@ -40,9 +40,8 @@ def test_an_early_end_names_code_and_question():
 
 
 def test_a_child_is_answered_on_its_input():
-    one = child(
-        """import sys; print('{"fact": ["x"], "value": ' + sys.stdin.readline() + '}\\n{"end": true}', flush=True)"""
-    )
+    code = """line = input(); print('{"fact": ["x"], "value": ' + line + '}\\n{"end": true}', flush=True)"""
+    one = child(code)
     one.answer("[0, 1]")
     heard(one)
     assert one.facts == [(("x",), [0, 1], False)]

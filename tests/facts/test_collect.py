@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from gpudoc import facts
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence
+from gpudoc.errors import GpudocError
 from gpudoc.facts.collect import Deadlines, examined_python
 from gpudoc.facts.model import Absent
+from tests.fakes.machine import H100, FakeMachine
 
 
 def script(tmp_path: Path, body: str) -> Path:
@@ -89,6 +93,30 @@ def test_nothing_ever_waits_for_a_child(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess.Popen, "wait", refuse)
     monkeypatch.setattr(subprocess.Popen, "communicate", refuse)
     facts.collect(python=script(tmp_path, "exec sleep 600"), deadlines=Deadlines(torch_s=0.5))
+
+
+def test_a_python_that_is_not_there_is_the_users_mistake(tmp_path):
+    for place in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(GpudocError, match="not a Python that can be run"):
+            facts.collect(python=place)
+
+
+def test_everything_hanging_at_once_ends_within_fifteen_seconds(tmp_path):
+    """The only time asserted: the promise is a bound, and the deadlines, not the machine's speed, make it."""
+    machine = FakeMachine(tmp_path / "m")
+    machine.driver()
+    machine.gpus(H100)
+    machine.torch(import_delay=600)
+    for function in ("nvmlInit", "cuInit", "open:/dev/nvidiactl", "open:/dev/kmsg", "statvfs:/dev/shm"):
+        machine.hang(function)
+    began = time.monotonic()
+    collected = machine.collect()
+    assert time.monotonic() - began < 15
+    assert set(collected.probe_failures) == {"torch", "nvml", "cuda", "files", "slow_files"}
+    assert collected.probe_failures["nvml"] == "no answer within 8 s: nvmlInit"
+    report = diagnose(Evidence(source="machine", machine=collected))
+    assert "driver_not_answering" in {finding.id for finding in report.findings}
+    assert report.verdict == "broken"
 
 
 def test_the_active_environment_is_examined(tmp_path):

@@ -43,6 +43,8 @@ def test_quick_imports_nothing_but_reads_the_build():
 
 @pytest.mark.parametrize("python", OTHER_PYTHONS, ids=lambda p: Path(p).name)
 def test_other_pythons_run_it_too(python):
+    if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip("only a name for a Python that is not there")
     told = facts(run(python, "--quick"))
     assert told["python.version"]
     assert told["torch.version"]

@@ -22,6 +22,8 @@ from gpudoc.doctor.causes.live import (
 from gpudoc.doctor.model import Evidence, Finding, Observation, Skip
 from gpudoc.facts.model import Absent, Gpu, Machine
 
+# a worker that was asking one of these was inside the driver, not still starting on a busy machine
+_IN_DRIVER = re.compile(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")
 # what one code alone says; those that depend on more are decided below
 _NVML_CAUSES: Mapping[int, tuple[str, float]] = {
     8: ("gpu_power_missing", 0.95),
@@ -49,9 +51,11 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Does the driver answer NVML, and does each GPU? One cause per error code."""
     machine = evidence.machine
     code = machine.driver.nvml_code
-    if is_jetson(machine) or not (pci_gpus(machine, NVIDIA) or is_wsl(machine) or code == 0):
-        return
     failure = machine.probe_failures.get("nvml", code.reason if isinstance(code, Absent) else "")
+    # a hanging question shows that there is a driver, whatever could be read of the bus
+    known = pci_gpus(machine, NVIDIA) or is_wsl(machine) or code == 0 or _IN_DRIVER.search(failure)
+    if is_jetson(machine) or not known:
+        return
     if failure or isinstance(code, Absent):
         yield from _not_answering(failure, "NVML")
         return
@@ -77,9 +81,9 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
 def _not_answering(silence: str, what: str) -> Iterator[Finding | Skip]:
     """A question that hung, or that killed the process which asked it."""
     seen = (observe(what, silence, "probe"),)
-    if silence.startswith("no answer"):
+    if silence.startswith("no answer") and _IN_DRIVER.search(silence):
         yield Finding(id="driver_not_answering", confidence=0.93, evidence=seen)
-    elif silence.startswith("ended by"):
+    elif silence.startswith("ended by") and _IN_DRIVER.search(silence):
         yield Finding(id="driver_in_bad_state", confidence=0.8, evidence=seen)
     else:
         yield Skip(f"{what}: {silence}")
@@ -199,7 +203,8 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
     """What cuInit answers; the last link before torch."""
     machine = evidence.machine
     code = machine.driver.cu_init_code
-    if not (pci_gpus(machine, NVIDIA) or nvml_gpus(machine) or is_wsl(machine) or is_jetson(machine)):
+    silent = isinstance(code, Absent) and _IN_DRIVER.search(code.reason)
+    if not (pci_gpus(machine, NVIDIA) or nvml_gpus(machine) or is_wsl(machine) or is_jetson(machine) or silent):
         return
     if isinstance(code, Absent):
         if code.reason.startswith("libcuda cannot be loaded"):
