@@ -27,6 +27,8 @@ _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 _MOST_EVIDENCE = 6
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
+# and a finding that is much surer than what might explain it stands for itself
+_SHARE_OF_CHILD = 0.7
 
 
 def diagnose(
@@ -145,7 +147,9 @@ def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Find
         claims = (*catalogue[root.id].explains, *root.explains) if root.id in catalogue else root.explains
         for claimed in claims:
             child = next((f for f in ranked if f.id == claimed and f.id != root.id and f.id not in gone), None)
-            if child is not None and _RANK[root.severity] <= _RANK[child.severity]:
+            if child is None or root.confidence < _SHARE_OF_CHILD * child.confidence:
+                continue
+            if _RANK[root.severity] <= _RANK[child.severity]:
                 gone.add(child.id)
                 under.setdefault(root.id, []).append(child.id)
     kept = [f for f in ranked if f.id not in gone]

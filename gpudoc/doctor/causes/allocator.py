@@ -22,9 +22,9 @@ _TOTAL = (
     re.compile(rf"(?:Device\s+limit\s*:|max\s+allowed:)\s+{_SIZE}", re.IGNORECASE),
 )
 _FREE = (
+    re.compile(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", re.IGNORECASE),
     re.compile(rf"of\s+which\s+{_SIZE}\s+is\s+free", re.IGNORECASE),
     re.compile(rf"{_SIZE}\s+free\b", re.IGNORECASE),
-    re.compile(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", re.IGNORECASE),
 )
 _ALLOCATED = (
     re.compile(rf"{_SIZE}\s+already\s+allocated", re.IGNORECASE),

@@ -14,7 +14,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "training_log",
         re.compile(
             r"(?i)\bepochs?\b\W{0,4}[\[(]?\s*\d+|\b(?:iter|step|steps|iteration)s?\b\W{0,4}\d+|\d\s?(?:it/s|s/it|img/s|"
-            r"samples?/s|tokens/s|examples/s)|\b(?:train_?)?loss\b\W{0,4}\d"
+            r"samples?/s|tokens/s|examples/s)|\b\w*loss\w*\b\W{0,4}\d|loss scal|gradient overflow|\blr\W{1,3}\d|\bETA\b"
         ),
     ),
     ("gpu_report", re.compile(r"(?i)\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b")),

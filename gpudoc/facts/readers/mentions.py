@@ -23,6 +23,7 @@ _DRIVER = re.compile(
     r"(?!\s*(?:or|and)\s+(?:newer|later))"
 )
 _NEEDS = re.compile(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|higher)")
+_TOOLKIT = re.compile(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}v?(\d{1,2})\.(\d)")
 _VERSION_CALL = re.compile(r"(?i)torch\.__version__|torch version")
 _BARE_VERSION = re.compile(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
 _CUDA_CALL = re.compile(r"torch\.version\.cuda")
@@ -109,6 +110,9 @@ def _read_line(line: Line, gather: Gather) -> None:
         if paired:
             gather.put("torch.cuda_version", (int(paired[1]), int(paired[2])), line)
             gather.put("torch.accelerator", "cuda", line)
+    if "cuda" in lowered and (toolkit := _TOOLKIT.search(text)):
+        # conda's torch is built for the toolkit package beside it
+        gather.put("torch.cuda_version", (int(toolkit[1]), int(toolkit[2])), line)
     if "driver" in lowered and not _NEEDS.search(text):
         found = _DRIVER.search(text)
         if found:

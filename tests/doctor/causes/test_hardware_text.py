@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, report_of
+
+CASES = [
+    ("gpu_ecc_error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
+    ("gpu_ecc_error", "[ 8812.102] NVRM: Xid (PCI:0000:3b:00): 48, pid=1200, An uncorrectable double bit error (DBE) has been detected"),
+    ("gpu_fallen_off_bus", "NVRM: GPU 0000:0a:00.0: GPU has fallen off the bus."),
+    ("gpu_fallen_off_bus", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
+    ("gsp_firmware_timeout", "NVRM: Xid (PCI:0000:17:00): 120, GSP task exception"),
+    ("gpu_hardware_fault", "CUDA error: unspecified launch failure, only on GPU 3; the other cards run the same job. Replacing the power supply fixed it."),
+    ("thermal_throttle", "After ten minutes the clock drops to 600 MHz, temperature 91C, HW Thermal Slowdown : Active"),
+    ("pcie_link_degraded", "LnkSta: Speed 2.5GT/s (downgraded), Width x4 (downgraded)\ncopies to the GPU are slow over PCIe"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_what_the_hardware_says_names_the_cause(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+def test_a_query_of_nvidia_smi_shows_failed_row_remapping():
+    text = (
+        "==============NVSMI LOG==============\nDriver Version                            : 550.54.15\nAttached GPUs : 1\n"
+        "GPU 00000000:17:00.0\n    Product Name                          : NVIDIA A100\n    Remapped Rows\n"
+        "        Correctable Error                 : 0\n        Uncorrectable Error               : 3\n"
+        "        Pending                           : No\n        Remapping Failure Occurred        : Yes\n"
+    )
+    assert first(text) == "gpu_ecc_error"
+
+
+def test_an_xid_of_the_application_alone_blames_no_hardware():
+    assert "gpu_hardware_fault" not in [
+        f.id for f in report_of("NVRM: Xid (PCI:0000:41:00): 43, pid=900, name=python3, Ch 00000010").findings
+    ]

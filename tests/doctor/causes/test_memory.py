@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, report_of
+
+OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 23.70 GiB total capacity; 21.02 GiB already "
+    "allocated; 210.00 MiB free; 21.90 GiB reserved in total by PyTorch)"
+)
+NEW = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+    "which 900.00 MiB is free. Including non-PyTorch memory, this process has 78.20 GiB memory in use. Of the allocated "
+    "memory 76.90 GiB is allocated by PyTorch, and 500.00 MiB is reserved by PyTorch but unallocated."
+)
+TAKEN = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacty of 23.64 GiB of "
+    "which 12.00 MiB is free. Process 4711 has 20.10 GiB memory in use. Including non-PyTorch memory, this process has "
+    "3.40 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch "
+    "but unallocated."
+)
+LOOSE = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.77 GiB total capacity; 8.10 GiB "
+    "already allocated; 1.10 GiB free; 13.60 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
+)
+CASES = [
+    ("oom_capacity", OLD),
+    ("oom_capacity", NEW),
+    ("oom_capacity", "RuntimeError: MPS backend out of memory (MPS allocated: 17.2 GB, other allocations: 512 MB, max allowed: 18.13 GB). Tried to allocate 1.2 GB on private pool."),
+    ("oom_capacity", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 23.98 GiB of which 10.1 GiB is free."),
+    ("oom_other_process", TAKEN),
+    ("oom_other_process", OLD.replace("21.02", "6.02").replace("21.90", "6.40")),
+    ("oom_fragmentation", LOOSE),
+    ("oom_optimizer_state", 'File "/venv/torch/optim/adamw.py", line 177, in step\n    self._init_group(\n  state["exp_avg_sq"] = torch.zeros_like(p)\n' + NEW),
+    ("oom_eval_accumulates_predictions", "  File transformers/trainer.py, line 3500, in evaluation_loop\n    all_preds = nested_concat(all_preds, logits)\n" + NEW),
+    ("oom_eval_without_no_grad", "Training runs for a whole epoch, then during validation:\n  File main.py, line 88, in validate\n    out = model(x)\n" + OLD),
+    ("oom_variable_length_batch", "It trains fine and then crashes randomly after a few thousand iterations, sequences have very different lengths.\n" + NEW),
+    ("oom_after_batch_size_finder", "Batch size 64 succeeded, trying batch size 128\nFinished batch size finder, will continue with full run using batch size 64\n" + OLD),
+    ("oom_masked_as_library_error", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ("oom_masked_as_library_error", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"),
+]
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_the_arithmetic_of_the_message_names_the_kind_of_shortage(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+def test_the_first_advice_carries_a_number_when_the_batch_is_known():
+    (finding, *_) = report_of("per_device_train_batch_size=16\n" + NEW).findings
+    assert "Micro batch 8 instead of 16" in finding.fix[0].say
+    assert "accumulation over 2 steps" in finding.fix[0].say
+
+
+def test_the_advice_goes_from_cheap_to_dear():
+    said = " | ".join(r.say for r in report_of(NEW).findings[0].fix)
+    order = ["icro batch", "ixed precision", "ctivation checkpointing", "llocator", "smaller width"]
+    places = [said.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_a_process_of_the_host_that_was_killed_is_not_the_gpu():
+    assert first("Out of memory: Killed process 88 (python) total-vm:99GB, anon-rss:60GB") == "host_oom_killed"

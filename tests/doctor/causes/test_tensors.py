@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, ids, report_of
+
+CASES = [
+    ("label_out_of_range", "../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed."),
+    ("label_out_of_range", "IndexError: Target 10 is out of bounds."),
+    ("label_out_of_range", "  loss = F.cross_entropy(out, y)\nRuntimeError: CUDA error: device-side assert triggered"),
+    ("label_out_of_range", "RuntimeError: Class values must be smaller than num_classes."),
+    ("embedding_index_out_of_range", "../aten/src/ATen/native/cuda/Indexing.cu:1255: indexSelectSmallIndex: Assertion `srcIndex < srcSelectDimSize` failed."),
+    ("embedding_index_out_of_range", "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\nIndexError: index out of range in self"),
+    ("embedding_index_out_of_range", "  File modeling_gpt2.py, inputs_embeds = self.wte(input_ids)\nRuntimeError: CUDA error: device-side assert triggered"),
+    ("illegal_memory_access", "RuntimeError: CUDA error: an illegal memory access was encountered"),
+    ("illegal_memory_access", "NVRM: Xid (PCI:0000:41:00): 31, pid=900, name=python3, Ch 00000010, intr 00000000. MMU Fault"),
+    ("kernel_launch_timeout", "cudaErrorLaunchTimeout: the launch timed out and was terminated"),
+    ("bf16_unsupported_gpu", "ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0"),
+    ("bf16_unsupported_gpu", "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has compute capability 7.5."),
+    ("half_on_cpu", 'RuntimeError: "addmm_impl_cpu_" not implemented for \'Half\''),
+    ("half_on_cpu", "ValueError: fp16 mixed precision requires a GPU (not 'cpu')."),
+    ("amp_fp16_params_with_scaler", "ValueError: Attempting to unscale FP16 gradients."),
+    ("amp_no_gradients", "AssertionError: No inf checks were recorded for this optimizer."),
+    ("amp_scaler_misuse", "RuntimeError: unscale_() has already been called on this optimizer since the last update()."),
+    ("fp16_overflow_nan", "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding."),
+    ("fp16_overflow_nan", "epoch 3 step 120 loss: nan\nusing fp16=True"),
+    ("fp16_overflow_nan", "\n".join(f"Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {2.0 ** e}" for e in range(5, -10, -1))),
+    ("state_dict_module_prefix", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "conv.weight"\n\tUnexpected key(s) in state_dict: "module.conv.weight"'),
+    ("compile_recompiles", "torch._dynamo hit config.cache_size_limit (8)\n   function: 'forward'\n   last reason: tensor 'L['x']' size mismatch"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_a_fault_of_the_program_is_named(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+def test_an_index_fault_explains_the_library_error_that_follows_it():
+    text = (
+        "indexSelectLargeIndex: block: [1,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+    )
+    assert ids(text)[0] == "embedding_index_out_of_range"
+    assert "oom_masked_as_library_error" not in ids(text)
+
+
+def test_a_scaler_that_settles_is_no_fault():
+    text = "step 1 loss: 7.1\nGradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\nstep 2 loss: 6.9"
+    assert report_of(text).verdict == "healthy"

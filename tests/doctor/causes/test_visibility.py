@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, report_of
+
+CASES = [
+    ("visible_devices_hides_gpu", "export CUDA_VISIBLE_DEVICES=\n>>> torch.cuda.is_available()\nFalse"),
+    ("visible_devices_hides_gpu", "CUDA_VISIBLE_DEVICES=-1 python train.py\nRuntimeError: No CUDA GPUs are available"),
+    ("visible_devices_hides_gpu", "nvidia-smi -L\nGPU 0: NVIDIA L4 (UUID: GPU-1c)\nCUDA_VISIBLE_DEVICES=1 python t.py\nRuntimeError: No CUDA GPUs are available"),
+    ("visible_devices_set_too_late", "import torch\nprint(torch.cuda.device_count())\nos.environ['CUDA_VISIBLE_DEVICES'] = '2'\nstill uses GPU 0"),
+    ("invalid_device_ordinal", "RuntimeError: CUDA error: invalid device ordinal"),
+    ("invalid_device_ordinal", "RuntimeError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 1."),
+    ("no_gpu_on_machine", "Google Colab\nRuntimeError: No CUDA GPUs are available"),
+    ("no_gpu_on_machine", "[login node] $ srun -p cpu python t.py\nRuntimeError: No CUDA GPUs are available"),
+    ("training_on_cpu", "GPU available: True (cuda), used: False\nTPU available: False"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_who_sees_which_device(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+def test_a_mask_that_leaves_a_gpu_is_no_fault():
+    text = "CUDA_VISIBLE_DEVICES=0 python train.py\nGPU 0: NVIDIA L4 (UUID: GPU-1c)\nGPU 1: NVIDIA L4 (UUID: GPU-2c)\nstep 10 loss 2.1"
+    assert report_of(text).verdict == "healthy"
