@@ -6,7 +6,7 @@ import functools
 import re
 from typing import cast
 
-from gpudoc.knowledge.tables import read_table
+from gpudoc.knowledge.tables import read_list, read_table
 
 
 def capability_of(name: str) -> tuple[int, int] | None:
@@ -38,6 +38,21 @@ def vision_for(torch_version: str) -> str | None:
         if row["torch_major"] == major and minor >= cast(int, row["from_minor"]):
             return f"0.{minor + cast(int, row['offset'])}"
     return None
+
+
+def default_cuda(torch_version: str) -> tuple[int, int] | None:
+    """The CUDA of the wheel that PyPI has of this torch for Linux; None when the table does not reach it."""
+    match = re.match(r"(\d+\.\d+)", torch_version)
+    for row in read_table("older_wheels.yaml", "pypi"):
+        if match is not None and row["torch"] == match[1]:
+            major, _, minor = str(row["cuda"]).partition(".")
+            return int(major), int(minor)
+    return None
+
+
+def has_index(tag: str) -> bool:
+    """Whether PyTorch ever published wheels under this CUDA tag ('118', '126')."""
+    return tag in read_list("older_wheels.yaml", "indices")
 
 
 @functools.cache

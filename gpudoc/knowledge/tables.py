@@ -15,6 +15,11 @@ def read_table(name: str, section: str) -> tuple[Row, ...]:
     return tuple(cast(list[Row], _load(name)[section]))
 
 
+def read_list(name: str, key: str) -> tuple[str, ...]:
+    """A list of words of the table `name`."""
+    return tuple(str(word) for word in cast(list[object], _load(name)[key]))
+
+
 @functools.cache
 def _load(name: str) -> Mapping[str, object]:
     import yaml

@@ -63,10 +63,12 @@ class OutOfMemory:
 
     @property
     def outside(self) -> int | None:
-        """Bytes in use on the card that are not PyTorch's: the CUDA context and other processes."""
-        if self.total is None or self.free is None or self.reserved is None:
+        """Bytes in use on the card that are not this process's; before torch 2.1 also its own CUDA context counts."""
+        if self.total is None or self.free is None:
             return None
-        return max(self.total - self.free - self.reserved, 0)
+        # a driver that cannot tell (WSL, some containers) writes 17179869184 GiB
+        own = self.own if self.own is not None and self.own <= self.total else self.reserved
+        return None if own is None else max(self.total - self.free - own, 0)
 
 
 def read(text: Text) -> tuple[OutOfMemory, ...]:

@@ -198,6 +198,41 @@ FINDERS = (
     text_finder("extra_contexts_on_gpu0", _find_contexts),
     *finders(
         Sign(
+            id="nccl_network_unreachable",
+            said=words(
+                r"gai error: -\d+",
+                r"Name or service not known",
+                r"Temporary failure in name resolution",
+            ),
+            also=words(
+                r"\bc10d\b",
+                "nccl",
+                "torchrun",
+                r"\brdzv\b",
+                "rendezvous",
+                "MASTER_ADDR",
+                "TCPStore",
+                "socket",
+            ),
+            sure=0.7,
+        ),
+        Sign(
+            id="nccl_p2p_hang",
+            said=words(
+                r"peer access is not supported between these two devices",
+                r"peer mapping resources exhausted",
+            ),
+            sure=0.75,
+        ),
+        Sign(id="nccl_network_unreachable", said=words("ncclSystemError", "ncclRemoteError"), sure=0.42),
+        Sign(
+            id="nccl_shm_too_small",
+            said=words("ncclSystemError"),
+            also=words("docker", "container", "/dev/shm"),
+            sure=0.5,
+        ),
+        Sign(id="nccl_wrong_interface", said=words("ncclSystemError"), sure=0.38),
+        Sign(
             id="ddp_unused_parameters",
             said=words(
                 r"Expected to have finished reduction in the prior iteration",

@@ -1,43 +1,8 @@
-"""Driver, kernel module, device files and containers, as texts show their faults."""
+"""Driver, kernel module, modes and services of the GPU, as texts show their faults."""
 
 from __future__ import annotations
 
 from gpudoc.doctor.causes.sign import Sign, finders, words
-
-DOCKER = words(
-    r"\bdocker\b",
-    r"\bpodman\b",
-    r"\bcontainer\b",
-    r"docker-compose",
-    r"\bkubectl\b",
-    r"\bk8s\b",
-    r"\bpods?\b",
-    "Dockerfile",
-    "containerd",
-    r"\bnerdctl\b",
-    r"\blxc\b",
-    r"\bsingularity\b",
-    r"\bapptainer\b",
-)
-WITHOUT_GPU_OPTION = words(
-    r"docker (?:container )?run (?!.{0,200}(?:--gpus|--runtime|--device|nvidia-docker))[^\n]{3,200}",
-)
-_NO_DRIVER = words(
-    r"Found no NVIDIA driver on your system",
-    r"NVIDIA Driver was not detected",
-    r"nvidia-smi: (?:command )?not found",
-    r"libcuda\.so(?:\.1)?: cannot open shared object",
-    r"No CUDA GPUs are available",
-    r"is_available\(\)\W{0,8}False",
-    r"CUDA (?:is )?not available",
-    r"NVML Shared Library Not Found",
-    r"Failed to initialize NVML",
-    r"nvidia-smi.{0,40}has failed",
-    r"no CUDA-capable device",
-)
-_WORKS = words(r"is_available\(\)\W{0,8}True", r"Is CUDA available: (?:True|Yes)")
-_WSL = words(r"\bWSL\s?2?\b", "microsoft-standard", "/usr/lib/wsl", "/dev/dxg")
-_COMPAT = words("/compat", "cuda-compat", "forward.compat")
 
 FINDERS = finders(
     Sign(
@@ -68,91 +33,6 @@ FINDERS = finders(
             r"nvml error 18\b|RM has detected an NVML/RM version mismatch",
         ),
         sure=0.97,
-    ),
-    Sign(
-        id="container_lost_gpu_cgroup",
-        said=words(r"Failed to initialize NVML: Unknown Error"),
-        unless=_WSL,
-        sure=0.85,
-    ),
-    Sign(
-        id="container_lost_gpu_cgroup",
-        said=words(
-            r"daemon-reload",
-            r"(?:lost|loses|losing) (?:its |the |access to )?(?:the )?gpus?",
-            "cgroup",
-        ),
-        also=words(r"(?:NVML|nvidia-smi|CUDA).{0,80}(?:Unknown Error|fail\w*|error|lost|not)"),
-        unless=words("fallen off the bus", r"\boom\b", "out of memory", "GPU is lost"),
-        sure=0.6,
-    ),
-    Sign(
-        id="container_toolkit_missing",
-        said=words(
-            r"could not select device driver ['\"\\]{0,4} ?['\"\\]{0,4} ?with capabilities: \[\[gpu",
-            r"could not select device driver .{0,20}nvidia",
-            r"unknown or invalid runtime name: nvidia",
-            r"Unknown runtime specified nvidia",
-            r"nvidia-container-(?:runtime|cli|runtime-hook)\S{0,4}:? ?.{0,30}(?:executable file )?(?:not found|no "
-            r"such file)",
-            r"unknown flag: --gpus",
-            r"unresolvable CDI devices? nvidia",
-            r"failed to discover GPU vendor from CDI",
-            r"CDI device injection failed",
-            r"runtime .?nvidia.? (?:is )?not (?:found|configured|registered)",
-        ),
-        sure=0.95,
-    ),
-    Sign(
-        id="container_without_gpu_access",
-        said=words(
-            r"The NVIDIA Driver was not detected\.? .{0,20}GPU functionality will not be available",
-            r"Use .{0,60}to start this container[ ,;]* ?with GPU support",
-            r"NVIDIA_VISIBLE_DEVICES\s?=\s?(?:void|none)\b",
-        ),
-        sure=0.9,
-    ),
-    Sign(id="container_without_gpu_access", said=WITHOUT_GPU_OPTION, also=_NO_DRIVER, unless=_WORKS, sure=0.85),
-    Sign(
-        id="container_without_gpu_access",
-        said=_NO_DRIVER,
-        also=DOCKER,
-        unless=words(
-            r"is_available\(\)\W{0,8}True",
-            r"Is CUDA available: (?:True|Yes)",
-            "Driver/library version mismatch",
-            "could not select device driver",
-            "Unknown Error",
-            r"CUDA_VISIBLE_DEVICES=(?!\d)\S",
-            "nvidia-uvm",
-            "MIG",
-        ),
-        sure=0.6,
-    ),
-    Sign(
-        id="container_without_gpu_access",
-        said=words(r"NVIDIA_DRIVER_CAPABILITIES\s?=\s?(?!\S*(?:compute|all))\w+"),
-        also=_NO_DRIVER,
-        sure=0.8,
-    ),
-    Sign(
-        id="device_permission_denied",
-        said=words(
-            r"/dev/(?:nvidia\w*|kfd|dri/\w+)\W{0,6}.{0,40}(?:permission denied|not permitted|EACCES)",
-            r"(?:permission denied|not permitted|EACCES|unable to open).{0,60}/dev/(?:nvidia|kfd|dri/)",
-            r"Insufficient Permissions",
-            r"NVML_ERROR_NO_PERMISSION",
-            r"not (?:a member of|in) (?:the )?.{0,12}(?:render|video|vglusers)\W? (?:or \S+ )?group",
-            r"c(?:rw-){1,2}[r-][w-][x-]?-{2,3} \d+ root (?:video|vglusers|render) .{0,40}/dev/nvidia",
-        ),
-        sure=0.92,
-    ),
-    Sign(
-        id="device_permission_denied",
-        said=words(
-            r"(?:usermod -a ?G|--group-add|chmod (?:a\+rw|0?666)) .{0,40}(?:video|render|vglusers|/dev/nvidia)",
-        ),
-        sure=0.7,
     ),
     Sign(
         id="fabric_manager_not_running",
@@ -203,6 +83,7 @@ FINDERS = finders(
             r"\berror(?: code)? 999\b",
             "CUDA_ERROR_UNKNOWN",
             r"cudaErrorUnknown",
+            r"error \(?30\)? ?: unknown error",
         ),
         also=words(
             r"\bsuspend\w*",
@@ -258,6 +139,14 @@ FINDERS = finders(
         sure=0.9,
     ),
     Sign(
+        id="nouveau_loaded",
+        said=words(
+            r"(?:just|freshly|newly) installed.{0,80}(?:not|without|before) (?:a )?(?:re-?boot\w*|restart\w*)",
+        ),
+        also=words(r"\bdrivers?\b"),
+        sure=0.6,
+    ),
+    Sign(
         id="secure_boot_blocks_module",
         said=words(
             r"modprobe: ERROR: could not insert 'nvidia\w*': (?:Required key not available|Key was rejected)",
@@ -283,52 +172,6 @@ FINDERS = finders(
             r"Virtual GPU Software is not licensed|unlicensed vgpu|vGPU .{0,20}unlicensed",
         ),
         sure=0.93,
-    ),
-    Sign(
-        id="wsl_windows_or_kernel_too_old",
-        said=words(r"GPU access blocked by the operating system"),
-        sure=0.8,
-    ),
-    Sign(
-        id="wsl_windows_or_kernel_too_old",
-        said=words(
-            r"4\.(?:4|19)\.\d+[\w.-]*microsoft",
-            r"Microsoft.{0,20}Windows .{0,12}Version 10\.0\.(?:1[0-8]\d{3}|190\d\d|1904[0-3])",
-            r"\bWSL ?1\b",
-            r"wsl --update",
-            r"wsl --set-version",
-            r"(?:Windows )?build (?:1[89]\d{3}|190\d\d)\b",
-            "21H1",
-            r"/dev/dxg.{0,40}(?:no such|not found|missing|does not exist)",
-        ),
-        also=words(r"\bWSL", "microsoft-standard", "Microsoft@Microsoft"),
-        unless=words(
-            r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)",
-            r"is_available\(\)\W{0,8}True",
-        ),
-        sure=0.8,
-    ),
-    Sign(
-        id="wsl_wrong_driver_inside",
-        said=words(
-            r"(?:apt(?:-get)?|dnf|pacman) (?:install|-S) .{0,60}(?:nvidia-(?:driver|utils|compute|dkms)|"
-            r"cuda-drivers|\bcuda\b(?!-toolkit))",
-            r"libnvidia-compute-\d+",
-            r"nvidia-(?:driver|utils|dkms)-\d{3}",
-            r"cuda-drivers",
-            r"NVIDIA-Linux-x86_64-[\d.]+\.run",
-            r"/usr/lib/x86_64-linux-gnu/libcuda\.so",
-            r"(?:Linux|nvidia) driver (?:is |was )?(?:installed )?(?:inside|in) (?:the )?WSL",
-        ),
-        also=_WSL,
-        unless=words(r"Is CUDA available: (?:True|Yes)"),
-        sure=0.82,
-    ),
-    Sign(
-        id="wsl_wrong_driver_inside",
-        said=words(r"nvidia-smi.{0,20}has failed because it couldn.t communicate", r"Driver Not Loaded"),
-        also=_WSL,
-        sure=0.55,
     ),
     Sign(
         id="mig_enabled_no_instance",
@@ -369,6 +212,8 @@ FINDERS = finders(
             r"Unable to load the '?nvidia'? kernel module",
             r"No NVIDIA (?:GPU )?(?:devices )?(?:driver )?(?:probed|module loaded)",
             r"could not insert 'nvidia\w*': (?:No such device|Unknown symbol|Exec format|Invalid)",
+            r"modprobe nvidia\b.{0,40}(?:ENODEV|No such device|not found|fail\w*|error)",
+            r"NVIDIA-SMI couldn.t find libnvidia-ml",
             r"(?:driver|module) (?:is )?not (?:loaded|installed)",
             r"NVIDIA driver (?:is )?(?:not )?(?:missing|uninstalled)",
         ),

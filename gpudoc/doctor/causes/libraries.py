@@ -182,6 +182,7 @@ FINDERS = (
         Sign(
             id="library_path_shadows_bundled",
             said=words(r"CUBLAS_STATUS_INVALID_VALUE", r"CUDNN_STATUS_NOT_SUPPORTED"),
+            unless=words(r"Plan failed with"),
             sure=0.5,
         ),
         Sign(
@@ -196,10 +197,15 @@ FINDERS = (
                 r"torchvision[\d. +cu]{1,20} (?:requires|depends on) torch\s?==",
                 r"torchvision[/\\](?:image\.(?:so|pyd)|_C\S*\.(?:so|pyd)).{0,200}(?:undefined symbol|could not be "
                 r"found|symbol not found)",
-                r"Failed to load image Python extension",
                 r"torchvision \S+ has requirement torch==",
             ),
             sure=0.93,
+        ),
+        Sign(
+            id="torchvision_torch_mismatch",
+            said=words(r"Failed to load image Python extension"),
+            sure=0.7,
+            severity="warning",
         ),
         Sign(
             id="torchvision_torch_mismatch",

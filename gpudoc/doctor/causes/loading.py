@@ -33,12 +33,31 @@ _TIMES = (
     re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
     re.compile(r"\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)[^\n]{0,60}?\btime:\s*(?P<step>\d+\.\d+)"),
     re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,80}?\bdata_time:\s*(?P<data>\d+\.\d+)"),
-    re.compile(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,60}?\bData:?\s+(?P<data>\d+\.\d+)"),
+    re.compile(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,120}?\bData:?\s+(?P<data>\d+\.\d+)"),
     re.compile(
         r"\b(?:step|batch|iter)_?time\W{1,3}(?P<step>\d+\.\d+)[^\n]{0,60}?\bdata(?:_?(?:time|load\w*|"
         r"wait))?\W{1,3}(?P<data>\d+\.\d+)"
     ),
 )
+
+
+# a profiler's table: the row of the loader with its share at the end (Lightning) or in percent (torch.profiler)
+_PROFILED = re.compile(
+    r"(?im)^[^\n]{0,80}(?P<row>get_train_batch|train_dataloader_next|_(?P<single>Single)ProcessDataLoaderIter|"
+    r"_MultiProcessingDataLoaderIter|enumerate\(DataLoader\)|'acquire' of '_thread\.lock')[^\n]{0,200}?"
+    r"(?P<share>\d{1,3}(?:\.\d+)?)\s*(?:%|\|?\s*$)"
+)
+
+
+def _find_profiled(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    for row in text.find_all(_PROFILED, most=40):
+        share = float(row["share"])
+        if 25 < share <= 100:
+            name = "too_few_workers" if row["single"] else "dataloader_bottleneck"
+            seen = (quote(row, "profile"),)
+            yield Finding(id=name, confidence=0.82, severity="warning", evidence=seen)
+            return
 
 
 def _find_waiting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -138,8 +157,12 @@ _DEVICE_SIDE = words(
     "CUDA out of memory",
     "memory_reserved",
 )
+_EACH_STEP = words(
+    r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
+    r"(?:steadily|constantly|continu\w*|keeps?)",
+)
 _KEEPS = words(
-    r"(?:total_?|running_?|epoch_?|train_?|sum_?|avg_?)\w*loss\w*\s?\+=\s?\w*loss\w*(?!\.(?:item|detach|data))\b(?!\.)",
+    r"\w*loss\w*\s?\+=\s?[\w.\[\]'\"]*loss\w*(?![\w.(]|\s*\.)",
     r"\.append\(\s?(?:\w+\.)?(?:loss|out|output|logits|pred\w*)\s?\)",
     r"retain_graph\s?=\s?True",
     r"without (?:\.?detach|\.?item)",
@@ -160,7 +183,13 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
     if keeps or (device and not host):
         seen = (quote(grows, "memory"),) + ((quote(keeps, "kept"),) if keeps else ())
-        yield Finding(id="leak_graph_kept", confidence=0.85 if keeps else 0.66, evidence=seen)
+        each = text.find(
+            words(
+                r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
+                r"(?:steadily|constantly|continu\w*|keeps?)",
+            )
+        )
+        yield Finding(id="leak_graph_kept", confidence=0.85 if keeps else 0.8 if each else 0.66, evidence=seen)
     if host and not keeps:
         workers = text.find(
             words(
@@ -183,6 +212,7 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("dataloader_bottleneck", _find_waiting),
+    text_finder("dataloader_bottleneck", _find_profiled),
     text_finder("too_many_workers", _find_too_many),
     text_finder("leak_graph_kept", _find_growth),
     *finders(
@@ -209,103 +239,6 @@ FINDERS = (
             severity="warning",
         ),
         Sign(
-            id="cpu_oversubscription",
-            said=words(
-                r"(?:OMP|MKL|OPENBLAS|NUMEXPR)_NUM_THREADS\s?=\s?\d",
-                r"set_num_threads\(\s?\d",
-                r"over-?subscri\w*",
-                r"too many (?:cpu )?threads",
-                r"(?:all|every|\d+) (?:cpu )?cores? .{0,30}(?:100 ?%|busy|saturat\w*|full|max\w*)",
-                r"load average\W{1,4}\d{2,}",
-                r"cpu (?:usage|utili[sz]ation)\W{0,12}\d{3,5} ?%",
-                r"\d+ threads .{0,30}(?:per|each|for every|in every)",
-                r"thread contention",
-            ),
-            also=SLOW,
-            unless=words(r"does not have many workers", "worker processes in total"),
-            sure=0.7,
-            severity="warning",
-        ),
-        Sign(
-            id="cgroup_cpu_limit",
-            said=words(
-                r"cpu\.max\b",
-                r"cfs_quota",
-                r"--cpus[ =]\d",
-                r"nr_throttled|throttled_(?:usec|time)",
-                r"(?:cpu|core) (?:quota|limit)\w*",
-                r"(?:limits?|requests?|resources)\W.{0,30}\bcpu\W{1,4}\d",
-                r"(?:container|pod|docker|job|allocat\w+) .{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|"
-                r"cores?)\b",
-                r"cpus-per-task\W{0,2}\d",
-                r"(?:os\.cpu_count|cpu_count|nproc).{0,60}(?:\d+).{0,60}(?:container|cgroup|limit|affinity|"
-                r"sched_getaffinity)",
-            ),
-            also=words(
-                r"\bslow\w*",
-                r"throttl\w*",
-                r"cpu_count",
-                r"nproc",
-                r"sees? \d+",
-                r"all \d+",
-                r"workers?",
-                r"threads?",
-                r"takes?",
-                r"host has|machine has|node has",
-            ),
-            sure=0.74,
-            severity="warning",
-        ),
-        Sign(
-            id="slow_storage",
-            said=words(
-                r"google drive|gdrive|/content/drive",
-                r"\bNFS\b",
-                r"\bHDD\b",
-                r"spinning (?:disk|rust)|mechanical (?:disk|drive)|hard (?:disk|drive)s?\b",
-                r"\bS3\b|s3fs|gcsfuse|goofys|blobfuse",
-                r"network (?:drive|disk|storage|share|file ?system|mount)",
-                r"\b(?:lustre|gpfs|ceph\w*|glusterfs|EFS|SMB|CIFS|samba)\b",
-                r"/mnt/[a-z]/",
-                r"i/?o[- ]?wait",
-                r"iotop|iostat",
-                r"disk (?:i/?o|read|throughput|speed|bandwidth|usage)\b",
-                r"reading .{0,30}from (?:the )?(?:disk|drive|storage|share)",
-                r"external (?:usb )?(?:drive|disk)",
-                r"usb drive",
-            ),
-            also=SLOW,
-            unless=words("bus error", "No space left"),
-            sure=0.8,
-            severity="warning",
-        ),
-        Sign(
-            id="shm_too_small",
-            said=words(
-                r"insufficient shared memory",
-                r"out of shared memory",
-                r"unable to (?:open|write|mmap|resize|allocate) .{0,40}(?:shared memory|torch_\d+|/torch_)",
-                r"killed by signal: Bus error",
-                r"(?:shared memory|/dev/shm).{0,60}(?:No space left|full|too small|insufficient|64 ?MB?|limit)",
-                r"--shm-size",
-                r"\bSIGBUS\b",
-                r"\bBus error\b",
-                r"No space left on device.{0,200}(?:/dev/shm|shared|worker|multiprocessing)",
-            ),
-            unless=words(r"\bNCCL (?:WARN|INFO)\b", "nccl-", "Too many open files"),
-            sure=0.92,
-        ),
-        Sign(
-            id="too_many_open_files",
-            said=words(
-                r"Too many open files",
-                r"received 0 items of ancdata",
-                r"\[?Errno 24\]?",
-                r"sharing_strategy.{0,40}file_system",
-            ),
-            sure=0.94,
-        ),
-        Sign(
             id="cuda_in_forked_worker",
             said=words(
                 r"Cannot re-initialize (?:CUDA|HIP|XPU|accelerator) in forked",
@@ -323,84 +256,6 @@ FINDERS = (
             ),
             also=words("worker", "fork", "DataLoader", "multiprocessing", "collate", "num_workers"),
             sure=0.88,
-        ),
-        Sign(
-            id="host_oom_killed",
-            said=words(
-                r"killed by signal: Killed",
-                r"(?:Memory cgroup )?out of memory: Kill(?:ed)? process",
-                r"oom[-_ ]?kill\w*",
-                r"OOMKilled",
-                r"exit ?code ?\W{0,4}(?:-9|137)\b",
-                r"exitcode\s*: -9\b",
-                r"Signal 9 \(SIGKILL\)",
-                r"oom_kill event",
-                r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
-                r"Unable to allocate [\d.]+ [KMGT]iB for an array",
-                r"^\W{0,4}MemoryError\b",
-                r"std::bad_alloc",
-                r"(?:Errno 12|\(12\)).{0,4}Cannot allocate memory",
-                r"paging file is too small",
-                r"^\W{0,6}(?:\S+: line \d+: +)?\d* ?Killed\b",
-                r"slurmstepd: error: .{0,60}memory",
-                r"exceeded (?:job |step )?memory limit",
-                r"ran out of (?:host |system |cpu )?(?:ram|memory)\b.{0,60}kill",
-                r"session crashed after using all available RAM",
-                r"invoked oom-killer",
-            ),
-            unless=words(r"CUDA out of memory", r"torch_\d+|</torch_", "Too many open files"),
-            sure=0.9,
-        ),
-        Sign(
-            id="tf32_off",
-            said=words(
-                r"TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled",
-                r"To properly utilize them, you should set .?torch\.set_float32_matmul_precision",
-                r"allow_tf32\s?=\s?(?:False|True)",
-                r"set_float32_matmul_precision",
-                r"\btf32\b",
-            ),
-            sure=0.72,
-            severity="warning",
-        ),
-        Sign(
-            id="gpu_sync_each_step",
-            said=words(
-                r"cudaStreamSynchronize|cudaDeviceSynchronize|cudaEventSynchronize",
-                r"\.item\(\).{0,80}(?:every|each|per|at each|in the loop|sync\w*|wait\w*|slow\w*)",
-                r"(?:every|each) .{0,30}(?:step|iteration|batch).{0,60}\.item\(\)",
-                r"(?:\.cpu\(\)|synchronize\(\)|nonzero|\.tolist\(\)).{0,80}(?:every|each|sync\w*|slow\w*|block\w*)",
-                r"aten::(?:item|_local_scalar_dense)",
-                r"(?:device|gpu|cuda|host)[- ]sync\w*",
-                r"cudaMemcpyAsync.{0,30}(?:DtoH|Device ?->? ?Host)",
-            ),
-            sure=0.72,
-            severity="warning",
-        ),
-        Sign(
-            id="cudnn_benchmark_variable_shapes",
-            said=words(r"cudnn\.benchmark\s?=\s?True", r"cudnn[._ ]benchmark", r"benchmark\s?=\s?True"),
-            also=words(
-                r"(?:variable|varying|different|vary|changing|dynamic|multi-?scale|random\w*|various) "
-                r".{0,20}(?:size|shape|length|resolution|input|scale)\w*",
-                r"(?:size|shape|length|resolution)s? .{0,20}(?:var(?:y|ies)|chang\w*|differ\w*)",
-            ),
-            sure=0.9,
-            severity="warning",
-        ),
-        Sign(
-            id="vram_spill_to_system_memory",
-            said=words(
-                r"sysmem fallback",
-                r"shared gpu memory|shared video memory|shared memory of the gpu",
-                r"(?:spill\w*|overflow\w*|swap\w*|offload\w*|moved?|fall\w* back) .{0,30}(?:system|host|shared|main|"
-                r"cpu) (?:ram|memory)",
-                r"(?:system|shared|host) (?:ram|memory) fallback",
-                r"driver (?:53[1-9]|54\d)\b.{0,160}(?:slow\w*|shared|vram|oom|out of memory)",
-                r"CUDA ?- ?Sysmem",
-            ),
-            sure=0.85,
-            severity="warning",
         ),
     ),
 )

@@ -26,6 +26,10 @@ _OOM = words(
     r"out of (?:gpu |cuda |video |v)memory",
     r"GPU .{0,20}out of memory",
     r"gpu oom",
+    r"RESOURCE_EXHAUSTED",
+    r"OOM when allocating tensor",
+    r"No available memory for the cache blocks",
+    r"Free memory on device .{0,80}less than desired",
 )
 _HOST = words(
     "oom[-_ ]?kill",
@@ -115,6 +119,11 @@ _BATCH = re.compile(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
 )
 _PROGRESS = re.compile(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<")
+_SPILLS = words(
+    r"shared gpu memory",
+    r"sysmem fallback",
+    r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*",
+)
 _DISGUISES = words(
     r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
     r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|EXECUTION_FAILED)",
@@ -132,6 +141,8 @@ _DISGUISES = words(
 def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     said = text.find(_OOM)
+    if said is not None and not allocator.read(text) and text.find(_SPILLS):
+        return  # memory that spills over is the opposite of an error
     if said is None or (text.find(_HOST) and not re.search("(?i)cuda|hip|gpu", said[0])):
         return
     messages = allocator.read(text)
@@ -155,7 +166,7 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
             title=f"Another process ({pid}) holds {format_bytes(size)} of the card's {format_bytes(total)}",
             evidence=seen,
         )
-    elif total and outside > max(2.5 * GIB, 0.3 * total):
+    elif total and max(outside - (2.5 * GIB if message and message.own is None else 0), 0) > 0.25 * total:
         yield Finding(id="oom_other_process", confidence=0.85, evidence=seen)
     elif said:
         yield Finding(id="oom_other_process", confidence=0.8, evidence=(*seen, quote(said)))

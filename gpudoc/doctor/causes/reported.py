@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Observation, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
-from gpudoc.facts.model import Machine, Package
+from gpudoc.facts.model import Package
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import archs_of, capability_of, vision_for
+from gpudoc.knowledge.compatibility import has_index, vision_for
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
-from gpudoc.knowledge.wheels import fit
 
 _WANTS_GPU = words(
     r"is_available\(\)\W{0,8}False",
@@ -32,28 +32,15 @@ _WANTS_GPU = words(
 _WORKS = words(r"Is CUDA available: (?:True|Yes)")
 
 
-def _origin(evidence: Evidence, fact: str) -> str:
-    return evidence.reading.origins.get(fact, "the text") if evidence.reading else ""
-
-
-def _seen(evidence: Evidence, fact: str, value: object) -> Observation:
-    return observe(fact, value, _origin(evidence, fact))
-
-
-def _text_machine(evidence: Evidence) -> Machine | None:
-    # on a live machine the chain asks the driver itself; what a text says is all there is only for a text
-    return None if evidence.source == "machine" else evidence.machine
-
-
 def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = _text_machine(evidence)
+    machine = text_machine(evidence)
     if machine is None or machine.torch.is_available is True or known(machine.host.system) == "Darwin":
         return
     version = known(machine.torch.version)
     if known(machine.torch.accelerator) not in ("cpu", "none") or known(machine.torch.hip_version) is not None:
         return
-    seen = [_seen(evidence, "torch.version", version)] if version is not None else []
-    seen.append(_seen(evidence, "torch.accelerator", "built without CUDA"))
+    seen = [seen_fact(evidence, "torch.version", version)] if version is not None else []
+    seen.append(seen_fact(evidence, "torch.accelerator", "built without CUDA"))
     has_gpu = bool(known(machine.gpus)) or known(machine.driver.module_version) is not None
     wants = text.find(_WANTS_GPU)
     if has_gpu or wants:
@@ -62,12 +49,81 @@ def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="cpu_only_torch", confidence=0.5, severity="info", evidence=tuple(seen))
 
 
-def _find_old_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del text
-    machine = _text_machine(evidence)
+_INDEX = re.compile(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b")
+_PLAIN_INSTALL = re.compile(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|index-url|\+cu|-f http))[^\n]*\btorch\b")
+
+
+def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """An index that PyTorch never had, or PyPI on Windows: pip falls back to the build without CUDA, without a word."""
+    machine = text_machine(evidence)
+    if machine is None or machine.torch.is_available is True or known(machine.torch.accelerator) == "cuda":
+        return
+    index = text.find(_INDEX)
+    if index and not has_index(index[1]):
+        yield Finding(
+            id="cpu_only_torch",
+            confidence=0.85,
+            title=f"PyTorch has no index cu{index[1]}: pip took PyPI's torch instead, on Windows the one without CUDA",
+            evidence=(quote(index, "index"),),
+        )
+        return
+    plain = text.find(_PLAIN_INSTALL)
+    if plain and text.find(_WINDOWS) and text.find(_WANTS_GPU):
+        yield Finding(id="cpu_only_torch", confidence=0.72, evidence=(quote(plain, "installed"),))
+
+
+_WINDOWS = words(r"\bwindows\b", r"win_amd64", r"\b[A-Z]:\\", r"\.dll\b", r"WinError")
+_NVIDIA_ONLY = words(
+    r"Found no NVIDIA driver",
+    r"not compiled with CUDA",
+    r"No CUDA GPUs are available",
+    "skip-torch-cuda-test",
+)
+_AMD_CARD = words(
+    r"\bRX ?\d{3,4} ?(?:XTX|XT|GRE|S)?\b",
+    r"\bradeon\b",
+    r"\bgfx\d{3,4}\b",
+    r"\bMI\d{3}X?\b",
+    r"AMD (?:GPU|card)",
+)
+_NVIDIA_CARD = words(r"geforce", r"\bRTX\b", r"\bGTX\b", r"\btesla\b", r"quadro", r"nvidia-smi")
+
+
+def _find_amd_card(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    machine = text_machine(evidence)
+    if machine is None or machine.torch.is_available is True or text.find(_NVIDIA_CARD):
+        return
+    card, message = text.find(_AMD_CARD), text.find(_NVIDIA_ONLY)
+    if card and message:
+        yield Finding(
+            id="wrong_accelerator_build",
+            confidence=0.86,
+            title="The card is AMD's, and the installed torch asks for NVIDIA's driver",
+            evidence=(quote(card, "GPU"), quote(message, "torch")),
+        )
+
+
+_TAGGED = re.compile(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b")
+
+
+def _find_changing_builds(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """One environment in which an installation replaced torch's CUDA generation by another."""
+    machine = text_machine(evidence)
     if machine is None or machine.torch.is_available is True:
         return
-    driver, cuda = known(machine.driver.module_version), known(machine.torch.cuda_version) or _conda_toolkit(machine)
+    mentions = list(text.find_all(_TAGGED))
+    installs = text.find(words(r"\b(?:pip3?|uv|poetry|conda) (?:install|add|sync)\b"))
+    if installs and len({m[1] for m in mentions}) > 1:
+        seen = (quote(mentions[0], "torch"), quote(mentions[-1], "torch later"))
+        yield Finding(id="mixed_cuda_packages", confidence=0.74, evidence=seen)
+
+
+def _find_old_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del text
+    machine = text_machine(evidence)
+    if machine is None or machine.torch.is_available is True:
+        return
+    driver, cuda = known(machine.driver.module_version), built_for(machine)
     if driver is None or cuda is None:
         return
     floor = driver_floor(cuda)
@@ -75,104 +131,21 @@ def _find_old_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
     if floor is not None and _number(driver) < _number(floor):
         why = f"torch is built for CUDA {cuda[0]}.{cuda[1]}, which needs driver {floor} or newer; {driver} is installed"
         seen = (
-            _seen(evidence, "driver.module_version", driver),
-            _seen(evidence, "torch.cuda_version", f"{cuda[0]}.{cuda[1]}"),
+            seen_fact(evidence, "driver.module_version", driver),
+            seen_fact(evidence, "torch.cuda_version", f"{cuda[0]}.{cuda[1]}"),
         )
         yield Finding(id="driver_too_old", confidence=0.92, title=why, evidence=seen)
     elif offered is not None and offered[0] < cuda[0]:
-        carried = _seen(evidence, "driver.cuda_version", f"{offered[0]}.{offered[1]}")
+        carried = seen_fact(evidence, "driver.cuda_version", f"{offered[0]}.{offered[1]}")
         yield Finding(id="driver_too_old", confidence=0.85, evidence=(carried,))
-
-
-def _conda_toolkit(machine: Machine) -> tuple[int, int] | None:
-    for package in known(machine.python.packages) or ():
-        if package.name in ("cudatoolkit", "pytorch-cuda", "cuda-runtime") and (
-            m := re.match(r"(\d+)\.(\d+)", package.version)
-        ):
-            return int(m[1]), int(m[2])
-    return None
 
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-_NOT_COMPATIBLE = words(
-    r"is not compatible with the current PyTorch",
-    r"no longer supports this GPU",
-    r"no kernel image is available",
-    "hipErrorNoBinaryForGpu",
-    r"minimum (?:and maximum )?cuda capability supported",
-    "invalid device function",
-    r"Unable to find code object",
-)
-
-
-def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = _text_machine(evidence)
-    if machine is None:
-        return
-    said = text.find(_NOT_COMPATIBLE)
-    archs = known(machine.torch.arch_list) or archs_of(known(machine.torch.cuda_version))
-    for gpu in known(machine.gpus) or ():
-        capability = known(gpu.capability) or capability_of(known(gpu.name) or "")
-        if capability is None or not archs:
-            continue
-        match = fit(capability, archs)
-        if match == "runs":
-            continue
-        listed = known(machine.torch.arch_list) is not None
-        sure = 0.95 if said else 0.85 if listed else 0.7
-        if machine.torch.is_available is True and not said and not listed:
-            sure = 0.6
-        name = "gpu_newer_than_wheel_archs" if match == "too_new" else "gpu_older_than_wheel_archs"
-        seen = [
-            _seen(
-                evidence, f"gpus.{gpu.index}.capability", f"{known(gpu.name) or 'GPU'}: {capability[0]}.{capability[1]}"
-            )
-        ]
-        seen.append(_seen(evidence, "torch.arch_list", " ".join(archs)))
-        yield Finding(id=name, confidence=sure, evidence=(*seen, *((quote(said, "torch"),) if said else ())))
-        return
-    yield from _arch_by_words(text)
-
-
-def _arch_by_words(text: Text) -> Iterator[Finding | Skip]:
-    old = text.find(
-        words(
-            r"no longer supports this GPU because it is too old",
-            r"minimum cuda capability supported by this library",
-            r"(?:gpu|card) (?:is )?too old\b",
-            r"only supports devices of CUDA Capability >= \d",
-            r"CUDA capability .{0,30}(?:or higher|at least).{0,20}required",
-        )
-    )
-    if old:
-        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.9, evidence=(quote(old, "torch"),))
-        return
-    new = text.find(
-        words(
-            r"is not compatible with the current PyTorch",
-            r"'?sm_\d+'? is not a recognized processor",
-            r"Value 'sm_\d+a?' is not defined for option 'gpu-name'",
-            r"Unsupported gpu architecture 'compute_\d+",
-            r"Unsupported (?:GPU|\.target) .{0,20}sm_1[0-2]\d",
-            r"no kernel image.{0,300}(?:RTX 50\d\d|blackwell|sm_1[0-2]\d|B200)",
-            r"(?:RTX 50\d\d|blackwell|sm_1[0-2]\d|B200).{0,300}no kernel image",
-            "hipErrorNoBinaryForGpu",
-        )
-    )
-    if new:
-        yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.85, evidence=(quote(new, "torch"),))
-        return
-    generic = text.find(words(r"no kernel image is available", "invalid device function"))
-    if generic:
-        yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.55, evidence=(quote(generic, "error"),))
-        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.45, evidence=(quote(generic, "error"),))
-
-
 def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = _text_machine(evidence)
+    machine = text_machine(evidence)
     if machine is None or machine.torch.is_available is True:
         return
     built = known(machine.torch.accelerator)
@@ -194,35 +167,37 @@ def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
     amd_only = text.find(words(r"ROCM used to build PyTorch: N/A", r"ROCM used to build PyTorch: None"))
     if built == "rocm" and nvidia:
         yield Finding(
-            id="wrong_accelerator_build", confidence=0.93, evidence=(_seen(evidence, "torch.accelerator", "rocm"),)
+            id="wrong_accelerator_build", confidence=0.93, evidence=(seen_fact(evidence, "torch.accelerator", "rocm"),)
         )
     elif built == "cuda" and not nvidia and (amd or (intel and not amd_only)):
         yield Finding(
-            id="wrong_accelerator_build", confidence=0.85, evidence=(_seen(evidence, "torch.accelerator", "cuda"),)
+            id="wrong_accelerator_build", confidence=0.85, evidence=(seen_fact(evidence, "torch.accelerator", "cuda"),)
         )
     elif built in ("cpu", "none") and not nvidia and amd:
         yield Finding(
-            id="wrong_accelerator_build", confidence=0.6, evidence=(_seen(evidence, "torch.accelerator", "cpu"),)
+            id="wrong_accelerator_build", confidence=0.6, evidence=(seen_fact(evidence, "torch.accelerator", "cpu"),)
         )
 
 
 def _find_jetson(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = _text_machine(evidence)
+    machine = text_machine(evidence)
     if machine is None or known(machine.host.jetson) is not True:
         return
     trouble = (
         machine.torch.is_available is False
         or text.find(_WANTS_GPU)
-        or text.find(_NOT_COMPATIBLE)
+        or text.find(NOT_COMPATIBLE)
         or text.find(words("cannot open shared object", "not available", "CPU", "error"))
     )
     if trouble and machine.torch.is_available is not True:
-        yield Finding(id="jetson_generic_wheel", confidence=0.9, evidence=(_seen(evidence, "host.jetson", "a Jetson"),))
+        yield Finding(
+            id="jetson_generic_wheel", confidence=0.9, evidence=(seen_fact(evidence, "host.jetson", "a Jetson"),)
+        )
 
 
 def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del text
-    machine = _text_machine(evidence)
+    machine = text_machine(evidence)
     packages = {p.name: p for p in (known(machine.python.packages) if machine else None) or ()}
     torch, vision = packages.get("torch") or packages.get("pytorch"), packages.get("torchvision")
     if torch is None or vision is None:
@@ -230,7 +205,7 @@ def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     wanted = vision_for(torch.version)
     if wanted is not None and not vision.version.startswith(wanted):
         seen = (
-            _seen(
+            seen_fact(
                 evidence,
                 "packages.torchvision",
                 f"{vision.version} beside torch {torch.version}, which belongs to {wanted}.x",
@@ -239,12 +214,12 @@ def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="torchvision_torch_mismatch", confidence=0.62, severity="warning", evidence=seen)
     tags = [re.search(r"\+(cpu|cu\d+)", p.version) for p in (torch, vision)]
     if tags[0] and tags[1] and tags[0][1] != tags[1][1]:
-        seen = (_seen(evidence, "packages.torchvision", f"{vision.version} beside torch {torch.version}"),)
+        seen = (seen_fact(evidence, "packages.torchvision", f"{vision.version} beside torch {torch.version}"),)
         yield Finding(id="torchvision_torch_mismatch", confidence=0.85, severity="warning", evidence=seen)
 
 
 def _find_mixed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = _text_machine(evidence)
+    machine = text_machine(evidence)
     packages = (known(machine.python.packages) if machine else None) or ()
     generations: dict[str, list[str]] = {}
     for package in packages:
@@ -263,7 +238,7 @@ def _find_mixed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         id="mixed_cuda_packages",
         confidence=0.6 if works else 0.86,
         severity="warning" if works else "broken",
-        evidence=(observe("packages", value, _origin(evidence, f"packages.{packages[0].name}")),),
+        evidence=(observe("packages", value, origin_of(evidence, f"packages.{packages[0].name}")),),
     )
 
 
@@ -293,8 +268,10 @@ def _two_builds(packages: tuple[Package, ...]) -> str:
 
 FINDERS = (
     text_finder("cpu_only_torch", _find_cpu_only),
+    text_finder("cpu_only_torch", _find_fallback),
+    text_finder("wrong_accelerator_build", _find_amd_card),
+    text_finder("mixed_cuda_packages", _find_changing_builds),
     text_finder("driver_too_old", _find_old_driver),
-    text_finder("gpu_newer_than_wheel_archs", _find_arch),
     text_finder("wrong_accelerator_build", _find_other_vendor),
     text_finder("jetson_generic_wheel", _find_jetson),
     text_finder("torchvision_torch_mismatch", _find_vision),

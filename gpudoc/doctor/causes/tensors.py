@@ -47,6 +47,20 @@ _INDEX_ASSERTS = words(
     r"index out of range: Tried to access index \d+ out of table with \d+ rows",
     r"index -?\d+ is out of bounds for (?:dimension|axis) .{0,120}embedding",
     r"EmbeddingBackwardKernel|embedding_dense_backward.{0,120}assert",
+)
+# a library that is first used after a failed look-up reports that it cannot start
+_AFTERMATH = words(
+    r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|EXECUTION_FAILED)", r"CUDNN_STATUS_(?:EXECUTION|MAPPING)_\w+"
+)
+_IDS = words(
+    r"input_ids",
+    r"token_?ids?",
+    r"\bvocab\w*",
+    r"position_ids|max_position_embeddings",
+    r"token_type_ids",
+    r"resize_token_embeddings",
+    r"\btokenizers?\b",
+    r"nn\.Embedding|torch\.embedding|F\.embedding",
     r"Running this sequence through the model will result in indexing errors",
 )
 _GENERIC_INDEX = words(
@@ -81,7 +95,11 @@ def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     generic = text.find(_GENERIC_INDEX)
     lookup = text.find(_LOOKUP)
-    if generic and not text.find(_LABEL_ASSERTS):
+    aftermath, ids = text.find(_AFTERMATH), text.find(_IDS)
+    if aftermath and ids and not text.find(words("CUDA out of memory")):
+        both = (quote(aftermath, "error"), quote(ids, "in a look-up"))
+        yield Finding(id="embedding_index_out_of_range", confidence=0.72, evidence=both)
+    elif generic and not text.find(_LABEL_ASSERTS):
         seen = (quote(generic, "assertion"),) + ((quote(lookup, "in a look-up"),) if lookup else ())
         sure = 0.75 if lookup and not text.find(_LOSS) else 0.5 if lookup else 0.35
         yield Finding(id="embedding_index_out_of_range", confidence=sure, evidence=seen)

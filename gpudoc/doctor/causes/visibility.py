@@ -29,6 +29,22 @@ _UNAVAILABLE = words(
     r"Invalid device",
     r"RuntimeError",
 )
+_NONE_LEFT = words(
+    r"No CUDA GPUs are available",
+    r"no CUDA-capable device is detected",
+    r"No HIP GPUs are available",
+)
+
+
+def _find_masked_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """CUDA works in a plain interpreter and is empty in the program: the program masks it."""
+    del evidence
+    empty, works = text.find(_NONE_LEFT), text.find(_WORKS)
+    if empty and works:
+        seen = (quote(empty, "in the program"), quote(works, "outside it"))
+        yield Finding(id="visible_devices_hides_gpu", confidence=0.78, evidence=seen)
+
+
 _SET_IN_CODE = re.compile(
     r"os\.environ\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|"
     r"environ\.update)\(.{0,12}CUDA_VISIBLE_DEVICES",
@@ -135,10 +151,14 @@ _HAS_CARD = words(
     r"instead of (?:the )?gpu",
     r"not (?:the |on )?gpu",
 )
-_WORKS = words(r"Is CUDA available: (?:True|Yes)", r"is_available\(\)\W{0,8}True")
+_WORKS = words(
+    r"Is CUDA available: (?:True|Yes)",
+    r"is_available\(\)\W{0,4}(?:is |returns? |gives? |= )?\W{0,4}True",
+)
 
 FINDERS = (
     text_finder("visible_devices_hides_gpu", _find_hidden),
+    text_finder("visible_devices_hides_gpu", _find_masked_inside),
     text_finder("visible_devices_set_too_late", _find_too_late),
     *finders(
         Sign(id="invalid_device_ordinal", said=_ORDINAL, sure=0.93),

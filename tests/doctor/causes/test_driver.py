@@ -5,7 +5,10 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
-    ("driver_too_old", "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update"),
+    (
+        "driver_too_old",
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update",
+    ),
     ("driver_too_old", "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain."),
     (
         "driver_too_old",
@@ -59,29 +62,53 @@ CASES = [
         "device_permission_denied",
         "$ ls -l /dev/nvidia0\ncrw-rw---- 1 root vglusers 195, 0 Mai  3 10:11 /dev/nvidia0\n>>> torch.cuda.is_available()\nFalse",
     ),
-    ("device_permission_denied", "Unable to open /dev/kfd read-write: Permission denied\nuser is not member of \"render\" group"),
+    (
+        "device_permission_denied",
+        'Unable to open /dev/kfd read-write: Permission denied\nuser is not member of "render" group',
+    ),
     (
         "fabric_manager_not_running",
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
     ),
-    ("fabric_manager_not_running", "cuInit failed with CUDA_ERROR_SYSTEM_NOT_READY on our HGX H100 node, 8 GPUs in nvidia-smi"),
+    (
+        "fabric_manager_not_running",
+        "cuInit failed with CUDA_ERROR_SYSTEM_NOT_READY on our HGX H100 node, 8 GPUs in nvidia-smi",
+    ),
     ("libcuda_mismatch_803", "Error 803: system has unsupported display driver / cuda driver combination"),
     ("forward_compat_on_consumer_gpu", "Error 804: forward compatibility was attempted on non supported HW"),
-    ("mps_daemon_unreachable", "CUDA error 805: MPS client failed to connect to the MPS control daemon or the MPS server"),
+    (
+        "mps_daemon_unreachable",
+        "CUDA error 805: MPS client failed to connect to the MPS control daemon or the MPS server",
+    ),
     (
         "uvm_broken_after_suspend",
         "Since I closed the lid of my laptop and woke it up again: UserWarning: CUDA initialization: CUDA unknown error",
     ),
     ("uvm_broken_after_suspend", "works after reboot, but after suspend: cudaErrorUnknown (999), nvidia-smi is fine"),
-    ("nvidia_uvm_missing", "$ ls /dev/nvidia*\n/dev/nvidia0 /dev/nvidiactl\nls: cannot access '/dev/nvidia-uvm': No such file or directory"),
+    (
+        "nvidia_uvm_missing",
+        "$ ls /dev/nvidia*\n/dev/nvidia0 /dev/nvidiactl\nls: cannot access '/dev/nvidia-uvm': No such file or directory",
+    ),
     ("nvidia_uvm_missing", "CUDA unknown error; it works after: sudo nvidia-modprobe -u -c=0"),
-    ("nouveau_loaded", "01:00.0 VGA compatible controller: NVIDIA GA104\n\tKernel driver in use: nouveau\n\tKernel modules: nouveau"),
+    (
+        "nouveau_loaded",
+        "01:00.0 VGA compatible controller: NVIDIA GA104\n\tKernel driver in use: nouveau\n\tKernel modules: nouveau",
+    ),
     ("nouveau_loaded", "$ lsmod | grep -e nvidia -e nouveau\nnouveau              2306048  4\nnvidia-smi has failed"),
     ("secure_boot_blocks_module", "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service"),
-    ("secure_boot_blocks_module", "$ sudo modprobe nvidia\nmodprobe: ERROR: could not insert 'nvidia': Required key not available"),
-    ("vgpu_unlicensed", "    vGPU Software Licensed Product\n        Product Name : NVIDIA RTX Virtual Workstation\n        License Status : Unlicensed (Restricted)"),
+    (
+        "secure_boot_blocks_module",
+        "$ sudo modprobe nvidia\nmodprobe: ERROR: could not insert 'nvidia': Required key not available",
+    ),
+    (
+        "vgpu_unlicensed",
+        "    vGPU Software Licensed Product\n        Product Name : NVIDIA RTX Virtual Workstation\n        License Status : Unlicensed (Restricted)",
+    ),
     ("wsl_windows_or_kernel_too_old", "Failed to initialize NVML: GPU access blocked by the operating system"),
-    ("wsl_windows_or_kernel_too_old", "Ubuntu on WSL, uname -r: 4.19.128-microsoft-standard\n>>> torch.cuda.is_available()\nFalse"),
+    (
+        "wsl_windows_or_kernel_too_old",
+        "Ubuntu on WSL, uname -r: 4.19.128-microsoft-standard\n>>> torch.cuda.is_available()\nFalse",
+    ),
     (
         "wsl_wrong_driver_inside",
         "WSL2, Windows 11. I ran sudo apt install nvidia-driver-535 and now nvidia-smi says\n"
@@ -94,7 +121,10 @@ CASES = [
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA "
         "driver is installed and running.",
     ),
-    ("driver_missing_or_not_loaded", "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-45-generic"),
+    (
+        "driver_missing_or_not_loaded",
+        "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-45-generic",
+    ),
 ]
 
 
@@ -119,7 +149,9 @@ def test_a_newer_driver_and_another_toolkit_are_no_fault(text):
 
 def test_a_wrapped_quoted_and_coloured_paste_says_the_same():
     plain = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
-    pasted = "> \x1b[31mRuntimeError: The NVIDIA driver on\r\n> your system is too\r\n> old (found version 11040).\x1b[0m"
+    pasted = (
+        "> \x1b[31mRuntimeError: The NVIDIA driver on\r\n> your system is too\r\n> old (found version 11040).\x1b[0m"
+    )
     assert first(plain) == first(pasted) == "driver_too_old"
 
 

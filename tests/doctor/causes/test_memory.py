@@ -26,17 +26,46 @@ LOOSE = (
 CASES = [
     ("oom_capacity", OLD),
     ("oom_capacity", NEW),
-    ("oom_capacity", "RuntimeError: MPS backend out of memory (MPS allocated: 17.2 GB, other allocations: 512 MB, max allowed: 18.13 GB). Tried to allocate 1.2 GB on private pool."),
-    ("oom_capacity", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 23.98 GiB of which 10.1 GiB is free."),
+    (
+        "oom_capacity",
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.2 GB, other allocations: 512 MB, max allowed: 18.13 GB). Tried to allocate 1.2 GB on private pool.",
+    ),
+    (
+        "oom_capacity",
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 23.98 GiB of which 10.1 GiB is free.",
+    ),
     ("oom_other_process", TAKEN),
     ("oom_other_process", OLD.replace("21.02", "6.02").replace("21.90", "6.40")),
     ("oom_fragmentation", LOOSE),
-    ("oom_optimizer_state", 'File "/venv/torch/optim/adamw.py", line 177, in step\n    self._init_group(\n  state["exp_avg_sq"] = torch.zeros_like(p)\n' + NEW),
-    ("oom_eval_accumulates_predictions", "  File transformers/trainer.py, line 3500, in evaluation_loop\n    all_preds = nested_concat(all_preds, logits)\n" + NEW),
-    ("oom_eval_without_no_grad", "Training runs for a whole epoch, then during validation:\n  File main.py, line 88, in validate\n    out = model(x)\n" + OLD),
-    ("oom_variable_length_batch", "It trains fine and then crashes randomly after a few thousand iterations, sequences have very different lengths.\n" + NEW),
-    ("oom_after_batch_size_finder", "Batch size 64 succeeded, trying batch size 128\nFinished batch size finder, will continue with full run using batch size 64\n" + OLD),
-    ("oom_masked_as_library_error", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    (
+        "oom_optimizer_state",
+        'File "/venv/torch/optim/adamw.py", line 177, in step\n    self._init_group(\n  state["exp_avg_sq"] = torch.zeros_like(p)\n'
+        + NEW,
+    ),
+    (
+        "oom_eval_accumulates_predictions",
+        "  File transformers/trainer.py, line 3500, in evaluation_loop\n    all_preds = nested_concat(all_preds, logits)\n"
+        + NEW,
+    ),
+    (
+        "oom_eval_without_no_grad",
+        "Training runs for a whole epoch, then during validation:\n  File main.py, line 88, in validate\n    out = model(x)\n"
+        + OLD,
+    ),
+    (
+        "oom_variable_length_batch",
+        "It trains fine and then crashes randomly after a few thousand iterations, sequences have very different lengths.\n"
+        + NEW,
+    ),
+    (
+        "oom_after_batch_size_finder",
+        "Batch size 64 succeeded, trying batch size 128\nFinished batch size finder, will continue with full run using batch size 64\n"
+        + OLD,
+    ),
+    (
+        "oom_masked_as_library_error",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ),
     ("oom_masked_as_library_error", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"),
 ]
 

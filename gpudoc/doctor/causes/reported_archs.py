@@ -1,0 +1,93 @@
+"""Whether the torch that a text reports has code for the GPU that it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, seen_fact, text_machine
+from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.setting import known
+from gpudoc.facts.model import Machine
+from gpudoc.facts.readers.model import Text
+from gpudoc.knowledge.compatibility import archs_of, capability_of
+from gpudoc.knowledge.wheels import fit
+
+
+def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    machine = text_machine(evidence)
+    if machine is None:
+        return
+    said = text.find(NOT_COMPATIBLE)
+    archs = known(machine.torch.arch_list) or archs_of(built_for(machine))
+    for gpu in known(machine.gpus) or ():
+        capability = known(gpu.capability) or capability_of(known(gpu.name) or "")
+        if capability is None or not archs:
+            continue
+        match = fit(capability, archs)
+        if match == "runs":
+            continue
+        listed = known(machine.torch.arch_list) is not None
+        sure = 0.95 if said else 0.85 if listed else 0.7
+        if machine.torch.is_available is True and not said and not listed:
+            sure = 0.6
+        name = "gpu_newer_than_wheel_archs" if match == "too_new" else "gpu_older_than_wheel_archs"
+        seen = [
+            seen_fact(
+                evidence, f"gpus.{gpu.index}.capability", f"{known(gpu.name) or 'GPU'}: {capability[0]}.{capability[1]}"
+            )
+        ]
+        seen.append(seen_fact(evidence, "torch.arch_list", " ".join(archs)))
+        yield Finding(id=name, confidence=sure, evidence=(*seen, *((quote(said, "torch"),) if said else ())))
+        return
+    yield from _arch_by_words(text, _first_capability(machine))
+
+
+def _first_capability(machine: Machine) -> tuple[int, int] | None:
+    for gpu in known(machine.gpus) or ():
+        return known(gpu.capability) or capability_of(known(gpu.name) or "")
+    return None
+
+
+def _arch_by_words(text: Text, capability: tuple[int, int] | None) -> Iterator[Finding | Skip]:
+    old = text.find(
+        words(
+            r"no longer supports this GPU because it is too old",
+            r"minimum cuda capability supported by this library",
+            r"(?:gpu|card) (?:is )?too old\b",
+            r"only supports devices of CUDA Capability >= \d",
+            r"CUDA capability .{0,30}(?:or higher|at least).{0,20}required",
+        )
+    )
+    if old:
+        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.9, evidence=(quote(old, "torch"),))
+        return
+    new = text.find(
+        words(
+            r"is not compatible with the current PyTorch",
+            r"'?sm_\d+'? is not a recognized processor",
+            r"Value 'sm_\d+a?' is not defined for option 'gpu-name'",
+            r"Unsupported gpu architecture 'compute_\d+",
+            r"Unsupported (?:GPU|\.target) .{0,20}sm_1[0-2]\d",
+            r"no kernel image.{0,300}(?:RTX 50\d\d|blackwell|sm_1[0-2]\d|B200)",
+            r"(?:RTX 50\d\d|blackwell|sm_1[0-2]\d|B200).{0,300}no kernel image",
+            "hipErrorNoBinaryForGpu",
+            "HSA_OVERRIDE_GFX_VERSION",
+            r"the GPU program failed to execute",
+        )
+    )
+    if new:
+        yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.85, evidence=(quote(new, "torch"),))
+        return
+    generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))
+    if generic and capability is not None:
+        # no wheel ever had code for both ends: an old card was dropped, a new one is not in yet
+        old_card = capability < (7, 5)
+        name = "gpu_older_than_wheel_archs" if old_card else "gpu_newer_than_wheel_archs"
+        yield Finding(id=name, confidence=0.72, evidence=(quote(generic, "error"),))
+    elif generic:
+        yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.55, evidence=(quote(generic, "error"),))
+        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.45, evidence=(quote(generic, "error"),))
+
+
+FINDERS = (text_finder("gpu_newer_than_wheel_archs", _find_arch),)

@@ -1,0 +1,59 @@
+"""What the finders share that judge facts which a text states."""
+
+from __future__ import annotations
+
+import re
+
+from gpudoc.doctor.causes.sign import words
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Observation
+from gpudoc.doctor.setting import known
+from gpudoc.facts.model import Machine
+from gpudoc.knowledge.compatibility import default_cuda
+
+NOT_COMPATIBLE = words(
+    r"is not compatible with the current PyTorch",
+    r"no longer supports this GPU",
+    r"no kernel image is available",
+    "hipErrorNoBinaryForGpu",
+    "cudaErrorNoKernelImageForDevice",
+    r"minimum (?:and maximum )?cuda capability supported",
+    "invalid device function",
+    r"Unable to find code object",
+)
+
+
+def origin_of(evidence: Evidence, fact: str) -> str:
+    """Where a fact was read: 'line 18'."""
+    return evidence.reading.origins.get(fact, "the text") if evidence.reading else ""
+
+
+def seen_fact(evidence: Evidence, fact: str, value: object) -> Observation:
+    """A fact of the text as evidence, with the line it was read from."""
+    return observe(fact, value, origin_of(evidence, fact))
+
+
+def text_machine(evidence: Evidence) -> Machine | None:
+    """The machine that a text describes; None for a live machine, whose own finders know more."""
+    # on a live machine the chain asks the driver itself; what a text says is all there is only for a text
+    return None if evidence.source == "machine" else evidence.machine
+
+
+def built_for(machine: Machine) -> tuple[int, int] | None:
+    """The CUDA that the text's torch is built for: stated, by conda's toolkit package, or as PyPI's Linux wheel."""
+    stated = known(machine.torch.cuda_version)
+    if stated is not None:
+        return stated
+    packages = known(machine.python.packages) or ()
+    for package in packages:
+        if package.name in ("cudatoolkit", "pytorch-cuda", "cuda-runtime"):
+            match = re.match(r"(\d+)\.(\d+)", package.version)
+            if match:
+                return int(match[1]), int(match[2])
+    version, accelerator = known(machine.torch.version), known(machine.torch.accelerator)
+    from_conda = any(p.name == "pytorch" for p in packages)
+    if version is None or "+" in version or accelerator is not None or from_conda:
+        return None
+    if known(machine.host.system) in ("Windows", "Darwin") or known(machine.host.jetson):
+        return None
+    return default_cuda(version)
