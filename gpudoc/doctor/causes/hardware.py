@@ -131,10 +131,9 @@ def find_link(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def find_nvlink(evidence: Evidence) -> Iterator[Finding | Skip]:
     """NVLinks that are down on one GPU while its likes have them up, or that the kernel log complained about."""
-    gpus = [g for g in _healthy_enough(evidence.machine) if value(g.nvlink_active, 0) or value(g.nvlink_total, 0)]
-    for gpu in gpus:
-        most = max(value(other.nvlink_active, 0) for other in gpus if other.name == gpu.name)
-        active = value(gpu.nvlink_active, 0)
+    known = [(g, g.nvlink_active) for g in _healthy_enough(evidence.machine) if not isinstance(g.nvlink_active, Absent)]
+    for gpu, active in known:
+        most = max(count for other, count in known if other.name == gpu.name)
         if active < most:
             seen = (_seen(gpu, f"{active} NVLinks up, its likes have {most}"),)
             yield Finding(id="nvlink_error", severity="warning", confidence=0.9, evidence=seen)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudoc.doctor.causes import limits
+from gpudoc.doctor.model import Skip
+from gpudoc.facts.model import Absent
+from tests.machines.built import GIB, ask, changed, found, machine
+
+
+@pytest.mark.parametrize(
+    ("find", "path", "small", "cause"),
+    [
+        (limits.find_small_shm, "host.shm_total_bytes", 64 << 20, "shm_too_small"),
+        (limits.find_few_files, "host.open_files_limit", 256, "too_many_open_files"),
+        (limits.find_few_processes, "host.processes_limit", 100, "process_limit_low"),
+        (limits.find_little_memory, "host.memory_available_bytes", GIB // 2, "host_memory_low"),
+        (limits.find_full_disk, "host.disk_free_bytes", GIB // 2, "disk_full"),
+        (limits.find_full_disk, "host.tmp_free_bytes", 0, "disk_full"),
+    ],
+)
+def test_each_limit_has_its_cause(find, path, small, cause):
+    assert found(find, machine()) == []
+    assert found(find, changed(machine(), path, small)) == [(cause, "warning")]
+
+
+def test_a_quota_matters_when_torch_does_not_know_it():
+    facts = changed(changed(machine(), "container.cpu_quota_cores", 4.0), "torch.num_threads", 32)
+    assert found(limits.find_cpu_quota, facts) == [("cgroup_cpu_limit", "warning")]
+    assert found(limits.find_cpu_quota, changed(facts, "torch.num_threads", 4)) == []
+    assert found(limits.find_cpu_quota, replace(facts, environment={"OMP_NUM_THREADS": "4"})) == []
+
+
+def test_a_quota_cannot_be_judged_without_torchs_threads():
+    facts = changed(
+        changed(machine(), "container.cpu_quota_cores", 4.0), "torch.num_threads", Absent("not asked (--quick)")
+    )
+    assert ask(limits.find_cpu_quota, facts) == [Skip("torch.num_threads: not asked (--quick)")]
+
+
+def test_the_cgroups_memory_counts_beside_the_machines():
+    facts = changed(machine(), "container.memory_limit_bytes", 8 * GIB)
+    assert found(limits.find_little_memory, changed(facts, "container.memory_used_bytes", 4 * GIB)) == []
+    full = changed(facts, "container.memory_used_bytes", 8 * GIB - 1)
+    assert found(limits.find_little_memory, full) == [("host_memory_low", "warning")]
+
+
+def test_files_that_hang_are_named():
+    facts = replace(machine(), probe_failures={"files": "no answer within 8 s: nodes", "nvml": "no answer within 8 s"})
+    (finding,) = ask(limits.find_hung_files, facts)
+    assert [o.value for o in finding.evidence] == ["no answer within 8 s: nodes"]
