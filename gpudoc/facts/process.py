@@ -1,13 +1,181 @@
-"""A running job watched from outside: stacks, processes and device counters over some seconds."""
+"""A running job watched from outside, frozen: stacks, processes, limits and device counters over some seconds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpudoc.facts.model import NOT_READ, Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python frame: function, full path of its file, and the line that runs in it (`py-spy dump`)."""
+
+    function: str
+    file: str
+    line: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStacks:
+    """The stacks of one thread in the order of time, outermost frame first, as indices into `Stacks.frames`."""
+
+    pid: int
+    tid: int
+    name: str
+    samples: tuple[tuple[int, ...], ...]
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the main thread of its process."""
+        return self.pid == self.tid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stacks:
+    """What the sampler saw of every Python thread of the job (`py-spy record -s -t -i`)."""
+
+    rate_hz: float
+    start_s: float
+    frames: tuple[Frame, ...]
+    threads: tuple[ThreadStacks, ...]
+    lines: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    accumulations: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """One main thread at one moment: its stack, whether it ran, whether it held the interpreter lock (`py-spy dump`)."""
+
+    time_s: float
+    pid: int
+    frames: tuple[Frame, ...]
+    active: bool
+    holds_gil: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTrack:
+    """One process of the job over the watch; counters are what was added while it was seen (`/proc/PID`).
+
+    `blocked` counts the moments in which the main thread waited, per system call and the file system behind it.
+    """
+
+    pid: int
+    parent: int
+    name: str
+    command: str
+    first_s: float
+    last_s: float
+    num_threads: int
+    cpu_s: float
+    main_cpu_s: float
+    queued_s: Fact[float] = NOT_READ
+    main_queued_s: Fact[float] = NOT_READ
+    read_bytes: Fact[int] = NOT_READ
+    read_chars: Fact[int] = NOT_READ
+    write_bytes: Fact[int] = NOT_READ
+    write_chars: Fact[int] = NOT_READ
+    major_faults: int = 0
+    switches_involuntary: Fact[int] = NOT_READ
+    looks: int = 0
+    running: int = 0
+    in_disk_wait: int = 0
+    blocked: Mapping[str, int] = field(default_factory=dict)
+    memory: tuple[tuple[float, int], ...] = ()
+    private_bytes: tuple[tuple[float, int], ...] = ()
+    born_during_watch: bool = False
+    died_during_watch: bool = False
+    rank: Fact[int] = NOT_READ
+    thread_settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """How long the process was seen."""
+        return max(self.last_s - self.first_s, 1e-9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the job may use: CPUs after affinity and quota, memory, shared memory; throttling while watched."""
+
+    cpus_online: int
+    cpus_affinity: int
+    cpu_quota_cores: Fact[float] = NOT_READ
+    throttled_s: Fact[float] = NOT_READ
+    throttled_periods: Fact[int] = NOT_READ
+    periods: Fact[int] = NOT_READ
+    memory_available_bytes: Fact[int] = NOT_READ
+    memory_limit_bytes: Fact[int] = NOT_READ
+    memory_used_bytes: Fact[int] = NOT_READ
+    shm_total_bytes: Fact[int] = NOT_READ
+    shm_free_bytes: Fact[int] = NOT_READ
+    machine_busy_cores: Fact[float] = NOT_READ
+
+    @property
+    def cpus_usable(self) -> float:
+        """CPUs after affinity and cgroup quota."""
+        quota = self.cpu_quota_cores
+        return min(float(self.cpus_affinity), quota) if isinstance(quota, float) else float(self.cpus_affinity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMoment:
+    """One GPU at one moment (`nvidia-smi dmon`, `nvidia-smi -q`); units are the suffixes."""
+
+    time_s: float
+    utilization_percent: Fact[int] = NOT_READ
+    memory_utilization_percent: Fact[int] = NOT_READ
+    memory_used_bytes: Fact[int] = NOT_READ
+    sm_clock_mhz: Fact[int] = NOT_READ
+    power_w: Fact[float] = NOT_READ
+    temperature_c: Fact[int] = NOT_READ
+    throttle_reasons: Fact[tuple[str, ...]] = NOT_READ
+    pcie_generation: Fact[int] = NOT_READ
+    pcie_width: Fact[int] = NOT_READ
+    pcie_rx_bytes_per_s: Fact[float] = NOT_READ
+    pcie_tx_bytes_per_s: Fact[float] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUser:
+    """A process on a GPU: memory held, and its share of the SMs as NVML saw it (`nvidia-smi pmon`)."""
+
+    pid: int
+    memory_bytes: Fact[int] = NOT_READ
+    sm_percent: Fact[float] = NOT_READ
+    name: Fact[str] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTrack:
+    """One GPU over the watch: what it is, who uses it, and its moments at about 10 Hz."""
+
+    index: int
+    name: Fact[str] = NOT_READ
+    memory_total_bytes: Fact[int] = NOT_READ
+    sm_clock_max_mhz: Fact[int] = NOT_READ
+    power_limit_w: Fact[float] = NOT_READ
+    power_limit_default_w: Fact[float] = NOT_READ
+    pcie_generation_max: Fact[int] = NOT_READ
+    pcie_width_max: Fact[int] = NOT_READ
+    users: Fact[tuple[GpuUser, ...]] = NOT_READ
+    moments: tuple[GpuMoment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Watch:
-    """What was seen of one job while it ran."""
+    """What was seen of one job while it ran; compared by identity, because it holds thousands of samples."""
 
     pid: int
     seconds: float
+    stacks: Fact[Stacks] = NOT_READ
+    glances: Fact[tuple[Glance, ...]] = NOT_READ
+    processes: tuple[ProcessTrack, ...] = ()
+    limits: Fact[Limits] = NOT_READ
+    gpus: Fact[tuple[GpuTrack, ...]] = NOT_READ
+    interrupted: bool = False
+    ended: bool = False
+    command: str = ""
+    directory: Fact[str] = NOT_READ

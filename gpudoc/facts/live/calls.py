@@ -1,0 +1,60 @@
+"""The few system calls in which a training process waits, by number."""
+
+from __future__ import annotations
+
+import platform
+
+# Linux's own tables: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
+_X86_64 = {
+    0: "read",
+    1: "write",
+    2: "open",
+    4: "stat",
+    7: "poll",
+    16: "ioctl",
+    17: "pread64",
+    18: "pwrite64",
+    19: "readv",
+    23: "select",
+    35: "nanosleep",
+    44: "sendto",
+    45: "recvfrom",
+    47: "recvmsg",
+    61: "wait4",
+    74: "fsync",
+    75: "fdatasync",
+    202: "futex",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    257: "openat",
+    262: "newfstatat",
+    271: "ppoll",
+    281: "epoll_pwait",
+    332: "statx",
+}
+_GENERIC = {
+    29: "ioctl",
+    56: "openat",
+    63: "read",
+    64: "write",
+    65: "readv",
+    67: "pread64",
+    68: "pwrite64",
+    73: "ppoll",
+    79: "newfstatat",
+    82: "fsync",
+    83: "fdatasync",
+    98: "futex",
+    101: "nanosleep",
+    115: "clock_nanosleep",
+    206: "sendto",
+    207: "recvfrom",
+    212: "recvmsg",
+    260: "wait4",
+    22: "epoll_pwait",
+    291: "statx",
+}
+
+SYSTEM_CALLS = _X86_64 if platform.machine() == "x86_64" else _GENERIC
+_ON_A_FILE = ("read", "write", "pread64", "pwrite64", "readv", "fsync", "fdatasync", "recvfrom", "recvmsg", "sendto")
+WAITS_ON_A_FILE = frozenset(number for number, name in SYSTEM_CALLS.items() if name in _ON_A_FILE)

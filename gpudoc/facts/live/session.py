@@ -1,0 +1,182 @@
+"""The two doors: `watch` looks at a job that runs, `launch` starts one and looks at it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+from gpudoc.facts.live import spy
+from gpudoc.facts.live.limits import LimitsSampler
+from gpudoc.facts.live.nvml import GpuRecorder
+from gpudoc.facts.live.sources import read_lines
+from gpudoc.facts.live.target import choose
+from gpudoc.facts.live.tree import TreeSampler, read_words
+from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.process import Glance, Stacks, Watch
+from gpudoc.progress import SILENT, Progress
+
+GLANCE_S = 0.1
+MEASURE_S = 0.5
+# one look with py-spy dump costs about 16 ms of a core, so 1.5 % of one
+DUMP_S = 1.0
+WEIGH_S = 5.0
+
+
+def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Watch:
+    """Look at the job of `pid` for `seconds`, without stopping it; Ctrl+C ends the looking and keeps what was seen.
+
+    GpudocError when there is no such process or nothing of it is Python.
+    """
+    target = choose(pid)
+    if target.note:
+        progress.say(target.note)
+    with tempfile.TemporaryDirectory(prefix="gpudoc-watch-") as folder:
+        looking = Looking(target.pid, pathlib.Path(folder), seconds)
+        try:
+            while looking.goes_on():
+                looking.look()
+                progress.advance(min(looking.elapsed_s, seconds), seconds, f"watching process {target.pid}")
+        except KeyboardInterrupt:
+            looking.interrupted = True
+        return looking.finish()
+
+
+@dataclass(slots=True)
+class Looking:
+    """A watch under way: all samplers of one job, driven by one clock."""
+
+    pid: int
+    folder: pathlib.Path
+    seconds: float
+    recorder: spy.Recorder | None = None
+    interrupted: bool = False
+    began: float = field(default_factory=time.monotonic)
+    _tree: TreeSampler = field(init=False)
+    _limits: LimitsSampler = field(init=False)
+    _gpus: GpuRecorder = field(init=False)
+    _program: Fact[str] = field(init=False)
+    _dumper: _Dumper | None = field(init=False, default=None)
+    _command: str = field(init=False)
+    _directory: Fact[str] = field(init=False)
+    _next: dict[str, float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tree = TreeSampler(self.pid)
+        self._limits = LimitsSampler(self.pid)
+        self._gpus = GpuRecorder(self.folder / "gpus.jsonl")
+        self._program = spy.find()
+        if isinstance(self._program, str):
+            if self.recorder is None:
+                self.recorder = spy.Recorder(self._program, self.pid, self.folder / "stacks.json", self.seconds + 5)
+            self._dumper = _Dumper(self._program, self.pid, self.folder)
+        self._command = " ".join(read_words(self.pid))[:300]
+        self._directory = _directory_of(self.pid)
+        self._tree.measure()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the looking began."""
+        return time.monotonic() - self.began
+
+    def goes_on(self) -> bool:
+        """Whether there is time left and the job still runs."""
+        return self.elapsed_s < self.seconds and self._tree.is_alive()
+
+    def look(self) -> None:
+        """One tick of the clock: sleeps until it is due, then asks whichever samplers are."""
+        time.sleep(max(0.0, self._next.get("glance", 0.0) - self.elapsed_s))
+        self._tree.glance()
+        now = self.elapsed_s
+        self._next["glance"] = now + GLANCE_S
+        if self._due("measure", MEASURE_S):
+            self._tree.measure()
+        if self._due("weigh", WEIGH_S):
+            self._tree.weigh()
+        if self._dumper is not None and self._due("dump", DUMP_S):
+            self._dumper.look(self.elapsed_s)
+
+    def finish(self) -> Watch:
+        """Stop every sampler and put together what was seen."""
+        seconds = self.elapsed_s
+        self._tree.measure()
+        ended = not self._tree.is_alive()
+        stacks: Fact[Stacks] = self._program if isinstance(self._program, Absent) else Absent("not recorded")
+        if self.recorder is not None:
+            stacks = self.recorder.finish()
+        if isinstance(stacks, Stacks):
+            lines, kept = read_lines(self.pid, stacks.frames)
+            stacks = dataclasses.replace(stacks, lines=lines, accumulations=kept)
+        return Watch(
+            pid=self.pid,
+            seconds=seconds,
+            stacks=stacks,
+            glances=self._dumper.finish() if self._dumper is not None else Absent("py-spy is not installed"),
+            processes=self._tree.tracks(),
+            limits=self._limits.finish(),
+            gpus=self._gpus.finish(),
+            interrupted=self.interrupted,
+            ended=ended,
+            command=self._command,
+            directory=self._directory,
+        )
+
+    def _due(self, name: str, every_s: float) -> bool:
+        if self.elapsed_s < self._next.get(name, 0.0):
+            return False
+        self._next[name] = self.elapsed_s + every_s
+        return True
+
+
+class _Dumper:
+    """Looks with `py-spy dump`, one at a time and never waited for: the lock of the interpreter shows only here."""
+
+    def __init__(self, program: str, pid: int, folder: pathlib.Path) -> None:
+        self._command = spy.dump_command(program, pid)
+        self._output = folder / "dump.json"
+        self._running: subprocess.Popen[bytes] | None = None
+        self._asked_s = 0.0
+        self._seen: list[Glance] = []
+        self._refused = ""
+
+    def look(self, now_s: float) -> None:
+        """Take in the last look when it is done, and begin another."""
+        if self._running is not None and self._running.poll() is None:
+            return
+        self._collect()
+        with self._output.open("wb") as output, self._output.with_suffix(".err").open("wb") as errors:
+            self._running = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            )
+        self._asked_s = now_s
+
+    def finish(self) -> Fact[tuple[Glance, ...]]:
+        """All looks; absent with the reason when every one was refused."""
+        if self._running is not None:
+            try:
+                self._running.wait(2.0)
+            except subprocess.TimeoutExpired:
+                self._running.kill()
+                self._running.wait()
+            self._collect()
+        return tuple(self._seen) if self._seen else Absent(self._refused or "no look succeeded")
+
+    def _collect(self) -> None:
+        if self._running is None:
+            return
+        if self._running.returncode == 0:
+            self._seen += spy.parse_dump(self._output.read_text("utf-8", "replace"), self._asked_s)
+        else:
+            self._refused = spy.explain_refusal(self._output.with_suffix(".err").read_text("utf-8", "replace"))
+        self._running = None
+
+
+def _directory_of(pid: int) -> Fact[str]:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the target need not exist here
+    except OSError as problem:
+        return Absent(f"working directory: {problem.strerror}")

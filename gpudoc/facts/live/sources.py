@@ -1,0 +1,97 @@
+"""The lines of the user's code that the samples point to: what was called there cannot be seen in the stack alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+
+from gpudoc.facts.live.tree import read_text
+from gpudoc.facts.process import Frame
+
+MAX_BYTES = 2_000_000
+
+
+def is_library(file: str) -> bool:
+    """Whether a file belongs to Python itself or to an installed package, and not to the user."""
+    if not file or file.startswith("<") or not file.endswith((".py", ".ipynb")):
+        return True
+    marks = ("/site-packages/", "/dist-packages/", "/lib/python3", "/torchinductor_", "/bin/")
+    return any(mark in file for mark in marks)
+
+
+def read_lines(
+    pid: int, frames: Iterable[Frame], root: str = "/proc"
+) -> tuple[dict[tuple[str, int], str], dict[tuple[str, int], str]]:
+    """Text of each line that a frame stands on, and the lines beside them that keep a loss with its graph."""
+    wanted: dict[str, set[int]] = {}
+    for frame in frames:
+        if frame.file.endswith(".py"):
+            wanted.setdefault(frame.file, set()).add(frame.line)
+    lines: dict[tuple[str, int], str] = {}
+    kept: dict[tuple[str, int], str] = {}
+    for file, numbers in wanted.items():
+        # through the job's own root, because in a container the path is another file here
+        text = read_text(f"{root}/{pid}/root{file}") or read_text(file)
+        if not text or len(text) > MAX_BYTES:
+            continue
+        rows = text.splitlines()
+        lines.update({(file, n): whole_statement(rows, n) for n in numbers if 0 < n <= len(rows)})
+        if not is_library(file):
+            kept.update({(file, n): rows[n - 1].strip() for n in kept_graphs(text)})
+    return lines, kept
+
+
+def whole_statement(rows: list[str], number: int) -> str:
+    """The line, and the lines after it that belong to the same brackets, as one."""
+    text = rows[number - 1].strip()
+    for row in rows[number : number + 5]:
+        if text.count("(") <= text.count(")"):
+            break
+        text += " " + row.strip()
+    return text[:300]
+
+
+def kept_graphs(text: str) -> list[int]:
+    """Lines where a tensor that `.backward()` was called on, or a model's output, is summed or listed without detach.
+
+    Only names on which the same function calls `.backward()` count, so that a plain number is never blamed.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    found: set[int] = set()
+    for scope in ast.walk(tree):
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+            names = _differentiated(scope)
+            found.update(node.lineno for node in ast.walk(scope) if _keeps(node, names))
+    return sorted(found)
+
+
+def _differentiated(scope: ast.AST) -> set[str]:
+    """Names with `.backward()` called on them, or given to `accelerator.backward(loss)`, and what they are made from."""
+    names: set[str] = set()
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+            names.update(inner.id for inner in ast.walk(node.func.value) if isinstance(inner, ast.Name))
+            names.update(argument.id for argument in node.args if isinstance(argument, ast.Name))
+    return names - {"self", "torch", "accelerator", "scaler", "fabric"}
+
+
+def _keeps(node: ast.AST, names: set[str]) -> bool:
+    match node:
+        case ast.AugAssign(target=ast.Name() | ast.Attribute(), op=ast.Add(), value=ast.Name(id=name)):
+            return name in names and not (isinstance(node.target, ast.Name) and node.target.id in names)
+        case ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name(id=name)]):
+            return name in names
+        case _:
+            return False
+
+
+def sources_of(stacks_frames: Iterable[Frame]) -> Mapping[str, int]:
+    """How many sampled frames stand in each of the user's files."""
+    counted: dict[str, int] = {}
+    for frame in stacks_frames:
+        if not is_library(frame.file):
+            counted[frame.file] = counted.get(frame.file, 0) + 1
+    return counted

@@ -1,0 +1,80 @@
+"""Which process to look at: the job behind the PID that the user gave, or a clear reason why there is none."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from dataclasses import dataclass
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.live.tree import descendants, read_environment, read_stat, read_text, read_words
+
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The process to watch with all below it, and what to tell the user when it is not the one that was given."""
+
+    pid: int
+    note: str = ""
+
+
+def choose(pid: int, root: str = "/proc") -> Target:
+    """The topmost Python process of the job that `pid` belongs to; GpudocError when there is nothing to watch."""
+    stat = read_stat(pid, root=root)
+    if stat is None:
+        raise GpudocError(f"no process {pid} runs here", hint=_elsewhere(pid))
+    if stat.state in "ZX":
+        raise GpudocError(f"process {pid} ({stat.name}) has finished", hint="give the PID of a running job")
+    launcher = _launcher_above(pid, root)
+    if launcher is not None:
+        return Target(launcher, f"{pid} is one rank; watching all ranks of its launcher {launcher}")
+    if is_python(pid, root):
+        return Target(pid)
+    below = [child for child in descendants(pid, root)[1:] if is_python(child, root)]
+    if below:
+        # a shell or `uv run` starts one Python; the first in order is above its own workers
+        return Target(below[0], f"{pid} ({stat.name}) is not Python; watching {below[0]} below it")
+    raise GpudocError(
+        f"process {pid} ({stat.name}) is not a Python process and started none",
+        hint="give the PID of the python that trains: pgrep -af python",
+    )
+
+
+def _elsewhere(pid: int) -> str:
+    inside = pathlib.Path("/.dockerenv").exists() or pathlib.Path("/run/.containerenv").exists()
+    if inside:
+        return f"in a container only its own processes are visible: run gpudoc where {pid} was listed"
+    return "give the PID of a running job: pgrep -af python"
+
+
+def is_python(pid: int, root: str = "/proc") -> bool:
+    """Whether the process runs a Python interpreter, by its executable, or a library of one that it has loaded."""
+    try:
+        name = os.path.basename(os.readlink(f"{root}/{pid}/exe"))  # noqa: PTH115, PTH119 - may name a deleted file
+    except OSError:
+        words = read_words(pid, root)
+        name = words[0].rpartition("/")[2] if words else ""
+    return name.startswith("python") or "libpython3" in read_text(f"{root}/{pid}/maps")
+
+
+def loads_torch(pid: int, root: str = "/proc") -> bool:
+    """Whether the process has torch's library in its memory (`grep libtorch /proc/PID/maps`)."""
+    return "/libtorch_" in read_text(f"{root}/{pid}/maps")
+
+
+def _launcher_above(pid: int, root: str) -> int | None:
+    if not read_environment(pid, ("RANK", "LOCAL_RANK"), root):
+        return None
+    stat = read_stat(pid, root=root)
+    while stat is not None and stat.parent > 1:
+        words = read_words(stat.parent, root)
+        if is_python(stat.parent, root) and any(_names_launcher(word) for word in words[:4]):
+            return stat.parent
+        stat = read_stat(stat.parent, root=root)
+    return None
+
+
+def _names_launcher(word: str) -> bool:
+    return word in LAUNCHERS or word.rpartition("/")[2] in LAUNCHERS

@@ -1,0 +1,315 @@
+"""The processes of a job and what they use, from /proc; every read forgives a process that has just ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpudoc.facts.live.calls import SYSTEM_CALLS, WAITS_ON_A_FILE
+from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.process import ProcessTrack
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The fields of /proc/PID/stat that matter here; times in seconds."""
+
+    name: str
+    state: str
+    parent: int
+    major_faults: int
+    cpu_s: float
+    num_threads: int
+    started_ticks: int
+
+
+def read_stat(pid: int, tid: int | None = None, root: str = "/proc") -> Stat | None:
+    """One process (or thread) as the kernel describes it; None when it has ended (`cat /proc/PID/stat`)."""
+    place = f"{root}/{pid}/stat" if tid is None else f"{root}/{pid}/task/{tid}/stat"
+    text = read_text(place)
+    if not text:
+        return None
+    name = text[text.find("(") + 1 : text.rfind(")")]
+    rest = text[text.rfind(")") + 2 :].split()
+    return Stat(
+        name=name,
+        state=rest[0],
+        parent=int(rest[1]),
+        major_faults=int(rest[9]),
+        cpu_s=(int(rest[11]) + int(rest[12])) / TICKS,
+        num_threads=int(rest[17]),
+        started_ticks=int(rest[19]),
+    )
+
+
+def read_text(place: str) -> str:
+    """The file's text, or "" when it cannot be read."""
+    try:
+        with open(place, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - many times a second
+            return file.read()
+    except OSError:
+        return ""
+
+
+def read_words(pid: int, root: str = "/proc") -> tuple[str, ...]:
+    """The command line of a process; empty for a kernel thread or a zombie."""
+    return tuple(word for word in read_text(f"{root}/{pid}/cmdline").split("\0") if word)
+
+
+def read_environment(pid: int, names: Iterable[str], root: str = "/proc") -> Mapping[str, str]:
+    """The variables in `names` that the process was started with; nothing else leaves this function."""
+    wanted = set(names)
+    pairs = (entry.partition("=") for entry in read_text(f"{root}/{pid}/environ").split("\0"))
+    return {name: value for name, _, value in pairs if name in wanted}
+
+
+def descendants(pid: int, root: str = "/proc") -> list[int]:
+    """`pid` and all that it started and that still lives, parents first (`pstree -p PID`)."""
+    found, queue = [], [pid]
+    while queue:
+        here = queue.pop(0)
+        found.append(here)
+        queue.extend(_children(here, root))
+    return found
+
+
+def _children(pid: int, root: str) -> list[int]:
+    # the kernel lists a child under the thread that forked it, so every thread is asked
+    try:
+        tids = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - many times a second
+    except OSError:
+        return []
+    return [int(word) for tid in tids for word in read_text(f"{root}/{pid}/task/{tid}/children").split()]
+
+
+@dataclass(slots=True)
+class _Track:
+    first: Stat
+    first_s: float
+    command: str
+    born: bool
+    environment: Mapping[str, str]
+    first_main_cpu_s: float
+    first_queue: tuple[float | None, float | None]
+    first_io: Mapping[str, int]
+    first_switches: int | None
+    last: Stat
+    last_s: float
+    last_main_cpu_s: float
+    last_queue: tuple[float | None, float | None]
+    last_io: Mapping[str, int]
+    last_switches: int | None
+    looks: int = 0
+    running: int = 0
+    in_disk_wait: int = 0
+    blocked: Counter[str] = field(default_factory=Counter)
+    memory: list[tuple[float, int]] = field(default_factory=list)
+    private: list[tuple[float, int]] = field(default_factory=list)
+    gone: bool = False
+
+
+class TreeSampler:
+    """Looks at every process of a job again and again; `glance` is cheap (10 Hz), `measure` reads all counters (2 Hz)."""
+
+    def __init__(self, pid: int, root: str = "/proc") -> None:
+        self.pid = pid
+        self.root = root
+        self._began = time.monotonic()
+        self._tracks: dict[int, _Track] = {}
+        self._mounts = read_mounts(read_text(f"{root}/{pid}/mounts"))
+
+    def glance(self) -> None:
+        """Whether each main thread runs right now, and what it waits for when it does not."""
+        for pid, track in self._tracks.items():
+            if track.gone:
+                continue
+            stat = read_stat(pid, pid, self.root)
+            if stat is None:
+                continue
+            track.looks += 1
+            if stat.state == "R":
+                track.running += 1
+                continue
+            track.in_disk_wait += stat.state == "D"
+            waits_for = self._waits_for(pid)
+            if waits_for:
+                track.blocked[waits_for] += 1
+
+    def measure(self) -> None:
+        """Counters of every process, and of those that came since the last look."""
+        now = time.monotonic() - self._began
+        alive = set(descendants(self.pid, self.root))
+        for pid in alive:
+            self._measure_one(pid, now)
+        for pid, track in self._tracks.items():
+            track.gone = pid not in alive
+
+    def weigh(self) -> None:
+        """Memory that belongs to each process alone; slow for a large process, so asked seldom."""
+        now = time.monotonic() - self._began
+        for pid, track in self._tracks.items():
+            kib = _field(read_text(f"{self.root}/{pid}/smaps_rollup"), "Private_Dirty")
+            if kib is not None and not track.gone:
+                track.private.append((now, kib * 1024))
+
+    def is_alive(self) -> bool:
+        """Whether the job's first process still runs."""
+        stat = read_stat(self.pid, root=self.root)
+        return stat is not None and stat.state not in "ZX"
+
+    def tracks(self) -> tuple[ProcessTrack, ...]:
+        """What was seen of every process that was measured at least once."""
+        return tuple(_finish(pid, track) for pid, track in self._tracks.items())
+
+    def _measure_one(self, pid: int, now: float) -> None:
+        stat = read_stat(pid, root=self.root)
+        main = read_stat(pid, pid, self.root)
+        if stat is None or main is None or stat.state in "ZX":
+            return
+        queue = _queued(pid, self.root)
+        io = _read_io(pid, self.root)
+        switches = _field(read_text(f"{self.root}/{pid}/status"), "nonvoluntary_ctxt_switches")
+        track = self._tracks.get(pid)
+        if track is None or track.first.started_ticks != stat.started_ticks:
+            command = " ".join(read_words(pid, self.root))[:200]
+            environment = read_environment(pid, ("RANK", "LOCAL_RANK", "WORLD_SIZE", *THREAD_VARIABLES), self.root)
+            track = _Track(
+                first=stat,
+                first_s=now,
+                command=command,
+                born=bool(self._tracks) and now > 0.5,
+                environment=environment,
+                first_main_cpu_s=main.cpu_s,
+                first_queue=queue,
+                first_io=io,
+                first_switches=switches,
+                last=stat,
+                last_s=now,
+                last_main_cpu_s=main.cpu_s,
+                last_queue=queue,
+                last_io=io,
+                last_switches=switches,
+            )
+            self._tracks[pid] = track
+        track.last, track.last_s, track.last_main_cpu_s = stat, now, main.cpu_s
+        track.last_queue, track.last_io, track.last_switches = queue, io, switches
+        pages = read_text(f"{self.root}/{pid}/statm").split()
+        if len(pages) > 2:
+            track.memory.append((now, (int(pages[1]) - int(pages[2])) * PAGE))
+
+    def _waits_for(self, pid: int) -> str:
+        words = read_text(f"{self.root}/{pid}/syscall").split()
+        if not words or not words[0].lstrip("-").isdigit():
+            return ""
+        number = int(words[0])
+        if number < 0:
+            return "page fault"
+        name = SYSTEM_CALLS.get(number, f"call {number}")
+        if number in WAITS_ON_A_FILE and len(words) > 1:
+            return f"{name} {self._file_kind(pid, int(words[1], 16))}"
+        return name
+
+    def _file_kind(self, pid: int, descriptor: int) -> str:
+        try:
+            place = os.readlink(f"{self.root}/{pid}/fd/{descriptor}")  # noqa: PTH115 - the target need not be a path
+        except OSError:
+            return "unknown"
+        if not place.startswith("/"):
+            return place.partition(":")[0]
+        return f"file {kind_of_mount(place, self._mounts)}"
+
+
+def read_mounts(text: str) -> tuple[tuple[str, str], ...]:
+    """(mount point, file system) of /proc/PID/mounts, longest mount point first."""
+    rows = [line.split() for line in text.splitlines()]
+    return tuple(sorted(((r[1], r[2]) for r in rows if len(r) > 2), key=lambda row: -len(row[0])))
+
+
+def kind_of_mount(place: str, mounts: Iterable[tuple[str, str]]) -> str:
+    """The file system that holds `place`: 'ext4', 'nfs4', 'fuse.s3fs'; 'unknown' outside every mount."""
+    for point, kind in mounts:
+        if point == "/" or place == point or place.startswith(point.rstrip("/") + "/"):
+            return kind
+    return "unknown"
+
+
+def _queued(pid: int, root: str) -> tuple[float | None, float | None]:
+    """Seconds in which threads were ready and no CPU was free: of all threads, of the main thread."""
+    total, main = 0.0, None
+    try:
+        tids = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - many times a second
+    except OSError:
+        return None, None
+    for tid in tids:
+        words = read_text(f"{root}/{pid}/task/{tid}/schedstat").split()
+        if len(words) < 2:
+            continue
+        waited = int(words[1]) / 1e9
+        total += waited
+        if tid == str(pid):
+            main = waited
+    return (total, main) if main is not None else (None, None)
+
+
+def _read_io(pid: int, root: str) -> Mapping[str, int]:
+    pairs = (line.split(":") for line in read_text(f"{root}/{pid}/io").splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def _field(text: str, name: str) -> int | None:
+    for line in text.splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    return None
+
+
+def _difference(first: float | None, last: float | None, reason: str) -> Fact[float]:
+    return Absent(reason) if first is None or last is None else max(0.0, last - first)
+
+
+def _counter(first: Mapping[str, int], last: Mapping[str, int], name: str) -> Fact[int]:
+    if name not in first or name not in last:
+        return Absent("/proc/PID/io is not readable")
+    return max(0, last[name] - first[name])
+
+
+def _finish(pid: int, track: _Track) -> ProcessTrack:
+    no_schedstat = "no /proc/PID/schedstat"
+    rank = track.environment.get("RANK", "")
+    switches = _difference(track.first_switches, track.last_switches, "no context switch counter")
+    return ProcessTrack(
+        pid=pid,
+        parent=track.first.parent,
+        name=track.last.name,
+        command=track.command,
+        first_s=track.first_s,
+        last_s=track.last_s,
+        num_threads=track.last.num_threads,
+        cpu_s=track.last.cpu_s - track.first.cpu_s,
+        main_cpu_s=track.last_main_cpu_s - track.first_main_cpu_s,
+        queued_s=_difference(track.first_queue[0], track.last_queue[0], no_schedstat),
+        main_queued_s=_difference(track.first_queue[1], track.last_queue[1], no_schedstat),
+        read_bytes=_counter(track.first_io, track.last_io, "read_bytes"),
+        read_chars=_counter(track.first_io, track.last_io, "rchar"),
+        write_bytes=_counter(track.first_io, track.last_io, "write_bytes"),
+        write_chars=_counter(track.first_io, track.last_io, "wchar"),
+        major_faults=track.last.major_faults - track.first.major_faults,
+        switches_involuntary=switches if isinstance(switches, Absent) else int(switches),
+        looks=track.looks,
+        running=track.running,
+        in_disk_wait=track.in_disk_wait,
+        blocked=dict(track.blocked),
+        memory=tuple(track.memory),
+        private_bytes=tuple(track.private),
+        born_during_watch=track.born,
+        died_during_watch=track.gone,
+        rank=int(rank) if rank.isdigit() else Absent("no RANK in its environment"),
+        thread_settings={k: v for k, v in track.environment.items() if k in THREAD_VARIABLES},
+    )
