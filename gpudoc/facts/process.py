@@ -46,7 +46,7 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """One main thread at one moment: its stack, whether it ran, whether it held the interpreter lock (`py-spy dump`)."""
+    """One main thread at one moment: its stack, whether it ran and held the interpreter lock (`py-spy dump`)."""
 
     time_s: float
     pid: int

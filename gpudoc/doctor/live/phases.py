@@ -66,12 +66,18 @@ def _mark(phase: Phase, file: str, function: str = "") -> _Mark:
 # Marks that decide wherever they stand in the stack, because all below them works for them; the outermost wins.
 _OUTER = (
     _mark(Phase.STARTUP, r"^<frozen importlib|/importlib/"),
-    _mark(Phase.COMPILE, r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py|torch/_inductor/codecache\.py"),
+    _mark(
+        Phase.COMPILE, r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py|torch/_inductor/codecache\.py"
+    ),
     _mark(Phase.COMPILE, r"torch/_inductor/async_compile\.py|triton/compiler/|triton/runtime/jit\.py", r"compile|wait"),
     _mark(Phase.LAUNCHER, r"torch/distributed/elastic/|torch/multiprocessing/spawn\.py", r"run|_monitor|join"),
     _mark(Phase.CHECKPOINT, r"torch/serialization\.py$", r"\b_?(legacy_)?save$"),
     _mark(Phase.CHECKPOINT, r"safetensors/|torch/distributed/checkpoint/", r"save"),
-    _mark(Phase.CHECKPOINT, r"", r"(^|[._])(_?save_(checkpoint|pretrained|state|model)\b|_save_checkpoint|dump_checkpoint)"),
+    _mark(
+        Phase.CHECKPOINT,
+        r"",
+        r"(^|[._])(_?save_(checkpoint|pretrained|state|model)\b|_save_checkpoint|dump_checkpoint)",
+    ),
     _mark(Phase.LOGGING, r"/tqdm/|/rich/(progress|live|console)|/logging/__init__\.py|/wandb/|/mlflow/|/neptune/"),
     _mark(Phase.LOGGING, r"/tensorboard/|/tensorboardX/|/torchmetrics/|/sklearn/metrics/|/matplotlib/"),
     _mark(Phase.LOGGING, r"torch/_tensor_str\.py|lightning\w*/.*/(loggers|progress)/"),
@@ -79,12 +85,16 @@ _OUTER = (
     _mark(Phase.LOGGING, r"transformers/(trainer|trainer_callback|integrations/.*)\.py", r"\.(log|on_log)$"),
 )
 
-# Marks of which the innermost decides: forward may run inside the optimizer's closure, and a collective inside backward.
+# Marks of which the innermost decides: forward may run inside the optimizer's closure, a collective inside backward.
 _INNER = (
     _mark(Phase.COLLECTIVE, r"torch/distributed/(distributed_c10d|_functional_collectives)\.py"),
     _mark(Phase.COLLECTIVE, r"torch/nn/parallel/distributed\.py", r"_sync|_pre_forward|_verify"),
     _mark(Phase.SYNC, r"torch/cuda/(__init__|streams)\.py", r"synchronize|wait"),
-    _mark(Phase.TRANSFER, r"lightning\w*/.*(move_data|apply_func)\.py|accelerate/utils/operations\.py", r"send_to|move_data|batch_to"),
+    _mark(
+        Phase.TRANSFER,
+        r"lightning\w*/.*(move_data|apply_func)\.py|accelerate/utils/operations\.py",
+        r"send_to|move_data|batch_to",
+    ),
     _mark(Phase.OTHER, r"lightning\w*/|accelerate/", r"closure"),
     _mark(Phase.BACKWARD, r"torch/autograd/(graph|__init__)\.py|torch/_tensor\.py", r"backward|grad$"),
     _mark(Phase.OPTIMIZER, r"torch/optim/|torch/nn/utils/clip_grad\.py|torch/amp/grad_scaler\.py"),
@@ -98,21 +108,28 @@ _IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
 _LOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
 _RECEIVE = re.compile(r"multiprocessing/(reduction|resource_sharer|connection)\.py$")
 
-# What a line calls, where the call itself is written in C and leaves no frame of its own.
-_LINES = (
-    (Phase.SLEEP, re.compile(r"\bsleep\(")),
-    (Phase.CHECKPOINT, re.compile(r"torch\.save\(|pickle\.dump\(|save_file\(|save_pretrained\(")),
-    (Phase.BACKWARD, re.compile(r"\.backward\(")),
-    (Phase.LOGGING, re.compile(r"\bprint\(|\.write\(|\.writerow\(|\.flush\(\)|add_scalar\(|json\.dump\(|\.log\(")),
-    (Phase.SYNC, re.compile(r"\.item\(\)|\.cpu\(\)|\.numpy\(\)|\.tolist\(\)|synchronize\(|\.nonzero\(|torch\.nonzero\(")),
-    (Phase.TRANSFER, re.compile(r"\.to\((?!torch\.(float|bfloat|half|int|long|double|bool|uint))|\.cuda\(|\.pin_memory\(")),
-    (Phase.OPTIMIZER, re.compile(r"\.step\(\)|zero_grad\(|clip_grad")),
-    (Phase.FORWARD, re.compile(r"\btorch\.(?!no_grad|device|manual_seed)\w|\bF\.\w+\(|\bnn\.\w|criterion\(|\bmodel\(|loss_fn\(")),
-    (Phase.FORWARD, re.compile(r"\w @ \w|\.(matmul|softmax|bmm|mm|einsum|sigmoid|tanh|relu|gelu|mean|sum|pow|exp|log_softmax)\(")),
-)  # fmt: skip
+# What a line calls, where the call itself is written in C and leaves no frame; `.to(torch.bfloat16)` is no copy.
+_NOT_A_DTYPE = r"(?!torch\.(?:float|bfloat|half|int|long|double|bool|uint))"
+_TENSOR_CALLS = r"matmul|softmax|bmm|mm|einsum|sigmoid|tanh|relu|gelu|mean|sum|pow|exp|log_softmax"
+_LINES = tuple(
+    (phase, re.compile(pattern))
+    for phase, pattern in (
+        (Phase.SLEEP, r"\bsleep\("),
+        (Phase.CHECKPOINT, r"torch\.save\(|pickle\.dump\(|save_file\(|save_pretrained\("),
+        (Phase.BACKWARD, r"\.backward\("),
+        (Phase.LOGGING, r"\bprint\(|\.write\(|\.writerow\(|\.flush\(\)|add_scalar\(|json\.dump\(|\.log\("),
+        (Phase.SYNC, r"\.item\(\)|\.cpu\(\)|\.numpy\(\)|\.tolist\(\)|synchronize\(|\.nonzero\(|torch\.nonzero\("),
+        (Phase.TRANSFER, rf"\.to\({_NOT_A_DTYPE}|\.cuda\(|\.pin_memory\("),
+        (Phase.OPTIMIZER, r"\.step\(\)|zero_grad\(|clip_grad"),
+        (Phase.FORWARD, r"\btorch\.(?!no_grad|device|manual_seed)\w|\bF\.\w+\(|\bnn\.\w"),
+        (Phase.FORWARD, rf"criterion\(|\bmodel\(|loss_fn\(|\w @ \w|\.({_TENSOR_CALLS})\("),
+    )
+)
 _PLAIN_PYTHON = re.compile(
-    r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b|\b(range|len|sorted|zip|enumerate|str|int|dict"
-    r"|list|set|ord|chr|math|np|numpy|random|re|json|hashlib|statistics)\b[.(]|\.(append|split|join|strip|replace|get|items)\("
+    r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b"
+    r"|\b(range|len|sorted|zip|enumerate|str|int|dict|list|set|ord|chr)\("
+    r"|\b(math|np|numpy|random|re|json|hashlib|statistics)\."
+    r"|\.(append|split|join|strip|replace|get|items)\("
 )
 
 
@@ -172,7 +189,9 @@ def _starts_workers(stack: Sequence[Frame], names: set[str]) -> bool:
 
 def _waiting_or_receiving(stack: Sequence[Frame]) -> Phase:
     # rebuilding a batch from the worker's shared memory happens in `loads` and in the exchange of file descriptors
-    after = [f for f in stack if f.function.endswith(("rebuild_storage_fd", "rebuild_tensor", "rebuild_storage_filename"))]
+    after = [
+        f for f in stack if f.function.endswith(("rebuild_storage_fd", "rebuild_tensor", "rebuild_storage_filename"))
+    ]
     line_loads = any(f.function.endswith("Queue.get") and f.line > 0 and f is stack[-1] for f in stack)
     return Phase.DATA_RECEIVE if after or line_loads else Phase.DATA_WAIT
 

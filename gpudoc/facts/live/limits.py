@@ -76,7 +76,7 @@ def _cores(throttle: Throttle) -> float:
 def _cgroup_folders(pid: int, controller: str, root: str, cgroups: str) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for line in read_text(f"{root}/{pid}/cgroup").splitlines():
-        number, names, path = (line.split(":", 2) + ["", ""])[:3]
+        number, names, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not names:
             base, version = cgroups, 2
         elif controller in names.split(","):
@@ -110,9 +110,7 @@ def _throttle_v1(folder: str) -> Throttle:
         return Throttle(none, none, none, none)
     numbers = _numbers(read_text(f"{folder}/cpu.stat"))
     throttled_s = numbers.get("throttled_time", 0) / 1e9
-    return Throttle(
-        int(quota) / int(period), throttled_s, numbers.get("nr_throttled", 0), numbers.get("nr_periods", 0)
-    )
+    return Throttle(int(quota) / int(period), throttled_s, numbers.get("nr_throttled", 0), numbers.get("nr_periods", 0))
 
 
 def _numbers(text: str) -> dict[str, int]:
@@ -144,7 +142,7 @@ def _available(root: str) -> Fact[int]:
 
 def _shm() -> tuple[Fact[int], Fact[int]]:
     try:
-        found = os.statvfs("/dev/shm")  # noqa: S108 - its size is the fact that is asked for
+        found = os.statvfs("/dev/shm")
     except OSError as problem:
         reason = Absent(f"/dev/shm: {problem.strerror}")
         return reason, reason

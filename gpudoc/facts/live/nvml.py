@@ -75,7 +75,8 @@ def parse(lines: Sequence[str]) -> Fact[tuple[GpuTrack, ...]]:
 
 
 def _track(index: int, gpu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> GpuTrack:
-    moments, users = [], {}
+    moments: list[GpuMoment] = []
+    users: dict[int, dict[str, Any]] = {}
     for row in rows:
         look = row["gpus"][index] if index < len(row.get("gpus", ())) else {}
         moments.append(_moment(float(row["t"]), look))
@@ -114,8 +115,9 @@ def _user(seen: Mapping[str, Any]) -> GpuUser:
 def look_until_stopped(parent: int) -> None:
     """The child's work: describe every GPU once, then look at each at 10 Hz while `parent` lives."""
     try:
-        import pynvml
+        import pynvml as library
 
+        pynvml: Any = library
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
     except Exception as problem:  # whatever is broken in the driver is the answer here

@@ -64,12 +64,12 @@ def kept_graphs(text: str) -> list[int]:
     for scope in ast.walk(tree):
         if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
             names = _differentiated(scope)
-            found.update(node.lineno for node in ast.walk(scope) if _keeps(node, names))
+            found.update(getattr(node, "lineno", 0) for node in ast.walk(scope) if _keeps(node, names))
     return sorted(found)
 
 
 def _differentiated(scope: ast.AST) -> set[str]:
-    """Names with `.backward()` called on them, or given to `accelerator.backward(loss)`, and what they are made from."""
+    """Names with `.backward()` called on them, or given to `accelerator.backward(loss)`."""
     names: set[str] = set()
     for node in ast.walk(scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":

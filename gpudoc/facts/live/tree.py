@@ -116,7 +116,7 @@ class _Track:
 
 
 class TreeSampler:
-    """Looks at every process of a job again and again; `glance` is cheap (10 Hz), `measure` reads all counters (2 Hz)."""
+    """Looks at the processes of a job; `glance` is cheap (10 Hz), `measure` reads all counters (2 Hz)."""
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
         self.pid = pid

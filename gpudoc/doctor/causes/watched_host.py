@@ -1,0 +1,254 @@
+"""What the machine holds back while a job runs: CPUs, quota, memory that grows, and a job in which nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.live.phases import Phase
+from gpudoc.doctor.live.say import MODEL, PROC, STACKS, estimated, finding, percent, place
+from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
+from gpudoc.doctor.live.trend import Growth, grows
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Limits, ProcessTrack, Stacks, Watch
+from gpudoc.units import format_bytes, format_seconds
+
+OVERSUBSCRIBED = 1.7
+THROTTLED = 0.2
+HUNG_AFTER_S = 4.0
+
+
+def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """More threads ready to run than CPUs, by threads inside processes and not by the number of loader workers."""
+    watch = evidence.watch
+    if watch is None:
+        return
+    job = summarise(watch)
+    if all(isinstance(t.queued_s, Absent) for t in watch.processes):
+        yield Skip("/proc/PID/schedstat is not there")
+        return
+    outside_workers = job.cpu_demand - job.worker_demand
+    per_worker = job.worker_demand / job.num_workers if job.num_workers else 0.0
+    crowded = job.cpu_demand >= OVERSUBSCRIBED * job.cpus and job.cpu_demand >= job.cpus + 1
+    if not crowded or (outside_workers < 1.2 * job.cpus and per_worker < 1.4):
+        return
+    widest = max(watch.processes, key=lambda t: t.cpu_s + (t.queued_s if isinstance(t.queued_s, float) else 0.0))
+    ranks = max(1, len(job.ranks))
+    threads = max(1, int(job.cpus / ranks))
+    settings = ", ".join(f"{k}={v}" for k, v in widest.thread_settings.items()) or "none set"
+    yield finding(
+        "cpu_oversubscription",
+        lost=0.5,
+        sure=0.85,
+        title=f"{job.cpu_demand:.0f} threads at a time want {job.cpus:g} CPUs",
+        evidence=(
+            Observation(
+                "threads_ready_to_run", f"{job.cpu_demand:.1f} on average, {job.cpu_used:.1f} of them ran", PROC
+            ),
+            Observation("waited_for_a_cpu", percent(1 - job.cpu_used / job.cpu_demand), PROC),
+            Observation("widest_process", f"{widest.pid}: {widest.num_threads} threads", PROC),
+            Observation("thread_settings", settings, "environment of the process"),
+        ),
+        fix=(
+            Remedy(
+                say=f"Give each process its share of the CPUs ({job.cpus:g} over {ranks}).",
+                run=f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads}",
+            ),
+            Remedy(
+                say="In loader workers: one thread each (torch.set_num_threads(1), cv2.setNumThreads(0) "
+                "in worker_init_fn)."
+            ),
+        ),
+    )
+
+
+def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A container's CPU quota that stopped the job again and again while it was watched."""
+    watch = evidence.watch
+    if watch is None:
+        return
+    limits = watch.limits
+    if isinstance(limits, Absent):
+        yield Skip(f"limits: {limits.reason}")
+        return
+    quota, periods, stopped = limits.cpu_quota_cores, limits.periods, limits.throttled_periods
+    if isinstance(quota, Absent) or isinstance(periods, Absent) or isinstance(stopped, Absent) or periods < 10:
+        return
+    share = stopped / periods
+    if share < THROTTLED or quota >= limits.cpus_affinity:
+        return
+    job = summarise(watch)
+    throttled = limits.throttled_s if isinstance(limits.throttled_s, float) else 0.0
+    wish = max(job.cpu_demand, job.cpu_used + throttled / watch.seconds)
+    yield finding(
+        "cgroup_cpu_limit",
+        lost=share,
+        sure=0.9,
+        title=f"The CPU quota of {quota:g} stops the job in {percent(share)} of all periods; "
+        f"{limits.cpus_affinity} CPUs are seen",
+        evidence=(
+            Observation("cpu.max", f"{quota:g} CPUs", "cgroup"),
+            Observation("throttled_periods", f"{stopped} of {periods}", "cpu.stat"),
+            Observation("cpus_seen", str(limits.cpus_affinity), "sched_getaffinity"),
+            estimated(min(limits.cpus_affinity / quota, max(1.0, wish / quota), 1 / max(0.05, 1 - share))),
+        ),
+        fix=(
+            Remedy(say="Ask for more CPUs: docker run --cpus, Kubernetes resources.limits.cpu, Slurm --cpus-per-task."),
+            Remedy(
+                say=f"Or fit into the quota: OMP_NUM_THREADS={max(1, int(quota))}, and num_workers at "
+                f"most {max(1, int(quota))}."
+            ),
+        ),
+    )
+
+
+def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Memory of the main process or of its workers that grows steadily; with the line that keeps the "
+    "graph, if seen."""
+    watch = evidence.watch
+    if watch is None:
+        return
+    job = summarise(watch)
+    growing = [(t, g) for t in watch.processes if (g := grows(t.memory, watch.seconds)) is not None]
+    if not growing:
+        return
+    worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
+    total = sum(g.bytes_per_s for _, g in growing)
+    room = _room(watch)
+    left = f"{format_seconds(room / total)} until it is full" if room is not None else "room unknown"
+    of_workers = {w.pid for w in job.workers}
+    kept = _kept_lines(watch)
+    name = "leak_graph_kept" if kept and worst.pid not in of_workers else "host_memory_leak"
+    what = "a loader worker" if worst.pid in of_workers else "the training process"
+    title = f"The memory of {what} grows by {format_bytes(total)} per second: {left}"
+    if name == "leak_graph_kept":
+        title = (
+            f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, {left}"
+        )
+    yield finding(
+        name,
+        lost=0.5,
+        sure=0.8 if name == "leak_graph_kept" else 0.75,
+        title=title,
+        evidence=(
+            Observation("memory_growth", _describe(worst, growth), PROC),
+            Observation("time_left", left, MODEL),
+            *(Observation("kept_at", line, "source") for line in kept[:3]),
+        ),
+        fix=_leak_fix(name, kept),
+    )
+
+
+def _describe(track: ProcessTrack, growth: Growth) -> str:
+    return (
+        f"process {track.pid}: {format_bytes(growth.first)} to {format_bytes(growth.last)}, "
+        f"{format_bytes(growth.bytes_per_s)}/s"
+    )
+
+
+def _leak_fix(name: str, kept: list[str]) -> tuple[Remedy, ...]:
+    if name == "leak_graph_kept":
+        return (
+            Remedy(say=f"At {kept[0].split(' ')[0]} keep the number, not the tensor: loss.item() or loss.detach()."),
+        )
+    return (
+        Remedy(
+            say="Look for a list, dict or cache that every step adds to; in a Dataset, hold data in "
+            "arrays, not Python lists."
+        ),
+        Remedy(say="Find the line that allocates.", run="memray run --live train.py"),
+    )
+
+
+def _kept_lines(watch: Watch) -> list[str]:
+    if not isinstance(watch.stacks, Stacks):
+        return []
+    from gpudoc.facts.process import Frame
+
+    return [
+        f"{place(Frame('', file, line), watch)} {text}"
+        for (file, line), text in sorted(watch.stacks.accumulations.items())
+    ]
+
+
+def _room(watch: Watch) -> float | None:
+    limits = watch.limits
+    if not isinstance(limits, Limits):
+        return None
+    rooms = [float(limits.memory_available_bytes)] if isinstance(limits.memory_available_bytes, int) else []
+    if isinstance(limits.memory_limit_bytes, int) and isinstance(limits.memory_used_bytes, int):
+        rooms.append(float(max(0, limits.memory_limit_bytes - limits.memory_used_bytes)))
+    return min(rooms) if rooms else None
+
+
+def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Nothing moves: no CPU used, no I/O, every rank in one place for the whole watch."""
+    watch = evidence.watch
+    if watch is None:
+        return
+    job = summarise(watch)
+    if not job.has_stacks:
+        stacks = watch.stacks
+        yield Skip(f"stacks: {stacks.reason}" if isinstance(stacks, Absent) else "no stacks")
+        return
+    if watch.seconds < HUNG_AFTER_S or watch.ended or not job.ranks:
+        return
+    quiet = job.cpu_used < 0.02 * max(1, len(watch.processes)) and not _moves_data(watch)
+    if not quiet or any(_moves(rank) for rank in job.ranks):
+        return
+    waiting_for = _whom_others_wait_for(job)
+    where = [
+        f"rank {r.rank if r.rank is not None else 0}: "
+        f"{_top(r, watch)}{'  <- the others wait for it' if r is waiting_for else ''}"
+        for r in job.ranks
+    ]
+    asleep = all(r.share(Phase.SLEEP) > 0.9 for r in job.ranks)
+    yield finding(
+        "job_hung",
+        lost=1.0,
+        sure=0.6 if asleep else 0.9,
+        severity="broken",
+        title=f"Nothing has moved for {watch.seconds:.0f} s"
+        + (f": the other ranks wait for rank {waiting_for.rank}" if waiting_for is not None else ""),
+        evidence=(
+            Observation("cpu_used", f"{job.cpu_used:.3f} cores", PROC),
+            *(Observation("stack", text, STACKS) for text in where[:8]),
+        ),
+        fix=(
+            Remedy(say="See every thread of it.", run=f"py-spy dump --subprocesses --pid {watch.pid}"),
+            Remedy(
+                say="Ranks in different collectives, or one that left the loop early, hang like this: "
+                "make all of them call the same ones."
+            ),
+        ),
+    )
+
+
+def _moves(rank: RankShares) -> bool:
+    # a wait with a time limit in its loop shows a handful of stacks that differ in their last frames
+    return rank.distinct_stacks > 6 or len({phase for phase, share in rank.phases.items() if share > 0.02}) > 1
+
+
+def _moves_data(watch: Watch) -> bool:
+    moved = [t.read_chars for t in watch.processes] + [t.write_chars for t in watch.processes]
+    return sum(n for n in moved if isinstance(n, int)) > 64_000 * watch.seconds
+
+
+def _whom_others_wait_for(job: JobShares) -> RankShares | None:
+    outside = [r for r in job.ranks if r.share(Phase.COLLECTIVE) < 0.5]
+    return outside[0] if len(outside) == 1 and len(job.ranks) > 1 else None
+
+
+def _top(rank: RankShares, watch: Watch) -> str:
+    own = next((s for sites in rank.sites.values() for s in sites), None)
+    last = rank.last_stack[-1].function if rank.last_stack else "unknown"
+    phase = max(rank.phases, key=lambda p: rank.phases[p]).value if rank.phases else "unknown"
+    return f"{phase} in {last}()" + (f", from {place(own.frame, watch)} {own.text}" if own is not None else "")
+
+
+FINDERS = (
+    Finder(id="job_hung", find=find_hang, reads="watch"),
+    Finder(id="cgroup_cpu_limit", find=find_cpu_quota, reads="watch"),
+    Finder(id="cpu_oversubscription", find=find_oversubscription, reads="watch"),
+    Finder(id="host_memory_leak", find=find_memory_growth, reads="watch"),
+)

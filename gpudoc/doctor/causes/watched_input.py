@@ -1,0 +1,305 @@
+"""Why a running job waits for its data: the loader's part of a watch, decided once and told apart by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.live.gain import LoaderPlan, plan_workers, saturated, without
+from gpudoc.doctor.live.phases import DATA, Phase
+from gpudoc.doctor.live.say import MODEL, PROC, STACKS, at_sites, estimated, finding, percent
+from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, summarise
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Watch
+
+# below this share of the time a fix would gain less than a run differs from the next
+WORTH_TELLING = 0.15
+
+
+def judge_loader(evidence: Evidence) -> Finding | Skip | None:
+    """The one cause for which the main thread lacks data; None when it does not."""
+    watch = evidence.watch
+    if watch is None:
+        return None
+    job = summarise(watch)
+    if not job.has_stacks:
+        return _without_stacks(watch, job)
+    lead = job.lead
+    if lead is None or lead.share(*DATA) < WORTH_TELLING:
+        return None
+    restarts = _restart_share(lead)
+    if restarts >= WORTH_TELLING and restarts >= 0.4 * lead.share(*DATA):
+        return _recreated(watch, job, restarts)
+    if not job.workers:
+        return _in_main(watch, job, lead)
+    return _with_workers(watch, job, lead)
+
+
+def _without_stacks(watch: Watch, job: JobShares) -> Finding | Skip | None:
+    reason = watch.stacks.reason if isinstance(watch.stacks, Absent) else ""
+    if job.workers and job.num_workers < job.cpus and min(w.cpu for w in job.workers) > 0.85 and not saturated(job):
+        text = "Loader workers never rest: the loader is likely the limit"
+        shown = Observation("loader_workers", f"{job.num_workers:.0f}, each at least 85 % of a CPU", PROC)
+        return finding("too_few_workers", lost=0.1, sure=0.35, title=text, evidence=(shown,), fix=_more(job, None))
+    return Skip(f"stacks: {reason}")
+
+
+def _restart_share(lead: RankShares) -> float:
+    """Share of the time in which workers are started or ended, and the wait for the first batch after each start."""
+    lost, after, starts = 0, False, 0
+    previous: Phase | None = None
+    for phase in lead.timeline:
+        if phase is Phase.WORKER_START:
+            starts += previous is not Phase.WORKER_START
+            after, lost = True, lost + 1
+        elif after and phase in (Phase.DATA_WAIT, Phase.DATA_RECEIVE):
+            lost += 1
+        else:
+            after = False
+        previous = phase
+    return lost / max(1, len(lead.timeline)) if starts >= 2 else 0.0
+
+
+def _recreated(watch: Watch, job: JobShares, share: float) -> Finding:
+    lead = job.lead
+    sites = lead.sites.get(Phase.WORKER_START, ()) if lead is not None else ()
+    return finding(
+        "workers_recreated_each_epoch",
+        lost=share,
+        sure=0.85,
+        title=f"{percent(share)} of the time goes into starting loader workers again for each epoch",
+        evidence=(
+            Observation("worker_restarts", f"{percent(share)} of the time, with the wait for the first batch", STACKS),
+            Observation("workers_started", f"{job.worker_births} while watched ({job.seconds:.0f} s)", PROC),
+            *at_sites(sites, watch, "started_at"),
+            estimated(without(share)),
+        ),
+        fix=(
+            Remedy(
+                say="Keep the workers: DataLoader(..., persistent_workers=True), and build the loader "
+                "once, not per epoch."
+            ),
+        ),
+    )
+
+
+def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
+    loading, collating = lead.share(Phase.DATA_LOAD), lead.share(Phase.COLLATE)
+    plan = plan_workers(job)
+    share = loading + collating
+    seen = (
+        Observation("loading_in_main_process", percent(share), STACKS),
+        *at_sites((*lead.sites.get(Phase.DATA_LOAD, ()), *lead.sites.get(Phase.COLLATE, ())), watch, "time_goes_to"),
+    )
+    if collating > loading and collating >= WORTH_TELLING:
+        return finding(
+            "collate_in_main_process",
+            lost=share,
+            title=f"{percent(collating)} of the time goes into collating batches in the main process",
+            evidence=(*seen, estimated(plan.gain)),
+            fix=(
+                _use_workers(plan),
+                Remedy(say="Make collate_fn cheaper: stack once, without a Python loop per sample."),
+            ),
+        )
+    if job.cpus < 1.5 and plan.gain < 1.1:
+        return _decode_bound(watch, job, seen)
+    return finding(
+        "too_few_workers",
+        lost=share,
+        title=f"{percent(share)} of the time the main process loads data itself (num_workers=0)",
+        evidence=(*seen, _cpus(job), estimated(plan.gain)),
+        fix=(_use_workers(plan),),
+    )
+
+
+def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
+    waiting = lead.share(Phase.DATA_WAIT, Phase.DATA_RECEIVE)
+    workers = [w for w in job.workers if w.track.seconds >= 0.3 * job.seconds] or list(job.workers)
+    busy = sum(w.busy for w in workers) / len(workers)
+    sites = max(workers, key=lambda w: w.busy).sites
+    seen = (
+        Observation("waiting_for_data", f"{percent(waiting)} of the main thread's time", STACKS),
+        Observation("loader_workers", f"{job.num_workers:.0f}, busy {percent(busy)} of the time", STACKS),
+        *at_sites(sites, watch, "workers_spend_it_at"),
+    )
+    slow = _slow_worker(workers)
+    if slow is not None:
+        return _name_slow(watch, slow, workers, waiting)
+    storage = sum(w.storage for w in workers) / len(workers)
+    if storage >= 0.4 * busy and storage >= 0.2:
+        return _slow_storage(job, workers, waiting, seen, storage)
+    if job.num_workers > 2 * job.cpus and job.num_workers >= job.cpus + 2 and saturated(job):
+        return _too_many(job, waiting, seen)
+    if busy < 0.6:
+        return _unexplained_wait(waiting, seen, lead)
+    plan = plan_workers(job)
+    computing = sum(w.cpu + w.queued for w in workers) / len(workers)
+    if computing >= 0.6 * busy and (saturated(job) or plan.num_workers <= job.num_workers):
+        return _decode_bound(watch, job, (*seen, _cpus(job)))
+    return finding(
+        "too_few_workers",
+        lost=waiting,
+        title=f"{percent(waiting)} of the time training waits for data: {_count(job)} cannot keep up",
+        evidence=(*seen, _cpus(job), estimated(plan.gain)),
+        fix=_more(job, plan),
+    )
+
+
+def _slow_worker(workers: list[WorkerShares]) -> WorkerShares | None:
+    if len(workers) < 2:
+        return None
+    ordered = sorted(workers, key=lambda w: w.busy)
+    rest = ordered[:-1]
+    average = sum(w.busy for w in rest) / len(rest)
+    return ordered[-1] if ordered[-1].busy >= 0.7 and average <= 0.45 * ordered[-1].busy else None
+
+
+def _name_slow(watch: Watch, slow: WorkerShares, workers: list[WorkerShares], waiting: float) -> Finding:
+    rest = [w.busy for w in workers if w is not slow]
+    average = sum(rest) / len(rest)
+    balanced = (slow.busy + sum(rest)) / len(workers)
+    gain = min(without(waiting), slow.busy / max(balanced, 0.05))
+    return finding(
+        "slow_worker",
+        lost=waiting,
+        sure=0.75,
+        title=f"One loader worker holds up the others: process {slow.pid} is busy {percent(slow.busy)} of the time, "
+        f"the others {percent(average)}",
+        evidence=(
+            Observation("waiting_for_data", f"{percent(waiting)} of the main thread's time", STACKS),
+            Observation("busy_per_worker", ", ".join(percent(w.busy) for w in workers), STACKS),
+            *at_sites(slow.sites, watch, "slow_worker_spends_it_at"),
+            estimated(gain),
+        ),
+        fix=(
+            Remedy(say="Spread the slow samples over all workers: shuffle, or give each worker shards of equal work."),
+            Remedy(say="Or let batches come out of order: DataLoader(..., in_order=False)."),
+        ),
+    )
+
+
+def _slow_storage(
+    job: JobShares, workers: list[WorkerShares], waiting: float, seen: tuple[Observation, ...], storage: float
+) -> Finding:
+    kinds = sorted({kind for w in workers for kind in w.storage_kinds[:2]})
+    read = sum(w.track.read_bytes for w in workers if isinstance(w.track.read_bytes, int)) / job.seconds
+    return finding(
+        "slow_storage",
+        lost=waiting,
+        sure=0.7,
+        title=f"{percent(waiting)} of the time training waits for data, and the loader waits for storage",
+        evidence=(
+            *seen,
+            Observation("workers_wait_for_storage", f"{percent(storage)} of the time in {', '.join(kinds[:4])}", PROC),
+            Observation("read_from_disk", f"{read / 1e6:.1f} MB/s", PROC),
+            Observation("workers_cpu", f"{sum(w.cpu for w in workers):.1f} cores", PROC),
+            estimated(without(waiting)),
+        ),
+        fix=(
+            Remedy(
+                say="Copy the data to a local NVMe disk or to memory, or pack small files into large "
+                "ones that are read in order."
+            ),
+            Remedy(
+                say=f"Until then hide the waiting: more workers (try "
+                f"num_workers={round(2 * job.num_workers)}), they cost no CPU while they wait."
+            ),
+        ),
+    )
+
+
+def _too_many(job: JobShares, waiting: float, seen: tuple[Observation, ...]) -> Finding:
+    good = max(1, int(job.cpus))
+    queued = sum(w.queued for w in job.workers) / max(1, len(job.workers))
+    return finding(
+        "too_many_workers",
+        lost=waiting,
+        sure=0.75,
+        title=f"{job.num_workers:.0f} loader workers share {job.cpus:g} CPUs and stand in each other's way",
+        evidence=(*seen, _cpus(job), Observation("workers_wait_for_a_cpu", f"{percent(queued)} of the time", PROC)),
+        fix=(Remedy(say=f"Use as many workers as there are CPUs: num_workers={good}."),),
+    )
+
+
+def _decode_bound(watch: Watch, job: JobShares, seen: tuple[Observation, ...]) -> Finding:
+    del watch
+    lead = job.lead
+    lost = lead.share(*DATA) if lead is not None else 0.0
+    return finding(
+        "decode_bound",
+        lost=lost,
+        title=f"{percent(lost)} of the time goes into data, and decoding fills the {job.cpus:g} CPUs: more "
+        f"workers cannot help",
+        evidence=(*seen, Observation("upper_bound_of_gain", f"{without(lost):.2f}x if data cost nothing", MODEL)),
+        fix=(
+            Remedy(
+                say="Do the work once, not each epoch: store decoded, resized samples (for example as "
+                ".npy or uint8 tensors)."
+            ),
+            Remedy(
+                say="Or make it cheaper: smaller images, a faster decoder, augmentation on the GPU; or use more CPUs."
+            ),
+        ),
+    )
+
+
+def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankShares) -> Finding:
+    receive = lead.share(Phase.DATA_RECEIVE)
+    return finding(
+        "dataloader_bottleneck",
+        lost=waiting,
+        sure=0.5,
+        title=f"{percent(waiting)} of the time training waits for data, though the workers are not busy",
+        evidence=(*seen, Observation("receiving_batches", percent(receive), STACKS), estimated(without(waiting))),
+        fix=(
+            Remedy(say="Let workers run further ahead: prefetch_factor=4; and pass fewer, larger tensors per batch."),
+        ),
+    )
+
+
+def _count(job: JobShares) -> str:
+    number = round(job.num_workers)
+    return f"{number} worker{'s' if number != 1 else ''}"
+
+
+def _cpus(job: JobShares) -> Observation:
+    text = f"{job.cpu_used:.1f} used by the job of {job.cpus:g}, {job.others_used:.1f} by others"
+    return Observation("cpus", text, PROC)
+
+
+def _use_workers(plan: LoaderPlan) -> Remedy:
+    return Remedy(
+        say=f"Load in other processes: DataLoader(..., num_workers={plan.num_workers}, persistent_workers=True); "
+        f"about {plan.gain:.1f} times as fast, then {plan.limit} is the limit."
+    )
+
+
+def _more(job: JobShares, plan: LoaderPlan | None) -> tuple[Remedy, ...]:
+    wanted = max(plan.num_workers if plan is not None else 0, round(job.num_workers) + 1)
+    promise = f"; about {plan.gain:.1f} times as fast, then {plan.limit} is the limit" if plan is not None else ""
+    return (Remedy(say=f"Use more workers: DataLoader(..., num_workers={wanted}, persistent_workers=True){promise}."),)
+
+
+_NAMES = (
+    "too_few_workers",
+    "too_many_workers",
+    "dataloader_bottleneck",
+    "slow_storage",
+    "workers_recreated_each_epoch",
+    "collate_in_main_process",
+    "slow_worker",
+    "decode_bound",
+)
+
+
+def _finder(name: str) -> Finder:
+    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
+        verdict = judge_loader(evidence)
+        if isinstance(verdict, Skip) or (verdict is not None and verdict.id == name):
+            yield verdict
+
+    return Finder(id=name, find=find, reads="watch")
+
+
+FINDERS = tuple(_finder(name) for name in _NAMES)

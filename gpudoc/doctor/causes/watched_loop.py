@@ -1,0 +1,203 @@
+"""What the training loop itself does besides computing: Python, logging, checkpoints, communication, compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gpudoc.doctor.causes.watched_input import WORTH_TELLING
+from gpudoc.doctor.live.gain import without
+from gpudoc.doctor.live.phases import COMPUTE, Phase
+from gpudoc.doctor.live.say import PROC, STACKS, at_sites, estimated, finding, percent, place
+from gpudoc.doctor.live.shares import JobShares, RankShares, Site, summarise
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Watch
+
+Judge = Callable[[Watch, JobShares, RankShares], "Finding | None"]
+
+
+def _with_lead(name: str, judge: Judge) -> Finder:
+    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
+        if evidence.watch is None:
+            return
+        job = summarise(evidence.watch)
+        if job.lead is None:
+            stacks = evidence.watch.stacks
+            yield Skip(f"stacks: {stacks.reason}" if isinstance(stacks, Absent) else "no training process was seen")
+            return
+        found = judge(evidence.watch, job, job.lead)
+        if found is not None:
+            yield found
+
+    return Finder(id=name, find=find, reads="watch")
+
+
+def judge_python(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+    """The user's own Python in the loop, where it takes the time and keeps a CPU busy, or sleeps."""
+    del job
+    share = lead.share(Phase.PYTHON, Phase.SLEEP)
+    if share < WORTH_TELLING:
+        return None
+    sites = sorted((*lead.sites.get(Phase.PYTHON, ()), *lead.sites.get(Phase.SLEEP, ())), key=lambda s: -s.share)
+    functions = _by_function(sites)
+    worst = place(sites[0].frame, watch) if sites else "unknown"
+    return finding(
+        "python_bound",
+        lost=share,
+        title=f"{percent(share)} of the time goes into your own Python code, most at {worst}"
+        + (f" in {functions[0]}()" if functions and not functions[0].startswith("<") else ""),
+        evidence=(
+            Observation("python_in_the_loop", f"{percent(share)} of the main thread's time", STACKS),
+            *at_sites(sites, watch, "time_goes_to"),
+            estimated(without(share)),
+        ),
+        fix=(
+            Remedy(
+                say=f"Move the work at {worst} out of the step: once before training, into the dataset's "
+                f"workers, or as tensor operations."
+            ),
+        ),
+    )
+
+
+def _by_function(sites: list[Site]) -> list[str]:
+    totals: dict[str, float] = {}
+    for site in sites:
+        name = site.frame.function.rpartition(".")[2]
+        totals[name] = totals.get(name, 0.0) + site.share
+    return sorted(totals, key=lambda name: -totals[name])
+
+
+def judge_logging(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+    """Printing, progress bars, metrics and trackers."""
+    del job
+    share = lead.share(Phase.LOGGING)
+    if share < WORTH_TELLING:
+        return None
+    sites = lead.sites.get(Phase.LOGGING, ())
+    worst = place(sites[0].frame, watch) if sites else "the framework's logger"
+    return finding(
+        "logging_each_step",
+        lost=share,
+        title=f"{percent(share)} of the time goes into logging, most at {worst}",
+        evidence=(
+            Observation("logging", f"{percent(share)} of the main thread's time", STACKS),
+            *at_sites(sites, watch, "time_goes_to"),
+            estimated(without(share)),
+        ),
+        fix=(Remedy(say="Log every 50 to 100 steps, keep sums as tensors in between, and write from rank 0 only."),),
+    )
+
+
+def judge_checkpoint(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+    """Writing checkpoints."""
+    share = lead.share(Phase.CHECKPOINT)
+    if share < WORTH_TELLING:
+        return None
+    sites = lead.sites.get(Phase.CHECKPOINT, ())
+    written = lead.track.write_chars if lead.track is not None else Absent("not tracked")
+    spans = sum(
+        here is Phase.CHECKPOINT and before is not Phase.CHECKPOINT
+        for before, here in zip((None, *lead.timeline), lead.timeline, strict=False)
+    )
+    rate = (
+        (Observation("written", f"{written / 1e6 / job.seconds:.0f} MB/s", PROC),) if isinstance(written, int) else ()
+    )
+    return finding(
+        "checkpoint_too_often",
+        lost=share,
+        sure=0.75,
+        title=f"{percent(share)} of the time goes into writing checkpoints ({spans} seen in {job.seconds:.0f} s)",
+        evidence=(
+            Observation("checkpoint", f"{percent(share)} of the main thread's time", STACKS),
+            *rate,
+            *at_sites(sites, watch, "saved_at"),
+            estimated(without(share)),
+        ),
+        fix=(
+            Remedy(say=f"Save {max(2, round(share / 0.02))} times less often: then it costs about 2 % of the time."),
+            Remedy(say="Or save in the background: copy the state to host memory, and write it in a thread."),
+        ),
+    )
+
+
+def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+    """Collectives, and backward passes that wait for them: the main thread stands in backward and no CPU works."""
+    if len(job.ranks) < 2 and lead.rank is None:
+        return None
+    share = sum(r.share(Phase.COLLECTIVE) for r in job.ranks) / len(job.ranks)
+    in_backward = _blocked_in(watch, job, Phase.BACKWARD)
+    total = share + in_backward
+    if total < WORTH_TELLING:
+        return None
+    late = max(job.ranks, key=lambda r: r.share(*COMPUTE, Phase.PYTHON, Phase.SLEEP, Phase.DATA_WAIT, Phase.DATA_LOAD))
+    early = min(job.ranks, key=lambda r: r.share(*COMPUTE, Phase.PYTHON, Phase.SLEEP, Phase.DATA_WAIT, Phase.DATA_LOAD))
+    uneven = late.share(Phase.COLLECTIVE) < 0.5 * early.share(Phase.COLLECTIVE) and len(job.ranks) > 1
+    sites = early.sites.get(Phase.COLLECTIVE, ())
+    hint = f"; rank {late.rank} is the last to arrive" if uneven else ""
+    return finding(
+        "communication_bound",
+        lost=total * 0.9,
+        title=f"{percent(total)} of the time goes into communication between the ranks{hint}",
+        evidence=(
+            Observation("in_collectives", f"{percent(share)} of the ranks' time", STACKS),
+            Observation("waiting_inside_backward", percent(in_backward), "py-spy dump"),
+            *at_sites(sites, watch, "called_at"),
+            estimated(without(total)),
+        ),
+        fix=(
+            Remedy(say="Communicate less often: more samples per step, gradient accumulation under no_sync()."),
+            Remedy(say="Send less: bf16 gradients (a DDP communication hook), larger buckets (bucket_cap_mb=100)."),
+        ),
+    )
+
+
+def _blocked_in(watch: Watch, job: JobShares, phase: Phase) -> float:
+    """Share of the time in `phase` in which the main thread did not run, from the moments that py-spy dump saw."""
+    glances = watch.glances
+    if isinstance(glances, Absent):
+        return 0.0
+    inside = [g for g in glances if g.frames and g.frames[-1].function.endswith("_engine_run_backward")]
+    if len(inside) < 5 or not job.ranks:
+        return 0.0
+    idle = sum(not g.active for g in inside) / len(inside)
+    # threads of torch's pool work while the main thread waits for them, so a busy process is not waiting for others
+    tracked = [r.track for r in job.ranks if r.track is not None]
+    cores = sum(t.cpu_s / t.seconds for t in tracked) / max(1, len(tracked))
+    return idle * sum(r.share(phase) for r in job.ranks) / len(job.ranks) if cores < 0.8 else 0.0
+
+
+def judge_compile(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+    """torch.compile at work again and again, long after the first step."""
+    half = len(lead.timeline) // 2
+    late = [p is Phase.COMPILE for p in lead.timeline[half:]]
+    spans = sum(here and not before for before, here in zip((False, *late), late, strict=False))
+    share = lead.share(Phase.COMPILE)
+    if share < WORTH_TELLING or not late or sum(late) / len(late) < 0.1 or spans < 2:
+        return None
+    return finding(
+        "compile_recompiles",
+        lost=share,
+        sure=0.7,
+        title=f"torch.compile compiles again and again: {percent(share)} of {job.seconds:.0f} s",
+        evidence=(
+            Observation("compiling", f"{percent(share)} of the time, {spans} times in the second half", STACKS),
+            *at_sites(lead.sites.get(Phase.COMPILE, ()), watch, "compiled_for"),
+            estimated(without(share)),
+        ),
+        fix=(
+            Remedy(say="See why.", run="TORCH_LOGS=recompiles python train.py"),
+            Remedy(
+                say="Then give shapes that stay the same (pad, drop_last=True), or torch.compile(..., dynamic=True)."
+            ),
+        ),
+    )
+
+
+FINDERS = (
+    _with_lead("python_bound", judge_python),
+    _with_lead("logging_each_step", judge_logging),
+    _with_lead("checkpoint_too_often", judge_checkpoint),
+    _with_lead("communication_bound", judge_communication),
+    _with_lead("compile_recompiles", judge_compile),
+)

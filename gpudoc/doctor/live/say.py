@@ -1,0 +1,64 @@
+"""How a watched job's findings are worded: places in the user's code, shares of time, gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from gpudoc.doctor.live.shares import Site
+from gpudoc.doctor.model import Finding, Observation, Remedy, Severity
+from gpudoc.facts.process import Frame, Watch
+
+STACKS = "py-spy, 20 Hz"
+PROC = "/proc"
+NVML = "NVML, 10 Hz"
+MODEL = "estimate"
+
+
+def place(frame: Frame, watch: Watch) -> str:
+    """The frame as people write it: 'train.py:41', the path relative to the job's folder where it lies below it."""
+    path = PurePosixPath(frame.file)
+    if isinstance(watch.directory, str) and path.is_relative_to(watch.directory):
+        return f"{path.relative_to(watch.directory)}:{frame.line}"
+    return f"{'/'.join(path.parts[-2:])}:{frame.line}"
+
+
+def percent(share: float) -> str:
+    """A share as '62 %'."""
+    return f"{100 * share:.0f} %"
+
+
+def at_sites(sites: Sequence[Site], watch: Watch, what: str) -> tuple[Observation, ...]:
+    """The lines behind a phase, most time first."""
+    return tuple(
+        Observation(what, f"{place(s.frame, watch)} {percent(s.share)}  {s.text}".rstrip(), STACKS)
+        for s in sites[:3]
+        if s.share >= 0.02
+    )
+
+
+def estimated(gain: float) -> Observation:
+    """The gain as an observation that says that it is an estimate."""
+    return Observation("estimated_gain", f"{gain:.2f}x", MODEL)
+
+
+def finding(
+    name: str,
+    *,
+    lost: float,
+    title: str,
+    evidence: Sequence[Observation],
+    fix: Sequence[Remedy],
+    sure: float = 0.6,
+    severity: Severity = "warning",
+) -> Finding:
+    """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing."""
+    confidence = min(0.98, sure + (0.98 - sure) * min(1.0, max(0.0, lost)))
+    return Finding(
+        id=name,
+        severity=severity,
+        confidence=round(confidence, 3),
+        title=title,
+        evidence=tuple(evidence),
+        fix=tuple(fix),
+    )

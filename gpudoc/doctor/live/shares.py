@@ -1,0 +1,227 @@
+"""A watch as shares of time: what each rank and each loader worker did, and what of the machine the job used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpudoc.doctor.live.phases import TRAINING, Phase, Sighting, classify, is_collating
+from gpudoc.doctor.live.unclear import settle
+from gpudoc.facts.live.sources import is_library
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
+
+_IDLE, _FETCH, _COLLATE, _PUT, _BEGIN = "idle", "fetch", "collate", "put", "begin"
+# reads that a worker makes for its data; `poll` and `read pipe` are how it waits for work
+_STORAGE_CALLS = ("openat", "open", "stat", "newfstatat", "statx", "page fault")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line of the user's code and the share of a thread's time that was spent under it."""
+
+    frame: Frame
+    share: float
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankShares:
+    """The main thread of one training process: share of the time per phase, and the lines behind each."""
+
+    pid: int
+    rank: int | None
+    phases: Mapping[Phase, float]
+    sites: Mapping[Phase, tuple[Site, ...]]
+    timeline: tuple[Phase, ...]
+    startup_samples: int
+    distinct_stacks: int
+    last_stack: tuple[Frame, ...]
+    cpu: float
+    track: ProcessTrack | None
+
+    def share(self, *phases: Phase) -> float:
+        """The share of the time in these phases together, 0 to 1."""
+        return sum(self.phases.get(phase, 0.0) for phase in phases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerShares:
+    """One loader worker: how long it made batches and how long it had nothing to do; shares of its time, 0 to 1."""
+
+    pid: int
+    parent: int
+    busy: float
+    collate: float
+    cpu: float
+    queued: float
+    storage: float
+    storage_kinds: tuple[str, ...]
+    sites: tuple[Site, ...]
+    track: ProcessTrack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShares:
+    """The whole job; CPU figures are cores, that is CPU seconds per second."""
+
+    seconds: float
+    ranks: tuple[RankShares, ...]
+    workers: tuple[WorkerShares, ...]
+    num_workers: float
+    worker_births: int
+    cpus: float
+    cpus_online: int
+    cpu_used: float
+    cpu_demand: float
+    worker_demand: float
+    others_used: float
+    has_stacks: bool
+
+    @property
+    def lead(self) -> RankShares | None:
+        """The rank to speak of: the one that waits least, because the others wait for it."""
+        waits = (Phase.COLLECTIVE, Phase.SLEEP)
+        return min(self.ranks, key=lambda r: r.share(*waits)) if self.ranks else None
+
+
+@lru_cache(maxsize=4)
+def summarise(watch: Watch) -> JobShares:
+    """All shares of a watch; computed once for each watch."""
+    stacks = watch.stacks if isinstance(watch.stacks, Stacks) else None
+    tracks = {track.pid: track for track in watch.processes}
+    mains = {t.pid: t for t in stacks.threads if t.is_main and t.samples} if stacks else {}
+    worker_pids = {pid for pid, t in tracks.items() if t.name == "pt_data_worker"}
+    worker_pids |= {pid for pid, t in mains.items() if stacks and _is_worker(t, stacks)}
+    ranks = []
+    if stacks is not None:
+        candidates = [t for pid, t in mains.items() if pid not in worker_pids]
+        ranks = _choose_ranks([_rank(t, stacks, watch, tracks.get(t.pid)) for t in candidates], watch.pid)
+    workers = [_worker(tracks[pid], mains.get(pid), stacks) for pid in sorted(worker_pids) if pid in tracks]
+    used = sum(t.cpu_s for t in watch.processes) / watch.seconds
+    limits = watch.limits if isinstance(watch.limits, Limits) else None
+    busy = limits.machine_busy_cores if limits is not None else Absent("no limits")
+    return JobShares(
+        seconds=watch.seconds,
+        ranks=tuple(ranks),
+        workers=tuple(workers),
+        num_workers=_concurrent([w.track for w in workers], watch.seconds),
+        worker_births=sum(w.track.born_during_watch for w in workers),
+        cpus=limits.cpus_usable if limits is not None else 1.0,
+        cpus_online=limits.cpus_online if limits is not None else 1,
+        cpu_used=used,
+        cpu_demand=used + sum(_queued(t) for t in watch.processes) / watch.seconds,
+        worker_demand=sum(w.track.cpu_s + _queued(w.track) for w in workers) / watch.seconds,
+        others_used=max(0.0, busy - used) if isinstance(busy, float) else 0.0,
+        has_stacks=stacks is not None,
+    )
+
+
+def _queued(track: ProcessTrack) -> float:
+    return track.queued_s if isinstance(track.queued_s, float) else 0.0
+
+
+def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
+    """Workers that live at the same time: the most at any end of a life, which a restart does not double."""
+    if not tracks:
+        return 0.0
+    moments = [t.first_s for t in tracks] + [seconds / 2]
+    return float(max(sum(t.first_s <= m <= t.last_s for t in tracks) for m in moments))
+
+
+def _is_worker(thread: ThreadStacks, stacks: Stacks) -> bool:
+    frames = {i for sample in thread.samples[:50] for i in sample}
+    return any(stacks.frames[i].function == "_worker_loop" for i in frames)
+
+
+def _choose_ranks(candidates: list[RankShares], pid: int) -> list[RankShares]:
+    training = [r for r in candidates if any(r.phases.get(phase, 0) > 0 for phase in TRAINING)]
+    if training:
+        # beside the ranks stand helpers (trackers, compile workers) whose few samples look like anything
+        return sorted(training, key=lambda r: (r.rank is None, r.rank or 0, r.pid))
+    return [r for r in candidates if r.pid == pid] or candidates[:1]
+
+
+def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrack | None) -> RankShares:
+    known: dict[tuple[int, ...], Sighting] = {}
+    for sample in set(thread.samples):
+        known[sample] = classify([stacks.frames[i] for i in sample], stacks.lines)
+    known = settle(known, stacks, watch.glances, thread.pid)
+    seen = [known[sample] for sample in thread.samples]
+    begin = _first_training(seen)
+    seen = seen[begin:] or seen
+    count = len(seen)
+    phases = Counter(sighting.phase for sighting in seen)
+    rank = track.rank if track is not None else Absent("not tracked")
+    return RankShares(
+        pid=thread.pid,
+        rank=rank if isinstance(rank, int) else None,
+        phases={phase: n / count for phase, n in phases.items()},
+        sites={phase: _sites([s for s in seen if s.phase is phase], count, stacks) for phase in phases},
+        timeline=tuple(s.phase for s in seen),
+        startup_samples=begin,
+        distinct_stacks=len(set(thread.samples)),
+        last_stack=tuple(stacks.frames[i] for i in thread.samples[-1]),
+        cpu=track.main_cpu_s / track.seconds if track is not None else 0.0,
+        track=track,
+    )
+
+
+def _first_training(seen: Sequence[Sighting]) -> int:
+    """Where training begins when the watch began before it: at the first batch, not at imports and building."""
+    if not seen or seen[0].phase in TRAINING:
+        return 0
+    first = next((i for i, s in enumerate(seen) if s.phase in TRAINING), 0)
+    startup = sum(s.phase is Phase.STARTUP for s in seen[:first])
+    return first if startup >= 3 else 0
+
+
+def _sites(seen: Sequence[Sighting], count: int, stacks: Stacks) -> tuple[Site, ...]:
+    counted = Counter(s.site for s in seen if s.site is not None)
+    return tuple(Site(f, n / count, stacks.lines.get((f.file, f.line), "")) for f, n in counted.most_common(5))
+
+
+def _worker(track: ProcessTrack, thread: ThreadStacks | None, stacks: Stacks | None) -> WorkerShares:
+    states: Counter[str] = Counter()
+    lines: Counter[Frame] = Counter()
+    if thread is not None and stacks is not None:
+        known = {sample: _worker_state(sample, stacks) for sample in set(thread.samples)}
+        for sample in thread.samples:
+            state = known[sample]
+            states[state] += 1
+            site = next((stacks.frames[i] for i in reversed(sample) if not is_library(stacks.frames[i].file)), None)
+            if state in (_FETCH, _COLLATE) and site is not None:
+                lines[site] += 1
+    count = max(1, sum(states.values()))
+    cpu = track.main_cpu_s / track.seconds
+    queued = track.main_queued_s / track.seconds if isinstance(track.main_queued_s, float) else 0.0
+    storage = {k: n for k, n in track.blocked.items() if k in _STORAGE_CALLS or " file " in k or k == "recvfrom socket"}
+    busy = (count - states[_IDLE]) / count if states else min(1.0, cpu + queued)
+    text = stacks.lines if stacks is not None else {}
+    return WorkerShares(
+        pid=track.pid,
+        parent=track.parent,
+        busy=busy,
+        collate=states[_COLLATE] / count,
+        cpu=cpu,
+        queued=queued,
+        storage=sum(storage.values()) / max(1, track.looks),
+        storage_kinds=tuple(sorted(storage, key=lambda k: -storage[k])),
+        sites=tuple(Site(f, n / count, text.get((f.file, f.line), "")) for f, n in lines.most_common(3)),
+        track=track,
+    )
+
+
+def _worker_state(sample: Sequence[int], stacks: Stacks) -> str:
+    frames = [stacks.frames[i] for i in sample]
+    names = [f.function.rpartition(".")[2] for f in frames]
+    if "fetch" in names:
+        return _COLLATE if is_collating(frames, stacks.lines) else _FETCH
+    if "_worker_loop" not in names:
+        return _BEGIN
+    below = names[names.index("_worker_loop") + 1 :]
+    if "put" in below:
+        return _PUT
+    return _IDLE if "get" in below else _FETCH if below else _PUT
