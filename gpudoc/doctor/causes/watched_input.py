@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.live.gain import LoaderPlan, plan_workers, saturated, without
-from gpudoc.doctor.live.phases import DATA, Phase
+from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import MODEL, PROC, STACKS, at_sites, estimated, finding, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
@@ -52,10 +52,10 @@ def _restart_share(lead: RankShares) -> float:
         if phase is Phase.WORKER_START:
             starts += previous is not Phase.WORKER_START
             after, lost = True, lost + 1
-        elif after and phase in (Phase.DATA_WAIT, Phase.DATA_RECEIVE):
-            lost += 1
-        else:
+        elif phase in COMPUTE:
             after = False
+        else:
+            lost += after
         previous = phase
     return lost / max(1, len(lead.timeline)) if starts >= 2 else 0.0
 
@@ -127,7 +127,9 @@ def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
     if slow is not None:
         return _name_slow(watch, slow, workers, waiting)
     storage = sum(w.storage for w in workers) / len(workers)
-    if storage >= 0.4 * busy and storage >= 0.2:
+    # waiting for a CPU says nothing of the samples, so storage is weighed against computing only
+    computed = sum(w.cpu for w in workers) / len(workers)
+    if storage >= 0.12 and storage >= 0.7 * computed:
         return _slow_storage(job, workers, waiting, seen, storage)
     if job.num_workers > 2 * job.cpus and job.num_workers >= job.cpus + 2 and saturated(job):
         return _too_many(job, waiting, seen)

@@ -106,7 +106,7 @@ _INNER = (
 
 _IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
 _LOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
-_RECEIVE = re.compile(r"multiprocessing/(reduction|resource_sharer|connection)\.py$")
+_STARTS = re.compile(r"multiprocessing/process\.py$")
 
 # What a line calls, where the call itself is written in C and leaves no frame; `.to(torch.bfloat16)` is no copy.
 _NOT_A_DTYPE = r"(?!torch\.(?:float|bfloat|half|int|long|double|bool|uint))"
@@ -171,20 +171,22 @@ def _data_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) ->
     if not inner:
         return None
     names = {frame.function.rpartition(".")[2] for frame in inner}
-    if "_shutdown_workers" in names or _starts_workers(stack, names):
-        return Phase.WORKER_START
     if is_collating(stack, lines):
         return Phase.COLLATE
-    if names & {"fetch"}:
+    if "fetch" in names:
         return Phase.DATA_LOAD
-    if names & {"_try_get_data", "_get_data", "_next_data"}:
+    many = any("_MultiProcessingDataLoaderIter" in frame.function for frame in inner)
+    if "_shutdown_workers" in names or "__del__" in names or _starts_workers(stack):
+        return Phase.WORKER_START
+    if names & {"_try_get_data", "_get_data"}:
         return _waiting_or_receiving(stack)
-    return Phase.DATA_LOAD
+    if many and names & {"__init__", "_reset"}:
+        return Phase.WORKER_START
+    return Phase.DATA_WAIT if many else Phase.DATA_LOAD
 
 
-def _starts_workers(stack: Sequence[Frame], names: set[str]) -> bool:
-    begins = bool(names & {"__init__", "_reset", "_get_iterator", "__iter__"})
-    return begins and any(re.search(r"multiprocessing/(process|popen_\w+|context|util)\.py$", f.file) for f in stack)
+def _starts_workers(stack: Sequence[Frame]) -> bool:
+    return any(_STARTS.search(frame.file) and frame.function.endswith((".start", ".join")) for frame in stack)
 
 
 def _waiting_or_receiving(stack: Sequence[Frame]) -> Phase:

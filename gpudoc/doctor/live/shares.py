@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gpudoc.doctor.live.phases import TRAINING, Phase, Sighting, classify, is_collating
+from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, is_collating
 from gpudoc.doctor.live.unclear import settle
 from gpudoc.facts.live.sources import is_library
 from gpudoc.facts.model import Absent
@@ -132,16 +132,21 @@ def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
 
 
 def _is_worker(thread: ThreadStacks, stacks: Stacks) -> bool:
-    frames = {i for sample in thread.samples[:50] for i in sample}
+    frames = {i for sample in set(thread.samples) for i in sample}
     return any(stacks.frames[i].function == "_worker_loop" for i in frames)
 
 
 def _choose_ranks(candidates: list[RankShares], pid: int) -> list[RankShares]:
-    training = [r for r in candidates if any(r.phases.get(phase, 0) > 0 for phase in TRAINING)]
+    computing = [r for r in candidates if r.share(*COMPUTE, Phase.COLLECTIVE) > 0]
+    training = computing or [r for r in candidates if r.share(*TRAINING) > 0 and not _is_spawned(r.track)]
     if training:
         # beside the ranks stand helpers (trackers, compile workers) whose few samples look like anything
         return sorted(training, key=lambda r: (r.rank is None, r.rank or 0, r.pid))
     return [r for r in candidates if r.pid == pid] or candidates[:1]
+
+
+def _is_spawned(track: ProcessTrack | None) -> bool:
+    return track is not None and "multiprocessing.spawn" in track.command
 
 
 def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrack | None) -> RankShares:

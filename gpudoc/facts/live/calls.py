@@ -29,7 +29,10 @@ _X86_64 = {
     257: "openat",
     262: "newfstatat",
     271: "ppoll",
+    208: "io_getevents",
     281: "epoll_pwait",
+    295: "preadv",
+    327: "preadv2",
     332: "statx",
 }
 _GENERIC = {
@@ -39,6 +42,7 @@ _GENERIC = {
     64: "write",
     65: "readv",
     67: "pread64",
+    69: "preadv",
     68: "pwrite64",
     73: "ppoll",
     79: "newfstatat",
@@ -52,9 +56,11 @@ _GENERIC = {
     212: "recvmsg",
     260: "wait4",
     22: "epoll_pwait",
+    286: "preadv2",
     291: "statx",
 }
 
 SYSTEM_CALLS = _X86_64 if platform.machine() == "x86_64" else _GENERIC
-_ON_A_FILE = ("read", "write", "pread64", "pwrite64", "readv", "fsync", "fdatasync", "recvfrom", "recvmsg", "sendto")
+_READS = ("read", "pread64", "readv", "preadv", "preadv2", "recvfrom", "recvmsg")
+_ON_A_FILE = (*_READS, "write", "pwrite64", "fsync", "fdatasync", "sendto")
 WAITS_ON_A_FILE = frozenset(number for number, name in SYSTEM_CALLS.items() if name in _ON_A_FILE)

@@ -34,6 +34,13 @@ THROTTLE_BITS = {
 }
 
 
+# the child finds its modules where this process does, and never in the folder that it happens to run in
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from gpudoc.facts.live.nvml import look_until_stopped; look_until_stopped(int(sys.argv[2]))"
+)
+
+
 class GpuRecorder:
     """A child that writes one JSON line per look into a file, until it is told to stop or its parent dies."""
 
@@ -41,7 +48,7 @@ class GpuRecorder:
         self.output = output
         with output.open("wb") as lines:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(os.getpid())],
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=lines,
                 stderr=subprocess.DEVNULL,
@@ -208,7 +215,3 @@ def _users(nv: Any, handle: Any, since: int) -> list[dict[str, object]] | None:
 def _name_of(pid: int) -> str | None:
     place = pathlib.Path(f"/proc/{pid}/comm")
     return place.read_text().strip() if place.exists() else None
-
-
-if __name__ == "__main__":
-    look_until_stopped(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The two doors: `watch` looks at a job that runs, `launch` starts one and looks at it."""
+"""The door to a job that runs: `watch` looks at it for some seconds with every sampler, driven by one clock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gpudoc.facts.live import spy
 from gpudoc.facts.live.limits import LimitsSampler
@@ -46,6 +47,13 @@ def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Wa
         return looking.finish()
 
 
+class Records(Protocol):
+    """A sampler of stacks that runs, and what it saw once it is told to stop."""
+
+    def finish(self) -> Fact[Stacks]:
+        """Stop sampling and read the stacks."""
+
+
 @dataclass(slots=True)
 class Looking:
     """A watch under way: all samplers of one job, driven by one clock."""
@@ -53,7 +61,7 @@ class Looking:
     pid: int
     folder: pathlib.Path
     seconds: float
-    recorder: spy.Recorder | None = None
+    recorder: Records | None = None
     interrupted: bool = False
     began: float = field(default_factory=time.monotonic)
     _tree: TreeSampler = field(init=False)

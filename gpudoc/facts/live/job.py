@@ -1,0 +1,311 @@
+"""The door to a job that does not run yet: `launch` starts it, watches it once it trains, and waits for its end.
+
+The job outlives everything here: it writes into files, has a session of its own, and is never stopped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.live import launcher, spy
+from gpudoc.facts.live.session import Looking
+from gpudoc.facts.live.target import is_python, loads_torch
+from gpudoc.facts.live.tree import descendants, read_stat
+from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.process import Stacks, Watch
+from gpudoc.progress import SILENT, Progress
+
+TICK_S = 0.1
+PR_SET_CHILD_SUBREAPER = 36
+# imports and building a model come before there is anything to judge
+LONGEST_START_S = 180.0
+# without permission to look, torch's library in memory and this much time stand for "it trains"
+BLIND_START_S = 8.0
+LOG_BYTES = 400_000
+_TRAINS = ("torch/autograd/graph.py", "torch/optim/", "torch/utils/data/dataloader.py")
+
+Sink = Callable[[int, bytes], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it."""
+
+    exit_code: int | None
+    signal: int | None
+    log: str
+    watch: Watch | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch as soon as it is done."""
+
+    sink: Sink
+    watched: Callable[[Watch], None]
+    progress: Progress = SILENT
+
+
+def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Outcome:
+    """Start `command`, watch it for `seconds` from its first training step, and wait until it ends.
+
+    Ctrl+C and SIGTERM go to the command, once each. GpudocError when the command cannot be started.
+    """
+    began = time.monotonic()
+    job = _Job(tuple(command), listener.sink)
+    with _Signals(job):
+        watched = None
+        try:
+            target = job.wait_until_it_trains(listener.progress)
+            if target is not None:
+                watched = _watch(job, target, seconds, listener.progress)
+                listener.watched(watched)
+        finally:
+            job.let_go()
+        code = job.wait()
+    log = job.tail()
+    job.tidy()
+    killed_by = -code if code < 0 else None
+    return Outcome(
+        exit_code=None if killed_by else code,
+        signal=killed_by,
+        log=log,
+        watch=watched,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _watch(job: _Job, target: int, seconds: float, progress: Progress) -> Watch:
+    looking = Looking(target, job.folder, seconds, recorder=job.record(target, seconds))
+    while looking.goes_on() and not job.interrupted:
+        looking.look()
+        job.follow()
+        progress.advance(min(looking.elapsed_s, seconds), seconds, "watching")
+    looking.interrupted = job.interrupted
+    return looking.finish()
+
+
+class _Signals:
+    """While the job runs, an interrupt is the job's: handed on once, also when the sender reached it twice."""
+
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+        self._before: dict[int, object] = {}
+        self._last: dict[int, float] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._hand_on)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _hand_on(self, number: int, _: FrameType | None) -> None:
+        # `timeout` signals its child and then its whole group: two signals for one wish
+        now = time.monotonic()
+        if now - self._last.get(number, -1.0) > 0.3:
+            self._job.send(number)
+        self._last[number] = now
+
+
+@dataclass(slots=True)
+class _Job:
+    command: tuple[str, ...]
+    sink: Sink
+    interrupted: bool = False
+    folder: pathlib.Path = field(init=False)
+    pid: int = field(init=False)
+    _launcher: subprocess.Popen[bytes] = field(init=False)
+    _orders: int = field(init=False)
+    _read: dict[int, int] = field(init=False)
+    _code: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        _adopt_orphans()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpudoc-job-"))
+        self._read = {1: 0, 2: 0}
+        orders, self._orders = os.pipe()
+        answers, told = os.pipe()
+        self._launcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", launcher.__file__, str(orders), str(told),
+             str(self.output(1)), str(self.output(2)), *self.command],
+            pass_fds=(orders, told), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        os.close(orders)
+        os.close(told)
+        with os.fdopen(answers, "rb") as lines:
+            answer = lines.readline()
+        if not answer.strip().isdigit():
+            os.close(self._orders)
+            _, errors = self._launcher.communicate()
+            self.tidy()
+            reason = errors.decode("utf-8", "replace").strip() or self.command[0]
+            raise GpudocError(f"cannot start the command: {reason}", hint="gpudoc doctor -- python train.py")
+        self.pid = int(answer)
+
+    def output(self, number: int) -> pathlib.Path:
+        """Where the job's stdout (1) or stderr (2) goes."""
+        return self.folder / {1: "stdout", 2: "stderr"}[number]
+
+    def send(self, number: int) -> None:
+        """Hand a signal on: an interrupt to the job's whole group, as a terminal would, any other to its first process."""
+        if number == signal.SIGINT:
+            self.interrupted = True
+        try:
+            os.killpg(self.pid, number) if number == signal.SIGINT else os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def runs(self) -> bool:
+        """Whether the job's first process has not ended."""
+        stat = read_stat(self.pid)
+        return stat is not None and stat.state not in "ZX"
+
+    def follow(self) -> None:
+        """Pass on what the job wrote since the last call."""
+        for number in (1, 2):
+            place = self.output(number)
+            if not place.exists():
+                continue
+            with place.open("rb") as file:
+                file.seek(self._read[number])
+                while block := file.read(1 << 16):
+                    self._read[number] += len(block)
+                    self.sink(number, block)
+
+    def wait_until_it_trains(self, progress: Progress) -> int | None:
+        """The Python process that trains, once its stack shows a training step; None when the job ends before."""
+        began, loaded_s = time.monotonic(), 0.0
+        program = spy.find()
+        while self.runs() and not self.interrupted:
+            self.follow()
+            target = next((p for p in descendants(self.pid) if is_python(p)), None)
+            loaded = [p for p in descendants(self.pid) if loads_torch(p)]
+            waited = time.monotonic() - began
+            if target is not None and loaded:
+                loaded_s = loaded_s or waited
+                sees = _sees_training(program, target) if isinstance(program, str) else None
+                if sees or (sees is None and waited - loaded_s > BLIND_START_S):
+                    return target
+            if target is not None and waited > LONGEST_START_S:
+                return target
+            progress.advance(waited, LONGEST_START_S, "the command starts; watching begins with its first step")
+            time.sleep(TICK_S)
+        return None
+
+    def record(self, pid: int, seconds: float) -> _AncestorRecorder:
+        """Turn the launcher, which the job descends from, into the sampler of `pid`."""
+        output = self.folder / "stacks.json"
+        program = spy.find()
+        if isinstance(program, str):
+            command = spy.record_command(program, pid, output, seconds + 5)
+            order = {"command": command, "messages": str(output.with_suffix(".err"))}
+            os.write(self._orders, json.dumps(order).encode() + b"\n")
+        return _AncestorRecorder(self._launcher, output, program)
+
+    def let_go(self) -> None:
+        """End the launcher or sampler above the job, so that the job becomes this process's child."""
+        try:
+            os.close(self._orders)
+        except OSError:
+            return
+        if self._launcher.poll() is None:
+            try:
+                self._launcher.wait(1.0)
+            except subprocess.TimeoutExpired:
+                self._launcher.kill()
+                self._launcher.wait()
+        if self._launcher.stderr is not None:
+            self._launcher.stderr.close()
+
+    def wait(self) -> int:
+        """Follow the job to its end; its exit code, or the negative number of the signal that ended it."""
+        while True:
+            self.follow()
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                # another subreaper took it in: the end can be seen, the code cannot
+                if not self.runs():
+                    return 0
+                pid = 0
+            if pid:
+                self.follow()
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(TICK_S)
+
+    def tail(self) -> str:
+        """The end of what the job wrote, stdout before stderr."""
+        return "".join(_end_of(self.output(number)) for number in (1, 2))
+
+    def tidy(self) -> None:
+        """Remove the files; only ever called when the job no longer writes into them."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class _AncestorRecorder:
+    process: subprocess.Popen[bytes]
+    output: pathlib.Path
+    program: Fact[str]
+
+    def finish(self) -> Fact[Stacks]:
+        """Stop sampling, and read what was seen."""
+        if isinstance(self.program, Absent):
+            return self.program
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(spy.FINISH_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        return spy.read_recording(self.output, self.output.with_suffix(".err"))
+
+
+def _sees_training(program: str, pid: int) -> bool | None:
+    """Whether a stack of the job stands in a training step; None when nobody may look."""
+    try:
+        done = subprocess.run(
+            spy.dump_command(program, pid),
+            capture_output=True,
+            text=True,
+            timeout=5,
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode != 0:
+        return None if "ptrace" in spy.explain_refusal(done.stderr) else False
+    looks = spy.parse_dump(done.stdout, 0.0)
+    return any(mark in frame.file for look in looks for frame in look.frames for mark in _TRAINS)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what the job leaves behind, so that its exit code can be asked for."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_of(place: pathlib.Path) -> str:
+    try:
+        with place.open("rb") as file:
+            file.seek(max(0, place.stat().st_size - LOG_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
