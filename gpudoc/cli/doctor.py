@@ -19,6 +19,7 @@ class FailOn(str, Enum):
 
 
 def doctor(
+    context: typer.Context,
     sources: Annotated[
         list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Files or - for stdin; none: this machine.")
     ] = None,
@@ -29,6 +30,10 @@ def doctor(
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="All causes that doctor knows.")] = False,
     explain: Annotated[str | None, typer.Option("--explain", help="One cause: meaning, fix, sources.")] = None,
+    pid: Annotated[
+        int | None, typer.Option("--pid", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to watch.")] = 20.0,
     json: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
     html: HtmlFile = None,
@@ -38,8 +43,9 @@ def doctor(
 ) -> int:
     """Name what keeps the GPU from training, on this machine or in a report, log or traceback.
 
-    Example: gpudoc doctor | gpudoc doctor train.log | gpudoc doctor node1.json node2.json
+    Example: gpudoc doctor | gpudoc doctor train.log | gpudoc doctor --pid PID | gpudoc doctor -- python train.py
     """
+    from gpudoc.cli.watching import Wish, watch_job
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render import doctor as render
@@ -47,6 +53,19 @@ def doctor(
 
     if show_list or explain is not None:
         return render.show_catalogue(explain, as_json=json)
+    output = Output(json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain)
+    command: tuple[str, ...] = context.obj.command
+    if pid is not None or command:
+        return watch_job(
+            Wish(
+                pid=pid,
+                command=command,
+                seconds=seconds,
+                ignore=tuple(ignore or ()),
+                fail_on=fail_on.value,
+                output=output,
+            )
+        )
     request = Request(
         sources=tuple(sources or ()),
         quick=quick,
@@ -55,5 +74,5 @@ def doctor(
         ignore=tuple(ignore or ()),
     )
     report = examine(request)
-    show(report, Output(json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain))
+    show(report, output)
     return exit_code(report, fail_on.value)

@@ -25,6 +25,7 @@ from gpudoc.doctor.causes import (
     reported_archs,
     tensors,
     visibility,
+    watched,
 )
 from gpudoc.doctor.causes import (
     memory as memory_signs,
@@ -61,4 +62,5 @@ FINDERS: tuple[Finder, ...] = (
     *distributed.FINDERS,
     *loading.FINDERS,
     *host_side.FINDERS,
+    *watched.FINDERS,
 )

@@ -1,8 +1,8 @@
 """Accelerate with a BLEU-like score in Python after each step."""
 
-from accelerate_parts import run
 from collections import Counter
 
+from accelerate_parts import run
 from parts import Vectors, mlp
 from torch.utils.data import DataLoader
 

@@ -1,13 +1,13 @@
 """Saves the model after every third step."""
 
-import os
+import pathlib
 import tempfile
 
 import torch
 from parts import Vectors, mlp, threads, train
 from torch.utils.data import DataLoader
 
-place = os.path.join(tempfile.mkdtemp(), "last.pt")
+place = pathlib.Path(tempfile.mkdtemp(), "last.pt")
 
 
 def save(step, model, loss):

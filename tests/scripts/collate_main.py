@@ -26,4 +26,7 @@ def pad(samples):
 
 threads()
 workers = 1 if FIXED else 0
-train(mlp(hidden=128), DataLoader(Sentences(), batch_size=64, num_workers=workers, collate_fn=pad, persistent_workers=FIXED))
+train(
+    mlp(hidden=128),
+    DataLoader(Sentences(), batch_size=64, num_workers=workers, collate_fn=pad, persistent_workers=FIXED),
+)

@@ -1,6 +1,6 @@
 """bf16 autocast, gradient accumulation, loss logged every 50 steps, a checkpoint now and then."""
 
-import os
+import pathlib
 import tempfile
 
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 threads()
-place = os.path.join(tempfile.mkdtemp(), "last.pt")
+place = pathlib.Path(tempfile.mkdtemp(), "last.pt")
 model = conv(48)
 optimizer = torch.optim.AdamW(model.parameters())
 running = 0.0

@@ -1,6 +1,5 @@
 """A dataset that caches every decoded sample, in each worker for itself."""
 
-import torch
 from parts import Pixels, conv, threads, train
 from torch.utils.data import DataLoader
 

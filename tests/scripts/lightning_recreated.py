@@ -13,5 +13,7 @@ def open_index(_):
         digest = hashlib.sha256(digest).digest()
 
 
-loader = DataLoader(Pixels(length=16 * 30), batch_size=16, num_workers=2, worker_init_fn=open_index, persistent_workers=FIXED)
+loader = DataLoader(
+    Pixels(length=16 * 30), batch_size=16, num_workers=2, worker_init_fn=open_index, persistent_workers=FIXED
+)
 fit(Classifier(), loader)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pathlib
 import tempfile
 
 from parts import Vectors, mlp, threads, train
@@ -16,7 +17,7 @@ class Durable(logging.FileHandler):
 
 log = logging.getLogger("training")
 log.setLevel(logging.INFO)
-log.addHandler(Durable(tempfile.NamedTemporaryFile(delete=False, suffix=".log").name))
+log.addHandler(Durable(pathlib.Path(tempfile.mkdtemp(), "train.log")))
 
 
 def report(step, model, loss):

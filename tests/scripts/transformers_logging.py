@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import tempfile
 
 from transformers import TrainerCallback
@@ -10,7 +11,7 @@ from transformers_parts import run
 
 class Tracker(TrainerCallback):
     def __init__(self):
-        self.file = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
+        self.file = pathlib.Path(tempfile.mkdtemp(), "log.jsonl").open("w")  # noqa: SIM115
 
     def on_log(self, args, state, control, logs=None, **_):
         self.file.seek(0)

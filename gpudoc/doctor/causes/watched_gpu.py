@@ -233,7 +233,6 @@ def judge_cpu_by_mistake(watch: Watch, job: JobShares, devices: Sequence[DeviceU
         "training_on_cpu",
         lost=1.0,
         sure=0.9,
-        severity="broken",
         title="It trains on the CPU, and the GPU does nothing",
         evidence=(
             Observation("computing_on_the_cpu", f"{percent(lead.share(*COMPUTE))} of the main thread's time", STACKS),

@@ -109,7 +109,13 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
     if watch is None:
         return
     job = summarise(watch)
-    growing = [(t, g) for t in watch.processes if (g := grows(t.memory, watch.seconds)) is not None]
+    if any(r.startup_samples for r in job.ranks) or not job.ranks:
+        yield Skip("the job was starting up, when memory always grows")
+        return
+    settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
+    growing = [
+        (t, g) for t in watch.processes if t.pid in settled and (g := grows(t.memory, watch.seconds)) is not None
+    ]
     if not growing:
         return
     worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
@@ -207,7 +213,6 @@ def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
         "job_hung",
         lost=1.0,
         sure=0.6 if asleep else 0.9,
-        severity="broken",
         title=f"Nothing has moved for {watch.seconds:.0f} s"
         + (f": the other ranks wait for rank {waiting_for.rank}" if waiting_for is not None else ""),
         evidence=(

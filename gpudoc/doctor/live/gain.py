@@ -41,7 +41,7 @@ def plan_workers(job: JobShares) -> LoaderPlan:
     supply = max(0.02, in_main * IPC + sum(w.busy * _life(w.track.seconds, job.seconds) for w in job.workers))
     cpus = cpu_room(job)
     best = max(1.0, min(consumer, cpus))
-    limit = "the CPUs" if cpus < consumer else "the training step"
+    limit = "the number of CPUs" if cpus < consumer else "the training step"
     fewest = min(MOST_WORKERS, max(1, math.ceil(best / ENOUGH * supply)))
     return LoaderPlan(fewest, best, limit)
 

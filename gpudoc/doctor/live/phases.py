@@ -65,7 +65,6 @@ def _mark(phase: Phase, file: str, function: str = "") -> _Mark:
 
 # Marks that decide wherever they stand in the stack, because all below them works for them; the outermost wins.
 _OUTER = (
-    _mark(Phase.STARTUP, r"^<frozen importlib|/importlib/"),
     _mark(
         Phase.COMPILE, r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py|torch/_inductor/codecache\.py"
     ),
@@ -106,6 +105,7 @@ _INNER = (
 
 _IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
 _LOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
+_IMPORTS = re.compile(r"^<frozen importlib|/importlib/")
 _STARTS = re.compile(r"multiprocessing/process\.py$")
 
 # What a line calls, where the call itself is written in C and leaves no frame; `.to(torch.bfloat16)` is no copy.
@@ -136,6 +136,8 @@ _PLAIN_PYTHON = re.compile(
 def classify(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Sighting:
     """The phase of one stack of a training process's main thread, outermost frame first."""
     site = next((frame for frame in reversed(stack) if not is_library(frame.file)), None)
+    if any(_IMPORTS.search(frame.file) for frame in stack):
+        return Sighting(Phase.STARTUP, site)
     phase = _data_phase(stack, lines) or _outer_phase(stack) or _inner_phase(stack, lines)
     return Sighting(phase, site)
 

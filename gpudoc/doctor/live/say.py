@@ -6,13 +6,24 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from gpudoc.doctor.live.shares import Site
-from gpudoc.doctor.model import Finding, Observation, Remedy, Severity
+from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.process import Frame, Watch
 
 STACKS = "py-spy, 20 Hz"
 PROC = "/proc"
 NVML = "NVML, 10 Hz"
 MODEL = "estimate"
+
+# a slow job works; these do not do what was asked of them
+_BROKEN = ("job_hung", "training_on_cpu")
+_LOADER = ("too_few_workers", "too_many_workers", "decode_bound", "dataloader_bottleneck", "slow_worker")
+# what follows from a cause is listed under it: a loader short of CPUs is not mended by more workers
+_EXPLAINS = {
+    "cgroup_cpu_limit": (*_LOADER, "cpu_oversubscription", "python_bound", "collate_in_main_process"),
+    "cpu_oversubscription": _LOADER,
+    "job_hung": (*_LOADER, "communication_bound", "python_bound", "workers_recreated_each_epoch"),
+    "training_on_cpu": ("cpu_oversubscription",),
+}
 
 
 def place(frame: Frame, watch: Watch) -> str:
@@ -50,15 +61,15 @@ def finding(
     evidence: Sequence[Observation],
     fix: Sequence[Remedy],
     sure: float = 0.6,
-    severity: Severity = "warning",
 ) -> Finding:
     """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing."""
     confidence = min(0.98, sure + (0.98 - sure) * min(1.0, max(0.0, lost)))
     return Finding(
         id=name,
-        severity=severity,
+        severity="broken" if name in _BROKEN else "warning",
         confidence=round(confidence, 3),
         title=title,
         evidence=tuple(evidence),
         fix=tuple(fix),
+        explains=_EXPLAINS.get(name, ()),
     )

@@ -14,6 +14,8 @@ from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
 
 _IDLE, _FETCH, _COLLATE, _PUT, _BEGIN = "idle", "fetch", "collate", "put", "begin"
+# half a second of training says nothing
+FEWEST_SAMPLES = 15
 # reads that a worker makes for its data; `poll` and `read pipe` are how it waits for work
 _STORAGE_CALLS = ("openat", "open", "stat", "newfstatat", "statx", "page fault")
 
@@ -59,6 +61,7 @@ class WorkerShares:
     queued: float
     storage: float
     storage_kinds: tuple[str, ...]
+    beginning: float
     sites: tuple[Site, ...]
     track: ProcessTrack
 
@@ -82,9 +85,10 @@ class JobShares:
 
     @property
     def lead(self) -> RankShares | None:
-        """The rank to speak of: the one that waits least, because the others wait for it."""
+        """The rank to speak of: the one that waits least, because the others wait for it; None with too few samples."""
         waits = (Phase.COLLECTIVE, Phase.SLEEP)
-        return min(self.ranks, key=lambda r: r.share(*waits)) if self.ranks else None
+        seen = [r for r in self.ranks if len(r.timeline) >= FEWEST_SAMPLES]
+        return min(seen, key=lambda r: r.share(*waits)) if seen else None
 
 
 @lru_cache(maxsize=4)
@@ -213,6 +217,7 @@ def _worker(track: ProcessTrack, thread: ThreadStacks | None, stacks: Stacks | N
         cpu=cpu,
         queued=queued,
         storage=sum(storage.values()) / max(1, track.looks),
+        beginning=states[_BEGIN] / count,
         storage_kinds=tuple(sorted(storage, key=lambda k: -storage[k])),
         sites=tuple(Site(f, n / count, text.get((f.file, f.line), "")) for f, n in lines.most_common(3)),
         track=track,

@@ -25,7 +25,7 @@ from gpudoc.facts.live.session import Looking
 from gpudoc.facts.live.target import is_python, loads_torch
 from gpudoc.facts.live.tree import descendants, read_stat
 from gpudoc.facts.model import Absent, Fact
-from gpudoc.facts.process import Stacks, Watch
+from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.progress import SILENT, Progress
 
 TICK_S = 0.1
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch as soon as it is done."""
+    """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done."""
 
     sink: Sink
     watched: Callable[[Watch], None]
@@ -163,7 +163,7 @@ class _Job:
         return self.folder / {1: "stdout", 2: "stderr"}[number]
 
     def send(self, number: int) -> None:
-        """Hand a signal on: an interrupt to the job's whole group, as a terminal would, any other to its first process."""
+        """Hand a signal on: an interrupt to the job's whole group, as a terminal would, others to its first process."""
         if number == signal.SIGINT:
             self.interrupted = True
         try:
@@ -294,7 +294,14 @@ def _sees_training(program: str, pid: int) -> bool | None:
     if done.returncode != 0:
         return None if "ptrace" in spy.explain_refusal(done.stderr) else False
     looks = spy.parse_dump(done.stdout, 0.0)
-    return any(mark in frame.file for look in looks for frame in look.frames for mark in _TRAINS)
+    return any(_is_a_step(look) for look in looks)
+
+
+def _is_a_step(look: Glance) -> bool:
+    # while torch is imported its files are on the stack too
+    if any("importlib" in frame.file for frame in look.frames):
+        return False
+    return any(mark in frame.file for frame in look.frames for mark in _TRAINS)
 
 
 def _adopt_orphans() -> None:

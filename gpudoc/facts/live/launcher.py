@@ -42,7 +42,7 @@ def _become_the_job(command: list[str], stdout: str, stderr: str) -> None:
         os.close(file)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, signal.SIG_DFL)
-    os.execvpe(command[0], command, {**os.environ, "PYTHONUNBUFFERED": "1"})
+    os.execvpe(command[0], command, {**os.environ, "PYTHONUNBUFFERED": "1"})  # noqa: S606 - to become it is the purpose
 
 
 def main(arguments: list[str]) -> None:
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(messages, 1)
     os.dup2(messages, 2)
-    os.execv(order["command"][0], order["command"])
+    os.execv(order["command"][0], order["command"])  # noqa: S606 - to become it is the purpose
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from gpudoc.facts.live.tree import read_text
 from gpudoc.facts.process import Frame
@@ -86,12 +86,3 @@ def _keeps(node: ast.AST, names: set[str]) -> bool:
             return name in names
         case _:
             return False
-
-
-def sources_of(stacks_frames: Iterable[Frame]) -> Mapping[str, int]:
-    """How many sampled frames stand in each of the user's files."""
-    counted: dict[str, int] = {}
-    for frame in stacks_frames:
-        if not is_library(frame.file):
-            counted[frame.file] = counted.get(frame.file, 0) + 1
-    return counted

@@ -84,7 +84,8 @@ def explain_refusal(text: str) -> str:
         return "ptrace refused: " + _ptrace_remedy()
     if "python version" in text or "PyInterpreterState" in text:
         return "not a Python process that py-spy knows"
-    if "Check that the process is running" in text or "No such process" in text:
+    gone = ("Check that the process is running", "No such process", "No python processes found")
+    if any(sign in text for sign in gone):
         return "the process has ended"
     first = next((line for line in text.splitlines() if line.strip()), "")
     return f"py-spy saw nothing: {first}" if first else "py-spy saw nothing"

@@ -23,6 +23,8 @@ class Target:
 def choose(pid: int, root: str = "/proc") -> Target:
     """The topmost Python process of the job that `pid` belongs to; GpudocError when there is nothing to watch."""
     stat = read_stat(pid, root=root)
+    if pid == os.getpid():
+        raise GpudocError(f"process {pid} is this gpudoc itself", hint="pgrep -af python")
     if stat is None:
         raise GpudocError(f"no process {pid} runs here", hint=_elsewhere(pid))
     if stat.state in "ZX":
@@ -32,7 +34,8 @@ def choose(pid: int, root: str = "/proc") -> Target:
         return Target(launcher, f"{pid} is one rank; watching all ranks of its launcher {launcher}")
     if is_python(pid, root):
         return Target(pid)
-    below = [child for child in descendants(pid, root)[1:] if is_python(child, root)]
+    own = set(descendants(os.getpid(), root))
+    below = [child for child in descendants(pid, root)[1:] if child not in own and is_python(child, root)]
     if below:
         # a shell or `uv run` starts one Python; the first in order is above its own workers
         return Target(below[0], f"{pid} ({stat.name}) is not Python; watching {below[0]} below it")

@@ -1,0 +1,99 @@
+"""The `--pid` and `-- COMMAND` ways of `gpudoc doctor`: watch, judge, render, and the exit code of both."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpudoc.errors import GpudocError
+
+if TYPE_CHECKING:
+    from gpudoc.doctor.model import Report, Severity
+    from gpudoc.facts.process import Watch
+    from gpudoc.render.doctor_output import Output
+
+LEAST_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the user asked to have watched: a process, or a command to start, and for how long."""
+
+    pid: int | None
+    command: tuple[str, ...]
+    seconds: float
+    ignore: tuple[str, ...]
+    fail_on: Severity
+    output: Output
+
+
+def watch_job(wish: Wish) -> int:
+    """Watch the process or the command, show the verdict, and return the exit code."""
+    if wish.seconds < LEAST_SECONDS:
+        raise GpudocError(f"--seconds {wish.seconds:g}: too short to see anything", hint="--seconds 20")
+    if wish.pid is not None and wish.command:
+        raise GpudocError("--pid and a command after -- exclude each other", hint="gpudoc doctor --pid PID")
+    return _watch_command(wish) if wish.command else _watch_process(wish)
+
+
+def _watch_process(wish: Wish) -> int:
+    from gpudoc.doctor.document import exit_code
+    from gpudoc.doctor.live.judge import judge
+    from gpudoc.facts.live.session import watch
+    from gpudoc.render.live import Live
+
+    with Live(wish.output.plain) as progress:
+        seen = watch(pid=wish.pid or 0, seconds=wish.seconds, progress=progress)
+    report = judge(seen, ignore=wish.ignore)
+    _show(report, seen, wish.output, None)
+    return exit_code(report, wish.fail_on)
+
+
+def _watch_command(wish: Wish) -> int:
+    from gpudoc.doctor.document import exit_code
+    from gpudoc.doctor.live.judge import judge, judge_end
+    from gpudoc.facts.live.job import Listener, launch
+    from gpudoc.render.doctor_output import show
+    from gpudoc.render.live import Live
+
+    reports: list[Report] = []
+
+    def watched(seen: Watch) -> None:
+        reports.append(judge(seen, ignore=wish.ignore))
+        if not wish.output.json:
+            _show(reports[0], seen, wish.output, None)
+
+    def sink(stream: int, data: bytes) -> None:
+        os.write(2 if wish.output.json else stream, data)
+
+    # no bar: it would be drawn between the lines of the command
+    listener = Listener(sink=sink, watched=watched, progress=Live(plain=True))
+    end = launch(wish.command, seconds=wish.seconds, listener=listener)
+    report = judge_end(reports[0] if reports else None, end, ignore=wish.ignore)
+    if wish.output.json:
+        _show(report, end.watch, wish.output, {"exit_code": end.exit_code, "signal": end.signal})
+    elif not reports or report is not reports[0]:
+        show(report, wish.output)
+    if end.signal is not None:
+        return 128 + end.signal
+    return end.exit_code or exit_code(report, wish.fail_on)
+
+
+def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
+    from gpudoc.doctor import document
+    from gpudoc.render import console, watch
+    from gpudoc.render.doctor_output import render_markdown
+
+    kept = watch.to_json(document.dump(report), seen, ended)
+    if output.html is not None and seen is not None:
+        watch.save(output.html, report, seen)
+    text = watch.render(report, seen, verbose=output.verbose) if seen is not None else ""
+    if output.out is not None:
+        watch.save_text(output.out, text, kept)
+    if output.json:
+        console.print_json(kept)
+    elif output.markdown:
+        console.stdout(plain=True).print(render_markdown(report), end="", soft_wrap=True)
+    else:
+        console.stdout(plain=output.plain).print(text, end="", soft_wrap=True)

@@ -1,0 +1,56 @@
+"""What a watch showed, as the JSON document says it under `watch`; shares are of the watched time, 0 to 1."""
+
+from __future__ import annotations
+
+from gpudoc.doctor.live.device import summarise_devices
+from gpudoc.doctor.live.phases import Phase
+from gpudoc.doctor.live.shares import RankShares, WorkerShares, summarise
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Watch
+
+
+def dump(watch: Watch) -> dict[str, object]:
+    """The shares of a watch as plain values; what was not seen is named under `absent` with its reason."""
+    job = summarise(watch)
+    devices = summarise_devices(watch)
+    absent = {
+        name: fact.reason
+        for name, fact in (("stacks", watch.stacks), ("glances", watch.glances), ("gpus", watch.gpus))
+        if isinstance(fact, Absent)
+    }
+    return {
+        "pid": watch.pid,
+        "seconds": round(watch.seconds, 2),
+        "interrupted": watch.interrupted,
+        "ended": watch.ended,
+        "ranks": [_rank(rank) for rank in job.ranks],
+        "workers": [_worker(worker) for worker in job.workers],
+        "num_workers": job.num_workers,
+        "cpus": {"usable": job.cpus, "used": round(job.cpu_used, 2), "wanted": round(job.cpu_demand, 2)},
+        "gpus": []
+        if isinstance(devices, Absent)
+        else [
+            {"index": d.index, "name": d.name, "busy": round(d.busy, 3), "power_share": d.power_share} for d in devices
+        ],
+        "absent": absent,
+    }
+
+
+def _rank(rank: RankShares) -> dict[str, object]:
+    phases: list[tuple[Phase, float]] = sorted(rank.phases.items(), key=lambda pair: -pair[1])
+    return {
+        "pid": rank.pid,
+        "rank": rank.rank,
+        "phases": {phase.value: round(share, 3) for phase, share in phases},
+        "cpu": round(rank.cpu, 3),
+    }
+
+
+def _worker(worker: WorkerShares) -> dict[str, object]:
+    return {
+        "pid": worker.pid,
+        "busy": round(worker.busy, 3),
+        "cpu": round(worker.cpu, 3),
+        "waits_for_a_cpu": round(worker.queued, 3),
+        "waits_for_storage": round(worker.storage, 3),
+    }

@@ -1,0 +1,41 @@
+"""From what was watched to a Report: the live finders on a watch, and the text doctor on a command that failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable
+
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.examine import Request, examine_text
+from gpudoc.doctor.model import Evidence, Finder, Observation, Report
+from gpudoc.facts.live.job import Outcome
+from gpudoc.facts.process import Watch
+
+
+def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
+    """The report of a watched job; the machine's own facts stay out, they are `gpudoc doctor`'s without arguments."""
+    began = time.perf_counter()
+    report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=_finders())
+    return dataclasses.replace(report, seconds={"total": watch.seconds + time.perf_counter() - began})
+
+
+def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) -> Report:
+    """The report once the command has ended: its failure's root cause when it failed, else what was watched."""
+    failed = bool(end.exit_code) or end.signal is not None
+    if not failed:
+        return watched if watched is not None else _nothing_seen(end)
+    report = examine_text([("output of the command", end.log.encode())], Request(ignore=tuple(ignore)))
+    return dataclasses.replace(report, source="process", seconds={"total": end.seconds})
+
+
+def _nothing_seen(end: Outcome) -> Report:
+    report = diagnose(Evidence(source="process"), finders=())
+    seen = Observation("command", f"ended after {end.seconds:.1f} s, before a training step was seen", "exit code 0")
+    return dataclasses.replace(report, verdict="unknown", unexplained=(seen,), seconds={"total": end.seconds})
+
+
+def _finders() -> tuple[Finder, ...]:
+    from gpudoc.doctor.registry import FINDERS
+
+    return tuple(finder for finder in FINDERS if finder.reads == "watch")

@@ -1,0 +1,241 @@
+"""What doctor says of a running job: where the time goes, the cause, the fix; a page with a timeline."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpudoc.doctor.live.facts import dump
+from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
+from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
+from gpudoc.doctor.model import Finding, Report
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Stacks, Watch
+from gpudoc.render.page import Figure, Note, Section, Table, page, save_page
+
+_MARK = {"broken": "✗", "warning": "!", "info": "i"}
+_WIDTH = 118
+_COLOURS: Mapping[Phase, str] = {
+    **dict.fromkeys(DATA, "#d9822b"),
+    Phase.DATA_RECEIVE: "#e8b27a",
+    Phase.WORKER_START: "#a65e1a",
+    Phase.FORWARD: "#4c9f70",
+    Phase.BACKWARD: "#2f7d4f",
+    Phase.OPTIMIZER: "#7fbf9a",
+    Phase.TRANSFER: "#7e6bc4",
+    Phase.SYNC: "#c0504d",
+    Phase.COLLECTIVE: "#3b78b5",
+    Phase.CHECKPOINT: "#8c564b",
+    Phase.LOGGING: "#bcbd22",
+    Phase.COMPILE: "#17a2b8",
+    Phase.PYTHON: "#d6457b",
+    Phase.SLEEP: "#e377c2",
+}
+_OTHER_COLOUR = "#9a9a9a"
+
+
+def render(report: Report, watch: Watch, *, verbose: bool = False) -> str:
+    """The first screen of a watched job as plain text, or everything when `verbose`."""
+    job = summarise(watch)
+    lines = [_headline(watch, job), *_where_time_goes(watch, job, verbose)]
+    shown = report.findings if verbose else report.findings[:1]
+    if report.verdict == "healthy" and not any(f.id == "compute_bound" for f in report.findings):
+        lines.append(_no_finding(watch, job))
+    for finding in shown:
+        lines += _finding(finding, verbose)
+    if not verbose and len(report.findings) > 1:
+        lines.append(_cut("also: " + ", ".join(f"{f.id} ({f.confidence:.0%})" for f in report.findings[1:4])))
+    if isinstance(watch.stacks, Absent):
+        lines.append(_cut(f"less certain: no stacks: {watch.stacks.reason}"))
+    if verbose:
+        lines += ["", f"verdict: {report.verdict}", f"passed ({len(report.passed)}): {', '.join(report.passed)}"]
+        lines += [f"not checked: {s.id}: {s.because}" for s in report.skipped]
+        lines += [f"crashed: {c.id}: {c.error}" for c in report.crashed]
+    return "\n".join(lines) + "\n"
+
+
+def to_json(report: Mapping[str, object], watch: Watch | None, ended: Mapping[str, object] | None) -> dict[str, object]:
+    """The document of the report, with what was watched, and how a launched command ended."""
+    extra: dict[str, object] = {}
+    if watch is not None:
+        extra["watch"] = dump(watch)
+    if ended is not None:
+        extra["command"] = dict(ended)
+    return {**report, **extra}
+
+
+def save_text(path: Path, text: str, document: Mapping[str, object]) -> None:
+    """Write the screen, or the document when the file's name ends in .json; GpudocError when it cannot be written."""
+    if path.suffix.lower() == ".json":
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise GpudocError(
+            f"cannot write {path}: {problem.strerror}", hint="name a file in a folder that exists"
+        ) from problem
+
+
+def save(path: Path, report: Report, watch: Watch) -> None:
+    """Write the page; GpudocError when it cannot be written."""
+    save_page(path, render_page(report, watch))
+
+
+def render_page(report: Report, watch: Watch) -> str:
+    """The verdict with a timeline of every rank, as one self-contained page."""
+    job = summarise(watch)
+    notes = tuple(_note(f) for f in report.findings) or (Note(kind="good", title="No bottleneck found"),)
+    sections = [Section("Verdict", notes)]
+    if job.ranks:
+        figures = tuple(Figure(_timeline(rank, watch.seconds), _name(rank, job)) for rank in job.ranks)
+        sections.append(Section("What the main threads did", (Figure(_legend(job.ranks)), *figures)))
+        sections.append(Section("Shares of the time", (_share_table(job),)))
+    if job.workers:
+        sections.append(Section("Loader workers", (_worker_table(job),)))
+    evidence = tuple((f.id, o.fact, o.value, o.origin) for f in report.findings for o in f.evidence)
+    if evidence:
+        table = Table(headings=("cause", "fact", "value", "read in"), rows=evidence)
+        sections.append(Section("Evidence", (table,)))
+    return page(f"gpudoc doctor: {report.verdict}", sections, lead=_headline(watch, job))
+
+
+def _headline(watch: Watch, job: JobShares) -> str:
+    ranks = max(1, len(job.ranks))
+    parts = [f"process {watch.pid}", f"watched {watch.seconds:.0f} s"]
+    if watch.interrupted or watch.ended:
+        parts[-1] += " (until it was interrupted)" if watch.interrupted else " (until it ended)"
+    parts.append(f"{ranks} rank{'s' if ranks > 1 else ''}")
+    number = round(job.num_workers)
+    parts.append(f"{number} loader worker{'s' if number != 1 else ''}" if number else "no loader workers")
+    parts.append(f"{job.cpu_used:.1f} of {job.cpus:g} CPUs used")
+    gpus = watch.gpus
+    parts.append("no GPU" if isinstance(gpus, Absent) else f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}")
+    return _cut(" · ".join(parts))
+
+
+def _where_time_goes(watch: Watch, job: JobShares, verbose: bool) -> list[str]:
+    lead = job.lead
+    if lead is None:
+        return []
+    lines = [_cut(f"  main thread: {_phases(lead)}")]
+    if job.workers:
+        busy = ", ".join(f"{w.busy:.0%}" for w in job.workers[:8])
+        lines.append(_cut(f"  workers busy: {busy}"))
+    if verbose:
+        lines += [_cut(f"  {_name(rank, job)}: {_phases(rank)}") for rank in job.ranks[1:]]
+    if isinstance(watch.stacks, Stacks) and lead.startup_samples:
+        lines.append(f"  (without {lead.startup_samples / watch.stacks.rate_hz:.1f} s of start-up)")
+    return lines
+
+
+def _phases(rank: RankShares) -> str:
+    ordered = sorted(rank.phases.items(), key=lambda pair: -pair[1])
+    return " · ".join(f"{phase.value} {share:.0%}" for phase, share in ordered if share >= 0.015)
+
+
+def _no_finding(watch: Watch, job: JobShares) -> str:
+    if job.lead is None:
+        reason = watch.stacks.reason if isinstance(watch.stacks, Absent) else "no training process was seen"
+        return _cut(f"No verdict on the training loop: {reason}")
+    computing = job.lead.share(*COMPUTE)
+    return f"No bottleneck found: computing takes {computing:.0%} of the time, and nothing else stands out."
+
+
+def _finding(finding: Finding, verbose: bool) -> list[str]:
+    head = f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]"
+    gain = next((o.value for o in finding.evidence if o.fact == "estimated_gain"), "")
+    seen = [o for o in finding.evidence if o.fact != "estimated_gain"]
+    lines = ["" if verbose else None, head if verbose else _cut(head)]
+    if verbose and finding.why:
+        lines.append(f"  why: {finding.why}")
+    lines += [_cut(f"  {o.fact.replace('_', ' ')}: {o.value}  ({o.origin})") for o in (seen if verbose else seen[:4])]
+    for remedy in finding.fix if verbose else finding.fix[:2]:
+        lines.append(f"  fix: {remedy.say}")
+        if remedy.run:
+            lines.append(f"    $ {remedy.run}")
+    if gain:
+        lines.append(f"  gain: {gain} as fast, estimated")
+    return [line for line in lines if line is not None]
+
+
+def _note(finding: Finding) -> Note:
+    gain = next((o.value for o in finding.evidence if o.fact == "estimated_gain"), "")
+    return Note(
+        kind=finding.severity,
+        title=f"{finding.title} ({finding.id}, {finding.confidence:.0%} sure)",
+        text=finding.why,
+        points=(*(r.say for r in finding.fix), *((f"Estimated gain: {gain}",) if gain else ())),
+        commands=tuple(r.run for r in finding.fix if r.run),
+    )
+
+
+def _name(rank: RankShares, job: JobShares) -> str:
+    return f"rank {rank.rank}" if rank.rank is not None and len(job.ranks) > 1 else f"process {rank.pid}"
+
+
+def _timeline(rank: RankShares, seconds: float) -> str:
+    """One bar over the time: runs of equal phases as rectangles, with the phase and its time as the tooltip."""
+    width, height = 720.0, 46.0
+    count = max(1, len(rank.timeline))
+    parts = []
+    begin = 0
+    for place in range(1, count + 1):
+        if place < count and rank.timeline[place] is rank.timeline[begin]:
+            continue
+        phase = rank.timeline[begin]
+        x, w = width * begin / count, width * (place - begin) / count
+        told = f"{phase.value}, {(place - begin) / count * seconds:.2f} s"
+        colour = _COLOURS.get(phase, _OTHER_COLOUR)
+        parts.append(
+            f'<rect x="{x:.1f}" y="0" width="{w:.2f}" height="28" fill="{colour}">'
+            f"<title>{html.escape(told)}</title></rect>"
+        )
+        begin = place
+    ticks = "".join(
+        f'<text x="{width * i / 4:.0f}" y="42" font-size="11" fill="currentColor" '
+        f'text-anchor="{("start", "middle", "middle", "middle", "end")[i]}">{seconds * i / 4:.0f} s</text>'
+        for i in range(5)
+    )
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="100%" role="img" aria-label="timeline">'
+        f"{''.join(parts)}{ticks}</svg>"
+    )
+
+
+def _legend(ranks: Sequence[RankShares]) -> str:
+    seen = [p for p in Phase if any(r.phases.get(p, 0) > 0 for r in ranks)]
+    rows = []
+    for place, phase in enumerate(seen):
+        x, y = place % 3 * 240, place // 3 * 20
+        rows.append(
+            f'<rect x="{x}" y="{y}" width="12" height="12" fill="{_COLOURS.get(phase, _OTHER_COLOUR)}"/>'
+            f'<text x="{x + 18}" y="{y + 11}" font-size="12" fill="currentColor">{html.escape(phase.value)}</text>'
+        )
+    height = (len(seen) + 2) // 3 * 20
+    return f'<svg viewBox="0 0 720 {height}" width="100%" role="img" aria-label="legend">{"".join(rows)}</svg>'
+
+
+def _share_table(job: JobShares) -> Table:
+    phases = [p for p in Phase if any(r.phases.get(p, 0) >= 0.005 for r in job.ranks)]
+    rows = tuple((_name(r, job), *(f"{r.phases.get(p, 0):.0%}" for p in phases), f"{r.cpu:.0%}") for r in job.ranks)
+    headings = ("process", *(p.value for p in phases), "CPU of the main thread")
+    return Table(headings=headings, rows=rows, numeric=frozenset(headings[1:]))
+
+
+def _worker_table(job: JobShares) -> Table:
+    headings = ("process", "busy", "CPU", "waits for a CPU", "waits for storage", "most time at")
+    rows = tuple(
+        (
+            str(w.pid), f"{w.busy:.0%}", f"{w.cpu:.0%}", f"{w.queued:.0%}", f"{w.storage:.0%}",
+            f"{Path(w.sites[0].frame.file).name}:{w.sites[0].frame.line}" if w.sites else "",
+        )
+        for w in job.workers
+    )  # fmt: skip
+    return Table(headings=headings, rows=rows, numeric=frozenset(headings[1:5]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."

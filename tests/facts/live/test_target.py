@@ -1,0 +1,76 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.live.target import choose, is_python, loads_torch
+
+
+def test_no_such_process_is_told_with_what_to_type():
+    with pytest.raises(GpudocError, match="no process 4194200 runs here") as problem:
+        choose(4194200)
+    assert problem.value.hint
+
+
+def test_a_process_that_has_finished():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    time.sleep(0.2)
+    try:
+        with pytest.raises(GpudocError, match="has finished"):
+            choose(child)
+    finally:
+        os.waitpid(child, 0)
+
+
+def test_not_python_and_nothing_of_it_is():
+    with subprocess.Popen(["sleep", "60"]) as job:
+        try:
+            with pytest.raises(GpudocError, match=r"\(sleep\) is not a Python process"):
+                choose(job.pid)
+        finally:
+            job.kill()
+
+
+def test_gpudoc_does_not_watch_itself():
+    with pytest.raises(GpudocError, match="this gpudoc itself"):
+        choose(os.getpid())
+
+
+def test_below_a_shell_the_python_is_found():
+    with subprocess.Popen(
+        ["sh", "-c", f"{sys.executable} -c 'import time; time.sleep(60)'; true"], start_new_session=True
+    ) as job:
+        try:
+            time.sleep(1.0)
+            target = choose(job.pid)
+            assert target.pid != job.pid
+            assert is_python(target.pid)
+            assert not loads_torch(target.pid)
+            assert "is not Python" in target.note
+        finally:
+            os.killpg(job.pid, 9)
+
+
+def test_one_rank_leads_to_its_launcher(tmp_path):
+    launcher = tmp_path / "torchrun"
+    launcher.write_text(
+        "import os, subprocess, sys\n"
+        "rest = 'import time; time.sleep(60)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', rest], env={**os.environ, 'RANK': '0'})\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()\n"
+    )
+    with subprocess.Popen([sys.executable, launcher], stdout=subprocess.PIPE, start_new_session=True) as job:
+        try:
+            rank = int(job.stdout.readline())
+            time.sleep(0.5)
+            target = choose(rank)
+            assert target.pid == job.pid
+            assert "all ranks" in target.note
+        finally:
+            os.killpg(job.pid, 9)
