@@ -1,0 +1,116 @@
+"""The memory of a search: one JSON line per finished trial, on disk before the next one starts.
+
+Format history: gpudoc.tune.journal.v1 (0.1.0) first released form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpudoc.tune.trial import Request, Trial
+
+SCHEMA = "gpudoc.tune.journal.v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a journal is about: it is used only where `key` is the same; `limit_bytes` is the memory it ran under."""
+
+    key: Mapping[str, str]
+    limit_bytes: int | None
+
+    def line(self) -> str:
+        """The first line of the file."""
+        return json.dumps({"schema": SCHEMA, "key": dict(self.key), "limit_bytes": self.limit_bytes}, sort_keys=True)
+
+
+@dataclass(slots=True)
+class Journal:
+    """Finished trials by request; without a path, or once writing failed, they are kept in memory only."""
+
+    path: Path | None
+    trials: list[Trial] = field(default_factory=list)
+    lost: str = ""
+    num_replayed: int = 0
+
+    def find(self, request: Request) -> Trial | None:
+        """The finished trial of an equal request, or None."""
+        key = request.key()
+        return next((trial for trial in self.trials if trial.request.key() == key), None)
+
+    def add(self, trial: Trial) -> None:
+        """Keep `trial`, on disk before returning; a disk that refuses is said in `lost` and does not stop the search."""
+        self.trials.append(trial)
+        self._append(trial.model_dump_json(exclude_defaults=True))
+
+    def _append(self, line: str) -> None:
+        if self.path is None or self.lost:
+            return
+        try:
+            with self.path.open("ab") as stream:
+                stream.write(line.encode() + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as problem:
+            self.lost = problem.strerror or str(problem)
+
+
+def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
+    """The journal at `path` for `header`; another key, another schema or `fresh` starts it anew."""
+    journal = Journal(path)
+    kept = None if fresh else _read(path, header)
+    if kept is not None:
+        journal.trials.extend(kept)
+        journal.num_replayed = len(kept)
+        return journal
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            path.unlink()
+    except OSError as problem:
+        journal.lost = problem.strerror or str(problem)
+    journal._append(header.line())
+    return journal
+
+
+def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:
+    """The memory limit of the journal at `path` when it is about `key`; None otherwise."""
+    first = _first_line(path)
+    if first is None or first.get("key") != dict(key):
+        return None
+    limit = first.get("limit_bytes")
+    return limit if isinstance(limit, int) else None
+
+
+def _first_line(path: Path) -> Mapping[str, object] | None:
+    try:
+        with path.open(encoding="utf-8") as stream:
+            first = json.loads(stream.readline())
+    except (OSError, ValueError):
+        return None
+    return first if isinstance(first, dict) and first.get("schema") == SCHEMA else None
+
+
+def _read(path: Path, header: Header) -> list[Trial] | None:
+    first = _first_line(path)
+    if first is None or first.get("key") != dict(header.key) or first.get("limit_bytes") != header.limit_bytes:
+        return None
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        # only the last line can be torn, by a kill or a full disk; cut it so that the next record starts on its own
+        with path.open("r+b") as stream:
+            stream.truncate(len(whole))
+    trials = []
+    for line in whole.splitlines()[1:]:
+        try:
+            trials.append(Trial.model_validate_json(line))
+        except ValidationError:
+            return None
+    return trials

@@ -1,0 +1,428 @@
+"""The parent's side of a trial: start it, watch it, end it in time, say how it ended, leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.tune import limit
+from gpudoc.tune.classify import classify_status
+from gpudoc.tune.template import MAX_MESSAGE, send
+from gpudoc.tune.trial import Allocator, End, Point, Request, Trial
+
+START_SECONDS = 300.0
+SILENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.25
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """On which device, under how many bytes, up to which batch, and how long a trial may be silent, in seconds."""
+
+    device: str
+    limit_bytes: int | None
+    cap: int = 1 << 31
+    silence_s: float = SILENCE_SECONDS
+
+
+class TemplateDied(Exception):
+    """The warm process ended on its own."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a running trial so far."""
+
+    points: list[Point] = field(default_factory=list)
+    stage: str = "start"
+    batch: int | None = None
+    ends: dict[int, Message] = field(default_factory=dict)
+    statuses: dict[int, int] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    facts: Message | None = None
+    group: int = 0
+    first_pid: int = 0
+    waiting: int = 0
+
+
+class WarmProcess:
+    """One template process, started with one allocator's environment."""
+
+    def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
+        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.allocator = allocator
+        self._channel = own
+        self._log = folder / f"template-{allocator}-{own.fileno()}.log"
+        self._inbox: dict[int, deque[Message]] = {}
+        environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
+        environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from gpudoc.tune.template import main; "
+        code += f"main({theirs.fileno()}, {source!r}, {os.getpid()})"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        theirs.close()
+        self.ready = self._await_ready()
+
+    def _await_ready(self) -> Message:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            message = self.receive(-1, _POLL_SECONDS)
+            if message is None:
+                continue
+            if message["event"] == "ready":
+                return message
+            self.close()
+            _raise_user_error(message)
+        self.close()
+        raise GpudocError(
+            f"importing the workload took longer than {START_SECONDS:.0f} s", hint="import less at module level"
+        )
+
+    def send(self, message: Message) -> None:
+        """Ask the template for something."""
+        try:
+            send(self._channel, message)
+        except OSError as problem:
+            raise TemplateDied(self.last_words()) from problem
+
+    def receive(self, id_: int, timeout_s: float) -> Message | None:
+        """The next message about trial `id_` (-1: about the template), or None after `timeout_s`."""
+        inbox = self._inbox.setdefault(id_, deque())
+        if inbox:
+            return inbox.popleft()
+        self._channel.settimeout(timeout_s)
+        try:
+            data = self._channel.recv(MAX_MESSAGE * 2)
+        except TimeoutError:
+            return None
+        except OSError as problem:
+            raise TemplateDied(self.last_words()) from problem
+        if not data:
+            raise TemplateDied(self.last_words())
+        message: Message = json.loads(data)
+        owner = message.get("id", -1)
+        if owner == id_:
+            return message
+        self._inbox.setdefault(int(str(owner)), deque()).append(message)
+        return None
+
+    def last_words(self) -> str:
+        """How the process ended and what it wrote last."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        code = self._process.returncode
+        return f"exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'no output'}"
+
+    def close(self) -> None:
+        """End the template and everything it started."""
+        self._channel.close()
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+class Running:
+    """One trial under way in one or more processes."""
+
+    def __init__(self, warm: WarmProcess, request: Request, where: Where, id_: int, log: Path) -> None:
+        self._warm = warm
+        self._request = request
+        self._where = where
+        self._id = id_
+        self._log = log
+        self._seen = _Progress()
+        self._kills = limit.cgroup_oom_kills()
+        self._spent_s = 0.0
+        self._started_at = time.time()
+
+    def start(self, *, inspect: bool = False) -> None:
+        """Ask for the trial's processes."""
+        store = str(self._log.with_suffix(".store"))
+        place = {"device": self._where.device, "limit_bytes": self._where.limit_bytes, "store": store}
+        place["orders"] = str(self._log.with_suffix(".steps"))
+        place["cap"] = self._where.cap
+        self._warm.send(
+            {
+                "id": self._id,
+                "request": self._request.model_dump(mode="json"),
+                "place": place,
+                "log": str(self._log),
+                "inspect": inspect,
+            }
+        )
+
+    @property
+    def facts(self) -> Message | None:
+        """What an inspection found."""
+        return self._seen.facts
+
+    def collect(self, *, until_waiting: bool = False) -> Trial | None:
+        """Follow the trial to its end, or (None) to the point where it rests and waits for `go_on`."""
+        start = time.monotonic()
+        heard = start
+        try:
+            while len(self._seen.statuses) < self._request.ranks:
+                message = self._warm.receive(self._id, _POLL_SECONDS)
+                now = time.monotonic()
+                if message is not None:
+                    heard = now
+                    self._take(message)
+                    if until_waiting and self._seen.waiting == self._request.ranks:
+                        self._seen.waiting = 0
+                        return None
+                elif now - heard > self._where.silence_s and self._seen.group:
+                    return self._finish(self._hang(now - heard))
+        except TemplateDied as problem:
+            return self._finish((End.SIGNAL, f"the process that starts the trials died: {problem}"))
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._spent_s += time.monotonic() - start
+        return self._finish(self._judge())
+
+    def snapshot(self) -> Trial:
+        """The trial as it stands while its processes rest: what it ran so far fits."""
+        seconds = round(self._spent_s, 3)
+        return Trial(request=self._request, end=End.FITS, points=tuple(self._seen.points), seconds=seconds)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that the trial ran while it was followed."""
+        return self._spent_s
+
+    def go_on(self, steps: int) -> None:
+        """Let a resting trial continue with the rest of the script and `steps` more steps."""
+        self._log.with_suffix(".steps").write_text(str(steps))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._seen.group, signal.SIGUSR1)
+
+    def kill(self) -> None:
+        """End the trial's processes at once and wait until they are gone."""
+        if not self._seen.group:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._seen.group, signal.SIGKILL)
+        with contextlib.suppress(TemplateDied):
+            deadline = time.monotonic() + 5.0
+            while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
+                message = self._warm.receive(self._id, _POLL_SECONDS)
+                if message is not None:
+                    self._take(message)
+        sweep_shared_memory(self._seen.first_pid, self._started_at)
+
+    def _take(self, message: Message) -> None:
+        seen = self._seen
+        match message["event"]:
+            case "started":
+                seen.group, seen.first_pid = int(str(message["group"])), int(str(message["group"]))
+            case "stage":
+                seen.stage, seen.batch = str(message["stage"]), int(str(message["batch"])) or seen.batch
+            case "point":
+                self._take_point(Point.model_validate(message["point"]))
+            case "fact":
+                seen.measured[str(message["name"])] = float(str(message["value"]))
+            case "facts":
+                seen.facts = message
+            case "waiting":
+                seen.waiting += 1
+            case "end":
+                seen.ends[int(str(message["rank"]))] = message
+                self._kill_ranks_after_failure(message)
+            case "exit":
+                rank = int(str(message["rank"]))
+                seen.statuses[rank] = int(str(message["status"]))
+                if rank not in seen.ends and self._request.ranks > 1:
+                    self._kill_group()
+
+    def _take_point(self, point: Point) -> None:
+        """Keep the higher memory and the slower time of all ranks at one batch."""
+        known = next((i for i, p in enumerate(self._seen.points) if p.batch == point.batch), None)
+        if known is None:
+            self._seen.points.append(point)
+            return
+        old = self._seen.points[known]
+        if self._request.ranks > 1 and (old.peak_bytes or 0) > (point.peak_bytes or 0):
+            point = point.model_copy(update={"peak_bytes": old.peak_bytes})
+        self._seen.points[known] = point
+
+    def _kill_ranks_after_failure(self, message: Message) -> None:
+        if message["end"] != End.FITS.value and self._request.ranks > 1:
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._seen.group, signal.SIGKILL)
+
+    def _judge(self) -> tuple[End, str]:
+        seen = self._seen
+        failed = [end for end in seen.ends.values() if end["end"] != End.FITS.value]
+        if failed:
+            return End(str(failed[0]["end"])), str(failed[0].get("detail", ""))
+        if len(seen.ends) == self._request.ranks:
+            return End.FITS, ""
+        rank = next(rank for rank in seen.statuses if rank not in seen.ends)
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return classify_status(seen.statuses[rank], log, lambda: limit.cgroup_oom_kills() > self._kills)
+
+    def _hang(self, silent_s: float) -> tuple[End, str]:
+        return End.HANG, f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
+
+    def _finish(self, end: tuple[End, str]) -> Trial:
+        self.kill()
+        seen = self._seen
+        failure = next((e for e in seen.ends.values() if e["end"] == end[0].value), {})
+        return Trial(
+            request=self._request,
+            end=end[0],
+            detail=end[1],
+            stage="" if end[0] is End.FITS else seen.stage,
+            failed_batch=None if end[0] is End.FITS else seen.batch,
+            points=tuple(seen.points),
+            seconds=round(self._spent_s, 3),
+            traceback=str(failure.get("traceback", "")),
+            hint=str(failure.get("hint", "")),
+            exit_code=int(str(failure.get("code", 1))),
+            measured=seen.measured,
+        )
+
+
+class Launcher:
+    """Starts trials in fresh processes, warm where that is safe; closing it ends everything it started."""
+
+    def __init__(self, source: str) -> None:
+        clean_up_after_the_dead()
+        self._source = source
+        self._folder = Path(tempfile.mkdtemp(prefix=f"gpudoc-tune-{os.getpid()}-"))
+        self._warm: dict[Allocator, WarmProcess] = {}
+        self._ids = itertools.count(1)
+
+    def warm(self, allocator: Allocator) -> WarmProcess:
+        """The warm process with this allocator; GpudocError when the user's code fails."""
+        found = self._warm.get(allocator)
+        if found is None:
+            found = self._warm[allocator] = WarmProcess(self._source, allocator, self._folder)
+        elif not found.ready["can_fork"]:
+            # threads or CUDA were started by the user's imports: no process may be forked twice from it
+            found.close()
+            found = self._warm[allocator] = WarmProcess(self._source, allocator, self._folder)
+        return found
+
+    def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
+        """A trial under way; a warm process that died since is replaced once."""
+        id_ = next(self._ids)
+        log = self._folder / f"trial-{id_}.log"
+        for attempt in (1, 2):
+            running = Running(self.warm(request.variant.allocator), request, where, id_, log)
+            try:
+                running.start(inspect=inspect)
+                return running
+            except TemplateDied as problem:
+                self._warm.pop(request.variant.allocator).close()
+                if attempt == 2:
+                    raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
+        raise AssertionError("unreachable")
+
+    def run(self, request: Request, where: Where) -> Trial:
+        """A trial from start to end."""
+        trial = self.start(request, where).collect()
+        assert trial is not None
+        return trial
+
+    def inspect(self, where: Where) -> Message:
+        """What the workload and the device are; GpudocError with the user's own error."""
+        running = self.start(Request(kind="calibrate", batches=(1,)), where, inspect=True)
+        trial = running.collect()
+        assert trial is not None
+        if running.facts is None or not trial.fits:
+            raise trial_error(trial)
+        return {**self.warm("default").ready, **running.facts}
+
+    def close(self) -> None:
+        """End every process and remove the temporary folder."""
+        for warm in self._warm.values():
+            warm.close()
+        self._warm.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def trial_error(trial: Trial) -> GpudocError:
+    """What to tell the user when their own code failed in a trial: the error, its place, their traceback."""
+    if not trial.traceback:
+        return GpudocError(trial.detail or trial.end.value, hint=trial.hint, exit_code=ExitCode(trial.exit_code))
+    batch = f" at batch {trial.failed_batch}" if trial.failed_batch else ""
+    text = f"the training step failed on its own{batch}, in {trial.stage}: {trial.detail}\n\n"
+    return GpudocError(
+        text + users_traceback(trial.traceback),
+        hint="correct that first; nothing was written",
+        exit_code=ExitCode.BAD_ANSWER,
+    )
+
+
+def users_traceback(text: str) -> str:
+    """A traceback under a heading that says whose it is."""
+    return text.rstrip().replace("Traceback (most recent call last):", "Traceback (most recent call last) of your code:")
+
+
+def sweep_shared_memory(first_pid: int, since: float) -> None:
+    """Remove torch's shared memory files of this trial's dead processes; a killed process cannot do it itself."""
+    for path in Path("/dev/shm").glob("torch_*"):  # noqa: S108  the place is the kernel's, not a temporary folder
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pid = int(path.name.split("_")[1])
+            status = path.stat()
+            is_ours = status.st_uid == os.getuid() and status.st_ctime >= since and pid >= first_pid > 0
+            if is_ours and not Path(f"/proc/{pid}").exists():
+                path.unlink()
+
+
+def clean_up_after_the_dead() -> None:
+    """Remove the temporary folders of searches that were killed."""
+    for folder in _tune_folders():
+        with contextlib.suppress(ValueError, IndexError):
+            pid = int(folder.name.split("-")[2])
+            if not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tune_folders() -> Iterator[Path]:
+    return Path(tempfile.gettempdir()).glob("gpudoc-tune-*")
+
+
+def _raise_user_error(message: Message) -> None:
+    text = str(message["message"])
+    if message["kind"] != "GpudocError":
+        text += "\n\n" + users_traceback(str(message["traceback"]))
+    raise GpudocError(text, hint=str(message["hint"]))

@@ -1,0 +1,308 @@
+"""What a trial's process does: the steps it was asked for, telling after each what it saw."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune import limit
+from gpudoc.tune.classify import classify_exception
+from gpudoc.tune.memory_model import growth_per_step, next_calibration_batch
+from gpudoc.tune.samples import Samples
+from gpudoc.tune.trainee import Trainee
+from gpudoc.tune.trial import End, Feed, Point, Request
+from gpudoc.workload.batch import Batch
+from gpudoc.workload.build import Workload
+
+Emit = Callable[[Mapping[str, object]], None]
+_MIN_TIMED_STEPS = 3
+_MAX_TIMED_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What is read once before the trials: the workload, its samples and those of its eval set."""
+
+    workload: Workload
+    samples: Samples
+    eval_samples: Samples | None
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one process of a trial runs: its device, its limit in bytes, its rank."""
+
+    device: str
+    limit_bytes: int | None
+    rank: int = 0
+    store: str = ""
+    cap: int = 1
+    orders: str = ""
+
+
+class Ended(Exception):
+    """The trial is over without an exception of the user's: a leak, an allocator that retried."""
+
+    def __init__(self, end: End, detail: str) -> None:
+        super().__init__(detail)
+        self.end = end
+        self.detail = detail
+
+
+class Probe:
+    """One process's part in a trial; `emit` takes stages, points and facts as they come."""
+
+    def __init__(self, prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+        self._prepared = prepared
+        self._request = request
+        self._place = place
+        self._emit = emit
+        self._device = torch.device(place.device)
+        self._batch = 0
+        self._stage("build", 0)
+        self._trainee = Trainee(prepared.workload, request.variant, self._device, request.ranks)
+
+    def run(self) -> None:
+        """Do what the request's kind asks for; raises what the steps raise, and Ended."""
+        match self._request.kind:
+            case "calibrate":
+                self._calibrate()
+            case "fit":
+                self._fit(self._request.batches[0])
+            case "steady":
+                self._measure(self._request.batches[0], 2)
+                self._settle(self._request.batches[0], self._request.steps)
+            case "default" | "joint" if self._request.feed is not None:
+                self._feed(self._request.batches[0], self._request.feed)
+            case _:
+                self._time()
+
+    def _calibrate(self) -> None:
+        limit_bytes = self._place.limit_bytes or 0
+        cap = min(self._place.cap, self._request.batches[0])
+        points: list[Point] = []
+        while (batch := next_calibration_batch(points, limit_bytes, cap)) is not None:
+            num_steps = 2 if not points else 1
+            points.append(self._measure(batch, num_steps))
+
+    def _fit(self, batch: int) -> None:
+        self._measure(batch, self._request.steps)
+        if self._request.stay:
+            self._wait()
+            self._settle(batch, int(Path(self._place.orders).read_text()))
+
+    def _measure(self, batch: int, num_steps: int) -> Point:
+        """Steps on the worst samples; the point is told at once, so that a later crash does not lose it."""
+        self._stage("train", batch)
+        self._reset_peak()
+        seconds = []
+        for _ in range(num_steps):
+            seconds.append(self._timed_step(self._prepared.samples.worst(batch)))
+        point = self._point(batch, tuple(seconds[-1:]))
+        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+        return point
+
+    def _settle(self, batch: int, num_steps: int) -> None:
+        """What training meets later: the last partial batch, an eval batch, a checkpoint, and many more steps."""
+        samples = self._prepared.samples
+        partial = samples.count % batch
+        if partial:
+            self._stage("partial batch", batch)
+            self._trainee.train([samples.worst(partial)])
+        self._stage("eval", batch)
+        self._trainee.evaluate((self._prepared.eval_samples or samples).worst(batch))
+        self._stage("checkpoint", batch)
+        self._trainee.save_checkpoint()
+        if self._place.rank == 0:
+            self._emit({"event": "fact", "name": "settled", "value": 1})
+        self._stage("steady", batch)
+        retries_before = self._retries()
+        sizes = []
+        for _ in range(num_steps):
+            self._timed_step(samples.worst(batch))
+            sizes.append(self._resting_bytes())
+            self._emit({"event": "beat"})
+        self._check_growth(sizes, retries_before)
+
+    def _check_growth(self, sizes: list[int], retries_before: int) -> None:
+        growth = growth_per_step(sizes)
+        self._emit({"event": "fact", "name": "growth_bytes_per_step", "value": growth})
+        if growth:
+            raise Ended(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
+        if self._retries() > retries_before:
+            raise Ended(End.ALLOCATOR_RETRY, "the allocator had to free its cache and retry: steps are slow here")
+
+    def _time(self) -> None:
+        """Timed steps on typical samples, every batch twice: upward, then downward, against bursts of other load."""
+        timed: dict[int, list[float]] = {batch: [] for batch in self._request.batches}
+        for round_, order in enumerate((self._request.batches, self._request.batches[::-1])):
+            for batch in order:
+                self._stage("speed", batch)
+                if round_ == 0:
+                    self._reset_peak()
+                made = self._prepared.samples.typical(batch)
+                timed[batch] += self._time_steps(lambda made=made: self._timed_step(made), warm=1 if round_ else 2)  # type: ignore[misc]
+                point = self._point(batch, tuple(timed[batch]))
+                self._emit({"event": "point", "point": point.model_dump(mode="json")})
+
+    def _time_steps(self, step: Callable[[], float], warm: int) -> list[float]:
+        for _ in range(warm):
+            step()
+        seconds: list[float] = []
+        budget = self._request.seconds_per_batch / 2
+        while len(seconds) < 2 or (sum(seconds) < budget and len(seconds) < _MAX_TIMED_STEPS):
+            seconds.append(step())
+            self._emit({"event": "beat"})
+        return seconds
+
+    def _feed(self, batch: int, feed: Feed) -> None:
+        """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
+        self._stage("speed", batch)
+        self._reset_peak()
+        loader = iter(endless(self._make_loader(batch, feed)))
+        drop = max(2, feed.num_workers * feed.prefetch_factor)
+        for _ in range(min(drop, 8)):
+            self._trainee.train([next(loader)])
+            self._emit({"event": "beat"})
+        seconds: list[float] = []
+        while len(seconds) < _MIN_TIMED_STEPS or (
+            sum(seconds) < self._request.seconds_per_batch and len(seconds) < 10 * _MAX_TIMED_STEPS
+        ):
+            start = time.perf_counter()
+            self._timed_step(next(loader))
+            seconds.append(time.perf_counter() - start)
+            self._emit({"event": "beat"})
+        point = self._point(batch, tuple(seconds))
+        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+
+    def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
+        workload = self._prepared.workload
+        return DataLoader(
+            workload.dataset,
+            batch_size=batch,
+            shuffle=True,
+            collate_fn=workload.collate,
+            drop_last=True,
+            num_workers=feed.num_workers,
+            prefetch_factor=feed.prefetch_factor if feed.num_workers else None,
+            pin_memory=feed.pin_memory,
+            persistent_workers=feed.persistent_workers and feed.num_workers > 0,
+            worker_init_fn=start_worker if feed.num_workers else None,
+        )
+
+    def _timed_step(self, batch: Batch) -> float:
+        start = time.perf_counter()
+        self._trainee.train([batch] * self._request.accumulation)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter() - start
+
+    def _wait(self) -> None:
+        """Rest until the parent sends SIGUSR1 to go on; it kills the process otherwise."""
+        self._emit({"event": "waiting"})
+        signal.sigwait({signal.SIGUSR1})
+
+    def _stage(self, name: str, batch: int) -> None:
+        self._batch = batch
+        self._emit({"event": "stage", "stage": name, "batch": batch})
+
+    def _reset_peak(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._device)
+
+    def _point(self, batch: int, seconds: tuple[float, ...]) -> Point:
+        if self._device.type == "cuda":
+            peak, rest = torch.cuda.max_memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
+        else:
+            memory = limit.read_process_memory()
+            peak, rest = memory.peak_data_bytes, memory.data_bytes
+        return Point(batch=batch, peak_bytes=peak, rest_bytes=rest, step_s=seconds, retries=self._retries())
+
+    def _resting_bytes(self) -> int:
+        if self._device.type == "cuda":
+            return int(torch.cuda.memory_allocated(self._device))
+        return limit.read_process_memory().data_bytes
+
+    def _retries(self) -> int:
+        if self._device.type != "cuda":
+            return 0
+        return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
+
+def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+    """Run one process's part of a trial to its end; whatever happens becomes an `end` event."""
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        torch.set_num_threads(max(1, prepared.num_threads // request.ranks))
+        apply_limit(place)
+        if request.ranks > 1:
+            _join(request, place)
+        Probe(prepared, request, place, emit).run()
+    except Ended as ended:
+        emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
+    except Exception as problem:
+        emit(describe_failure(problem))
+    else:
+        emit({"event": "end", "end": End.FITS.value, "detail": ""})
+
+
+def describe_failure(problem: Exception) -> Mapping[str, object]:
+    """The `end` event of an exception, with the user's own traceback when it is the user's error."""
+    if isinstance(problem, GpudocError):
+        code = int(problem.exit_code)
+        return {"event": "end", "end": "user_error", "detail": problem.message, "hint": problem.hint, "code": code}
+    end = classify_exception(problem)
+    message = f"{type(problem).__name__}: {problem}".splitlines()
+    text = "".join(traceback.format_exception(problem)) if end is End.USER_ERROR else ""
+    return {
+        "event": "end",
+        "end": end.value,
+        "detail": message[0][:500] if message else "",
+        "traceback": text[-8000:],
+    }
+
+
+def apply_limit(place: Place) -> None:
+    """Make this process live under the trial's limit."""
+    if place.limit_bytes is None:
+        return
+    if place.device == "cpu":
+        limit.apply_data_limit(place.limit_bytes)
+        return
+    device = torch.device(place.device)
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, place.limit_bytes / total), device)
+
+
+def start_worker(_: int) -> None:
+    """What every loader worker does first: shed the limit it inherited, and compute with one thread."""
+    limit.lift_data_limit()
+
+
+def endless(loader: DataLoader[object]) -> Iterator[object]:
+    """The loader's batches, epoch after epoch."""
+    while True:
+        yield from loader
+
+
+def _join(request: Request, place: Place) -> None:
+    """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
+    import torch.distributed
+
+    backend = "gloo" if place.device == "cpu" else "nccl"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = torch.distributed.FileStore(place.store, request.ranks)
+    torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)
+    if place.device != "cpu":
+        torch.cuda.set_device(torch.device(place.device))

@@ -1,0 +1,91 @@
+"""At most 64 real samples, the longest among them, repeated to any batch: a slow data set is read only once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from torch.utils.data import default_collate
+
+from gpudoc.errors import GpudocError
+from gpudoc.workload.batch import Batch, num_bytes
+from gpudoc.workload.build import Collate, Dataset, Workload
+
+MAX_KEPT = 64
+SCAN_SECONDS = 2.0
+MAX_SCANNED = 20_000
+
+
+class Samples:
+    """Real samples of one data set: the longest seen, and typical ones, ready to be collated to any batch size."""
+
+    def __init__(self, dataset: Dataset, collate: Collate | None, count: int) -> None:
+        self._collate: Collate = collate or default_collate
+        self.count = count
+        typical, longest, self.num_scanned = _scan(dataset, count)
+        self._typical = typical
+        self._longest = longest
+        self.sizes_differ = len({sample_bytes(sample) for sample in (*longest, *typical)}) > 1
+
+    @property
+    def scanned_all(self) -> bool:
+        """Whether every sample of the data set was looked at, so that the longest is certain."""
+        return self.num_scanned >= self.count
+
+    def worst(self, batch: int) -> Batch:
+        """A batch of the longest samples, repeated."""
+        return self._make(self._longest, batch)
+
+    def typical(self, batch: int) -> Batch:
+        """A batch of samples from all over the data set, repeated."""
+        return self._make(self._typical, batch)
+
+    def _make(self, samples: Sequence[object], batch: int) -> Batch:
+        chosen = [samples[index % len(samples)] for index in range(batch)]
+        try:
+            return self._collate(chosen)
+        except (RuntimeError, TypeError) as problem:
+            if batch > 1 and self.sizes_differ and self._collate is default_collate:
+                raise GpudocError(
+                    f"the samples differ in size and cannot be stacked: {str(problem).splitlines()[0]}",
+                    hint="name a collate function that pads them:  data: {collate: 'mydata:pad'}",
+                ) from problem
+            raise
+
+
+def collect_samples(workload: Workload) -> Samples:
+    """The samples of a workload's training set; an error in the user's data set is raised as it is."""
+    return Samples(workload.dataset, workload.collate, workload.num_samples)
+
+
+def sample_bytes(sample: object) -> int:
+    """How large one sample is: bytes of its tensors and arrays, characters of its texts, items of its lists."""
+    if isinstance(sample, Mapping):
+        return sum(sample_bytes(value) for value in sample.values())
+    if isinstance(sample, str | bytes):
+        return len(sample)
+    if isinstance(sample, list | tuple):
+        return sum(sample_bytes(value) for value in sample)
+    size = getattr(sample, "nbytes", None)
+    return size if isinstance(size, int) else num_bytes(sample) or 8
+
+
+def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object], int]:
+    """Typical samples, the longest ones (longest first), and how many were looked at."""
+    kept = min(MAX_KEPT, count)
+    typical_indexes = [index * count // kept for index in range(kept)]
+    typical = [dataset[index] for index in typical_indexes]
+    longest = sorted(typical, key=sample_bytes, reverse=True)
+    if kept == count:
+        return typical, longest, count
+    num_scanned = kept
+    deadline = time.monotonic() + SCAN_SECONDS
+    stride = max(1, count // MAX_SCANNED)
+    for index in range(0, count, stride):
+        if num_scanned >= MAX_SCANNED or time.monotonic() > deadline:
+            break
+        sample = dataset[index]
+        num_scanned += 1
+        if sample_bytes(sample) > sample_bytes(longest[-1]):
+            longest = sorted([*longest, sample], key=sample_bytes, reverse=True)[:kept]
+    return typical, longest, count if stride == 1 and num_scanned >= count else min(num_scanned, count - 1)

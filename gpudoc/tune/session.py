@@ -1,0 +1,193 @@
+"""One search under way: asks for trials, keeps them in the journal, counts what they cost against the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gpudoc.progress import Progress
+from gpudoc.tune.journal import Journal
+from gpudoc.tune.launch import SILENCE_SECONDS, Launcher, Running, Where, trial_error
+from gpudoc.tune.trial import End, Point, Request, Trial, Variant
+from gpudoc.units import format_bytes, format_seconds
+
+_SILENCE_FACTOR = 20.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """Runs trials of one workload on one device under one limit; satisfies `largest.Prober`.
+
+    What is in the journal is not run again, and its seconds count as spent: a search that goes on decides the same.
+    """
+
+    launcher: Launcher
+    journal: Journal
+    where: Where
+    progress: Progress
+    budget_s: float
+    variant: Variant = field(default_factory=Variant)
+    accumulation: int = 1
+    ranks: int = 1
+    spent_s: float = 0.0
+    share_s: float = 0.0
+    samples_per_s: float | None = None
+    _held: tuple[int, Running] | None = None
+    _said_lost: bool = False
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left; negative when it is overdrawn."""
+        return self.budget_s - self.spent_s
+
+    def run(self, request: Request, why: str = "") -> Trial:
+        """The trial of `request`, from the journal or run now; GpudocError when the user's own code fails."""
+        known = self.journal.find(request)
+        if known is None:
+            if why:
+                self.progress.say(why)
+            self._advance(request)
+            known = self.launcher.run(request, self._where(request))
+            self.journal.add(known)
+            self._say_result(known)
+        return self._account(known)
+
+    def record(self, trial: Trial) -> Trial:
+        """Keep a trial that was run elsewhere."""
+        self.journal.add(trial)
+        return self._account(trial)
+
+    def find(self, request: Request) -> Trial | None:
+        """A trial that the journal already has, its cost counted."""
+        known = self.journal.find(request)
+        return None if known is None else self._account(known)
+
+    def calibrate(self, cap: int) -> Trial:
+        """Ever larger batches in one process, as far as they fit without risk."""
+        why = f"calibrating memory: batch 1, 2, 4 and up under {format_bytes(self.where.limit_bytes or 0)}"
+        return self.run(self._request("calibrate", cap, steps=1), why)
+
+    def fit(self, batch: int) -> Trial:
+        """The first steps at `batch`; on a CPU the process then rests, so that `steady` can go on with it."""
+        request = self._request("fit", batch, steps=2)
+        known = self.find(request)
+        if known is not None:
+            return known
+        self._advance(request)
+        stays = self.where.device == "cpu"
+        running = self.launcher.start(request.model_copy(update={"stay": stays}), self._where(request))
+        ended = running.collect(until_waiting=stays)
+        trial = (ended or running.snapshot()).model_copy(update={"request": request})
+        self.journal.add(trial)
+        if ended is None:
+            self.release()
+            self._held = (batch, running)
+        self._say_result(trial)
+        return self._account(trial)
+
+    def steady(self, batch: int, *, steps: int) -> Trial:
+        """The whole script at `batch`, in the process that rests there or in a new one."""
+        request = self._request("steady", batch, steps=steps)
+        known = self.find(request)
+        if known is not None:
+            return known
+        self.progress.say(
+            f"steady state at batch {batch}: last partial batch, eval, checkpoint, {steps} more steps"
+        )
+        self._advance(request)
+        if self._held is not None and self._held[0] == batch:
+            running = self._held[1]
+            self._held = None
+            before = running.spent_s
+            running.go_on(steps)
+            ended = running.collect()
+            assert ended is not None
+            trial = ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before, 3)})
+        else:
+            trial = self.launcher.run(request, self._where(request))
+        self.journal.add(trial)
+        self._say_result(trial)
+        return self._account(trial)
+
+    def needed_bytes(self, batch: int) -> int | None:
+        """The peak at `batch` without any limit, or None when even that fails."""
+        request = self._request("fit", batch, steps=2).model_copy(update={"extra": {"unlimited": 1.0}})
+        trial = self.find(request)
+        if trial is None:
+            trial = self.launcher.run(request, replace(self._where(request), limit_bytes=None))
+            self.journal.add(trial)
+        point: Point | None = trial.point(batch)
+        return None if point is None else point.peak_bytes
+
+    def can_afford(self, samples: float) -> bool:
+        """Whether steps over `samples` samples end within what the search for the largest batch may take."""
+        if self.samples_per_s is None:
+            return True
+        return self.spent_s + samples / self.samples_per_s <= self.share_s
+
+    def say(self, text: str) -> None:
+        """Tell the user what is being tried and why."""
+        self.progress.say(text)
+
+    def release(self) -> None:
+        """End the process that rests, if any."""
+        if self._held is not None:
+            self._held[1].kill()
+            self._held = None
+
+    def _request(self, kind: str, batch: int, *, steps: int) -> Request:
+        return Request.model_validate(
+            {
+                "kind": kind,
+                "batches": (batch,),
+                "variant": self.variant,
+                "ranks": self.ranks,
+                "accumulation": self.accumulation,
+                "steps": steps,
+            }
+        )
+
+    def _where(self, request: Request) -> Where:
+        """Where the trial runs, with a patience that grows with the steps' expected time."""
+        if self.samples_per_s is None:
+            return self.where
+        expected = max(request.batches) * request.accumulation / self.samples_per_s
+        return replace(self.where, silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected))
+
+    def _account(self, trial: Trial) -> Trial:
+        self.spent_s += trial.seconds
+        if self.journal.lost and not self._said_lost:
+            self._said_lost = True
+            self.progress.say(f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this")
+        if trial.end is End.USER_ERROR:
+            raise trial_error(trial)
+        self._learn_speed(trial)
+        self._advance(trial.request)
+        return trial
+
+    def _learn_speed(self, trial: Trial) -> None:
+        largest = max((p for p in trial.points if p.samples_per_s), key=lambda p: p.batch, default=None)
+        if largest is not None and largest.samples_per_s:
+            self.samples_per_s = largest.samples_per_s / trial.request.accumulation
+
+    def _advance(self, request: Request) -> None:
+        batch = request.batches[0] if len(request.batches) == 1 else f"{request.batches[0]}-{request.batches[-1]}"
+        self.progress.advance(min(self.spent_s, self.budget_s), self.budget_s, f"{request.kind} at batch {batch}")
+
+    def _say_result(self, trial: Trial) -> None:
+        self.progress.say(describe_trial(trial))
+
+
+def describe_trial(trial: Trial) -> str:
+    """One line: what was run, how it ended, memory and speed."""
+    points = [p for p in trial.points if p.peak_bytes is not None]
+    last = max(points, key=lambda p: p.batch, default=None)
+    batch = trial.failed_batch if trial.failed_batch else last.batch if last else trial.request.batches[0]
+    end = "fits" if trial.fits else f"{trial.end.value} in {trial.stage}"
+    parts = [f"  {trial.request.kind} batch {batch}: {end}"]
+    if last is not None and last.peak_bytes is not None:
+        parts.append(f"peak {format_bytes(last.peak_bytes)}" + ("" if last.batch == batch else f" at {last.batch}"))
+    if trial.fits and last is not None and last.samples_per_s:
+        parts.append(f"{last.samples_per_s:,.4g} samples/s")
+    parts.append(format_seconds(trial.seconds))
+    return ", ".join(parts)
+

@@ -1,0 +1,141 @@
+"""What is tried and what came of it: requests, points and trials, each readable from the journal."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Kind = Literal["default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Allocator = Literal["default", "exact", "expandable"]
+
+
+class End(str, Enum):
+    """How a trial ended; everything but FITS names the first thing that stopped it."""
+
+    FITS = "fits"
+    OOM_DEVICE = "oom_device"
+    OOM_WORKSPACE = "oom_workspace"
+    OOM_HOST = "oom_host"
+    OOM_CGROUP = "oom_cgroup"
+    OOM_SHM = "oom_shm"
+    INDEX_LIMIT = "index_limit"
+    GRID_LIMIT = "grid_limit"
+    ALLOCATOR_RETRY = "allocator_retry"
+    LEAK = "leak"
+    HANG = "hang"
+    WORKER_DIED = "worker_died"
+    USER_ERROR = "user_error"
+    SIGNAL = "signal"
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether a smaller batch may help because memory ran out."""
+        return self in _MEMORY_ENDS
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the batch was too large, for memory or for the kernels' indices and grids."""
+        return self.is_memory or self in (End.INDEX_LIMIT, End.GRID_LIMIT)
+
+
+_MEMORY_ENDS = frozenset(
+    {End.OOM_DEVICE, End.OOM_WORKSPACE, End.OOM_HOST, End.OOM_CGROUP, End.OOM_SHM, End.ALLOCATOR_RETRY}
+)
+
+
+class Part(BaseModel):
+    """A frozen record; unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Variant(Part):
+    """What may change besides the batch: arithmetic, allocator, recomputation, layout, compilation."""
+
+    precision: Precision = "fp32"
+    allocator: Allocator = "default"
+    activation_checkpointing: bool = False
+    channels_last: bool = False
+    compile: bool = False
+
+
+class Feed(Part):
+    """A real DataLoader to feed the steps with."""
+
+    num_workers: int = Field(default=0, ge=0)
+    prefetch_factor: int = Field(default=2, ge=1)
+    pin_memory: bool = False
+    persistent_workers: bool = False
+
+
+class Request(Part):
+    """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial."""
+
+    kind: Kind
+    batches: tuple[int, ...]
+    variant: Variant = Variant()
+    feed: Feed | None = None
+    ranks: int = Field(default=1, ge=1)
+    accumulation: int = Field(default=1, ge=1)
+    steps: int = Field(default=2, ge=1)
+    seconds_per_batch: float = Field(default=0.0, ge=0)
+    repeat: int = Field(default=0, ge=0)
+    stay: bool = False
+    extra: dict[str, float] = Field(default_factory=dict)
+
+    def key(self) -> str:
+        """The request as one line of JSON that is equal for equal requests."""
+        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+
+
+class Point(Part):
+    """What one batch size showed: bytes at rest and at the peak, seconds of each step after the first."""
+
+    batch: int = Field(ge=1)
+    peak_bytes: int | None = None
+    rest_bytes: int | None = None
+    step_s: tuple[float, ...] = ()
+    retries: int = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """The median step, in seconds; None when no step was timed."""
+        if not self.step_s:
+            return None
+        ordered = sorted(self.step_s)
+        return ordered[len(ordered) // 2]
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second of this process at the median step; None when no step was timed."""
+        seconds = self.seconds
+        return None if not seconds else self.batch / seconds
+
+
+class Trial(Part):
+    """One finished trial: how it ended, at which batch, what was measured, and how long it took, in seconds."""
+
+    request: Request
+    end: End
+    detail: str = ""
+    stage: str = ""
+    failed_batch: int | None = None
+    points: tuple[Point, ...] = ()
+    seconds: float = 0.0
+    traceback: str = ""
+    hint: str = ""
+    exit_code: int = 1
+    measured: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """Whether everything asked for ran clean."""
+        return self.end is End.FITS
+
+    def point(self, batch: int) -> Point | None:
+        """The last point measured at `batch`, or None."""
+        return next((point for point in reversed(self.points) if point.batch == batch), None)
