@@ -2,9 +2,54 @@
 
 from __future__ import annotations
 
-from gpudoc.errors import GpudocError
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, VerboseFlag
+
+Model = Annotated[str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")]
+Budget = Annotated[str, typer.Option("--budget", help="How long the search may take: 90s, 5m, 1h.")]
+Goal = Annotated[str, typer.Option("--goal", help="throughput: fastest with memory to spare; or largest.")]
+Only = Annotated[str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader,scaling.")]
+MaxBatch = Annotated[int | None, typer.Option("--max-batch", help="Try no batch above this one.")]
+Limit = Annotated[str, typer.Option("--memory-limit", metavar="SIZE", help="Live under this much memory: 8GiB.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Write the profile to this file.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Forget the trials of an earlier, unfinished search.")]
 
 
-def tune() -> None:
-    """To be built by the room."""
-    raise GpudocError("tune: not built yet")
+def tune(
+    model: Model,
+    budget: Budget = "5m",
+    goal: Goal = "throughput",
+    only: Only = "batch,speed,loader",
+    max_batch: MaxBatch = None,
+    device: DeviceName = "auto",
+    memory_limit: Limit = "",
+    out: Out = None,
+    as_json: JsonFlag = False,
+    html: HtmlFile = None,
+    fresh: Fresh = False,
+    plain: PlainFlag = False,
+    verbose: VerboseFlag = False,
+) -> int:
+    """Find the largest batch, the fastest one and the loader that keeps up; write them as a profile.
+
+    Example: gpudoc tune --model cfg.yaml --budget 5m
+    """
+    from gpudoc.render.live import Live
+    from gpudoc.render.tune import show
+    from gpudoc.render.tune_page import save as save_page
+    from gpudoc.tune.options import Options
+    from gpudoc.tune.run import run
+
+    options = Options.of(
+        source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit
+    ).also(max_batch=max_batch, out=out, fresh=fresh)
+    with Live(plain=plain or as_json) as progress:
+        result = run(options, progress)
+    if html:
+        save_page(html, result)
+    show(result, as_json=as_json, plain=plain, verbose=verbose)
+    return result.exit_code

@@ -11,7 +11,10 @@ from gpudoc.tune.trial import End
 # what the exception's text says, the more particular first; the sources are torch 2.6 to 2.13 and the C library
 _SIGNS: tuple[tuple[str, End], ...] = (
     (r"CUBLAS_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)|CUDNN_STATUS_(ALLOC_FAILED|INTERNAL_ERROR)", End.OOM_WORKSPACE),
-    (r"CUDNN_STATUS_NOT_SUPPORTED|CUSOLVER_STATUS_ALLOC_FAILED|could not (create|execute) a primitive", End.OOM_WORKSPACE),
+    (
+        r"CUDNN_STATUS_NOT_SUPPORTED|CUSOLVER_STATUS_ALLOC_FAILED|could not (create|execute) a primitive",
+        End.OOM_WORKSPACE,
+    ),
     (r"could not create a memory|Unable to find a valid cuDNN algorithm", End.OOM_WORKSPACE),
     (r"CUDA out of memory|CUDA error: out of memory|HIP out of memory|NCCL.*out of memory", End.OOM_DEVICE),
     (r"DataLoader worker .* (is killed by signal|exited unexpectedly)", End.WORKER_DIED),

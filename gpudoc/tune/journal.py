@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from gpudoc.tune.trial import Request, Trial
 
 SCHEMA = "gpudoc.tune.journal.v1"
+_MAX_HEADER = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Journal:
         return next((trial for trial in self.trials if trial.request.key() == key), None)
 
     def add(self, trial: Trial) -> None:
-        """Keep `trial`, on disk before returning; a disk that refuses is said in `lost` and does not stop the search."""
+        """Keep `trial`, on disk before returning; a disk that refuses is said in `lost`, the search goes on."""
         self.trials.append(trial)
         self._append(trial.model_dump_json(exclude_defaults=True))
 
@@ -91,7 +92,7 @@ def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:
 def _first_line(path: Path) -> Mapping[str, object] | None:
     try:
         with path.open(encoding="utf-8") as stream:
-            first = json.loads(stream.readline())
+            first = json.loads(stream.readline(_MAX_HEADER))
     except (OSError, ValueError):
         return None
     return first if isinstance(first, dict) and first.get("schema") == SCHEMA else None

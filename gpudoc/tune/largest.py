@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.tune.memory_model import MemoryLine, as_fresh, fit_memory, growth_exponent, residual_bytes
+from gpudoc.tune.memory_model import NOT_AFFINE, MemoryLine, as_fresh, fit_memory, growth_exponent, residual_bytes
 from gpudoc.tune.trial import End, Point, Trial
 from gpudoc.units import format_bytes
 
@@ -80,17 +80,18 @@ def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
     if not trial.end.is_too_large:
         raise GpudocError(f"batch {found.batch} failed in {trial.stage}: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
     found.notes.append(f"batch {found.batch} trains, but fails in {trial.stage}: {trial.detail[:160]}")
-    low, high, reason = 0, found.batch, trial.end
+    low, high = 0, found.batch
+    reason: End = trial.end
     step = max(1, found.batch // 50)
     while high - low > 1 and found.launches < MAX_LAUNCHES:
         batch = max(low + 1, high - step) if low == 0 else (low + high) // 2
-        trial = prober.steady(batch, steps=2)
+        attempt = prober.steady(batch, steps=2)
         found.launches += 1
-        found.num_oom += 0 if trial.fits else 1
-        if trial.fits:
+        found.num_oom += 0 if attempt.fits else 1
+        if attempt.fits:
             low = batch
         else:
-            high, reason, step = batch, trial.end, step * 2
+            high, reason, step = batch, attempt.end, step * 2
         if low and high - low <= max(1, low // 100):
             break
     if low == 0:
@@ -118,7 +119,9 @@ class _Search:
         """One process that goes up while nothing can go wrong, and the first line."""
         trial = self._prober.calibrate(self._found.cap)
         self._found.launches += 1
-        self._points = as_fresh(trial.points)
+        # the C library's own heap keeps what a batch left and reuses it: there nothing is to be taken off
+        is_exact = trial.request.variant.allocator == "exact"
+        self._points = as_fresh(trial.points) if is_exact else trial.points
         if not trial.fits:
             if not trial.end.is_too_large:
                 raise GpudocError(f"calibrating stopped: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
@@ -126,7 +129,7 @@ class _Search:
                 raise _nothing_fits(self._prober, self._limit, trial)
             self._found.num_oom += 1
         exponent = growth_exponent(self._points)
-        if exponent > 1.15:
+        if exponent is not None and exponent > NOT_AFFINE:
             self._found.notes.append(
                 f"memory grows with the batch to the power {exponent:.1f}, not in proportion (as in-batch "
                 "contrastive losses do)"
@@ -208,13 +211,13 @@ class _Search:
         if predicted <= low + gap:
             # the prediction is as good as reached: show that the next one fails, further off each time it does not
             surplus = max(0, self._num_fits - 3)
-            return min(cap, low + gap * 2**surplus)
+            return min(cap, low + (gap << surplus))
         return min(cap, max(low + 1, predicted - gap // 2))
 
     def _downward(self, predicted: int, gap: int) -> int:
         high = self._high or 1
         floor = max((p.batch for p in self._points if p.batch < high), default=1)
-        step = max(gap, high // 100) * 2 ** (self._num_fails - 1)
+        step = max(gap, high // 100) << max(0, self._num_fails - 1)
         target = high - step
         if predicted < high:
             target = min(predicted, target)
@@ -256,7 +259,7 @@ class _Search:
             found.notes.append(f"not monotone: batch {found.fails_at} fails although {max(above)} ran")
         if self._low == 0:
             raise GpudocError(
-                f"no batch could be run: batch {found.fails_at} failed with {found.fails_with and found.fails_with.value}",
+                f"no batch could be run: batch {found.fails_at} failed",
                 hint="give more time: --budget 15m",
                 exit_code=ExitCode.BAD_ANSWER,
             )

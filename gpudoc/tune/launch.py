@@ -38,9 +38,10 @@ class Where:
     limit_bytes: int | None
     cap: int = 1 << 31
     silence_s: float = SILENCE_SECONDS
+    stop_s: float = 1e9
 
 
-class TemplateDied(Exception):
+class TemplateDiedError(Exception):
     """The warm process ended on its own."""
 
 
@@ -106,7 +107,7 @@ class WarmProcess:
         try:
             send(self._channel, message)
         except OSError as problem:
-            raise TemplateDied(self.last_words()) from problem
+            raise TemplateDiedError(self.last_words()) from problem
 
     def receive(self, id_: int, timeout_s: float) -> Message | None:
         """The next message about trial `id_` (-1: about the template), or None after `timeout_s`."""
@@ -119,9 +120,9 @@ class WarmProcess:
         except TimeoutError:
             return None
         except OSError as problem:
-            raise TemplateDied(self.last_words()) from problem
+            raise TemplateDiedError(self.last_words()) from problem
         if not data:
-            raise TemplateDied(self.last_words())
+            raise TemplateDiedError(self.last_words())
         message: Message = json.loads(data)
         owner = message.get("id", -1)
         if owner == id_:
@@ -165,9 +166,14 @@ class Running:
     def start(self, *, inspect: bool = False) -> None:
         """Ask for the trial's processes."""
         store = str(self._log.with_suffix(".store"))
-        place = {"device": self._where.device, "limit_bytes": self._where.limit_bytes, "store": store}
+        place: dict[str, object] = {
+            "device": self._where.device,
+            "limit_bytes": self._where.limit_bytes,
+            "store": store,
+        }
         place["orders"] = str(self._log.with_suffix(".steps"))
         place["cap"] = self._where.cap
+        place["stop_s"] = self._where.stop_s
         self._warm.send(
             {
                 "id": self._id,
@@ -197,9 +203,9 @@ class Running:
                     if until_waiting and self._seen.waiting == self._request.ranks:
                         self._seen.waiting = 0
                         return None
-                elif now - heard > self._where.silence_s and self._seen.group:
+                elif now - heard > self._patience_s() and self._seen.group:
                     return self._finish(self._hang(now - heard))
-        except TemplateDied as problem:
+        except TemplateDiedError as problem:
             return self._finish((End.SIGNAL, f"the process that starts the trials died: {problem}"))
         except BaseException:
             self.kill()
@@ -230,7 +236,7 @@ class Running:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._seen.group, signal.SIGKILL)
-        with contextlib.suppress(TemplateDied):
+        with contextlib.suppress(TemplateDiedError):
             deadline = time.monotonic() + 5.0
             while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
                 message = self._warm.receive(self._id, _POLL_SECONDS)
@@ -292,6 +298,11 @@ class Running:
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         return classify_status(seen.statuses[rank], log, lambda: limit.cgroup_oom_kills() > self._kills)
 
+    def _patience_s(self) -> float:
+        """Building a model may read files and import packages; a step that says nothing for long hangs."""
+        building = self._seen.stage in ("start", "build")
+        return max(SILENCE_SECONDS, self._where.silence_s) if building else self._where.silence_s
+
     def _hang(self, silent_s: float) -> tuple[End, str]:
         return End.HANG, f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
 
@@ -344,7 +355,7 @@ class Launcher:
             try:
                 running.start(inspect=inspect)
                 return running
-            except TemplateDied as problem:
+            except TemplateDiedError as problem:
                 self._warm.pop(request.variant.allocator).close()
                 if attempt == 2:
                     raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
@@ -394,12 +405,14 @@ def trial_error(trial: Trial) -> GpudocError:
 
 def users_traceback(text: str) -> str:
     """A traceback under a heading that says whose it is."""
-    return text.rstrip().replace("Traceback (most recent call last):", "Traceback (most recent call last) of your code:")
+    return text.rstrip().replace(
+        "Traceback (most recent call last):", "Traceback (most recent call last) of your code:"
+    )
 
 
 def sweep_shared_memory(first_pid: int, since: float) -> None:
     """Remove torch's shared memory files of this trial's dead processes; a killed process cannot do it itself."""
-    for path in Path("/dev/shm").glob("torch_*"):  # noqa: S108  the place is the kernel's, not a temporary folder
+    for path in Path("/dev/shm").glob("torch_*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int(path.name.split("_")[1])
             status = path.stat()

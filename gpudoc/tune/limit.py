@@ -1,14 +1,16 @@
-"""How much memory a trial may have, and how that is made real: RLIMIT_DATA on a Linux CPU, a share of the card on CUDA."""
+"""How much memory a trial may have, and how that is enforced: RLIMIT_DATA on a Linux CPU, a share of a CUDA card."""
 
 from __future__ import annotations
 
-import math
-import os
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpudoc.errors import GpudocError
+from gpudoc.facts.container import memory_headroom_bytes
+from gpudoc.facts.host import memory_available_bytes
+from gpudoc.facts.model import Absent
 from gpudoc.tune.trial import Allocator
 
 # With glibc's own settings blocks above the threshold stay in arenas and the heap: the largest batch then wanders from
@@ -20,8 +22,6 @@ _EXACT_MALLOC = {
 }
 _EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
-# cgroup v1 writes "no limit" as the largest page-aligned 63 bit number
-_NO_LIMIT = 1 << 60
 
 
 def allocator_environment(allocator: Allocator) -> Mapping[str, str]:
@@ -70,7 +70,10 @@ def lift_data_limit() -> None:
 
 def free_host_bytes() -> int:
     """Memory a new process may take: the smaller of MemAvailable and every enclosing cgroup's headroom."""
-    return min([_available_bytes(), *_cgroup_headrooms()])
+    known = [room for room in (memory_available_bytes(), memory_headroom_bytes()) if not isinstance(room, Absent)]
+    if not known:
+        raise GpudocError("how much memory is free cannot be read here", hint="say it: --memory-limit 8GiB")
+    return min(known)
 
 
 def default_host_limit() -> int:
@@ -91,58 +94,8 @@ def cgroup_oom_kills() -> int:
     return kills
 
 
-def usable_cpus() -> int:
-    """CPUs this process may use: affinity, and the cgroup's quota rounded up."""
-    count = len(os.sched_getaffinity(0))
-    quotas = [quota for folder in _cgroup_folders("cpu") if (quota := _cpu_quota(folder)) is not None]
-    return max(1, min([count, *(math.ceil(quota) for quota in quotas)]))
-
-
-def _cpu_quota(folder: Path) -> float | None:
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-        period_us = int((folder / "cpu.cfs_period_us").read_text())
-        return quota_us / period_us if quota_us > 0 else None
-    except (OSError, ValueError):
-        return None
-
-
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cgroup_headrooms() -> list[int]:
-    headrooms = []
-    for folder in _cgroup_folders():
-        for limit_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            limit, used = _number(folder / limit_name), _number(folder / used_name)
-            if limit is not None and used is not None and limit < _NO_LIMIT:
-                headrooms.append(max(0, limit - used + (_reclaimable(folder) or 0)))
-    return headrooms
-
-
-def _reclaimable(folder: Path) -> int | None:
-    """Page cache that the kernel would give back first, so that it does not count as used."""
-    try:
-        lines = (folder / "memory.stat").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), None)
-
-
-def _cgroup_folders(controller: str = "memory") -> list[Path]:
-    """This process's cgroup and its parents, of version 2 or of the version 1 controller."""
+def _cgroup_folders() -> list[Path]:
+    """This process's cgroup and its parents, of version 2 or of the memory controller of version 1."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -150,16 +103,9 @@ def _cgroup_folders(controller: str = "memory") -> list[Path]:
     folders = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
+        if controllers and "memory" not in controllers.split(","):
             continue
-        root = _CGROUP_ROOT / controller if controllers else _CGROUP_ROOT
+        root = _CGROUP_ROOT / "memory" if controllers else _CGROUP_ROOT
         own = root / path.lstrip("/")
         folders += [folder for folder in (own, *own.parents) if folder == root or root in folder.parents]
     return folders
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None

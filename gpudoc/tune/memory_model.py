@@ -16,6 +16,7 @@ from gpudoc.units import MIB
 
 FIRST_BATCHES = (1, 2, 4)
 MAX_JUMP = 16
+NOT_AFFINE = 1.15
 # the true maximum itself moves by about 1 MiB from process to process: finer than twice that cannot be told
 _TOLERANCE_BYTES = 2 * MIB
 _TOLERANCE_SHARE = 0.01
@@ -25,7 +26,7 @@ _LEAK_BYTES = 2 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLine:
-    """Peak memory near the largest measured batch: a line of slope `bytes_per_sample` through (`batch`, `peak_bytes`)."""
+    """Peak memory near the largest batch: a line of slope `bytes_per_sample` through (`batch`, `peak_bytes`)."""
 
     batch: int
     peak_bytes: int
@@ -91,12 +92,13 @@ def residual_bytes(points: Sequence[Point], line: MemoryLine) -> float:
     return max((abs(p.peak_bytes - line.at(p.batch)) for p in upper if p.peak_bytes is not None), default=0.0)
 
 
-def next_calibration_batch(points: Sequence[Point], limit_bytes: int, cap: int) -> int | None:
+def next_calibration_batch(measured: Sequence[Point], limit_bytes: int, cap: int) -> int | None:
     """The next batch to run on the way up, one that cannot run out of memory while memory is affine; None when near.
 
-    First 1, 2 and 4; then the convex bound from the last point, by at most a factor of 16, and by 2 once the growth
-    turned out not to be affine.
+    First 1, 2 and 4; then the convex bound from the last point, by at most a factor of 4 until three points tell how
+    memory grows; then by 16, or by 2 when the growth is not affine.
     """
+    points = _at_lowest_rest(measured)
     done = {point.batch for point in points}
     for batch in FIRST_BATCHES:
         if batch not in done:
@@ -104,13 +106,20 @@ def next_calibration_batch(points: Sequence[Point], limit_bytes: int, cap: int) 
                 return None
             return batch
     last = points[-1]
-    factor = 2 if growth_exponent(points) > 1.15 else MAX_JUMP
+    exponent = growth_exponent(points)
+    factor = 4 if exponent is None else 2 if exponent > NOT_AFFINE else MAX_JUMP
     candidate = min(cap, safe_batch(last, limit_bytes), factor * last.batch)
     line = fit_memory(points)
     if line is not None and line.largest(limit_bytes) > 0:
         # the last few percent are for the probes: a point there costs a step and tells nothing new
         candidate = min(candidate, max(1, int(0.97 * line.largest(limit_bytes))))
     return candidate if candidate >= 1.2 * last.batch else None
+
+
+def _at_lowest_rest(points: Sequence[Point]) -> list[Point]:
+    """The points with the least memory at rest: what a heap keeps for reuse belongs to the moving part."""
+    known = [point.rest_bytes for point in points if point.rest_bytes is not None]
+    return [p.model_copy(update={"rest_bytes": min(known)}) for p in points] if known else list(points)
 
 
 def safe_batch(point: Point, limit_bytes: int) -> int:
@@ -124,17 +133,19 @@ def safe_batch(point: Point, limit_bytes: int) -> int:
     return int(point.batch * max(0.0, room) / moving)
 
 
-def growth_exponent(points: Sequence[Point]) -> float:
+def growth_exponent(points: Sequence[Point]) -> float | None:
     """How the moving part of memory grows with the batch: 1 is affine, 2 quadratic as with in-batch contrastive losses.
 
-    Taken from the three largest batches, from which any constant part falls out; 1 when they do not tell.
+    Taken from the three largest batches, from which any constant part falls out; None when they do not tell.
     """
     known = [p for p in sorted(points, key=lambda p: p.batch) if p.peak_bytes is not None]
     if len(known) < 3:
-        return 1.0
+        return None
     (b0, p0), (b1, p1), (b2, p2) = [(p.batch, p.peak_bytes or 0) for p in known[-3:]]
     lower, upper = (p1 - p0) / (b1 - b0), (p2 - p1) / (b2 - b1)
-    if p1 - p0 < _NOISE_BYTES or p2 - p1 < _NOISE_BYTES or lower <= 0 or upper <= lower:
+    if p1 - p0 < _NOISE_BYTES or p2 - p1 < _NOISE_BYTES:
+        return None
+    if upper <= lower:
         return 1.0
     middle = math.log(((b2 + b1) / 2) / ((b1 + b0) / 2))
     return 1.0 + math.log(upper / lower) / middle

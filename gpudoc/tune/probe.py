@@ -48,9 +48,10 @@ class Place:
     store: str = ""
     cap: int = 1
     orders: str = ""
+    stop_s: float = float("inf")
 
 
-class Ended(Exception):
+class StoppedError(Exception):
     """The trial is over without an exception of the user's: a leak, an allocator that retried."""
 
     def __init__(self, end: End, detail: str) -> None:
@@ -68,12 +69,12 @@ class Probe:
         self._place = place
         self._emit = emit
         self._device = torch.device(place.device)
-        self._batch = 0
+        self._started = time.monotonic()
         self._stage("build", 0)
         self._trainee = Trainee(prepared.workload, request.variant, self._device, request.ranks)
 
     def run(self) -> None:
-        """Do what the request's kind asks for; raises what the steps raise, and Ended."""
+        """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
         match self._request.kind:
             case "calibrate":
                 self._calibrate()
@@ -138,15 +139,19 @@ class Probe:
         growth = growth_per_step(sizes)
         self._emit({"event": "fact", "name": "growth_bytes_per_step", "value": growth})
         if growth:
-            raise Ended(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
+            raise StoppedError(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
         if self._retries() > retries_before:
-            raise Ended(End.ALLOCATOR_RETRY, "the allocator had to free its cache and retry: steps are slow here")
+            raise StoppedError(
+                End.ALLOCATOR_RETRY, "the allocator had to free its cache and retry: steps are slow here"
+            )
 
     def _time(self) -> None:
         """Timed steps on typical samples, every batch twice: upward, then downward, against bursts of other load."""
         timed: dict[int, list[float]] = {batch: [] for batch in self._request.batches}
         for round_, order in enumerate((self._request.batches, self._request.batches[::-1])):
             for batch in order:
+                if self._is_late() and timed[batch]:
+                    continue
                 self._stage("speed", batch)
                 if round_ == 0:
                     self._reset_peak()
@@ -156,14 +161,18 @@ class Probe:
                 self._emit({"event": "point", "point": point.model_dump(mode="json")})
 
     def _time_steps(self, step: Callable[[], float], warm: int) -> list[float]:
-        for _ in range(warm):
-            step()
         seconds: list[float] = []
         budget = self._request.seconds_per_batch / 2
-        while len(seconds) < 2 or (sum(seconds) < budget and len(seconds) < _MAX_TIMED_STEPS):
+        for _ in range(warm):
+            step()
+            self._emit({"event": "beat"})
+        while not seconds or (sum(seconds) < budget and len(seconds) < _MAX_TIMED_STEPS and not self._is_late()):
             seconds.append(step())
             self._emit({"event": "beat"})
         return seconds
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._started > self._place.stop_s
 
     def _feed(self, batch: int, feed: Feed) -> None:
         """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
@@ -176,7 +185,9 @@ class Probe:
             self._emit({"event": "beat"})
         seconds: list[float] = []
         while len(seconds) < _MIN_TIMED_STEPS or (
-            sum(seconds) < self._request.seconds_per_batch and len(seconds) < 10 * _MAX_TIMED_STEPS
+            sum(seconds) < self._request.seconds_per_batch
+            and len(seconds) < 10 * _MAX_TIMED_STEPS
+            and not self._is_late()
         ):
             start = time.perf_counter()
             self._timed_step(next(loader))
@@ -213,7 +224,6 @@ class Probe:
         signal.sigwait({signal.SIGUSR1})
 
     def _stage(self, name: str, batch: int) -> None:
-        self._batch = batch
         self._emit({"event": "stage", "stage": name, "batch": batch})
 
     def _reset_peak(self) -> None:
@@ -249,7 +259,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         if request.ranks > 1:
             _join(request, place)
         Probe(prepared, request, place, emit).run()
-    except Ended as ended:
+    except StoppedError as ended:
         emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
     except Exception as problem:
         emit(describe_failure(problem))
@@ -302,7 +312,9 @@ def _join(request: Request, place: Place) -> None:
 
     backend = "gloo" if place.device == "cpu" else "nccl"
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = torch.distributed.FileStore(place.store, request.ranks)
+    store = torch.distributed.FileStore(  # type: ignore[attr-defined]
+        place.store, request.ranks
+    )
     torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)
     if place.device != "cpu":
         torch.cuda.set_device(torch.device(place.device))

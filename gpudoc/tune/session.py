@@ -90,9 +90,7 @@ class Session:
         known = self.find(request)
         if known is not None:
             return known
-        self.progress.say(
-            f"steady state at batch {batch}: last partial batch, eval, checkpoint, {steps} more steps"
-        )
+        self.progress.say(f"steady state at batch {batch}: last partial batch, eval, checkpoint, {steps} more steps")
         self._advance(request)
         if self._held is not None and self._held[0] == batch:
             running = self._held[1]
@@ -148,16 +146,19 @@ class Session:
 
     def _where(self, request: Request) -> Where:
         """Where the trial runs, with a patience that grows with the steps' expected time."""
+        where = replace(self.where, stop_s=max(1.0, 0.3 * self.left_s))
         if self.samples_per_s is None:
-            return self.where
+            return where
         expected = max(request.batches) * request.accumulation / self.samples_per_s
-        return replace(self.where, silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected))
+        return replace(where, silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected))
 
     def _account(self, trial: Trial) -> Trial:
         self.spent_s += trial.seconds
         if self.journal.lost and not self._said_lost:
             self._said_lost = True
-            self.progress.say(f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this")
+            self.progress.say(
+                f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this"
+            )
         if trial.end is End.USER_ERROR:
             raise trial_error(trial)
         self._learn_speed(trial)
@@ -190,4 +191,3 @@ def describe_trial(trial: Trial) -> str:
         parts.append(f"{last.samples_per_s:,.4g} samples/s")
     parts.append(format_seconds(trial.seconds))
     return ", ".join(parts)
-

@@ -6,6 +6,7 @@ processes can write to it without mixing.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpudoc.tune.probe import Prepared
+    from gpudoc.workload.build import Workload
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_MESSAGE = 1 << 16
@@ -77,6 +79,7 @@ def _prepare(source: str, channel: socket.socket) -> Prepared:
     torch.set_num_threads(1)
     workload = load_workload(source)
     workload.step()
+    _import_what_steps_import(workload)
     samples = collect_samples(workload)
     held_out = workload.eval_dataset
     has_eval = held_out is not None and hasattr(held_out, "__len__")
@@ -87,10 +90,26 @@ def _prepare(source: str, channel: socket.socket) -> Prepared:
         "scanned_all": samples.scanned_all,
         "sizes_differ": samples.sizes_differ,
         "num_threads": num_threads,
-        "can_fork": not torch.cuda.is_initialized() and threading.active_count() == 1,
+        "can_fork": not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        and threading.active_count() == 1,
     }
     send(channel, ready)
     return Prepared(workload=workload, samples=samples, eval_samples=eval_samples, num_threads=num_threads)
+
+
+def _import_what_steps_import(workload: Workload) -> None:
+    """Let an optimizer of the workload's kind step once on a single number: that imports two seconds' worth of code."""
+    import torch
+
+    model = torch.nn.Linear(1, 1)
+    # whatever fails here fails again in a trial, where it is reported
+    with contextlib.suppress(Exception):
+        optimizer = workload.build_optimizer(model)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.zero_grad(set_to_none=False)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
 
 
 def _failure(problem: Exception) -> Mapping[str, object]:

@@ -48,7 +48,7 @@ class Trainee:
         total = 0.0
         for batch in batches:
             loss = self._loss(batch) / len(batches)
-            (self._scaler.scale(loss) if self._scaler else loss).backward()
+            (self._scaler.scale(loss) if self._scaler else loss).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         if self._scaler:
             self._scaler.unscale_(self._optimizer)

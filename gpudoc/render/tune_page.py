@@ -1,0 +1,113 @@
+"""A search as one self-contained page: the three batches, memory and speed against the batch, every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpudoc.profile.model import Trial
+from gpudoc.render.chart import Axis, Series, line_chart
+from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.tune import headline, train_command
+from gpudoc.tune.run import Result
+from gpudoc.tune.speed import fit_step_time
+from gpudoc.units import format_bytes, format_seconds
+
+
+def save(path: Path, result: Result) -> None:
+    """Write the page; GpudocError when it cannot be written."""
+    save_page(path, render_page(result))
+
+
+def render_page(result: Result) -> str:
+    """The page as text."""
+    sections = [
+        Section("The settings, and why", tuple(_settings(result))),
+        Section("Memory against batch", tuple(_memory(result))),
+        Section("Speed against batch", tuple(_speed(result))),
+        Section("Every trial", (_table(result),)),
+    ]
+    hardware = result.profile.hardware
+    lead = f"{result.context.config.name} on {hardware.name or hardware.device}, torch {hardware.torch}: "
+    made = result.profile.made
+    return page(
+        "gpudoc tune",
+        [section for section in sections if section.blocks],
+        lead=lead + headline(result) + ".",
+        foot=f"gpudoc {made.gpudoc}, {made.at}" if made else "",
+    )
+
+
+def _settings(result: Result) -> Iterable[Block]:
+    rows = []
+    evidence = result.profile.evidence
+    for name, batch in (
+        ("largest", evidence.largest_batch),
+        ("fastest", evidence.fastest_batch),
+        ("chosen", result.profile.settings.micro_batch),
+    ):
+        if batch is not None:
+            rows.append((name, f"{batch:,}"))
+    yield Table(headings=("batch", "samples"), rows=tuple(rows), numeric=frozenset({"samples"}))
+    yield Note(
+        kind="good",
+        title="Train with this profile",
+        points=result.profile.why,
+        commands=(train_command(result),),
+    )
+
+
+def _memory(result: Result) -> Iterable[Block]:
+    rows = [row for row in result.profile.evidence.trials if row.peak_bytes is not None]
+    if not rows:
+        return
+    limit_bytes = result.context.limit_bytes
+    fits = tuple(sorted((float(r.batch), float(r.peak_bytes or 0)) for r in rows if r.kind in ("calibrate", "fit")))
+    top = max((x for x, _ in fits), default=1.0)
+    series = [
+        Series(name="measured peak", points=fits, style="points"),
+        Series(name="limit", points=((1.0, float(limit_bytes)), (top, float(limit_bytes))), style="roof"),
+    ]
+    largest = result.findings.largest
+    if largest is not None and largest.line is not None:
+        ends = (1, max(2, largest.batch))
+        series.append(Series(name="fitted", points=tuple((float(b), largest.line.at(b)) for b in ends), style="roof"))
+    svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="bytes", tick=format_bytes))
+    failed = [f"{row.batch} ({row.end})" for row in result.profile.evidence.trials if not row.fits]
+    yield Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
+
+
+def _speed(result: Result) -> Iterable[Block]:
+    points = [p for p in result.findings.speeds if p.samples_per_s]
+    if len(points) < 2:
+        return
+    measured = tuple((float(p.batch), p.samples_per_s or 0.0) for p in points)
+    series = [Series(name="measured", points=measured)]
+    line = fit_step_time(points)
+    if line is not None:
+        fitted = tuple((float(p.batch), p.batch / line.at(p.batch)) for p in points)
+        series.append(Series(name="fit: fixed + per sample", points=fitted, style="roof"))
+    svg = line_chart("Samples per second", series, Axis(label="batch", log=True, base=2), Axis(label="samples/s"))
+    yield Figure(svg, "One process, data ready in memory, the median of the timed steps.")
+
+
+def _table(result: Result) -> Table:
+    headings = ("trial", "batch", "end", "peak", "samples/s", "precision", "allocator", "took")
+    return Table(
+        headings=headings,
+        rows=tuple(_row(row) for row in result.profile.evidence.trials),
+        numeric=frozenset({"batch", "peak", "samples/s", "took"}),
+    )
+
+
+def _row(row: Trial) -> tuple[str, ...]:
+    return (
+        row.kind,
+        f"{row.batch:,}",
+        row.end,
+        "" if row.peak_bytes is None else format_bytes(row.peak_bytes),
+        "" if row.samples_per_s is None else f"{row.samples_per_s:,.4g}",
+        row.settings.precision if row.settings else "",
+        row.settings.allocator if row.settings else "",
+        format_seconds(row.seconds),
+    )

@@ -1,0 +1,71 @@
+"""What a search was asked for, checked before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from gpudoc.errors import GpudocError
+from gpudoc.units import parse_duration, parse_size
+
+T = TypeVar("T")
+PARTS = ("batch", "speed", "loader", "scaling")
+GOALS = ("throughput", "largest")
+_LEAST_BUDGET_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command was asked for; sizes in bytes, times in seconds, None where nothing was said."""
+
+    source: str
+    device: str = "auto"
+    budget_s: float = 300.0
+    goal: str = "throughput"
+    parts: frozenset[str] = frozenset(PARTS[:3])
+    max_batch: int | None = None
+    memory_limit_bytes: int | None = None
+    out: Path | None = None
+    fresh: bool = False
+
+    @staticmethod
+    def of(*, source: str, device: str, goal: str, only: str, budget: str, memory_limit: str) -> Options:
+        """Options from what was typed; GpudocError (exit 2) for what cannot be read."""
+        return Options(
+            source=source,
+            device=device,
+            goal=goal,
+            parts=frozenset(part.strip() for part in only.split(",") if part.strip()),
+            budget_s=_read(parse_duration, "--budget", budget),
+            memory_limit_bytes=_read(parse_size, "--memory-limit", memory_limit) if memory_limit else None,
+        )
+
+    def also(self, *, max_batch: int | None, out: Path | None, fresh: bool) -> Options:
+        """The same with the options that need no reading."""
+        return replace(self, max_batch=max_batch, out=out, fresh=fresh)
+
+    def check(self) -> None:
+        """GpudocError (exit 2) for values that make no sense together."""
+        if self.goal not in GOALS:
+            raise GpudocError(f"no such goal: {self.goal!r}", hint="--goal throughput or --goal largest")
+        unknown = sorted(self.parts - set(PARTS))
+        if unknown or not self.parts:
+            raise GpudocError(
+                f"--only: no such part: {', '.join(unknown) or '(empty)'}", hint=f"--only {','.join(PARTS)}"
+            )
+        if self.budget_s < _LEAST_BUDGET_S:
+            raise GpudocError(
+                f"--budget {self.budget_s:g}s is too short for two trials",
+                hint=f"--budget {_LEAST_BUDGET_S:.0f}s or more",
+            )
+        if self.max_batch is not None and self.max_batch < 1:
+            raise GpudocError(f"--max-batch {self.max_batch}: at least 1", hint="--max-batch 256")
+
+
+def _read(read: Callable[[str], T], option: str, text: str) -> T:
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise GpudocError(f"{option}: {problem}") from None

@@ -1,0 +1,126 @@
+"""From what was found to a profile that can be shared."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import gpudoc
+from gpudoc.profile import model
+from gpudoc.tune.choose import explain_knee, explain_largest, explain_variant
+from gpudoc.tune.stages import Findings
+from gpudoc.tune.trial import Feed, Trial, Variant
+from gpudoc.workload.config import Loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a profile says besides the findings: workload, device, limit, time spent."""
+
+    config: Loaded
+    told: Mapping[str, object]
+    device: str
+    limit_bytes: int
+    user_limit_bytes: int | None
+    seconds: float
+    ranks: int = 1
+
+
+def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Profile:
+    """The profile of the findings so far; without a chosen batch it is the default's."""
+    settings = _settings(context, found)
+    return model.Profile(
+        made=model.Made(
+            at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            gpudoc=gpudoc.__version__,
+            seconds=round(context.seconds, 1),
+            trials=len(trials),
+        ),
+        hardware=model.Hardware.model_validate(context.told["hardware"]),
+        workload=model.WorkloadKey.model_validate(context.told["workload"]),
+        settings=settings,
+        evidence=_evidence(context, found, trials),
+        why=tuple(_why(found, settings)),
+    )
+
+
+def _settings(context: Context, found: Findings) -> model.Settings:
+    batch = found.choice.batch if found.choice else found.defaults[0].request.batches[0]
+    whole = context.config.config.train.global_batch
+    accumulation = 1 if whole == "auto" else -(-whole // (batch * context.ranks))
+    return _profile_settings(found.variant, found.feed, batch, accumulation)
+
+
+def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulation: int) -> model.Settings:
+    return model.Settings(
+        precision=variant.precision,
+        allocator=variant.allocator,
+        micro_batch=batch,
+        accumulation=accumulation,
+        activation_checkpointing=variant.activation_checkpointing,
+        channels_last=variant.channels_last,
+        compile=variant.compile,
+        loader=model.Loader(**(feed or Feed()).model_dump()),
+    )
+
+
+def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Evidence:
+    largest = found.largest
+    line = None
+    if largest is not None and largest.line is not None:
+        line = model.MemoryModel(
+            fixed_bytes=round(largest.line.fixed_bytes),
+            bytes_per_sample=round(largest.line.bytes_per_sample, 1),
+            residual=round(largest.residual),
+        )
+    ratio = found.speedup
+    return model.Evidence(
+        largest_batch=largest.batch if largest else None,
+        fastest_batch=found.choice.fastest if found.choice else None,
+        memory_limit_bytes=context.limit_bytes,
+        memory_model=line,
+        trials=tuple(row for trial in trials for row in _rows(trial)),
+        loader=(),
+        default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
+        speedup_over_default=None if ratio is None else round(ratio, 3),
+    )
+
+
+def _rows(trial: Trial) -> list[model.Trial]:
+    """One row for each batch of a trial that was measured, and one for the batch that ended it."""
+    rows = [_row(trial, point.batch, True) for point in trial.points if point.batch != trial.failed_batch]
+    if not trial.fits or not rows:
+        rows.append(_row(trial, trial.failed_batch or trial.request.batches[0], trial.fits))
+    return rows
+
+
+def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
+    point = trial.point(batch)
+    rate = point.samples_per_s if point and fits else None
+    request = trial.request
+    return model.Trial(
+        kind=request.kind,
+        batch=batch,
+        fits=fits,
+        end="fits" if fits else trial.end.value,
+        peak_bytes=point.peak_bytes if point else None,
+        samples_per_s=None if rate is None else round(rate * request.ranks, 2),
+        seconds=round(trial.seconds, 2),
+        settings=_profile_settings(request.variant, request.feed, batch, request.accumulation),
+    )
+
+
+def _why(found: Findings, settings: model.Settings) -> list[str]:
+    tried = found.variants
+    base = tried[0].request.variant if tried else found.variant
+    sentences = [found.choice.why] if found.choice else [f"micro_batch {settings.micro_batch}: the reference batch"]
+    if settings.accumulation > 1:
+        sentences.append(f"accumulation {settings.accumulation}: keeps the global batch of the config")
+    if found.largest is not None:
+        sentences.append(explain_largest(found.largest))
+    sentences.append(explain_knee(found.speeds))
+    sentences += explain_variant(found.variant, base, tried)
+    sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
+    sentences += found.notes
+    return [sentence for sentence in sentences if sentence]

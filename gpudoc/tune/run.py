@@ -1,0 +1,251 @@
+"""The door of this room: find the settings for one workload on one device and write them down as a profile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc import facts
+from gpudoc.doctor.device import Choice, choose
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.model import Machine
+from gpudoc.profile import store
+from gpudoc.profile.model import Profile, WorkloadKey
+from gpudoc.progress import SILENT, Progress
+from gpudoc.tune import limit
+from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.launch import Launcher, Message, Where
+from gpudoc.tune.options import Options
+from gpudoc.tune.record import Context, make_profile
+from gpudoc.tune.session import Session
+from gpudoc.tune.stages import Findings, Plan, run_stages
+from gpudoc.tune.trial import Variant
+from gpudoc.tune.variants import Abilities
+from gpudoc.units import format_bytes
+from gpudoc.workload.config import Loaded, load_config
+
+# raised whenever what a trial does changes, so that older journals are not mixed with newer trials
+_METHOD = "1"
+_AUTO_FACTOR, _AUTO_SHARE = 8, 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The profile, where it was written, and what led to it."""
+
+    profile: Profile
+    path: Path
+    findings: Findings
+    journal: Journal
+    context: Context
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0, or 130 after Ctrl+C."""
+        return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
+
+
+def run(options: Options, progress: Progress = SILENT) -> Result:
+    """Search within the budget and write the profile; GpudocError for everything the user can mend.
+
+    Ctrl+C writes the best so far as soon as there is one.
+    """
+    options.check()
+    loaded = load_config(options.source)
+    check_place(options.out or store.folder_to_write() / "probe.yaml")
+    machine = facts.collect(quick=True)
+    choice = choose(options.device, machine).required()
+    progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
+    with Launcher(options.source) as launcher:
+        return _Search(options, loaded, choice, machine, progress).run(launcher)
+
+
+def check_place(path: Path) -> None:
+    """GpudocError when a profile could not be written there, before any work is done."""
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or path.is_dir():
+        raise GpudocError(f"{path}: the profile cannot be written there", hint="choose another place: --out FILE")
+
+
+class _Search:
+    def __init__(self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress) -> None:
+        self._options = options
+        self._loaded = loaded
+        self._choice = choice
+        self._machine = machine
+        self._progress = progress
+        self._started = time.monotonic()
+
+    def run(self, launcher: Launcher) -> Result:
+        told = launcher.inspect(Where(device=self._choice.name, limit_bytes=None))
+        start_s = time.monotonic() - self._started
+        journal, limit_bytes = self._open_journal(told)
+        where = Where(device=self._choice.name, limit_bytes=limit_bytes, cap=self._cap(told))
+        session = Session(
+            launcher=launcher,
+            journal=journal,
+            where=where,
+            progress=self._progress,
+            budget_s=self._options.budget_s,
+            spent_s=start_s,
+        )
+        plan = self._plan(told)
+        session.accumulation = self._accumulation(plan)
+        found = Findings()
+        interrupted = False
+        try:
+            run_stages(session, plan, found)
+        except KeyboardInterrupt:
+            if not found.defaults:
+                raise
+            interrupted = True
+        finally:
+            session.release()
+        return self._write(told, session, found, interrupted)
+
+    def _open_journal(self, told: Message) -> tuple[Journal, int]:
+        workload = WorkloadKey.model_validate(told["workload"])
+        key = {
+            "method": _METHOD,
+            "config": self._loaded.config.digest(),
+            "model": workload.model,
+            "data": workload.data,
+            "device": self._choice.name,
+            "name": str(told["device_name"]),
+            "torch": str(told["torch"]),
+            "cpus": str(told["num_threads"]),
+            "limit": str(self._options.memory_limit_bytes),
+            "budget": str(self._options.budget_s),
+        }
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+        path = store.folder_to_write().parent / "journals" / f"{self._loaded.name}-{name}.jsonl"
+        recorded = None if self._options.fresh else recorded_limit(path, key)
+        limit_bytes = self._limit(told, recorded)
+        journal = open_journal(path, Header(key, limit_bytes), fresh=self._options.fresh)
+        if journal.num_replayed:
+            self._progress.say(
+                f"going on with {journal.num_replayed} finished trials of an earlier run (--fresh starts anew)"
+            )
+        return journal, limit_bytes
+
+    def _limit(self, told: Message, recorded: int | None) -> int:
+        """The memory a trial may have: what was asked, what the journal ran under, or what is free; said aloud."""
+        asked = self._options.memory_limit_bytes
+        on_gpu = self._choice.device == "cuda"
+        free = int(str(told["free_bytes"])) if on_gpu else limit.free_host_bytes()
+        if asked is not None:
+            chosen = min(asked, free) if on_gpu else asked
+            self._progress.say(f"memory limit {format_bytes(chosen)}, as asked")
+            self._check_baseline(told, chosen)
+            return chosen
+        if recorded is not None and recorded <= free:
+            self._progress.say(f"memory limit {format_bytes(recorded)}, as in the run before")
+            return recorded
+        if on_gpu:
+            self._progress.say(
+                f"memory limit {format_bytes(free)}: what is free on {told['device_name']} now{self._others()}"
+            )
+            return free
+        half = free // 2
+        self._progress.say(
+            f"memory limit {format_bytes(half)}: half of the {format_bytes(free)} that are free "
+            "(--memory-limit changes it)"
+        )
+        return half
+
+    def _check_baseline(self, told: Message, chosen: int) -> None:
+        baseline = int(str(told["baseline_bytes"]))
+        if self._choice.device == "cpu" and chosen <= baseline:
+            raise GpudocError(
+                f"--memory-limit {format_bytes(chosen)} is below what Python, torch and the data take before the "
+                f"first step: {format_bytes(baseline)}",
+                hint=f"--memory-limit {2 * baseline // 2**20}MiB or more",
+                exit_code=ExitCode.BAD_ANSWER,
+            )
+
+    def _others(self) -> str:
+        """Other processes on the card, named, because their memory is not free."""
+        gpus = self._machine.gpus if isinstance(self._machine.gpus, tuple) else ()
+        if self._choice.index >= len(gpus) or not isinstance(gpus[self._choice.index].processes, tuple):
+            return ""
+        processes = gpus[self._choice.index].processes
+        assert isinstance(processes, tuple)
+        named = [
+            f"{p.name if isinstance(p.name, str) else 'a process'} (pid {p.pid}"
+            + (f", {format_bytes(p.memory_bytes)})" if isinstance(p.memory_bytes, int) else ")")
+            for p in processes
+        ]
+        return f"; also there: {', '.join(named)}" if named else ""
+
+    def _cap(self, told: Message) -> int:
+        count = int(str(told["num_samples"]))
+        return min(count, self._options.max_batch or count)
+
+    def _plan(self, told: Message) -> Plan:
+        train = self._loaded.config.train
+        cap = self._cap(told)
+        count = int(str(told["num_samples"]))
+        if train.global_batch == "auto":
+            useful = max(train.reference_batch, min(_AUTO_FACTOR * train.reference_batch, count // _AUTO_SHARE))
+            reference = train.reference_batch
+        else:
+            useful = train.global_batch
+            reference = min(train.reference_batch, useful)
+        precision = "fp32" if train.precision == "auto" else train.precision
+        return Plan(
+            parts=self._options.parts,
+            goal=self._options.goal,
+            reference=max(1, min(reference, cap)),
+            cap=cap,
+            useful=max(1, min(useful, cap)),
+            base=Variant(precision=precision),
+            abilities=Abilities(
+                device=self._choice.name,
+                native_bf16=bool(told["bf16"]),
+                has_images=bool(told["has_images"]),
+                precision=train.precision,
+                budget_s=self._options.budget_s,
+                can_compile=self._choice.device == "cuda" or shutil.which("g++") is not None,
+            ),
+        )
+
+    def _accumulation(self, plan: Plan) -> int:
+        """Micro batches per step in the trials for memory: two as soon as training will ever need more than one."""
+        whole = self._loaded.config.train.global_batch
+        return 2 if self._options.goal == "throughput" and isinstance(whole, int) and whole > plan.cap else 1
+
+    def _write(self, told: Message, session: Session, found: Findings, interrupted: bool) -> Result:
+        context = Context(
+            config=self._loaded,
+            told=told,
+            device=self._choice.device,
+            limit_bytes=session.where.limit_bytes or 1,
+            user_limit_bytes=self._options.memory_limit_bytes,
+            seconds=time.monotonic() - self._started,
+            ranks=session.ranks,
+        )
+        profile = make_profile(context, found, session.journal.trials)
+        path = self._options.out or store.folder_to_write() / store.file_name(profile)
+        store.save(profile, path)
+        return Result(
+            profile=profile,
+            path=path,
+            findings=found,
+            journal=session.journal,
+            context=context,
+            interrupted=interrupted,
+        )
+
+
+def document(result: Result) -> Mapping[str, object]:
+    """The result as `gpudoc.tune.v1`."""
+    return {"schema": "gpudoc.tune.v1", "profile": result.profile.document(), "path": str(result.path)}
