@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from gpudoc.train.meters import Split
 from gpudoc.train.settings import Settings
 
-# below this share a phase is not worth a word
+# below this share, and below this time, a phase is not worth a word
 _WORTH_SAYING = 0.10
+_WORTH_SAYING_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,15 @@ def advise(split: Split, situation: Situation) -> list[Advice]:
     if split.share("communicate") >= 0.25:
         say = f"communication took {split.share('communicate'):.0%}: more micro batches per step need fewer exchanges"
         found.append((split.share("communicate"), Advice(say, "--set accumulation=4")))
-    if split.share("checkpoint") >= _WORTH_SAYING:
+    if split.share("checkpoint") >= _WORTH_SAYING and split.seconds["checkpoint"] >= _WORTH_SAYING_S:
         longer = max(1, situation.settings.checkpoint_every) * 4
         say = f"steps waited {split.share('checkpoint'):.0%} for checkpoints"
         found.append((split.share("checkpoint"), Advice(say, f"--set checkpoint_every={longer}")))
-    if split.share("evaluate") >= 0.25 and situation.settings.eval_every:
+    if (
+        split.share("evaluate") >= 0.25
+        and split.seconds["evaluate"] >= _WORTH_SAYING_S
+        and situation.settings.eval_every
+    ):
         say = f"evaluation took {split.share('evaluate'):.0%}"
         run = f"--set eval_every={4 * situation.settings.eval_every}"
         found.append((split.share("evaluate"), Advice(say, run)))

@@ -10,8 +10,7 @@ import ctypes
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -26,8 +25,7 @@ class _NumpyRandom(Protocol):
     def seed(self, seed: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """All random state of this process; `numpy` is None as long as nobody imported it, `cuda` without a GPU."""
 
     python: object
@@ -108,9 +106,10 @@ def seed_all(value: int) -> None:
     torch.manual_seed(value)
 
 
+# the generator's place in its state, and the state's second word: seeding always sets the first one to 2^31
 def _python_witness() -> Witness:
     generator = random._inst
-    return _words(id(generator) + object.__basicsize__, 0, 4) if _knows_layout() else random.getstate
+    return _words(id(generator) + object.__basicsize__, 0, 8) if _knows_layout() else random.getstate
 
 
 def _knows_layout() -> bool:
@@ -118,11 +117,11 @@ def _knows_layout() -> bool:
     if sys.implementation.name != "cpython":
         return False
     spare = random.Random(1)
-    read = _words(id(spare) + object.__basicsize__, 0, 4)
+    read = _words(id(spare) + object.__basicsize__, 0, 8)
     before = cast("tuple[int, int]", read())
     spare.random()
     after = cast("tuple[int, int]", read())
-    return before[0] == 624 and after[0] == 2 and after[1] == spare.getstate()[1][0]
+    return before[0] == 624 and after[0] == 2 and after[1] == spare.getstate()[1][1]
 
 
 def _numpy_witness() -> Witness:
@@ -131,12 +130,12 @@ def _numpy_witness() -> Witness:
     generator = np.random.mtrand._rand
     try:
         spare = np.random.RandomState(1)
-        read = _words(spare._bit_generator.ctypes.state_address, 624 * 4, 0)
+        read = _words(spare._bit_generator.ctypes.state_address, 624 * 4, 4)
         before = read()
         spare.random_sample()
         if before == read():
             return _numpy_full
-        return _words(generator._bit_generator.ctypes.state_address, 624 * 4, 0)
+        return _words(generator._bit_generator.ctypes.state_address, 624 * 4, 4)
     except (AttributeError, TypeError, ValueError):
         return _numpy_full
 

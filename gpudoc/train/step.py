@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -15,8 +16,7 @@ from gpudoc.workload.batch import Batch, tensors_in, to_device
 from gpudoc.workload.build import Step
 
 
-@dataclass(frozen=True, slots=True)
-class Micro:
+class Micro(NamedTuple):
     """A batch on the host and its share of the step's loss: its items over the global batch's, times the ranks."""
 
     batch: Batch

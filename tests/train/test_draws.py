@@ -66,3 +66,17 @@ def test_seeding_touches_only_what_it_is_told():
     assert generators.moved(before) == draws.TORCH
     draws.seed(draws.TORCH, 5)
     assert torch.rand(()).item() == torch.rand((), generator=torch.Generator().manual_seed(5)).item()
+
+
+@pytest.mark.parametrize("which", [draws.PYTHON, draws.NUMPY])
+def test_seeding_anew_is_seen_although_the_place_in_the_state_is_the_same(which):
+    generators = draws.Generators()
+    draws.seed(which, 1)
+    before = generators.snapshot()
+    draws.seed(which, 2)
+    assert generators.moved(before) == which
+    expected = generators.snapshot()
+    first = DRAWS[which]()
+    generators.restore(before)
+    generators.restore(expected)
+    assert DRAWS[which]() == first

@@ -1,0 +1,259 @@
+"""What a trainer adds to a step: gpudoc, Fabric, Accelerate and Lightning against a bare loop, interleaved.
+
+    python benchmarks/train_overhead.py [--rounds 6] [--steps 2000] [--step-ms 0,1,5,20] [--peers] [--record]
+
+One process per peer and round would measure imports; here every loop runs in one process, in an order that rotates.
+The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss read every 10th
+step. Every loop has the same model, data, optimizer (fused AdamW) and thread count. `--step-ms` sleeps inside the
+model to make longer steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+WARM_UP = 200
+clock = time.perf_counter
+MODULE = '''
+import time
+import torch
+from torch import nn
+
+class Batches(torch.utils.data.Dataset):
+    """Every sample is a whole batch of 32 rows, so that reading costs next to nothing."""
+
+    def __init__(self, count):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(64, 32, 64, generator=generator)
+        self.y = torch.randint(0, 10, (64, 32), generator=generator)
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.x[index % 64], self.y[index % 64]
+
+def first(samples):
+    return samples[0]
+
+class Sleep(nn.Module):
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, x):
+        if self.seconds:
+            time.sleep(self.seconds)
+        return x
+
+def build_model(seconds=0.0):
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), Sleep(seconds), nn.Linear(128, 10))
+'''
+
+
+def bare(module, steps, seconds):
+    """The loop that a person writes; returns seconds per step."""
+    model = module.build_model(seconds)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
+    began, losses = 0.0, []
+    for step, (x, y) in enumerate(loader):
+        if step == WARM_UP:
+            began = clock()
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if step % 10 == 9:
+            losses.append(loss.item())
+    return (clock() - began) / (steps - WARM_UP)
+
+
+def gpudoc_loop(module, steps, seconds):
+    """gpudoc's whole trainer with its defaults: metrics.jsonl every 10 steps, time split, undo, finite check."""
+    from gpudoc.train.events import Progressed
+    from gpudoc.train.run import Request, run
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "cfg.yaml"
+        (path.parent / "overhead_workload.py").write_text(MODULE)
+        data = {"target": "overhead_workload:Batches", "args": {"count": steps}, "collate": "overhead_workload:first"}
+        config = {
+            "model": {"target": "overhead_workload:build_model", "args": {"seconds": seconds}},
+            "data": data,
+            "loss": {"target": "torch.nn:CrossEntropyLoss"},
+            "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 1e-3}},
+            "train": {"global_batch": 1, "reference_batch": 1, "precision": "fp32", "checkpoint_every": 0},
+        }
+        path.write_text(json.dumps(config))
+        request = Request(
+            model=str(path), profile="off", device="cpu", preflight=False, run_dir=pathlib.Path(folder) / "run"
+        )
+        began = ended = 0.0
+        for event in run(request):
+            if isinstance(event, Progressed) and event.step == WARM_UP:
+                began = clock()
+            if isinstance(event, Progressed) and event.step == steps:
+                ended = clock()
+        return (ended - began) / (steps - WARM_UP)
+
+
+def fabric_loop(module, steps, seconds):
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    model = module.build_model(seconds)
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True))
+    loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
+    loader = fabric.setup_dataloaders(loader)
+    began, losses = 0.0, []
+    for step, (x, y) in enumerate(loader):
+        if step == WARM_UP:
+            began = clock()
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        fabric.backward(loss)
+        optimizer.step()
+        if step % 10 == 9:
+            losses.append(loss.item())
+    return (clock() - began) / (steps - WARM_UP)
+
+
+def accelerate_loop(module, steps, seconds):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = module.build_model(seconds)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=1, shuffle=True, collate_fn=module.first)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    began, losses = 0.0, []
+    for step, (x, y) in enumerate(loader):
+        if step == WARM_UP:
+            began = clock()
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+        if step % 10 == 9:
+            losses.append(loss.item())
+    return (clock() - began) / (steps - WARM_UP)
+
+
+def lightning_loop(module, steps, seconds):
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = module.build_model(seconds)
+
+        def training_step(self, batch, index):
+            x, y = batch
+            loss = functional.cross_entropy(self.model(x), y)
+            if index % 10 == 9:
+                self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-3, fused=True)
+
+        def on_train_batch_start(self, batch, index):
+            if index == WARM_UP:
+                self.began = clock()
+
+        def on_train_epoch_end(self):
+            self.ended = clock()
+
+    found = Module()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
+    trainer.fit(found, loader)
+    return (found.ended - found.began) / (steps - WARM_UP)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--step-ms", default="0")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--cpu-time", action="store_true", help="CPU time of this thread: for a busy machine")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    global clock
+    clock = time.thread_time if options.cpu_time else time.perf_counter
+    warnings.simplefilter("ignore")
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric", "accelerate"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    loops = {"bare": bare, "gpudoc": gpudoc_loop}
+    if options.peers:
+        loops |= {"fabric": fabric_loop, "accelerate": accelerate_loop, "lightning": lightning_loop}
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "overhead_workload.py").write_text(MODULE)
+        sys.path.insert(0, folder)
+        import overhead_workload
+
+        results = {}
+        for step_ms in [float(text) for text in options.step_ms.split(",")]:
+            steps = options.steps if step_ms == 0 else max(WARM_UP + 100, int(4000 / step_ms))
+            times = {name: [] for name in loops}
+            names = list(loops)
+            for number in range(options.rounds):
+                for name in names[number % len(names) :] + names[: number % len(names)]:
+                    with contextlib.redirect_stdout(sys.stderr):
+                        times[name].append(loops[name](overhead_workload, steps, step_ms / 1e3))
+            results[f"{step_ms:g} ms"] = describe(times)
+    print(json.dumps(results, indent=1))
+    if options.record:
+        from train_record import write_record
+
+        write_record("train-overhead", {"what": __doc__.splitlines()[0], "options": vars(options), "results": results})
+
+
+def describe(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Per loop: median µs a step, the median of its difference to the bare loop of the same round, and the ratio."""
+    rows = {}
+    for name, values in times.items():
+        apart = [value - base for value, base in zip(values, times["bare"], strict=True)]
+        ratio = [base / value for value, base in zip(values, times["bare"], strict=True)]
+        rows[name] = {
+            "us_per_step": round(1e6 * statistics.median(values), 1),
+            "us_best": round(1e6 * min(values), 1),
+            "overhead_us_median": round(1e6 * statistics.median(apart), 1),
+            "overhead_us_best": round(1e6 * (min(values) - min(times["bare"])), 1),
+            "samples_per_s_of_bare_median": round(statistics.median(ratio), 4),
+        }
+    return rows
+
+
+if __name__ == "__main__":
+    main()
