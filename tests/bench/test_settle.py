@@ -1,0 +1,41 @@
+import pytest
+
+from gpudoc.bench.settle import merge_contexts, settle
+from tests.bench.builders import reading
+
+
+def test_a_value_is_the_median_of_the_processes_so_that_one_bad_one_does_not_count():
+    rounds = [reading(samples=(value,) * 9, round=index) for index, value in enumerate((40.0, 25.0, 41.0))]
+    (row,) = settle(rounds)
+    assert row.value == 40.0
+    assert (row.low, row.high) == (25.0, 41.0)
+    assert row.rounds == ((40.0,) * 9, (25.0,) * 9, (41.0,) * 9)
+
+
+def test_the_interval_holds_the_pooled_spread_and_every_process():
+    (row,) = settle([reading(samples=tuple(float(v) for v in range(1, 12)))])
+    assert (row.p10, row.p50, row.p90) == (2.0, 6.0, 10.0)
+    assert (row.low, row.high) == (2.0, 10.0)
+
+
+def test_rows_keep_their_order_and_only_equal_keys_are_joined():
+    rows = settle(
+        [reading("b"), reading("a"), reading("b"), reading("b", parameters={"bytes": 1}), reading("c", samples=())]
+    )
+    assert [(row.name, len(row.rounds)) for row in rows] == [("b", 2), ("a", 1), ("b", 1)]
+
+
+def test_corruption_in_any_round_stays():
+    (row,) = settle([reading(), reading(corrupted="wrong bytes"), reading()])
+    assert row.corrupted == "wrong bytes"
+
+
+def test_contexts_keep_the_worst_where_the_worst_matters():
+    merged = merge_contexts(
+        [
+            reading(context={"sm_clock_mhz": 1000.0, "stolen_share": 0.0, "other_cpus_max": 0.0}),
+            reading(context={"sm_clock_mhz": 1400.0, "stolen_share": 0.2}),
+            reading(context={"sm_clock_mhz": 1500.0, "other_cpus_max": 1.5}),
+        ]
+    )
+    assert merged == {"sm_clock_mhz": 1400.0, "stolen_share": pytest.approx(0.2), "other_cpus_max": 1.5}
