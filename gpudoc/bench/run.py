@@ -206,7 +206,7 @@ def _worker(plan: Plan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
         try:
             assert process.stdin is not None
             with suppress(BrokenPipeError):
-                process.stdin.write(plan_to_json(plan) + "\n")
+                process.stdin.write(plan_to_json(replace(plan, parent_pid=os.getpid())) + "\n")
                 process.stdin.close()
             yield process, errors
         finally:

@@ -40,6 +40,7 @@ class Plan:
     memory_bytes: int = 2**31
     bind_cpus: tuple[int, ...] = ()
     num_gpus: int = 0
+    parent_pid: int = 0
 
 
 @dataclass(slots=True)

@@ -138,8 +138,9 @@ def _low(row: Measurement, path: Path) -> Observation:
 
 
 def _merge(first: Finding, second: Finding) -> Finding:
-    """One finding with the evidence of both rows."""
-    new = tuple(one for one in second.evidence if one not in first.evidence)
+    """One finding with both rows as evidence; what was seen besides is said once."""
+    known = {one.fact for one in first.evidence}
+    new = tuple(one for one in second.evidence if one.fact not in known)
     return replace(first, evidence=(*first.evidence, *new))
 
 

@@ -44,19 +44,24 @@ def plan_from_json(text: str) -> Plan:
 def main() -> None:
     """Read a plan from stdin, run all rounds, write one JSON object per line to stdout."""
     started = time.monotonic()
-    _die_with_parent()
     plan = plan_from_json(sys.stdin.readline())
+    _die_with_parent(plan.parent_pid)
     if plan.bind_cpus:
         # before torch starts its threads and before memory is touched: both stay on the GPU's node
         os.sched_setaffinity(0, plan.bind_cpus)
     tell({"event": "environment", "values": describe_torch()})
+    # a slow import of torch takes from the measuring, but not more than half of it
+    now = time.monotonic()
+    end = max(started + plan.budget_s, now + plan.budget_s / 2)
     for index in range(plan.rounds):
-        left = plan.budget_s - (time.monotonic() - started)
-        if index and left < MIN_ROUND_SHARE * plan.budget_s / plan.rounds:
+        left = end - time.monotonic()
+        if index and left < MIN_ROUND_SHARE * (end - now) / plan.rounds:
             tell({"event": "lost", "round": index, "because": f"round {index + 1}: no time was left for it"})
             continue
+        own = os.getpid()
         child = os.fork()
         if child == 0:
+            _die_with_parent(own)
             os._exit(_run_round(plan, index, left / (plan.rounds - index)))
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
@@ -77,18 +82,12 @@ def tell(message: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
-def budgets(cases: Sequence[Case], bench: Bench, round_s: float) -> list[tuple[Case, float, str]]:
-    """Each case with its seconds and, where it cannot run, the reason (its time goes to the others)."""
-    reasons = [case.absent_because(bench) for case in cases]
-    total = sum(case.share for case, reason in zip(cases, reasons, strict=True) if not reason) or 1.0
-    return [
-        (case, 0.0 if reason else round_s * case.share / total, reason)
-        for case, reason in zip(cases, reasons, strict=True)
-    ]
+def share_of_time(case: Case, rest: Sequence[Case], left_s: float) -> float:
+    """Seconds for `case` when it and the `rest` are still to come: what one overran is taken from all that follow."""
+    return max(0.0, left_s) * case.share / (case.share + sum(one.share for one in rest))
 
 
 def _run_round(plan: Plan, index: int, round_s: float) -> int:
-    _die_with_parent()
     bench = Bench(plan=plan, round=index)
     if plan.device == "cpu":
         bench.clock_ghz = measure_clock_ghz
@@ -97,20 +96,19 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
         bench.gpu = CudaGpu(int(plan.device.partition(":")[2]))
         tell({"event": "gpu", "values": asdict(bench.gpu.traits)})
     wanted = [case for case in cases_for(plan.device) if not plan.only or case.name in plan.only]
-    for case, seconds, reason in budgets(wanted, bench, round_s):
-        if reason:
-            tell({"event": "absent", "case": case.name, "because": reason})
-            continue
+    end = time.monotonic() + round_s
+    present = _present(wanted, bench)
+    for place, case in enumerate(present):
         tell({"event": "begin", "case": case.name, "meaning": case.meaning, "round": index})
-        bench.budget_s = seconds
+        bench.budget_s = share_of_time(case, present[place + 1 :], end - time.monotonic())
         try:
             for reading in case.run(bench):
                 tell({"event": "reading", "values": reading_to_json(reading)})
         except Exception as error:  # one broken case must not take the others with it
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = str(error).strip().splitlines()[0] if str(error).strip() else ""
-            place = f"{Path(last.filename).name}:{last.lineno}"
-            tell({"event": "failed", "case": case.name, "because": f"{type(error).__name__}: {text} ({place})"})
+            where = f"{Path(last.filename).name}:{last.lineno}"
+            tell({"event": "failed", "case": case.name, "because": f"{type(error).__name__}: {text} ({where})"})
             if not _device_answers(bench):
                 tell({"event": "lost", "round": index, "because": f"the GPU stopped answering during {case.name}"})
                 return 0
@@ -118,6 +116,18 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
             tell({"event": "absent", "case": what, "because": because})
         bench.left_out.clear()
     return 0
+
+
+def _present(cases: Sequence[Case], bench: Bench) -> list[Case]:
+    """The cases that can run here; of the others the reason is told."""
+    present = []
+    for case in cases:
+        reason = case.absent_because(bench)
+        if reason:
+            tell({"event": "absent", "case": case.name, "because": reason})
+        else:
+            present.append(case)
+    return present
 
 
 def _device_answers(bench: Bench) -> bool:
@@ -131,10 +141,13 @@ def _device_answers(bench: Bench) -> bool:
     return True
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """A measuring process whose parent was killed would go on loading the machine."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # the parent may have died before that call, and no signal comes for the past
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def closing(record: Record) -> str:
     rows, low = len(record.measurements), len(record.findings)
     verdict = f"{low} finding{'s' if low != 1 else ''}" if low else "nothing below what is normal"
     cut = "interrupted: " if record.interrupted else ""
-    return f"{cut}{rows} rows in {format_seconds(record.seconds)}; {verdict}"
+    return f"{cut}{rows} row{'s' if rows != 1 else ''} in {format_seconds(record.seconds)}; {verdict}"
 
 
 def formulas(record: Record, *, verbose: bool) -> list[str]:
@@ -123,7 +123,10 @@ def formulas(record: Record, *, verbose: bool) -> list[str]:
 def doubt_lines(record: Record) -> list[str]:
     """What each kind of doubt in this record means, with the number of rows that carry it."""
     counts = Counter(doubt.id for row in record.measurements for doubt in row.doubts)
-    return [f"{id_.replace('_', ' ')} ({count} rows): {MEANINGS.get(id_, '')}" for id_, count in counts.most_common()]
+    return [
+        f"{id_.replace('_', ' ')} ({count} row{'s' if count != 1 else ''}): {MEANINGS.get(id_, '')}"
+        for id_, count in counts.most_common()
+    ]
 
 
 def row_name(row: Measurement) -> str:
@@ -187,7 +190,10 @@ def doubts_text(row: Measurement, *, verbose: bool) -> str:
 
 
 def _print_finding(finding: Finding, out: Console) -> None:
-    out.print(f"\n{finding.severity}: {finding.title}", style="red" if finding.severity == "broken" else "yellow")
+    style = {"broken": "red", "warning": "yellow"}.get(finding.severity, "")
+    out.print(f"\n{finding.severity}: {finding.title}", style=style)
+    for one in finding.evidence:
+        out.print(f"  {one.fact}: {one.value}")
     out.print(f"  {finding.why}")
     for remedy in finding.fix:
         out.print(f"  → {remedy.say}" + (f": {remedy.run}" if remedy.run else ""))

@@ -1,16 +1,30 @@
-"""A bench record as one self-contained page: curves, roofline, the table, the doubts."""
+"""A bench record as one self-contained page: causes, curves, roofline, the table, where ceilings come from, doubts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from gpudoc.bench.compare import Comparison
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Record
 from gpudoc.bench.report import Report
-from gpudoc.render.bench import closing, doubts_text, figure, headline, parameters_text, row_name, share_text
+from gpudoc.render.bench import (
+    closing,
+    doubt_lines,
+    doubts_text,
+    figure,
+    headline,
+    parameters_text,
+    row_name,
+    share_text,
+)
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
 from gpudoc.units import format_bytes
+
+# arithmetic intensity of a square product of n x n: 2 n^3 operations over three matrices read or written once
+_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+_COPY_NAMES = {"h2d": "host to GPU", "d2h": "GPU to host", "bidirectional": "both at once, sum"}
 
 
 def save(path: Path, report: Report) -> None:
@@ -23,10 +37,14 @@ def render_page(report: Report) -> str:
     record = report.record
     sections = [
         Section("What is low, and why", tuple(_findings(record))),
+        Section("Compared with the old record", tuple(_changes(report.comparison))),
         Section("Bandwidth by size", tuple(_curves(record))),
+        Section("Roofline", tuple(_rooflines(record))),
         Section("All figures", (_table(record),)),
-        Section("Where the ceilings come from", tuple(_formulas(record))),
         Section("Doubts", tuple(_doubts(record))),
+        Section("Where the ceilings come from", tuple(_formulas(record))),
+        Section("Not measured", tuple(_missing(record))),
+        Section("The machine", (_machine(record),)),
     ]
     kept = [section for section in sections if section.blocks]
     made = f"gpudoc {record.environment.get('gpudoc', '')}, torch {record.environment.get('torch', 'unknown')}"
@@ -35,20 +53,123 @@ def render_page(report: Report) -> str:
 
 def _findings(record: Record) -> Iterable[Block]:
     for finding in record.findings:
+        evidence = [f"{one.fact}: {one.value}" for one in finding.evidence]
+        points = (*evidence, *(remedy.say for remedy in finding.fix))
         commands = tuple(remedy.run for remedy in finding.fix if remedy.run)
-        points = tuple(remedy.say for remedy in finding.fix)
         yield Note(kind=finding.severity, title=finding.title, text=finding.why, points=points, commands=commands)
+    if not record.findings:
+        judged = [row for row in record.measurements if row.share_of_ceiling is not None]
+        text = f"{len(judged)} of {len(record.measurements)} rows have a ceiling to be judged by."
+        yield Note(kind="good", title="Nothing is below what is normal", text=text)
+
+
+def _changes(comparison: Comparison | None) -> Iterable[Block]:
+    if comparison is None:
+        return
+    moved = [change for change in comparison.changes if change.judgement in ("slower", "faster")]
+    same = sum(change.judgement == "same" for change in comparison.changes)
+    yield f"{len(comparison.regressions)} slower, {len(moved) - len(comparison.regressions)} faster, {same} the same."
+    if moved:
+        rows = [
+            (row_name(one.row), one.judgement, f"{(one.ratio or 0) - 1:+.0%}", _span(one.old), _span(one.row))
+            for one in moved
+        ]
+        yield Table(headings=("row", "judgement", "by", "old", "new"), rows=tuple(rows), numeric=frozenset({"by"}))
+    yield from (f"Also different: {difference}." for difference in comparison.different)
+
+
+def _span(row: Measurement) -> str:
+    return f"{figure(row.low)} to {figure(row.high)} {row.unit}"
 
 
 def _curves(record: Record) -> Iterable[Block]:
-    rows = [row for row in record.measurements if row.name == "memory_curve" and row.value]
-    if len(rows) > 1:
-        points = tuple((float(row.parameters["bytes"]), row.value or 0.0) for row in rows)
-        axis = Axis(label="bytes copied", log=True, tick=format_bytes, base=2)
-        svg = line_chart(
-            "Memory copy by size", [Series(name="copy, all threads", points=points)], axis, Axis(label="GB/s")
-        )
+    axis = Axis(label="bytes copied", log=True, tick=format_bytes, base=2)
+    caches = _points(row for row in record.measurements if row.name == "memory_curve")
+    if len(caches) > 1:
+        svg = line_chart("CPU memory copy", [Series(name="all threads", points=caches)], axis, Axis(label="GB/s"))
         yield Figure(svg, "Small sizes fit in a cache; the right end is main memory.")
+    copies = []
+    for host in ("pinned", "pageable"):
+        for name, words in _COPY_NAMES.items():
+            rows = [one for one in record.measurements if one.name == name and one.parameters.get("host") == host]
+            points = _points(rows)
+            if points:
+                copies.append(
+                    Series(name=f"{words}, {host}", points=points, style="line" if len(points) > 1 else "points")
+                )
+    if copies:
+        tops = [
+            row.ceiling.value for row in record.measurements if row.name == "h2d" and isinstance(row.ceiling, Ceiling)
+        ]
+        if tops:
+            ends = (min(x for one in copies for x, _ in one.points), max(x for one in copies for x, _ in one.points))
+            copies.append(Series(name="link", points=tuple((x, tops[0]) for x in ends), style="roof"))
+        svg = line_chart("Copies between host and GPU", copies, axis, Axis(label="GB/s"))
+        yield Figure(svg, "Pinned is page-locked memory; the dashed line is what the link carries in one direction.")
+
+
+def _points(rows: Iterable[Measurement]) -> tuple[tuple[float, float], ...]:
+    points = [(float(row.parameters["bytes"]), row.value) for row in rows if row.value is not None]
+    return tuple(sorted((size, value) for size, value in points if value is not None))
+
+
+def _rooflines(record: Record) -> Iterable[Block]:
+    for device in dict.fromkeys(row.device for row in record.measurements):
+        rows = [row for row in record.measurements if row.device == device]
+        chart = _roofline(rows)
+        if chart:
+            yield Figure(
+                chart,
+                "Left of a roof's bend a program waits for memory, right of it for the units. The flat part is the "
+                "ceiling of the type, the slope the memory's ceiling or, where that is unknown, the best that was "
+                "measured. A product's intensity counts each matrix once.",
+            )
+
+
+def _roofline(rows: Sequence[Measurement]) -> str:
+    bandwidth = _memory_gb_per_s(rows)
+    products = [row for row in rows if row.name == "matmul" and row.value is not None and _intensity(row)]
+    if bandwidth is None or not products:
+        return ""
+    tera = 1e3 if products[0].unit.startswith("T") else 1.0
+    series = []
+    right = max(_intensity(row) for row in products) * 2
+    for hue, dtype in enumerate(dict.fromkeys(str(row.parameters["dtype"]) for row in products)):
+        same = [row for row in products if row.parameters["dtype"] == dtype]
+        series.append(
+            Series(
+                name=f"{dtype} measured",
+                points=tuple((_intensity(row), (row.value or 0.0) * tera) for row in same),
+                style="points",
+                hue=hue,
+            )
+        )
+        tops = [row.ceiling.value * tera for row in same if isinstance(row.ceiling, Ceiling)]
+        if tops:
+            bend = max(tops) / bandwidth
+            roof = ((1.0, bandwidth), (bend, max(tops)), (max(right, bend * 2), max(tops)))
+            series.append(Series(name=f"{dtype} roof", points=roof, style="roof", hue=hue))
+    x = Axis(label="operations per byte", log=True)
+    return line_chart(
+        "Roofline", series, x, Axis(label="10⁹ operations/s", log=True, tick=lambda value: f"{value:,.0f}")
+    )
+
+
+def _memory_gb_per_s(rows: Sequence[Measurement]) -> float | None:
+    """The ceiling of the memory where it is known, else the best of what was measured on it."""
+    memory = [row for row in rows if row.name.startswith(("memory_", "device_")) and row.name != "memory_curve"]
+    ceilings = [row.ceiling.value for row in memory if isinstance(row.ceiling, Ceiling)]
+    return max(ceilings or [row.value for row in memory if row.value is not None], default=None)
+
+
+def _intensity(row: Measurement) -> float:
+    size = row.parameters.get("size")
+    sides = [float(size)] * 3 if size is not None else [float(one) for one in str(row.parameters["shape"]).split("x")]
+    rows, columns, depth = sides
+    element = _ELEMENT_BYTES.get(str(row.parameters["dtype"]), 0)
+    return (
+        2 * rows * columns * depth / (element * (rows * depth + depth * columns + rows * columns)) if element else 0.0
+    )
 
 
 def _table(record: Record) -> Table:
@@ -67,35 +188,36 @@ def _row(row: Measurement) -> tuple[str, ...]:
             ceiling = figure(top)
         case NoCeiling():
             ceiling = ""
-    return (
-        row.name,
-        parameters_text(row.parameters),
-        value,
-        row.unit,
-        figure(row.p10),
-        figure(row.p90),
-        ceiling,
-        share_text(row),
-        doubts_text(row, verbose=True),
-    )
+    cells = (row.name, parameters_text(row.parameters), value, row.unit, figure(row.p10), figure(row.p90))
+    return (*cells, ceiling, share_text(row), doubts_text(row, verbose=True))
 
 
 def _formulas(record: Record) -> Iterable[Block]:
-    rows = []
+    rows: dict[tuple[str, str, str], None] = {}
     for row in record.measurements:
         match row.ceiling:
             case Ceiling(value, formula, _):
-                rows.append((row_name(row), f"{figure(value)} {row.unit}", formula))
+                rows[row_name(row), f"{figure(value)} {row.unit}", formula] = None
             case NoCeiling(because):
-                rows.append((row_name(row), "none", because))
+                rows[row.name, "none", because] = None
     if rows:
-        yield Table(headings=("row", "ceiling", "from"), rows=tuple(rows), numeric=frozenset({"ceiling"}))
+        yield Table(headings=("row", "ceiling", "from"), rows=tuple(rows))
 
 
 def _doubts(record: Record) -> Iterable[Block]:
-    doubtful = [row for row in record.measurements if row.doubts]
-    for row in doubtful:
-        points = tuple(doubt.text for doubt in row.doubts)
-        yield Note(kind="warning", title=row_name(row), points=points)
-    if not doubtful:
-        yield "Nothing speaks against these figures."
+    lines = doubt_lines(record)
+    if lines:
+        yield Note(kind="warning", title="What speaks against these figures", points=tuple(lines))
+    else:
+        yield Note(kind="good", title="Nothing speaks against these figures")
+
+
+def _missing(record: Record) -> Iterable[Block]:
+    rows = [(one.case, "failed" if one.failed else "not measured", one.because) for one in record.not_measured]
+    if rows:
+        yield Table(headings=("case", "", "because"), rows=tuple(rows))
+
+
+def _machine(record: Record) -> Table:
+    rows = tuple((key.replace("_", " "), str(value)) for key, value in record.environment.items())
+    return Table(headings=("", "value"), rows=rows)

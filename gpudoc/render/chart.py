@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 26, 46
@@ -13,11 +13,15 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 26, 46
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Named (x, y) points; `style` is 'line' (with dots), 'points', or 'roof' (dashed, no dots)."""
+    """Named (x, y) points; `style` is 'line' (with dots), 'points', or 'roof' (dashed, no dots).
+
+    Series of one `hue` share a colour; without one each has its own.
+    """
 
     name: str
     points: tuple[tuple[float, float], ...]
     style: str = "line"
+    hue: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,7 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
 
 def _positive(series: Series, x: Axis, y: Axis) -> Series:
     points = tuple((px, py) for px, py in series.points if (px > 0 or not x.log) and (py > 0 or not y.log))
-    return Series(name=series.name, points=points, style=series.style)
+    return replace(series, points=points)
 
 
 def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> _Scale:
@@ -106,7 +110,7 @@ def _grid(across: _Scale, up: _Scale) -> str:
 
 
 def _series(series: Series, index: int, across: _Scale, up: _Scale) -> str:
-    colour = f"var(--s{index % 6})"
+    colour = _colour(series, index)
     placed = [(across.place(x), up.place(y)) for x, y in series.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
     dash = ' stroke-dasharray="5 4"' if series.style == "roof" else ""
@@ -128,10 +132,17 @@ def _series(series: Series, index: int, across: _Scale, up: _Scale) -> str:
 def _legend(series: Series, index: int) -> str:
     x = LEFT + (index % 2) * (WIDTH - LEFT) / 2
     y = HEIGHT + 6 + 18 * (index // 2)
-    colour = f"var(--s{index % 6})"
+    colour = _colour(series, index)
+    if series.style == "roof":
+        mark = f'<line x1="{x:.0f}" x2="{x + 13:.0f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2" '
+        return mark + 'stroke-dasharray="5 3"/>' + _text(x + 18, y + 1, series.name, "start")
     return f'<rect x="{x:.0f}" y="{y - 9}" width="11" height="11" rx="2" fill="{colour}"/>' + _text(
         x + 16, y + 1, series.name, "start"
     )
+
+
+def _colour(series: Series, index: int) -> str:
+    return f"var(--s{(index if series.hue is None else series.hue) % 6})"
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

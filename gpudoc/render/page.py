@@ -131,6 +131,9 @@ table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-num
 th,td{text-align:left;vertical-align:top;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line)}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
 th.n,td.n{text-align:right;white-space:nowrap}
+td:first-child{white-space:nowrap}
+td:nth-child(2):not(.n){min-width:9rem}
+td:last-child:not(.n):not(:first-child){min-width:13rem}
 figure{margin:.8rem 0 1.2rem}
 figure svg{display:block;width:100%;height:auto;max-width:40rem}
 figcaption{color:var(--soft);font-size:.88rem;max-width:40rem;margin-top:.3rem}

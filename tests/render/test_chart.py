@@ -24,7 +24,7 @@ def test_styles_differ():
     points = Series(name="p", points=((1, 1),), style="points")
     markup = line_chart("t", [roof, points], Axis(label="x"), Axis(label="y"))
     assert len(circles(markup)) == 1
-    assert markup.count("stroke-dasharray") == 1
+    assert markup.count("stroke-dasharray") == 2, "the line and its mark in the legend"
 
 
 def test_what_a_log_axis_cannot_show_is_dropped_and_nothing_is_an_empty_drawing():
@@ -51,3 +51,10 @@ def test_ticks_are_few_and_round():
     )
     labels = re.findall(r'text-anchor="middle" fill="var\(--soft\)">([^<]+)<', markup)
     assert 3 <= len([label for label in labels if re.match(r"[\d.e+]+$", label)]) <= 7
+
+
+def test_series_of_one_hue_share_their_colour():
+    points, roof = (Series(name=style, points=((1, 1), (2, 2)), style=style, hue=3) for style in ("points", "roof"))
+    own = Series(name="own", points=((1, 1), (2, 2)))
+    markup = line_chart("t", [points, roof, own], Axis(label="x"), Axis(label="y"))
+    assert set(re.findall(r"var\(--s(\d)\)", markup)) == {"3", "2"}

@@ -9,7 +9,7 @@ from gpudoc.render.page import Figure, Note, Section, Table, page, save_page
 class Reader(HTMLParser):
     """Collects tags, checks that they nest, and keeps the text."""
 
-    VOID = frozenset({"meta", "br", "line", "rect", "circle", "polyline", "link", "img"})
+    VOID = frozenset({"meta", "br", "link", "img"})
 
     def __init__(self):
         super().__init__()
@@ -20,6 +20,10 @@ class Reader(HTMLParser):
         self.attributes += attrs
         if tag not in self.VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag

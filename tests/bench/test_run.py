@@ -1,0 +1,141 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from gpudoc.bench import run as room
+from gpudoc.bench.run import Harvest, Options, _take, check_options, run
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Absent, Host, Machine
+
+MACHINE = Machine(
+    gpus=Absent("no driver"), pci=(), host=Host(cpu_flags=("avx2", "fma"), cpu_cores_physical=2, cpus_usable=2.0)
+)
+CLOCK = Options(only=("clock",), quick=True)
+
+
+class Listener:
+    def __init__(self, then=lambda text: None):
+        self.heard, self.then = [], then
+
+    def say(self, text):
+        self.heard.append(text)
+
+    def advance(self, done, total, text):
+        self.heard.append(text)
+        self.then(text)
+
+
+def workers():
+    """Processes of this user that measure for this test."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    return [int(pid) for pid, parent, text in lines if "gpudoc.bench.worker" in text and int(parent) == os.getpid()]
+
+
+def test_a_run_gives_rows_an_environment_and_its_progress():
+    listener = Listener()
+    record = run(CLOCK, MACHINE, listener)
+    assert [row.name for row in record.measurements] == ["cpu_clock"]
+    assert len(record.measurements[0].rounds) == 3
+    assert record.environment["torch"]
+    assert record.environment["bench_version"] == 1
+    assert not record.interrupted
+    assert any("round 1" in text for text in listener.heard)
+    assert workers() == []
+
+
+def test_ctrl_c_keeps_what_is_measured_and_leaves_no_process():
+    def interrupt(text):
+        if text.startswith("round 2"):
+            signal.raise_signal(signal.SIGINT)
+
+    record = run(Options(only=("clock", "loader"), quick=True), MACHINE, Listener(interrupt))
+    assert record.interrupted
+    assert {"cpu_clock", "loader_batch"} <= {row.name for row in record.measurements}
+    assert workers() == []
+
+
+def test_a_worker_that_is_killed_leaves_what_it_had_told():
+    def kill(text):
+        if text.startswith("round 2"):
+            for pid in workers():
+                os.kill(pid, signal.SIGKILL)
+
+    record = run(Options(only=("clock", "loader"), quick=True), MACHINE, Listener(kill))
+    assert record.measurements
+    assert "the measuring process ended with -9" in record.not_measured[-1].because
+    assert not record.interrupted
+
+
+def test_a_worker_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(room, "SILENCE_S", 6.0)
+
+    def stop(text):
+        if text.startswith("round 2"):
+            for pid in workers():
+                os.killpg(pid, signal.SIGSTOP)
+
+    record = run(Options(only=("clock", "loader"), quick=True), MACHINE, Listener(stop))
+    assert record.measurements
+    assert "nothing was heard for 6 s" in record.not_measured[-1].because
+    assert workers() == []
+
+
+def test_a_python_without_torch_is_said(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    record = run(CLOCK, MACHINE)
+    assert record.measurements == ()
+    assert "libcudart.so.12" in record.not_measured[0].because
+
+
+def test_a_torch_in_the_users_folder_is_not_taken_for_the_library(monkeypatch, tmp_path):
+    if sys.version_info < (3, 11):
+        pytest.skip("Python before 3.11 has no safe path")
+    (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(CLOCK, MACHINE).measurements
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(only=("memroy",)), "no such case: memroy"),
+        (Options(only=("copies",)), "no such case on cpu: copies"),
+    ],
+)
+def test_a_case_that_does_not_exist(options, said):
+    with pytest.raises(GpudocError, match=said) as caught:
+        check_options(options)
+    assert "clock" in caught.value.hint
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(GpudocError, match="not a folder"):
+        check_options(Options(data=tmp_path / "none"))
+    check_options(Options(data=tmp_path))
+
+
+def test_options_take_names_apart():
+    assert Options.of("cpu", " memory, matmul,", True, None).only == ("memory", "matmul")
+
+
+@pytest.mark.parametrize(
+    "line", ["not json", "{}", '{"event": "reading", "values": {"name": 3}}', '{"event": "begin"}', "7"]
+)
+def test_a_line_that_is_not_understood_is_said_and_skipped(line):
+    harvest = Harvest()
+    assert _take(line, harvest) == ""
+    assert "not understood" in harvest.not_measured[0].because
+
+
+def test_what_torch_says_of_the_gpu_is_kept_and_missing_counters_are_said():
+    harvest = Harvest()
+    traits = '{"sm_count": 132, "l2_bytes": 1, "integrated": false, "pci_address": ""}'
+    _take('{"event": "gpu", "values": ' + traits + "}", harvest)
+    assert harvest.environment["sm_count"] == 132
+    assert "were not read" in harvest.not_measured[0].because
+    assert harvest.settled_readings() == []

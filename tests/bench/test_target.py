@@ -1,0 +1,45 @@
+import pytest
+
+from gpudoc.bench import target
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Machine, TorchBuild
+from tests.bench.builders import machine
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    calls = []
+
+    def collect(quick=False, python=None):
+        calls.append("quick" if quick else "with torch")
+        return found["machine"]
+
+    found = {"machine": Machine(pci=(), gpus=())}
+    monkeypatch.setattr(target, "collect", collect)
+    return found, calls
+
+
+def test_torch_is_asked_only_when_a_gpu_makes_it_necessary(asked):
+    found, calls = asked
+    assert target.find_target("auto").choice.name == "cpu"
+    assert calls == ["quick"]
+    found["machine"] = machine()
+    target.find_target("cpu")
+    assert calls == ["quick", "quick"]
+    target.find_target("auto")
+    assert calls[2:] == ["quick", "with torch"]
+
+
+def test_a_gpu_that_cannot_be_used_leaves_the_cpu_and_says_why(asked):
+    found, _ = asked
+    broken = TorchBuild(version="2.13.0+cpu", accelerator="cpu", is_available=False, device_count=0)
+    found["machine"] = Machine(gpus=machine().gpus, pci=machine().pci, host=machine().host, torch=broken)
+    chosen = target.find_target("auto").choice
+    assert chosen.name == "cpu"
+    assert chosen.problem is not None
+    assert "cannot be used" in chosen.why
+
+
+def test_a_device_that_is_none(asked):
+    with pytest.raises(GpudocError, match="no such device"):
+        target.find_target("tpu")

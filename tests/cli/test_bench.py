@@ -1,0 +1,126 @@
+"""The bench command as a person meets it: real processes, real files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+GPUDOC = [sys.executable, "-m", "gpudoc", "bench"]
+
+
+def call(*arguments, **options):
+    return subprocess.run([*GPUDOC, *arguments], capture_output=True, text=True, timeout=250, check=False, **options)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """One short run with everything it can write."""
+    folder = tmp_path_factory.mktemp("bench")
+    done = call(
+        *("--device", "cpu", "--only", "clock,loader", "--quick"),
+        *("--out", str(folder / "a.json"), "--html", str(folder / "a.html")),
+    )
+    return folder, done
+
+
+def test_the_screen_the_record_and_the_page(first):
+    folder, done = first
+    assert done.returncode == 0, done.stderr
+    assert "cpu_clock" in done.stdout
+    assert "the CPU, as asked for" in done.stderr
+    record = json.loads((folder / "a.json").read_text())
+    assert record["schema"] == "gpudoc.bench.v1"
+    assert {"cpu_clock", "loader_batch"} <= {row["name"] for row in record["measurements"]}
+    assert "<svg" not in (folder / "a.html").read_text()
+    assert "cpu_clock" in (folder / "a.html").read_text()
+
+
+def test_no_personal_data_is_in_the_record(first):
+    folder, _ = first
+    text = (folder / "a.json").read_text() + (folder / "a.html").read_text()
+    assert os.uname().nodename not in text
+    assert str(folder) not in text
+    assert os.environ.get("HOME", "/root") + "/" not in text
+
+
+def altered(folder, name, change):
+    record = json.loads((folder / "a.json").read_text())
+    change(record)
+    (folder / name).write_text(json.dumps(record))
+    return str(folder / name)
+
+
+def slow_clock(record):
+    row = next(row for row in record["measurements"] if row["name"] == "cpu_clock")
+    for name in ("value", "low", "high", "p10", "p50", "p90"):
+        row[name] *= 3
+
+
+def test_a_regression_exits_with_1_and_says_which_row(first):
+    folder, _ = first
+    old = altered(folder, "fast.json", slow_clock)
+    done = call("--device", "cpu", "--only", "clock", "--quick", "--json", "--compare", old)
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert [one["judgement"] for one in document["comparison"]["changes"]] == ["slower"]
+
+
+def test_another_machine_is_refused_by_the_key_that_differs(first):
+    folder, _ = first
+    old = altered(folder, "other.json", lambda record: record["environment"].update(cpu="another CPU"))
+    done = call("--device", "cpu", "--only", "clock", "--quick", "--compare", old)
+    assert done.returncode == 2
+    assert "cpu was another CPU" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--compare", "/no/such/file.json"), "cannot read the old record"),
+        (("--device", "tpu"), "no such device"),
+        (("--device", "cpu", "--only", "memroy"), "no such case: memroy"),
+        (("--device", "cpu", "--data", "/no/such/folder"), "not a folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, said):
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "try:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_ctrl_c_shows_and_saves_what_was_measured(tmp_path):
+    out = tmp_path / "cut.json"
+    process = subprocess.Popen(
+        [*GPUDOC, "--device", "cpu", "--only", "clock,memory", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # the parent tells nobody when the first row is there: a second after the worker forked its first round it is
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not rounds_of(process.pid):
+        time.sleep(0.1)
+    time.sleep(6.0)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert "interrupted:" in stdout
+    record = json.loads(out.read_text())
+    assert record["interrupted"] is True
+    assert record["measurements"]
+    assert "Traceback" not in stderr
+
+
+def rounds_of(pid):
+    """Whether the worker below `pid` has forked a round."""
+    import psutil
+
+    below = psutil.Process(pid).children(recursive=True)
+    return [one for one in below if one.ppid() != pid and "gpudoc.bench.worker" in " ".join(one.cmdline())]

@@ -1,0 +1,64 @@
+import sys
+import types
+
+import pytest
+
+from gpudoc.facts.gpu_counters import open_counters
+from gpudoc.facts.model import Absent
+
+
+class NVMLError(Exception):
+    def __init__(self, value):
+        super().__init__(f"error {value}")
+        self.value = value
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A pynvml whose card has no power sensor; the border of what cannot exist here."""
+    asked = {}
+
+    def refuse(handle):
+        raise NVMLError(3)
+
+    def find(address):
+        asked["address"] = address
+        return "handle"
+
+    library = types.SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId=find,
+        nvmlDeviceGetCurrentClocksEventReasons=lambda handle: 0x40 | 0x4,
+        nvmlDeviceGetPowerUsage=refuse,
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: [object(), object()],
+        nvmlDeviceGetClockInfo=lambda handle, kind: {1: 1410, 2: 1593}[kind],
+        nvmlDeviceGetTemperature=lambda handle, sensor: 71,
+        nvmlDeviceGetCurrPcieLinkGeneration=lambda handle: 4,
+        nvmlDeviceGetCurrPcieLinkWidth=lambda handle: 16,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    library.asked = asked
+    return library
+
+
+def test_one_look_holds_every_counter_and_a_missing_sensor_is_absent(driver):
+    seen = open_counters("0000:18:00.0")()
+    assert driver.asked["address"] == "0000:18:00.0"
+    assert (seen.sm_clock_mhz, seen.memory_clock_mhz, seen.temperature_c) == (1410, 1593, 71)
+    assert (seen.link_generation, seen.link_width, seen.num_processes) == (4, 16, 2)
+    assert set(seen.throttle_reasons) == {"sw_power_cap", "hw_thermal"}
+    assert isinstance(seen.power_w, Absent)
+
+
+def test_a_driver_that_does_not_start_gives_its_reason(driver):
+    def fail():
+        raise NVMLError(9)
+
+    driver.nvmlInit = fail
+    assert isinstance(open_counters("0000:18:00.0"), Absent)
+
+
+def test_without_the_library_there_is_a_reason(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "nvidia-ml-py" in open_counters("0000:18:00.0").reason
