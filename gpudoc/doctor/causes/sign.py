@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.words import Words
+
+# compiled patterns by their alternatives: rules are asked many times in one process
+_known: dict[tuple[str, ...], Words] = {}
 
 
-def words(*alternatives: str) -> re.Pattern[str]:
+def words(*alternatives: str) -> Words:
     """One case-blind pattern of several; a blank in it stands for any white space, so wrapped lines match too."""
-    joined = "|".join(f"(?:{a})" for a in alternatives)
-    return re.compile(joined.replace(" ?", r"\s*").replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL | re.MULTILINE)
+    if alternatives not in _known:
+        _known[alternatives] = Words(*alternatives)
+    return _known[alternatives]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +26,10 @@ class Sign:
     """Words that show a cause: `sure` is the confidence when `said` (and `also`) stand there and `unless` does not."""
 
     id: str
-    said: re.Pattern[str]
+    said: Words
     sure: float
-    also: re.Pattern[str] | None = None
-    unless: re.Pattern[str] | None = None
+    also: Words | None = None
+    unless: Words | None = None
     severity: Severity = "broken"
     fact: str = "text"
 

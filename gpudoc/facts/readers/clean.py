@@ -12,11 +12,15 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.model import Line
 
 # what is read in full; of more, the head, the tail and the surroundings of words that name a fault
-FULL_BYTES = 1_500_000
-_HEAD_BYTES = 300_000
-_TAIL_BYTES = 450_000
+FULL_BYTES = 600_000
+_HEAD_BYTES = 150_000
+_TAIL_BYTES = 250_000
 _HIT_BEFORE, _HIT_AFTER = 400, 1_200
-_HITS_PER_WORD = 40
+_HITS_PER_WORD = 10
+# of lines that differ in numbers only, as a training log has by the thousand, so many from each end are kept
+_ALIKE = 8
+_FEW_LINES = 400
+_MOST_CHARACTERS = 200_000
 _TELLING = (
     "Traceback (most",
     "Error: ",
@@ -28,6 +32,7 @@ _TELLING = (
     "Driver Version:",
 )
 _LONGEST_LINE = 2_000
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|\x9b[0-?]*[ -/]*[@-~]")
 _BARE_ANSI = re.compile(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
@@ -72,14 +77,48 @@ def clean(data: bytes, source: str = "", *, name: str = "the input") -> tuple[Li
             lines += [Line(number, part, source) for part in _clean_line(raw)]
     if not any(line.text.strip() for line in lines):
         raise GpudocError(f"{name} is empty", hint="give a report or a log with text in it")
-    return tuple(lines)
+    return tuple(_thinned(lines))
+
+
+def _thinned(lines: list[Line]) -> list[Line]:
+    """The lines without the middle ones of each kind; of what is still too long the beginning and the end."""
+    if len(lines) > _FEW_LINES:
+        shapes = [_DIGITS.sub("#", line.text)[:160] for line in lines]
+        kept = _from_one_end(shapes) | {len(shapes) - 1 - i for i in _from_one_end(shapes[::-1])}
+        lines = [line for place, line in enumerate(lines) if place in kept]
+    total = sum(len(line.text) for line in lines)
+    if total <= _MOST_CHARACTERS:
+        return lines
+    front, room = 0, _MOST_CHARACTERS * 2 // 5
+    while room > 0:
+        room -= len(lines[front].text)
+        front += 1
+    back, room = len(lines), _MOST_CHARACTERS * 3 // 5
+    while room > 0 and back > front:
+        back -= 1
+        room -= len(lines[back].text)
+    return lines[:front] + [line for line in lines[front:back] if _telling(line.text)] + lines[back:]
+
+
+def _from_one_end(shapes: list[str]) -> set[int]:
+    counts: dict[str, int] = {}
+    kept = set()
+    for place, shape in enumerate(shapes):
+        counts[shape] = counts.get(shape, 0) + 1
+        if counts[shape] <= _ALIKE:
+            kept.add(place)
+    return kept
+
+
+def _telling(text: str) -> bool:
+    return any(word in text for word in _TELLING)
 
 
 def _encoding(data: bytes, name: str) -> str:
     head = data[:20_000]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
-    if not data.strip(b"\0 \t\r\n"):
+    if not head.strip(b"\0 \t\r\n") and not data[-len(head) :].strip(b"\0 \t\r\n"):
         raise GpudocError(f"{name} is empty", hint="give a report or a log with text in it")
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if max(even, odd) > 0.3 * len(head) / 2 and min(even, odd) < 0.05 * len(head) / 2:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.facts.model import Machine
+from gpudoc.facts.readers.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Mention:
 class Text:
     """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
 
-    __slots__ = ("_starts", "flat", "lines")
+    __slots__ = ("_lowered", "_starts", "flat", "lines")
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self.lines = lines
@@ -59,15 +60,21 @@ class Text:
             place += len(part) + 1
         self._starts = starts
         self.flat = "\n".join(parts)
+        self._lowered = self.flat.replace("\n", " ").lower()
 
-    def find(self, pattern: re.Pattern[str]) -> Mention | None:
+    def find(self, pattern: re.Pattern[str] | Words) -> Mention | None:
         """The first place where `pattern` matches the flat text, or None."""
-        match = pattern.search(self.flat)
+        flat = self.flat
+        match = pattern.search(flat, self._lowered) if isinstance(pattern, Words) else pattern.search(flat)
         return None if match is None else Mention(match, self._line_at(match.start()))
 
-    def find_all(self, pattern: re.Pattern[str], most: int = 200) -> Iterator[Mention]:
+    def find_all(self, pattern: re.Pattern[str] | Words, most: int = 200) -> Iterator[Mention]:
         """Every place where `pattern` matches, first to last, at most `most`."""
-        for count, match in enumerate(pattern.finditer(self.flat)):
+        if isinstance(pattern, Words):
+            matches = pattern.finditer(self.flat, self._lowered)
+        else:
+            matches = pattern.finditer(self.flat)
+        for count, match in enumerate(matches):
             if count == most:
                 return
             yield Mention(match, self._line_at(match.start()))
