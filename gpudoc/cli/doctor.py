@@ -38,6 +38,7 @@ def doctor(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
     html: HtmlFile = None,
     out: OutFile = None,
+    no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep names, paths and addresses in it.")] = False,
     plain: PlainFlag = False,
     verbose: VerboseFlag = False,
 ) -> int:
@@ -53,26 +54,15 @@ def doctor(
 
     if show_list or explain is not None:
         return render.show_catalogue(explain, as_json=json)
-    output = Output(json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain)
-    command: tuple[str, ...] = context.obj.command
-    if pid is not None or command:
-        return watch_job(
-            Wish(
-                pid=pid,
-                command=command,
-                seconds=seconds,
-                ignore=tuple(ignore or ()),
-                fail_on=fail_on.value,
-                output=output,
-            )
-        )
-    request = Request(
-        sources=tuple(sources or ()),
-        quick=quick,
-        python=python,
-        expect_gpus=expect_gpus,
-        ignore=tuple(ignore or ()),
+    output = Output(
+        json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain, redact=not no_redact
     )
-    report = examine(request)
+    left_out = tuple(ignore or ())
+    if pid is not None or context.obj.command:
+        command: tuple[str, ...] = context.obj.command
+        wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
+        return watch_job(wish)
+    asked = Request(sources=tuple(sources or ()), quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out)
+    report = examine(asked)
     show(report, output)
     return exit_code(report, fail_on.value)

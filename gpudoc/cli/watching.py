@@ -83,9 +83,9 @@ def _watch_command(wish: Wish) -> int:
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
     from gpudoc.doctor import document
     from gpudoc.render import console, watch
-    from gpudoc.render.doctor_output import render_markdown
+    from gpudoc.render.doctor_output import private, render_markdown
 
-    kept = watch.to_json(document.dump(report), seen, ended)
+    kept = private(watch.to_json(document.dump(report), seen, ended), output)
     if output.html is not None and seen is not None:
         watch.save(output.html, report, seen)
     text = watch.render(report, seen, verbose=output.verbose) if seen is not None else ""

@@ -61,6 +61,7 @@ def diagnose(
         seconds={"diagnose": time.perf_counter() - began, **evidence.machine.probe_seconds},
         unexplained=rest.observations,
         deciding_facts=rest.deciding_facts,
+        recognised=evidence.reading.recognised if evidence.reading is not None else (),
     )
 
 

@@ -34,6 +34,7 @@ def dump(report: Report) -> dict[str, object]:
         "crashed": [{"id": c.id, "error": c.error} for c in report.crashed],
         "unexplained": [_dump_observation(o) for o in report.unexplained],
         "deciding_facts": list(report.deciding_facts),
+        "recognised": list(report.recognised),
         "facts": snapshot.dump(report.machine),
         "seconds": {
             "total": round(report.seconds.get("total", 0.0), 4),
@@ -83,6 +84,7 @@ def _load(document: Mapping[str, object]) -> Report:
         seconds={key: float(value) for key, value in times.items() if isinstance(value, int | float)},
         unexplained=tuple(_load_observation(_mapping(o)) for o in _list(document.get("unexplained", []))),
         deciding_facts=_texts(document.get("deciding_facts", [])),
+        recognised=_texts(document.get("recognised", [])),
     )
 
 

@@ -166,3 +166,4 @@ class Report:
     seconds: Mapping[str, float] = field(default_factory=dict)
     unexplained: tuple[Observation, ...] = ()
     deciding_facts: tuple[str, ...] = ()
+    recognised: tuple[str, ...] = ()

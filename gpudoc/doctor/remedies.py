@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.doctor.model import Advise, Packager, Remedy, Setting
+from gpudoc.knowledge.compatibility import wheel_for
 
 _INSTALL: dict[Packager, str] = {
     "pip": "pip install",
@@ -56,23 +57,16 @@ def as_root(setting: Setting, debian: str, redhat: str, arch: str = "") -> str:
 
 
 def torch_build(setting: Setting) -> tuple[Remedy, ...]:
-    """Replace torch and its companions by a build that fits the GPU and driver of the evidence."""
-    from gpudoc.knowledge.wheels import index_url, suggest
-
-    cuda = suggest(setting.capability, setting.driver_cuda) if setting.capability is not None else (12, 6)
-    if cuda is None:
-        return (
-            do(
-                "No current wheel of PyTorch has code for this GPU under this driver: update the driver, or use "
-                "an older torch."
-            ),
-        )
-    packages = "torch torchvision torchaudio"
+    """Replace torch and its companions by a build that the GPU and the driver of the evidence both run."""
+    wheel = wheel_for(setting.capability, setting.driver_cuda)
+    if wheel is None:
+        return (do("No wheel of PyTorch has code for this GPU under this driver: update the driver first."),)
+    known_gpu = setting.capability is not None
     return (
         do(
-            f"Replace it by PyTorch's own build for CUDA {cuda[0]}.{cuda[1]}"
-            + ("." if setting.capability is not None else "; a GPU of the RTX 50 series or newer needs 12.9 or later."),
-            f"{remove(setting, packages)}\n{install(setting, f'{packages} --index-url {index_url(cuda)}')}",
+            f"Replace it by PyTorch's own build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}"
+            + ("." if known_gpu else "; a GPU of the RTX 50 series or newer needs 12.9 or later."),
+            f"{remove(setting, 'torch torchvision torchaudio')}\n{install(setting, wheel.arguments)}",
         ),
         do("Check it.", 'python -c "import torch; print(torch.__version__, torch.cuda.is_available())"'),
     )
@@ -80,24 +74,18 @@ def torch_build(setting: Setting) -> tuple[Remedy, ...]:
 
 def driver_update(setting: Setting) -> tuple[Remedy, ...]:
     """A newer driver, in the way of the place; or a torch that the present one runs."""
-    older = do("Or keep the driver and take a torch that is built for an older CUDA.", older_torch(setting))
+    wheel = wheel_for(setting.capability, setting.driver_cuda) if setting.driver_cuda is not None else None
+    older: tuple[Remedy, ...] = ()
+    if wheel is not None:
+        say = f"Or keep the driver: it runs PyTorch's build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}."
+        older = (do(say, install(setting, wheel.arguments)),)
+    update = as_root(setting, "apt install nvidia-driver-580", "dnf install nvidia-driver", "pacman -S nvidia")
     match setting.place:
         case "windows" | "wsl":
-            return (do("Install a current NVIDIA driver in Windows (not inside WSL), then restart."), older)
+            return (do("Install a current NVIDIA driver in Windows (not inside WSL), then restart."), *older)
         case "docker" | "kubernetes":
-            update = as_root(setting, "apt install nvidia-driver-580", "dnf install nvidia-driver", "pacman -S nvidia")
-            return (do("Update the driver on the host; a container cannot bring its own.", update, root=True), older)
+            return (do("Update the driver on the host; a container cannot bring its own.", update, root=True), *older)
         case "slurm" | "colab" | "notebook":
-            return (older, do("The driver itself is the administrator's to update."))
+            return (*older, do("The driver itself is the administrator's to update."))
         case _:
-            update = as_root(setting, "apt install nvidia-driver-580", "dnf install nvidia-driver", "pacman -S nvidia")
-            return (do("Update the driver and restart.", update, root=True), older)
-
-
-def older_torch(setting: Setting) -> str:
-    """The command that installs a torch that the evidence's driver runs; the CUDA 12.6 build when it is unknown."""
-    from gpudoc.knowledge.wheels import index_url
-
-    old = setting.driver_cuda is not None and setting.driver_cuda[0] < 12
-    cuda = (11, 8) if old else (12, 6)
-    return install(setting, f"torch --index-url {index_url(cuda)}")
+            return (do("Update the driver and restart.", update, root=True), *older)

@@ -6,6 +6,8 @@ import re
 
 from gpudoc.doctor.model import Evidence, Packager, Place, Setting
 from gpudoc.facts.model import Absent, Fact, Machine, T
+from gpudoc.knowledge.compatibility import capability_of
+from gpudoc.knowledge.drivers import cuda_of_driver
 
 _PLACES: tuple[tuple[Place, re.Pattern[str]], ...] = (
     ("colab", re.compile(r"(?i)\bcolab\b|/content/|google\.colab")),
@@ -41,12 +43,19 @@ def describe(evidence: Evidence) -> Setting:
         packager=_packager(machine, flat),
         place=_place(machine, flat),
         distribution=known(machine.host.distribution) or "",
-        driver_cuda=known(machine.driver.cuda_version),
+        driver_cuda=_driver_cuda(machine),
         torch_version=known(machine.torch.version) or "",
-        capability=known(first.capability) if first else None,
+        capability=(known(first.capability) or capability_of(known(first.name) or "")) if first else None,
         memory_total_bytes=known(first.memory_total_bytes) if first else None,
         num_gpus=len(gpus) or None,
     )
+
+
+def _driver_cuda(machine: Machine) -> tuple[int, int] | None:
+    version = known(machine.driver.module_version) or known(machine.driver.library_version)
+    carried = cuda_of_driver(version) if version is not None and version[:1].isdigit() else None
+    # nvidia-smi inside a container may show the CUDA of a compat library instead of the driver's own
+    return carried or known(machine.driver.cuda_version)
 
 
 def known(fact: Fact[T]) -> T | None:

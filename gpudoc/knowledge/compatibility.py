@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import dataclass
 from typing import cast
 
+from gpudoc.knowledge.drivers import driver_runs_cuda
 from gpudoc.knowledge.tables import read_list, read_table
+from gpudoc.knowledge.wheels import index_url, runs_on, suggest
 
 
 def capability_of(name: str) -> tuple[int, int] | None:
@@ -47,6 +50,33 @@ def default_cuda(torch_version: str) -> tuple[int, int] | None:
         if match is not None and row["torch"] == match[1]:
             major, _, minor = str(row["cuda"]).partition(".")
             return int(major), int(minor)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A CUDA build of torch and what to write behind `pip install` to get it."""
+
+    cuda: tuple[int, int]
+    arguments: str
+
+
+def wheel_for(capability: tuple[int, int] | None, driver_cuda: tuple[int, int] | None) -> Wheel | None:
+    """The newest build whose code runs on this GPU and whose CUDA this driver runs; None when there is none.
+
+    An unknown GPU counts as one of 8.0, an unknown driver as new enough.
+    """
+    gpu = capability or (8, 0)
+    # for a GPU that is not known the oldest build still made: it runs on the most cards and drivers
+    newest = suggest(gpu, driver_cuda) if capability is not None else (12, 6)
+    if newest is not None and (driver_cuda is None or driver_runs_cuda(driver_cuda, newest)):
+        return Wheel(newest, f"torch torchvision torchaudio --index-url {index_url(newest)}")
+    for row in read_table("older_wheels.yaml", "last"):
+        major, minor = cast(list[int], row["cuda"])
+        runs = any(runs_on(code, gpu[0] * 10 + gpu[1]) for code in cast(list[int], row["archs"]))
+        if runs and (driver_cuda is None or driver_runs_cuda(driver_cuda, (major, minor))):
+            packages = f"torch=={row['torch']} torchvision=={row['vision']}"
+            return Wheel((major, minor), f"{packages} --index-url {index_url((major, minor))}")
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -14,6 +15,7 @@ from gpudoc.units import format_bytes
 
 _MARK = {"broken": "✗", "warning": "!", "info": "i"}
 _WIDTH = 118
+_MOST_LINES = 12
 
 
 def render(report: Report, *, verbose: bool = False) -> str:
@@ -94,19 +96,30 @@ def headline(report: Report) -> str:
     torch = _text(machine.torch.version)
     if torch:
         parts.append(f"torch {torch}")
-    return _cut(" · ".join(p for p in parts if p) or f"{report.source}: no facts of the machine in it")
+    return _cut(" · ".join(p for p in parts if p) or _what_was_read(report))
+
+
+def _what_was_read(report: Report) -> str:
+    kinds = [kind.replace("_", " ") for kind in report.recognised]
+    return f"read: {', '.join(kinds)}" if kinds else f"read: {report.source}, of no kind that is known"
 
 
 def _first(finding: Finding) -> list[str]:
     lines = [_cut(f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]")]
-    lines += [_cut(f"  seen: {o.value}  ({o.origin})") for o in finding.evidence[:3]]
+    fixes: list[str] = []
     for remedy in finding.fix[:2]:
-        lines.append(_cut(f"  fix: {remedy.say}"))
-        if remedy.run:
-            lines += [f"    $ {part}" for part in remedy.run.splitlines()[:2]]
+        fixes.append(_cut(f"  fix: {remedy.say}"))
+        fixes += [f"    $ {part}" for part in remedy.run.splitlines()[:2]]
     if finding.explains:
-        lines.append(_cut(f"  explains: {'; '.join(finding.explains)}"))
-    return lines[:9]
+        fixes.append(_cut(f"  explains: {'; '.join(finding.explains)}"))
+    fixes = fixes[:5]
+    room = _MOST_LINES - 3 - len(lines) - len(fixes)
+    for seen in finding.evidence[:3]:
+        wrapped = _wrap(f"  seen: {seen.value}  ({seen.origin})" if seen.origin else f"  seen: {seen.value}")
+        taken = wrapped if len(wrapped) <= room else [_cut(wrapped[0])] if room else []
+        lines += taken
+        room -= len(taken)
+    return lines + fixes
 
 
 def _others(report: Report) -> list[str]:
@@ -197,6 +210,10 @@ def _text(fact: Fact[T]) -> str:
 
 def _first_known(*facts: Fact[str]) -> str:
     return next((f for f in facts if not isinstance(f, Absent)), "")
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent="        ", break_on_hyphens=False)[:2] or [text]
 
 
 def _cut(text: str) -> str:

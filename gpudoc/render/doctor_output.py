@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.doctor import document
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.errors import GpudocError
+from gpudoc.facts.redact import Redactor
 from gpudoc.render import console
 from gpudoc.render.doctor import headline, render
 from gpudoc.render.page import Note, Section, Table, page, save_page
@@ -17,7 +18,7 @@ from gpudoc.render.page import Note, Section, Table, page, save_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What the user wants to see and keep."""
+    """What the user wants to see and keep; `redact` takes out of what is written what says who and where."""
 
     json: bool = False
     markdown: bool = False
@@ -25,11 +26,22 @@ class Output:
     out: Path | None = None
     verbose: bool = False
     plain: bool = False
+    redact: bool = True
+
+
+def private(plain: Mapping[str, object], output: Output) -> dict[str, object]:
+    """The document as it may leave the machine: without what says who and where, unless the user wants it whole."""
+    if not output.redact:
+        return dict(plain)
+    clean = Redactor.of_this_process().document(plain)
+    assert isinstance(clean, dict)
+    return clean
 
 
 def show(report: Report, output: Output) -> None:
     """Print and write the report; GpudocError when a file cannot be written."""
-    kept, clean = document.dump(report), report
+    kept = private(document.dump(report), output)
+    clean = document.load(kept) if output.redact else report
     if output.html is not None:
         save_page(output.html, render_page(clean))
     if output.out is not None:

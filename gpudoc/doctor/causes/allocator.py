@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +54,17 @@ class OutOfMemory:
     reserved: int | None = None
     own: int | None = None
     others: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def strangers(self) -> tuple[tuple[int, int], ...]:
+        """Processes (pid, bytes) that are not this one.
+
+        Inside a container the message may list this very process under the number it has outside: then what it holds
+        and what PyTorch allocated do not fit on the card together.
+        """
+        mine = self.allocated or 0
+        card = self.total if self.total is not None else math.inf
+        return tuple((pid, size) for pid, size in self.others if size + mine <= card)
 
     @property
     def unallocated(self) -> int | None:

@@ -154,12 +154,12 @@ def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
-    others = sum(size for _, size in message.others) if message else 0
     total = (message.total or 0) if message else 0
+    others = sum(size for _, size in message.strangers) if message else 0
     outside = (message.outside or 0) if message else 0
     said = text.find(_OTHERS)
     if message and total and others > 0.2 * total:
-        pid, size = max(message.others, key=lambda o: o[1])
+        pid, size = max(message.strangers, key=lambda o: o[1])
         yield Finding(
             id="oom_other_process",
             confidence=0.93,
