@@ -23,6 +23,8 @@ Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the run d
 NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not ask doctor first.")]
 Trace = Annotated[int, typer.Option("--trace", min=0, help="Write a profiler trace of N steps.")]
 LogTo = Annotated[str, typer.Option("--log-to", help="tensorboard, wandb, or both with a comma.")]
+Gpus = Annotated[str | None, typer.Option("--gpus", help="auto or N: one process each; on a CPU N processes.")]
+Slurm = Annotated[Path | None, typer.Option("--slurm", help="Write an sbatch file for this run instead of running.")]
 Assign = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable: --set lr=1e-3.")]
 
 
@@ -38,6 +40,8 @@ def train(
     memory_limit: MemoryLimit = None,
     run_dir: RunDir = None,
     resume: Resume = "auto",
+    gpus: Gpus = None,
+    slurm: Slurm = None,
     no_preflight: NoPreflight = False,
     trace: Trace = 0,
     log_to: LogTo = "",
@@ -51,9 +55,10 @@ def train(
 
     Example: gpudoc train --model cfg.yaml --profile auto
     """
-    from gpudoc.render.train import Screen, show
+    from gpudoc.render.train import Screen, show, tell
     from gpudoc.train.run import Request, run
     from gpudoc.train.settings import parse_flags, parse_limit
+    from gpudoc.train.start import as_rank, elsewhere, is_follower
 
     typed = {
         "steps": steps,
@@ -75,4 +80,6 @@ def train(
         log_to=tuple(name for name in log_to.split(",") if name),
         arguments=tuple(sys.argv[2:]),
     )
-    return show(run(request), Screen(as_json=json, plain=plain, verbose=verbose, html=html))
+    screen = Screen(as_json=json, plain=plain, verbose=verbose, html=html, quiet=is_follower())
+    other = elsewhere(request, gpus=gpus, slurm=slurm)
+    return as_rank(lambda: show(run(request), screen)) if other is None else tell(other, screen)

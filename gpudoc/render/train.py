@@ -15,6 +15,7 @@ from gpudoc.errors import ExitCode
 from gpudoc.render import console
 from gpudoc.render.train_live import Panel
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
+from gpudoc.train.start import Elsewhere
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 # a plain log gets a line at most this often, besides the first and the last step
@@ -29,10 +30,17 @@ class Screen:
     plain: bool = False
     verbose: bool = False
     html: Path | None = None
+    quiet: bool = False
 
 
 def show(events: Iterator[Event], screen: Screen) -> int:
-    """Show a run while it happens; its exit code. The summary goes to stdout, everything else to stderr."""
+    """Show a run while it happens; its exit code. The summary goes to stdout, everything else to stderr.
+
+    A quiet screen shows nothing: another process speaks for this one.
+    """
+    if screen.quiet:
+        ends = [event.exit_code for event in events if isinstance(event, Finished)]
+        return ends[-1] if ends else ExitCode.FAULT
     error = console.stderr(screen.plain)
     watcher = _Watcher(error, screen)
     try:
@@ -52,6 +60,15 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     else:
         console.stdout(screen.plain).print(last_words(finished), soft_wrap=True)
     return finished.exit_code
+
+
+def tell(other: Elsewhere, screen: Screen) -> int:
+    """Say where the training went instead; its exit code. Ranks have spoken for themselves."""
+    if other.say and screen.as_json:
+        console.print_json({"schema": "gpudoc.train.v1", "status": "written", "reason": other.say})
+    elif other.say:
+        console.stdout(screen.plain).print(other.say, soft_wrap=True)
+    return other.exit_code
 
 
 class _Watcher:

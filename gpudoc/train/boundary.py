@@ -54,10 +54,14 @@ class Boundary:
         began = clock()
         if self._saved_step != self._job.progress.step or self._job.writer.busy:
             yield from self._collect(wait=True)
-        if self._saved_step != self._job.progress.step:
+        if self._is_unsaved():
             self._save()
             yield from self._collect(wait=True, final=True)
         self._meter.checkpoint += clock() - began
+
+    def _is_unsaved(self) -> bool:
+        """Whether any rank knows of no checkpoint of this step: only the one that writes hears that writing failed."""
+        return any(self._job.ranks.gather(self._saved_step != self._job.progress.step))
 
     def _plan(self, step: int) -> None:
         settings = self._job.settings
@@ -83,6 +87,7 @@ class Boundary:
             world=job.ranks.world,
             shuffled=False,
         )
+        job.ranks.align_buffers(job.stepper.parts.model)
         try:
             outcome = evaluate(job.stepper.parts, job.eval_feeds, order, job.stop)
         except TooLarge as problem:
@@ -131,6 +136,7 @@ class Boundary:
         busy = _BUSY if job.writer.busy else 0
         if job.ranks.vote(busy):
             return False
+        job.ranks.align_buffers(job.stepper.parts.model)
         job.progress.samples = job.order.samples_before(job.progress.step)
         job.progress.micro_batch = job.order.micro_batch
         states = job.ranks.gather(rng_document(job.generators.snapshot()))

@@ -13,6 +13,7 @@ from torch import nn
 from gpudoc.errors import ExitCode
 from gpudoc.profile import store
 from gpudoc.train import checkpoint, limits, recompute, schedule
+from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
 from gpudoc.train.events import Event, Finished, Said
 from gpudoc.train.feed import Feeds, LoaderSettings, Reader
@@ -24,7 +25,7 @@ from gpudoc.train.precision import choose as choose_precision
 from gpudoc.train.preflight import check_device
 from gpudoc.train.profiles import Chosen, of_run
 from gpudoc.train.profiles import choose as choose_profile
-from gpudoc.train.ranks import Alone, Ranks, device_of
+from gpudoc.train.ranks import Ranks, device_of, on_rank_0
 from gpudoc.train.run import Request
 from gpudoc.train.rundir import Choice, Lock, Run, cut_metrics, identity, write_config
 from gpudoc.train.rundir import choose as choose_run
@@ -37,7 +38,7 @@ from gpudoc.train.writer import Writer
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
 
-Built = tuple[Job, Lock]
+Built = tuple[Job, Lock | None]
 
 # the optimizers of torch that step in one fused kernel, by device
 _FUSED = {
@@ -62,28 +63,38 @@ class _Plan:
 
 def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
     """Everything that a run needs, said as it is found; `Finished` at once when the run has all its steps already."""
-    ranks = ranks or Alone()
     workload = _load(request)
     flight = check_device(request.device, check=request.preflight)
     yield from flight.said
+    ranks = ranks or ranks_here(flight.device)
     device = device_of(flight.device, ranks)
-    yield from _limit_memory(request, device)
+    yield from _limit_memory(request, device, ranks)
     model = workload.build_model()
     here, key = hardware_here(device, request.memory_limit_bytes, ranks.world), workload_key(workload, model)
-    chosen = choose_profile(request.profile, here, key)
+    chosen = on_rank_0(ranks, lambda: choose_profile(request.profile, here, key))
     yield from (Said(sentence) for sentence in (chosen.sentence, *chosen.passed_over))
     around = Surroundings(
-        num_samples=workload.num_samples, world=ranks.world, device_type=device.type, num_cpus=num_cpus()
+        num_samples=workload.num_samples,
+        world=ranks.world,
+        device_type=device.type,
+        num_cpus=max(1, num_cpus() // ranks.local_world),
     )
     settings = resolve(request.flags, workload.config, chosen.profile, around)
     precision = choose_precision(settings.precision, device)
     settings = replace(settings, precision=precision.name)
     yield from (Said(note) for note in settings.notes)
     fixed = identity(workload.config, {"seed": settings.seed, "global_batch": settings.global_batch})
-    choice = choose_run(workload.name, request.run_dir, request.resume, fixed, settings.steps)
+    locks: list[Lock] = []
+
+    def open_run() -> Choice:
+        found = choose_run(workload.name, request.run_dir, _resume(request), fixed, settings.steps)
+        if not found.finished:
+            locks.append(Lock(found.run))
+        return found
+
+    choice = on_rank_0(ranks, open_run)
     if choice.finished:
         return _nothing_to_do(choice)
-    lock = Lock(choice.run)
     yield from (Said(f"{bad.path.name} is not used: {bad.reason}", warning=True) for bad in choice.bad)
     plan = _Plan(
         request=request,
@@ -108,7 +119,14 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
         write_config(choice.run, workload.config, fixed, workload.name)
         store.save(job.profile, choice.run.profile)
     job.sinks = _open_sinks(plan)
-    return job, lock
+    return job, locks[0] if locks else None
+
+
+def _resume(request: Request) -> str:
+    """What --resume means: ranks that are started again after a crash go on even where a new run was asked for."""
+    place = place_here()
+    is_again = place is not None and place.restarts > 0
+    return "auto" if is_again and request.resume == "never" else request.resume
 
 
 def _load(request: Request) -> Workload:
@@ -121,11 +139,12 @@ def _load(request: Request) -> Workload:
     return workload
 
 
-def _limit_memory(request: Request, device: torch.device) -> Iterator[Event]:
+def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Iterator[Event]:
     limit = request.memory_limit_bytes
     if limit is None and device.type == "cpu":
         limit = limits.default_limit_bytes()
         if limit is not None:
+            limit //= ranks.local_world
             yield Said(f"memory limit {format_bytes(limit)}: half of what is free; --memory-limit SIZE changes it")
     if limit is not None:
         limits.apply(limit, device)

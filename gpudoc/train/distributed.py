@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.ranks import OOM, Alone, Ranks
 
 T = TypeVar("T")
 
@@ -29,11 +30,14 @@ PATIENCE_SECONDS = 3600.0
 BUCKET_BYTES = 25 * 2**20
 # DDP overlaps from here on: until then, and after a rescue, an OOM on one rank must find the others able to vote
 PROBATION_STEPS = 50
-_OOM = 1
 
 
 class PeerLostError(GpudocError):
     """Another rank ended or cannot be reached, so this one cannot go on."""
+
+
+class AbandonedError(GpudocError):
+    """This rank ran out of memory where the others wait for it: all must start again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,15 @@ def place_here(environment: Mapping[str, str] | None = None) -> Place | None:
     if not 0 <= place.rank < place.world or place.local_rank < 0:
         raise GpudocError(f"RANK {place.rank} of WORLD_SIZE {place.world} cannot be", hint="start it with torchrun")
     return place
+
+
+def ranks_here(device_name: str) -> Ranks:
+    """This process's ranks, met if there are others; `device_name` is what --device came to, 'cpu' or 'cuda'."""
+    place = place_here()
+    if place is None or place.world == 1:
+        return Alone()
+    device = torch.device("cuda", place.local_rank) if device_name.startswith("cuda") else torch.device(device_name)
+    return join(place, device)
 
 
 def join(place: Place, device: torch.device) -> Distributed:
@@ -127,6 +140,8 @@ class Distributed:
         self.rank = place.rank
         self.world = place.world
         self.local_rank = place.local_rank
+        self.local_world = place.local_world
+        self.is_sharded = False
         self.place = place
         self.device = device
         self._probation = PROBATION_STEPS
@@ -140,13 +155,13 @@ class Distributed:
 
     def vote(self, flags: int) -> int:
         """The bitwise or of every rank's flags; raises when this rank ran out of memory where others wait for it."""
-        if flags & _OOM and self._reduced_in_backward:
+        if flags & OOM and self._reduced_in_backward:
             raise abandoned()
         votes = torch.tensor([flags], dtype=torch.int32)
         with talking():
             dist.all_reduce(votes, op=dist.ReduceOp.BOR)
         found = int(votes.item())
-        if found & _OOM:
+        if found & OOM:
             self._probation = PROBATION_STEPS
         return found
 
@@ -269,9 +284,9 @@ def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
         yield bucket
 
 
-def abandoned() -> GpudocError:
-    """The error of a rank that ran out of memory while the others wait in a collective: all must start again."""
-    return GpudocError(
+def abandoned() -> AbandonedError:
+    """The error of a rank that ran out of memory while the others wait in a collective."""
+    return AbandonedError(
         "out of memory while gradients were being exchanged: the ranks start again from the last checkpoint with a "
         "smaller micro batch",
         hint="if nothing restarts them: run the same command again with a smaller --batch-size",

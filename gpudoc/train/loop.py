@@ -42,6 +42,7 @@ class Loop:
         self._logged_step = job.progress.step
         self._total = Split(dict(job.progress.seconds)) if job.progress.seconds else None
         self.memory_peak_bytes = 0
+        self._agreed_to_stop = False
 
     def events(self) -> Iterator[Event]:
         """Train, telling what happens; ends at the last step, at a stop, or raises with the state at a boundary."""
@@ -50,7 +51,7 @@ class Loop:
         job.stepper.parts.model.train()
         self._meter.restart()
         try:
-            while job.progress.step < job.end_step and not job.stop.asked:
+            while job.progress.step < job.end_step and not self._is_stopped():
                 yield from self._step()
         except Exception:
             yield from self._save_what_there_is()
@@ -60,6 +61,10 @@ class Loop:
             self._tracer.close()
         yield from self._boundary.close()
         self._collect_split(self._meter.take())
+
+    def _is_stopped(self) -> bool:
+        """Whether all ranks know of a stop; one that was asked alone tells the others in the next vote."""
+        return self._agreed_to_stop if self._job.ranks.world > 1 else self._job.stop.asked
 
     @property
     def last_evaluation(self) -> Evaluated | None:
@@ -89,6 +94,7 @@ class Loop:
             flags = ranks.vote(flags | (STOP if job.stop.asked else 0))
             if flags & STOP:
                 undo.back()
+                self._agreed_to_stop = True
                 job.stop.ask("another rank was asked to stop", ExitCode.RESUME)
                 return
         if not flags:
@@ -117,6 +123,8 @@ class Loop:
         for chunk in chunks:
             batch = self._feed.take(chunk)
             if batch is None:
+                # the others wait for this rank's items before they vote
+                job.ranks.total([0.0])
                 return None
             batches.append(batch)
         if len(chunks) == 1 and job.ranks.world == 1:
@@ -202,7 +210,8 @@ class Loop:
 
     def _save_what_there_is(self) -> Iterator[Event]:
         """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
-        if self._rescuer.torn:
+        if self._rescuer.torn or self._job.ranks.world > 1:
+            # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
             return
         self._undo.back()
         try:

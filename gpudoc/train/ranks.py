@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import nn
+
+from gpudoc.errors import ExitCode, GpudocError
 
 T = TypeVar("T")
 
@@ -23,6 +25,8 @@ class Ranks(Protocol):
     rank: int
     world: int
     local_rank: int
+    local_world: int
+    is_sharded: bool
 
     def vote(self, flags: int) -> int:
         """The bitwise or of every rank's flags, exchanged on the host."""
@@ -48,6 +52,9 @@ class Ranks(Protocol):
     def barrier(self) -> None:
         """Return when all ranks have come here."""
 
+    def align_buffers(self, model: nn.Module) -> None:
+        """Give all ranks rank 0's buffers (running statistics), which each updates from its own batches."""
+
 
 class Alone:
     """One process: nothing to exchange."""
@@ -55,6 +62,8 @@ class Alone:
     rank = 0
     world = 1
     local_rank = 0
+    local_world = 1
+    is_sharded = False
 
     def vote(self, flags: int) -> int:
         """The flags as they are."""
@@ -85,6 +94,26 @@ class Alone:
 
     def barrier(self) -> None:
         """Nobody to wait for."""
+
+    def align_buffers(self, model: nn.Module) -> None:
+        """The buffers are the only ones."""
+
+
+def on_rank_0(ranks: Ranks, act: Callable[[], T]) -> T:
+    """What `act` returns on rank 0, for every rank; its GpudocError is raised on every rank too."""
+    if ranks.world == 1:
+        return act()
+    found: T | None = None
+    problem: tuple[str, str, int] | None = None
+    if ranks.rank == 0:
+        try:
+            found = act()
+        except GpudocError as caught:
+            problem = (caught.message, caught.hint, int(caught.exit_code))
+    found, problem = ranks.gather((found, problem))[0]
+    if problem is not None:
+        raise GpudocError(problem[0], hint=problem[1], exit_code=ExitCode(problem[2]))
+    return cast(T, found)
 
 
 def device_of(name: str, ranks: Ranks) -> torch.device:

@@ -36,7 +36,8 @@ class Rescuer:
     def update(self) -> int:
         """Let the optimizer step. OOM when memory ran out before anything changed; raises when it ran out later."""
         stepper = self._job.stepper
-        before = self._versions() if self._guarded else None
+        # one rank's failed update cannot be undone on those that have updated
+        before = self._versions() if self._guarded and self._job.ranks.world == 1 else None
         self.torn = True
         try:
             stepper.update()

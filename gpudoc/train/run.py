@@ -64,7 +64,8 @@ def run(request: Request) -> Iterator[Event]:
         from gpudoc.train.finish import finish
 
         finished = finish(request, loop, job, problem, (first_step, time.perf_counter() - began))
-        lock.release()
+        if lock is not None:
+            lock.release()
         if problem is not None:
             raise explain(problem, finished.go_on)
         yield finished
@@ -90,7 +91,7 @@ def explain(problem: Exception, command: str | None) -> Exception:
     """A failure as a GpudocError with the command that goes on; a fault of gpudoc itself stays what it is."""
     if isinstance(problem, GpudocError):
         again = f"{problem.hint}; then: {command}" if problem.hint and command else problem.hint or command or ""
-        return GpudocError(problem.message, hint=again, exit_code=problem.exit_code)
+        return type(problem)(problem.message, hint=again, exit_code=problem.exit_code)
     place = _users_place(problem)
     if place is None:
         return problem

@@ -1,0 +1,128 @@
+"""Weights, gradients and optimizer state spread over the ranks (FSDP2), for a model that one device does not hold."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from gpudoc.train.distributed import Distributed, Place, talking
+
+T = TypeVar("T")
+
+# weights and gradients, and two numbers per weight that Adam keeps
+COPIES = {"SGD": 3, "Adam": 4, "AdamW": 4}
+# what activations, buffers and the allocator need besides, at the least
+ROOM = 0.85
+
+
+def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None) -> bool:
+    """Whether weights, gradients and optimizer state alone fill a device of `limit_bytes`; None: not known, so no."""
+    if limit_bytes is None:
+        return False
+    held = sum(p.numel() * p.element_size() for p in model.parameters())
+    trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    return held + trained * (COPIES.get(optimizer, 4) - 1) > ROOM * limit_bytes
+
+
+class Sharded(Distributed):
+    """Ranks that each hold a part of every weight. Forward and backward exchange parts, so a rank that runs out of
+    memory cannot vote: it ends, and all start again from the last checkpoint."""
+
+    def __init__(self, place: Place, device: torch.device) -> None:
+        super().__init__(place, device)
+        self.is_sharded = True
+
+    def shard(self, model: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
+        """The same model with its blocks, then the rest, spread over the ranks."""
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        for block in blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model itself, sharded: by its repeated blocks where it has some."""
+        from gpudoc.train.recompute import find_blocks
+
+        self._start_alike(model)
+        return self.shard(model, find_blocks(model))
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
+        """Around one micro batch; gradients are reduced and spread in the last one's backward."""
+        self._reduced_in_backward = True
+        cast("_Shards", model).set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Backward did it already."""
+        del parameters
+        self._reduced_in_backward = False
+
+    def agree_on_worst(self, found: torch.Tensor) -> None:
+        """The largest `found` of all ranks, since each saw only its own part of the gradients."""
+        with talking():
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
+
+
+class _Shards(nn.Module):
+    """What `fully_shard` adds to a module's class."""
+
+    def set_requires_gradient_sync(self, last: bool) -> None:
+        """Whether the next backward reduces."""
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor of a sharded one, gathered by all ranks together; any other tensor as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a sharded tensor, sharing its memory; any other tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def spread_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """`full`, which every rank holds, spread over the ranks as `like` is; as it is when `like` is not spread."""
+    if not isinstance(like, DTensor):
+        return full
+    here = full.to(like.device)
+    if "src_data_rank" in inspect.signature(distribute_tensor).parameters:
+        # every rank read the same file, so nothing need be sent
+        return distribute_tensor(here, like.device_mesh, like.placements, src_data_rank=None)
+    return distribute_tensor(here, like.device_mesh, like.placements)
+
+
+def spread_model(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A state dict of full tensors, spread as the model's own is."""
+    own = model.state_dict()
+    return {name: spread_like(tensor, own[name]) if name in own else tensor for name, tensor in tensors.items()}
+
+
+def spread_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, object]) -> dict[str, object]:
+    """An optimizer's state dict of full tensors, spread as the weights that it belongs to are."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [
+        number for group in cast("list[dict[str, list[int]]]", state["param_groups"]) for number in group["params"]
+    ]
+    of_number = dict(zip(numbers, parameters, strict=True))
+    rows = cast("Mapping[int, Mapping[str, object]]", state["state"])
+    spread = {number: _spread_row(row, of_number[number]) for number, row in rows.items()}
+    return {**state, "state": spread}
+
+
+def _spread_row(row: Mapping[str, object], parameter: torch.Tensor) -> dict[str, object]:
+    return {
+        key: spread_like(value, parameter)
+        if isinstance(value, torch.Tensor) and value.shape == parameter.shape
+        else value
+        for key, value in row.items()
+    }
