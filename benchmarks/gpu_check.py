@@ -39,7 +39,7 @@ def steps(folder):
     for share in SHARES:
         limited = ["tune", "--model", "quickstart", "--memory-limit", share, "--only", "batch", "--budget", "60s"]
         yield f"tune under {share}", [*GPUDOC, *limited, "--out", str(folder / f"{share}.yaml")], 120
-    for script in ("plan_gpu.py", "tune_gpu.py", "train_overhead.py"):
+    for script in ("bench_gpu.py", "plan_gpu.py", "tune_gpu.py", "train_overhead.py"):
         if (ROOT / "benchmarks" / script).exists():
             yield script, [sys.executable, f"benchmarks/{script}"], 300
 

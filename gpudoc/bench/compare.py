@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudoc.bench.model import Measurement, Record
+from gpudoc.bench.model import Measurement, Parameter, Record
 from gpudoc.errors import GpudocError
 
 # two records are comparable when these agree; versions of software are what a comparison is often about
@@ -55,13 +55,7 @@ class Comparison:
 
 def compare(old: Record, new: Record) -> Comparison:
     """Judge `new` against `old`; GpudocError (exit 2) naming the first key in which the machines differ."""
-    for key in HARD_KEYS:
-        before, now = old.environment.get(key, "not recorded"), new.environment.get(key, "not recorded")
-        if before != now:
-            raise GpudocError(
-                f"the records are of unlike machines: {key} was {before}, is {now}",
-                hint="compare records of the same machine and the same gpudoc bench version",
-            )
+    refuse_unlike(old.environment, new.environment)
     before_rows = {row.key: row for row in old.measurements}
     now_rows = {row.key: row for row in new.measurements}
     return Comparison(
@@ -70,6 +64,17 @@ def compare(old: Record, new: Record) -> Comparison:
         only_new=tuple(key for key in now_rows if key not in before_rows),
         different=tuple(_differences(old, new)),
     )
+
+
+def refuse_unlike(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) -> None:
+    """GpudocError (exit 2) naming the first of HARD_KEYS in which two environments differ."""
+    for key in HARD_KEYS:
+        before, now = old.get(key, "not recorded"), new.get(key, "not recorded")
+        if before != now:
+            raise GpudocError(
+                f"the records are of unlike machines: {key} was {before}, is {now}",
+                hint="compare records of the same machine and the same gpudoc bench version",
+            )
 
 
 def _differences(old: Record, new: Record) -> Sequence[str]:

@@ -23,6 +23,7 @@ import gpudoc
 from gpudoc.bench.assess import assess
 from gpudoc.bench.cases.catalog import case_names, cases_for
 from gpudoc.bench.ceilings import ceiling_of
+from gpudoc.bench.compare import refuse_unlike
 from gpudoc.bench.documents import reading_from_json
 from gpudoc.bench.environment import describe, make_plan
 from gpudoc.bench.model import NotMeasured, Parameter, Reading, Record, Situation
@@ -47,12 +48,13 @@ class Options:
     only: tuple[str, ...] = ()
     quick: bool = False
     data: Path | None = None
+    old: Record | None = None
 
     @staticmethod
-    def of(device: str, only: str, quick: bool, data: Path | None) -> Options:
-        """The options with the names in `only` taken apart at the commas."""
+    def of(device: str, only: str, quick: bool, data: Path | None, old: Record | None) -> Options:
+        """The options with the names in `only` taken apart at the commas; `old` is what the run is compared to."""
         names = tuple(name.strip() for name in only.split(",") if name.strip())
-        return Options(device=device, only=names, quick=quick, data=data)
+        return Options(device=device, only=names, quick=quick, data=data, old=old)
 
 
 @dataclass(slots=True)
@@ -78,12 +80,16 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
     check_options(options)
     started = time.monotonic()
     plan = make_plan(options.device, machine, quick=options.quick, only=options.only, data=options.data)
+    known = describe(plan, machine)
+    if options.old is not None:
+        # before a minute is spent on a run that cannot be compared
+        refuse_unlike(options.old.environment, known)
     harvest = Harvest()
     try:
         _measure(plan, harvest, progress)
     except KeyboardInterrupt:
         harvest.interrupted = True
-    environment = {"gpudoc": gpudoc.__version__, **describe(plan, machine), **harvest.environment}
+    environment = {"gpudoc": gpudoc.__version__, **known, **harvest.environment}
     rows = settle(harvest.settled_readings())
     situation = judge(Situation(machine=machine, device=options.device, environment=environment, rows=rows))
     return Record(

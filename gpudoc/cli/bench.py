@@ -43,7 +43,7 @@ def bench(
     with Live(plain=plain or as_json) as progress:
         target = find_target(device)
         progress.say(f"measuring {target.choice.why}")
-        record = run(Options.of(target.choice.name, only, quick, data), target.machine, progress)
+        record = run(Options.of(target.choice.name, only, quick, data, old), target.machine, progress)
     if out:
         save_record(out, record)
     report = Report.of(record, old)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from gpudoc.bench import run as room
+from gpudoc.bench.model import Record
 from gpudoc.bench.run import Harvest, Options, _take, check_options, run
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Host, Machine
@@ -39,7 +40,8 @@ def test_a_run_gives_rows_an_environment_and_its_progress():
     listener = Listener()
     record = run(CLOCK, MACHINE, listener)
     assert [row.name for row in record.measurements] == ["cpu_clock"]
-    assert len(record.measurements[0].rounds) == 3
+    # on a machine that is busy with other work a round may find no time, and then that is said
+    assert len(record.measurements[0].rounds) + len(record.not_measured) == 3
     assert record.environment["torch"]
     assert record.environment["bench_version"] == 1
     assert not record.interrupted
@@ -49,18 +51,18 @@ def test_a_run_gives_rows_an_environment_and_its_progress():
 
 def test_ctrl_c_keeps_what_is_measured_and_leaves_no_process():
     def interrupt(text):
-        if text.startswith("round 2"):
+        if "round trip" in text:
             signal.raise_signal(signal.SIGINT)
 
     record = run(Options(only=("clock", "loader"), quick=True), MACHINE, Listener(interrupt))
     assert record.interrupted
-    assert {"cpu_clock", "loader_batch"} <= {row.name for row in record.measurements}
+    assert record.measurements[0].name == "cpu_clock"
     assert workers() == []
 
 
 def test_a_worker_that_is_killed_leaves_what_it_had_told():
     def kill(text):
-        if text.startswith("round 2"):
+        if "round trip" in text:
             for pid in workers():
                 os.kill(pid, signal.SIGKILL)
 
@@ -74,7 +76,7 @@ def test_a_worker_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(room, "SILENCE_S", 6.0)
 
     def stop(text):
-        if text.startswith("round 2"):
+        if "round trip" in text:
             for pid in workers():
                 os.killpg(pid, signal.SIGSTOP)
 
@@ -119,8 +121,16 @@ def test_a_folder_that_does_not_exist(tmp_path):
     check_options(Options(data=tmp_path))
 
 
+def test_a_run_that_cannot_be_compared_is_refused_before_it_begins():
+    listener = Listener()
+    old = Record(environment={"bench_version": 0}, measurements=())
+    with pytest.raises(GpudocError, match="bench_version was 0, is 1"):
+        run(Options(only=("clock",), old=old), MACHINE, listener)
+    assert listener.heard == []
+
+
 def test_options_take_names_apart():
-    assert Options.of("cpu", " memory, matmul,", True, None).only == ("memory", "matmul")
+    assert Options.of("cpu", " memory, matmul,", True, None, None).only == ("memory", "matmul")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from gpudoc.bench.worker import plan_from_json, plan_to_json, share_of_time
 from tests.bench.builders import reading
 from tests.bench.host_gpu import HostGpu
 
-PLAN = Plan(device="cpu", only=("clock",), quick=True, rounds=2, budget_s=6.0, cpu_flags=("avx2", "fma"))
+PLAN = Plan(device="cpu", only=("clock",), quick=True, rounds=2, budget_s=10.0, cpu_flags=("avx2", "fma"))
 
 
 def start(plan):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 TILE_ROWS, TILE_COLUMNS = 128, 256
-BURST = 10
+BURST, BURST_S = 10, 0.3
 REST_S = 0.3
 SUSTAINED_S, QUICK_SUSTAINED_S = 2.0, 0.5
 # one sample of sustained work: long beside the events, short beside the changes of the clock
@@ -80,16 +80,20 @@ def choose_shapes(sm_count: int, memory_bytes: int, quick: bool) -> tuple[Shape,
     return tuple(dict.fromkeys(chosen))
 
 
-def choose_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:
-    """The types a card of this capability multiplies."""
-    return tuple(dtype for dtype, first in FIRST_CAPABILITY.items() if capability >= first)
+def choose_dtypes(capability: tuple[int, int], quick: bool = False) -> tuple[str, ...]:
+    """The types a card of this capability multiplies; when `quick`, those that training uses first."""
+    every = tuple(dtype for dtype, first in FIRST_CAPABILITY.items() if capability >= first)
+    if not quick:
+        return every
+    half = "bf16" if "bf16" in every else "fp16"
+    return tuple(dtype for dtype in every if dtype in ("fp32", "tf32", half))
 
 
 def run(bench: Bench) -> Iterator[Reading]:
     """Rows 'matmul' in TFLOP/s (TOP/s for int8) with dtype, shape and mode 'burst' or 'sustained'."""
     gpu = bench.device
     shapes = choose_shapes(gpu.traits.sm_count, gpu.memory_free_bytes(), bench.plan.quick)
-    dtypes = choose_dtypes(gpu.traits.capability)
+    dtypes = choose_dtypes(gpu.traits.capability, bench.plan.quick)
     sustained_s = QUICK_SUSTAINED_S if bench.plan.quick else SUSTAINED_S
     burst_s = max(0.1, (bench.budget_s / len(dtypes) - sustained_s) / len(shapes) - REST_S)
     for dtype in dtypes:
@@ -130,32 +134,37 @@ def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: fl
     gpu = bench.device
     # twice the cache, so that no input of the next product is found in it
     flush = torch.zeros(max(2 * gpu.traits.l2_bytes, 32 * MIB), dtype=torch.uint8, device=gpu.torch_device)
+    one_s = _seconds_of_one(bench, product)
+    num_products = max(3, min(BURST, round(BURST_S / one_s)))
 
     def batch() -> list[float]:
-        times = gpu.time_each([product.multiply] * BURST, between=flush.zero_)
+        times = gpu.time_each([product.multiply] * num_products, between=flush.zero_)
         return [shape.tera_operations / seconds for seconds in times]
 
     return sample_gpu(bench, _row(bench, dtype, shape, "burst"), batch, seconds)
 
 
 def _sustained(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> Reading:
-    """Samples of SAMPLE_S without pause; those of the first half only warm the card up."""
+    """Samples of SAMPLE_S without pause; the first half of the span only warms the card up."""
     gpu = bench.device
-    one_s = max(1e-6, gpu.time_each([product.multiply] * 3)[-1])
+    one_s = _seconds_of_one(bench, product)
     num_products = max(1, round(SAMPLE_S / one_s))
+    num_samples = max(3, round(seconds / 2 / (num_products * one_s)))
 
     def many() -> None:
         for _ in range(num_products):
             product.multiply()
 
     def batch() -> list[float]:
-        num_samples = max(4, round(seconds / SAMPLE_S))
         times = gpu.time_each([many] * num_samples, spin=False)
-        work = shape.tera_operations * num_products
-        return [work / one for one in times[num_samples // 2 :]]
+        return [shape.tera_operations * num_products / one for one in times]
 
-    # the first batch is dropped as warm-up, which is the first half of the span
-    return sample_gpu(bench, _row(bench, dtype, shape, "sustained"), batch, seconds / 2)
+    # the first batch is dropped as warm-up: that is the first half
+    return sample_gpu(bench, _row(bench, dtype, shape, "sustained"), batch, seconds)
+
+
+def _seconds_of_one(bench: Bench, product: Product) -> float:
+    return max(1e-6, bench.device.time_each([product.multiply] * 2)[-1])
 
 
 def make_product(dtype: str, shape: Shape, device: str) -> Product:

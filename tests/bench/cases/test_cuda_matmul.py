@@ -33,18 +33,20 @@ def test_each_card_multiplies_what_it_has():
     assert choose_dtypes((7, 5)) == ("fp32", "fp16", "int8")
     assert choose_dtypes((8, 6)) == ("fp32", "tf32", "fp16", "bf16", "int8")
     assert "fp8" in choose_dtypes((8, 9))
+    assert choose_dtypes((9, 0), quick=True) == ("fp32", "tf32", "bf16")
+    assert choose_dtypes((7, 5), quick=True) == ("fp32", "fp16")
 
 
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(cuda_matmul, "choose_shapes", lambda *_: (Shape(256, 256, 128),))
-    for name, value in (("REST_S", 0.0), ("QUICK_SUSTAINED_S", 0.02), ("SAMPLE_S", 0.005)):
+    for name, value in (("REST_S", 0.0), ("SUSTAINED_S", 0.02), ("SAMPLE_S", 0.005)):
         monkeypatch.setattr(cuda_matmul, name, value)
 
 
 @pytest.mark.usefixtures("small")
 def test_burst_and_sustained_of_every_type_that_works():
-    run = bench(gpu=HostGpu())
+    run = bench(gpu=HostGpu(), quick=False)
     readings = list(CASE.run(run))
     done = {(r.parameters["dtype"], r.parameters["mode"]) for r in readings}
     for dtype in ("fp32", "bf16", "int8"):
@@ -59,7 +61,7 @@ def test_a_type_the_library_refuses_is_left_out_and_the_others_go_on(monkeypatch
         raise RuntimeError("_int_mm: not on this card\nmore")
 
     monkeypatch.setattr(cuda_matmul, "_int8", refuse)
-    run = bench(gpu=HostGpu())
+    run = bench(gpu=HostGpu(), quick=False)
     readings = list(CASE.run(run))
     assert ("matmul int8", "_int_mm: not on this card") in run.left_out
     assert "bf16" in {r.parameters["dtype"] for r in readings}
