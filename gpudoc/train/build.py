@@ -209,7 +209,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
 def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
     settings, workload, device = plan.settings, plan.workload, plan.device
     overrides: dict[str, object] = {} if settings.lr is None else {"lr": settings.lr}
-    if _may_fuse(workload, model, device):
+    if may_fuse(workload, model, device):
         overrides["fused"] = True
     forward = plan.ranks.wrap(model)
     return Parts(
@@ -225,7 +225,7 @@ def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
     )
 
 
-def _may_fuse(workload: Workload, model: nn.Module, device: torch.device) -> bool:
+def may_fuse(workload: Workload, model: nn.Module, device: torch.device) -> bool:
     """Whether the optimizer is one of torch's with a fused kernel here and the config did not choose a form itself."""
     module, _, name = workload.config.optimizer.target.partition(":")
     chosen = {"fused", "foreach", "capturable", "differentiable"} & set(workload.config.optimizer.args)

@@ -240,10 +240,7 @@ class _Search:
         """The budget does not reach: keep what was run, say what is predicted."""
         self._found.complete = False
         if self._low == 0:
-            affordable = self._highest_run()
-            if affordable > 0 and self._prober.fit(affordable).fits:
-                self._found.launches += 1
-                self._low = affordable
+            self._low = self._highest_run()
         self._found.notes.append(
             f"the budget ends before batch {batch} could be proved; predicted largest batch: {self._found.predicted}"
         )

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpudoc.errors import GpudocError
+from gpudoc.train.ranks import Ranks
 from gpudoc.tune import limit
 from gpudoc.tune.classify import classify_exception
 from gpudoc.tune.memory_model import growth_per_step, next_calibration_batch
@@ -71,7 +72,8 @@ class Probe:
         self._device = torch.device(place.device)
         self._started = time.monotonic()
         self._stage("build", 0)
-        self._trainee = Trainee(prepared.workload, request.variant, self._device, request.ranks)
+        ranks = _join(request, place) if request.ranks > 1 else None
+        self._trainee = Trainee(prepared.workload, request.variant, self._device, ranks)
 
     def run(self) -> None:
         """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
@@ -93,8 +95,15 @@ class Probe:
         cap = min(self._place.cap, self._request.batches[0])
         points: list[Point] = []
         while (batch := next_calibration_batch(points, limit_bytes, cap)) is not None:
+            if points and self._is_too_slow(points[-1], batch):
+                return
             num_steps = 2 if not points else 1
             points.append(self._measure(batch, num_steps))
+
+    def _is_too_slow(self, last: Point, batch: int) -> bool:
+        """Whether a step at `batch`, as slow per sample as the last one, would end after the trial's time."""
+        expected = (last.seconds or 0.0) * batch / last.batch
+        return time.monotonic() - self._started + expected > self._place.stop_s
 
     def _fit(self, batch: int) -> None:
         self._measure(batch, self._request.steps)
@@ -123,7 +132,9 @@ class Probe:
         self._stage("eval", batch)
         self._trainee.evaluate((self._prepared.eval_samples or samples).worst(batch))
         self._stage("checkpoint", batch)
-        self._trainee.save_checkpoint()
+        self._trainee.capture_checkpoint()
+        self._timed_step(samples.worst(batch))
+        self._trainee.write_checkpoint()
         if self._place.rank == 0:
             self._emit({"event": "fact", "name": "settled", "value": 1})
         self._stage("steady", batch)
@@ -256,8 +267,6 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         torch.set_num_threads(max(1, prepared.num_threads // request.ranks))
         apply_limit(place)
-        if request.ranks > 1:
-            _join(request, place)
         Probe(prepared, request, place, emit).run()
     except StoppedError as ended:
         emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
@@ -306,15 +315,18 @@ def endless(loader: DataLoader[object]) -> Iterator[object]:
         yield from loader
 
 
-def _join(request: Request, place: Place) -> None:
+def _join(request: Request, place: Place) -> Ranks:
     """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
     import torch.distributed
 
-    backend = "gloo" if place.device == "cpu" else "nccl"
+    from gpudoc.train import distributed
+
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = torch.distributed.FileStore(  # type: ignore[attr-defined]
-        place.store, request.ranks
-    )
+    device = torch.device(place.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    store = torch.distributed.FileStore(place.store, request.ranks)  # type: ignore[attr-defined]
+    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)
-    if place.device != "cpu":
-        torch.cuda.set_device(torch.device(place.device))
+    mine = distributed.Place(rank=place.rank, world=request.ranks, local_rank=place.rank, local_world=request.ranks)
+    return distributed.Distributed(mine, device)

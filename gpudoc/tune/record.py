@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import gpudoc
 from gpudoc.profile import model
 from gpudoc.tune.choose import explain_knee, explain_largest, explain_variant
+from gpudoc.tune.feeding import profile_rows
 from gpudoc.tune.stages import Findings
 from gpudoc.tune.trial import Feed, Trial, Variant
 from gpudoc.workload.config import Loaded
@@ -37,12 +38,22 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
             seconds=round(context.seconds, 1),
             trials=len(trials),
         ),
-        hardware=model.Hardware.model_validate(context.told["hardware"]),
+        hardware=_hardware(context),
         workload=model.WorkloadKey.model_validate(context.told["workload"]),
         settings=settings,
         evidence=_evidence(context, found, trials),
         why=tuple(_why(found, settings)),
     )
+
+
+def _hardware(context: Context) -> model.Hardware:
+    """The machine as training will see it: under the user's limit its memory is the limit."""
+    hardware = model.Hardware.model_validate(context.told["hardware"])
+    limit = context.user_limit_bytes
+    if limit is not None:
+        known = hardware.memory_bytes or limit
+        hardware = hardware.model_copy(update={"memory_bytes": limit if context.device == "cpu" else min(known, limit)})
+    return hardware.model_copy(update={"count": context.ranks})
 
 
 def _settings(context: Context, found: Findings) -> model.Settings:
@@ -81,7 +92,7 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         memory_limit_bytes=context.limit_bytes,
         memory_model=line,
         trials=tuple(row for trial in trials for row in _rows(trial)),
-        loader=(),
+        loader=profile_rows(found.feed_trials),
         default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
         speedup_over_default=None if ratio is None else round(ratio, 3),
     )

@@ -19,6 +19,7 @@ from gpudoc.profile import store
 from gpudoc.profile.model import Profile, WorkloadKey
 from gpudoc.progress import SILENT, Progress
 from gpudoc.tune import limit
+from gpudoc.tune.feeding import Feeder
 from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.launch import Launcher, Message, Where
 from gpudoc.tune.options import Options
@@ -103,7 +104,7 @@ class _Search:
         found = Findings()
         interrupted = False
         try:
-            run_stages(session, plan, found)
+            run_stages(session, plan, found, Feeder(self._loaded))
         except KeyboardInterrupt:
             if not found.defaults:
                 raise

@@ -16,7 +16,7 @@ STEADY_STEPS = 20
 _LEAST_STEADY_STEPS = 4
 _TIMED_SHARE = 1 / 60
 # of what is left of the budget when the search for the largest batch begins
-_LARGEST_SHARE = 0.6
+_LARGEST_SHARE = 0.5
 _STEADY_SHARE = 0.35
 
 
@@ -163,9 +163,17 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
     useful = largest if plan.goal == "largest" else plan.useful
     sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
     rate = session.samples_per_s or 1.0
-    affordable = 0.3 * session.left_s
-    while len(sizes) > 1 and 7 * sum(sizes) / rate > affordable:
-        sizes = sizes[:-1]
+    affordable = 0.4 * session.left_s
+    known = tuple(p for t in found.variants if t.request.variant == found.variant and t.fits for p in t.points)
+    if known and rate:
+        # the reference batch was timed with this variant already
+        sizes = tuple(size for size in sizes if size != plan.reference)
+    while sizes and 6 * sum(sizes) / rate > affordable:
+        sizes = sizes[1:] if sizes[0] < plan.reference else sizes[:-1]
+    found.speeds = known
+    if not sizes:
+        found.notes.append("the budget did not reach for timing other batches than the reference")
+        return
     request = Request(
         kind="speed",
         batches=sizes,
@@ -174,7 +182,7 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
         seconds_per_batch=_timed_s(session),
     )
     trial = session.run(request, f"speed at batch {', '.join(map(str, sizes))}")
-    found.speeds = trial.points
+    found.speeds = tuple(sorted((*known, *trial.points), key=lambda p: p.batch))
     if not trial.fits:
         found.notes.append(f"timing stopped at batch {trial.failed_batch}: {trial.end.value}")
 

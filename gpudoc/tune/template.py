@@ -101,6 +101,10 @@ def _import_what_steps_import(workload: Workload) -> None:
     """Let an optimizer of the workload's kind step once on a single number: that imports two seconds' worth of code."""
     import torch
 
+    import gpudoc.train.build
+    import gpudoc.train.finish
+    import gpudoc.train.loop  # noqa: F401  the process that will train has all of this in memory too
+
     model = torch.nn.Linear(1, 1)
     # whatever fails here fails again in a trial, where it is reported
     with contextlib.suppress(Exception):

@@ -1,81 +1,77 @@
-"""The training that a trial runs: the workload's model, optimizer and step under one variant, on one device."""
+"""The training that a trial runs: train's own step, optimizer choice, checkpoint and ranks, under one variant."""
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
 
+from gpudoc.train import checkpoint, recompute
+from gpudoc.train.build import may_fuse
+from gpudoc.train.precision import Precision
+from gpudoc.train.ranks import Alone, Ranks
+from gpudoc.train.state import Progress, capture
+from gpudoc.train.step import Micro, Parts, Stepper
+from gpudoc.train.undo import Undo
 from gpudoc.tune.trial import Variant
 from gpudoc.workload.batch import Batch, to_device
 from gpudoc.workload.build import Workload
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 class Trainee:
-    """A model in training; every method works on `device` and leaves the peak of memory that training leaves."""
+    """A model in training; every method leaves the peak of memory that the same thing leaves in `gpudoc train`."""
 
-    def __init__(self, workload: Workload, variant: Variant, device: torch.device, ranks: int) -> None:
+    def __init__(self, workload: Workload, variant: Variant, device: torch.device, ranks: Ranks | None = None) -> None:
         self.device = device
         self.variant = variant
-        self._grad_clip = workload.config.train.grad_clip
-        self._step = workload.step().to(device)
-        self._model = workload.build_model().to(device)
+        ranks = ranks or Alone()
+        model = workload.build_model().to(device)
         if variant.channels_last:
-            self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._optimizer = workload.build_optimizer(self._model)
-        self._scaler = torch.amp.GradScaler(device.type) if variant.precision == "fp16" else None
-        self._callable: nn.Module = self._wrap(ranks)
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if variant.activation_checkpointing:
+            recompute.apply(model)
+        forward = ranks.wrap(model)
+        fused = {"fused": True} if may_fuse(workload, model, device) else {}
+        parts = Parts(
+            model=model,
+            forward=torch.compile(forward) if variant.compile else forward,
+            optimizer=workload.build_optimizer(model, fused),
+            step=workload.step().to(device),
+            device=device,
+            precision=Precision(variant.precision, "as tried"),
+            grad_clip=workload.config.train.grad_clip,
+            channels_last=variant.channels_last,
+            ranks=ranks,
+        )
+        self._stepper = Stepper(parts)
+        self._undo = Undo(model, device)
+        self._saved: checkpoint.Content | None = None
 
-    def _wrap(self, ranks: int) -> nn.Module:
-        model = self._model
-        if ranks > 1:
-            ids = [self.device.index] if self.device.type == "cuda" else None
-            model = nn.parallel.DistributedDataParallel(model, device_ids=ids)
-        if self.variant.compile:
-            model = torch.compile(model)  # type: ignore[assignment]
-        return model
-
-    def train(self, batches: Sequence[Batch]) -> float:
-        """One optimizer step over the micro batches of `batches`; returns the loss, which waits for the device."""
-        self._callable.train()
-        self._optimizer.zero_grad(set_to_none=True)
-        total = 0.0
-        for batch in batches:
-            loss = self._loss(batch) / len(batches)
-            (self._scaler.scale(loss) if self._scaler else loss).backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        if self._scaler:
-            self._scaler.unscale_(self._optimizer)
-        if self._grad_clip is not None:
-            nn.utils.clip_grad_norm_(self._model.parameters(), self._grad_clip)
-        if self._scaler:
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
-        else:
-            self._optimizer.step()
-        return total
+    def train(self, batches: Sequence[Batch]) -> None:
+        """One optimizer step over the micro batches of `batches`."""
+        self._stepper.parts.model.train()
+        self._undo.mark()
+        self._stepper.run([Micro(batch, 1.0 / len(batches)) for batch in batches])
+        self._stepper.take_losses()
 
     def evaluate(self, batch: Batch) -> float:
         """The loss of one batch as evaluation computes it, without gradients."""
-        self._callable.eval()
-        with torch.no_grad():
-            return float(self._loss(batch))
+        parts = self._stepper.parts
+        parts.model.eval()
+        with torch.no_grad(), parts.precision.autocast(parts.device):
+            moved = to_device(batch, parts.device, channels_last=parts.channels_last)
+            return float(parts.step.loss(parts.forward, moved))
 
-    def save_checkpoint(self) -> None:
-        """Write weights and optimizer state to a temporary file, as training does, and remove it."""
+    def capture_checkpoint(self) -> None:
+        """Copy weights and state to the host, as training does; the copy lives while the next steps run."""
+        progress = Progress(step=1)
+        self._saved = capture(self._stepper, progress, {}, {})
+
+    def write_checkpoint(self) -> None:
+        """Write the copy to a temporary folder, and drop it."""
+        assert self._saved is not None
         with tempfile.TemporaryDirectory(prefix="gpudoc-trial-") as folder:
-            state = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
-            torch.save(state, Path(folder) / "state.pt")
-
-    def _loss(self, batch: Batch) -> torch.Tensor:
-        moved = to_device(batch, self.device, channels_last=self.variant.channels_last)
-        dtype = _DTYPES.get(self.variant.precision)
-        context = torch.autocast(self.device.type, dtype=dtype) if dtype else contextlib.nullcontext()
-        with context:
-            return self._step.loss(self._callable, moved)
+            checkpoint.write(Path(folder), self._saved)
+        self._saved = None

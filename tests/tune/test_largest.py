@@ -156,4 +156,5 @@ def test_a_budget_that_does_not_reach_keeps_what_ran_and_says_what_is_predicted(
     found = find_largest(machine, limit_bytes=machine.limit, cap=10**6)
     assert not found.is_proved
     assert found.predicted == pytest.approx(231, abs=1)
-    assert found.batch in machine.fitted
+    assert 150 < found.batch <= 231  # ran in the calibrating process
+    assert machine.fitted == []
