@@ -20,6 +20,8 @@ _LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.worker import main; main(sys.argv[2:])"
 )
 _MOST_BYTES = 64 << 20
+# killed processes that were not dead yet when they were let go; looked at again, without waiting, at the next start
+_UNREAPED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,11 +29,14 @@ class Child:
     """One process that tells facts line by line, and what became of it.
 
     A process stuck in a driver survives SIGKILL, so nothing here ever waits for one: its pipe is closed instead.
+    `group` is the process group to kill; a worker tells its own, as it is a child of the launcher and not of ours.
     """
 
     name: str
-    process: subprocess.Popen[bytes]
+    reader: int
     deadline_s: float
+    group: int = 0
+    process: subprocess.Popen[bytes] | None = None
     began: float = field(default_factory=time.monotonic)
     facts: list[tuple[tuple[str, ...], object, bool]] = field(default_factory=list)
     asking: str = ""
@@ -52,22 +57,27 @@ class Child:
         if self._size > _MOST_BYTES:
             self.finish(failure="said more than 64 MiB")
         elif not data and not self.done:
-            self.finish(failure=self._ended_early())
+            self.finish(failure=self._while_asking(self._how_it_ended()))
 
     def finish(self, *, failure: str = "", timed_out: bool = False) -> None:
         """Stop listening; the process is killed with its children, and left behind if it will not die."""
         self.done, self.failure, self.timed_out = True, failure, timed_out
         self.seconds = time.monotonic() - self.began
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        for pipe in (self.process.stdout, self.process.stdin):
+        if self.group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.group, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of the pipes; what the process does from here on reaches nobody."""
+        with contextlib.suppress(OSError):
+            os.close(self.reader)
+        if self.process is not None and self.process.stdin is not None:
             with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
-        self.process.poll()
+                self.process.stdin.close()
 
     def answer(self, line: str) -> None:
         """Write one line to the child's standard input, if it still listens."""
+        assert self.process is not None
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self.process.stdin.write(line.encode() + b"\n")
@@ -78,31 +88,67 @@ class Child:
             message = json.loads(line)
         except ValueError:
             return  # a library that prints on its own
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or self.done:
             return
         if "begin" in message:
             self.asking = str(message["begin"])
-        elif "end" in message and not self.done:
+        elif "end" in message:
             self.finish()
+        elif "died" in message:
+            self.finish(failure=self._while_asking(str(message["died"])))
+        elif "group" in message:
+            self.group = int(message["group"])
         elif "fact" in message or "item" in message:
             path = message.get("fact") or message.get("item") or []
             self.facts.append((tuple(map(str, path)), message.get("value"), "item" in message))
 
-    def _ended_early(self) -> str:
-        code = self.process.poll()
-        if code is None:
+    def _while_asking(self, how: str) -> str:
+        return f"{how} while asking: {self.asking}" if self.asking else how
+
+    def _how_it_ended(self) -> str:
+        code = None if self.process is None else self.process.poll()
+        if code is None and self.process is not None:
             # the pipe closes a moment before the process can be reaped; a short look, never a wait
             time.sleep(0.05)
             code = self.process.poll()
-        how = f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with code {code}"
-        return f"{how} while asking: {self.asking}" if self.asking else how
+        return how_it_ended(code)
 
 
-def start_worker(name: str, probes: Sequence[str], root: Path, deadline_s: float) -> Child:
-    """Gpudoc's own worker for `probes`, started with the parent's import path and without site's start-up work."""
+def how_it_ended(code: int | None) -> str:
+    """An exit code as `subprocess` gives it, in words: 'ended by SIGSEGV', 'ended with code 3'."""
+    if code is None:
+        return "closed its pipe"
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+def start_workers(groups: Mapping[str, Sequence[str]], root: Path, deadlines_s: Mapping[str, float]) -> list[Child]:
+    """Gpudoc's own workers, one for each group of probes.
+
+    One launcher imports what they share and forks, which costs a fifth of starting each. It gets the parent's import
+    path, and does without site's start-up work.
+    """
+    pipes = {name: os.pipe() for name in groups}
+    plan = {name: [pipes[name][1], list(probes)] for name, probes in groups.items()}
     paths = json.dumps([path for path in sys.path if path])
-    command = [sys.executable, "-I", "-S", "-c", _LAUNCH, paths, str(root), *probes]
-    return Child(name=name, process=_start(command, None), deadline_s=deadline_s)
+    command = [sys.executable, "-I", "-S", "-c", _LAUNCH, paths, str(root), json.dumps(plan)]
+    writers = [writer for _, writer in pipes.values()]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=writers,
+            start_new_session=True,
+        )
+    finally:
+        for writer in writers:
+            os.close(writer)
+    _remember(process)
+    return [
+        Child(name=name, reader=reader, deadline_s=deadlines_s[name], group=process.pid)
+        for name, (reader, _) in pipes.items()
+    ]
 
 
 def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str], deadline_s: float) -> Child:
@@ -110,48 +156,56 @@ def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str],
     if not os.access(python, os.X_OK) or python.is_dir():
         raise GpudocError(f"not a Python that can be run: {python}", hint="gpudoc doctor --python /path/to/python")
     script = Path(__file__).with_name("examined_python.py")
-    command = [str(python), str(script), *(["--quick"] if quick else [])]
-    return Child(name="torch", process=_start(command, environment), deadline_s=deadline_s)
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [str(python), str(script), *(["--quick"] if quick else [])],
+            stdin=subprocess.PIPE,
+            stdout=writer,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+            bufsize=0,
+        )
+    except OSError as error:
+        os.close(reader)
+        raise GpudocError(
+            f"{python} cannot be started: {error.strerror}", hint="gpudoc doctor --python PATH"
+        ) from error
+    finally:
+        os.close(writer)
+    _remember(process)
+    return Child(name="torch", reader=reader, process=process, group=process.pid, deadline_s=deadline_s)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,
-        bufsize=0,
-    )
+def _remember(process: subprocess.Popen[bytes]) -> None:
+    _UNREAPED[:] = [known for known in _UNREAPED if known.poll() is None]
+    _UNREAPED.append(process)
 
 
 def listen(children: Iterable[Child], on_finish: Callable[[Child], None]) -> None:
     """Read all children until each has ended or passed its deadline; `on_finish` hears of each end at once."""
     with selectors.DefaultSelector() as selector:
         for child in children:
-            assert child.process.stdout is not None
-            os.set_blocking(child.process.stdout.fileno(), False)
-            selector.register(child.process.stdout, selectors.EVENT_READ, child)
+            os.set_blocking(child.reader, False)
+            selector.register(child.reader, selectors.EVENT_READ, child)
         while selector.get_map():
             waiting: list[Child] = [key.data for key in selector.get_map().values()]
-            now = time.monotonic()
             nearest = min(child.began + child.deadline_s for child in waiting)
-            for key, _ in selector.select(max(0.0, nearest - now)):
+            for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
                 _read(key.data)
             for child in waiting:
                 if not child.done and time.monotonic() >= child.began + child.deadline_s:
                     child.finish(timed_out=True, failure=_no_answer(child))
-            for key in list(selector.get_map().values()):
-                if key.data.done:
-                    selector.unregister(key.fileobj)
-                    on_finish(key.data)
+                if child.done:
+                    selector.unregister(child.reader)
+                    child.close()
+                    on_finish(child)
 
 
 def _read(child: Child) -> None:
-    assert child.process.stdout is not None
     with contextlib.suppress(BlockingIOError):
-        child.take(os.read(child.process.stdout.fileno(), 1 << 20))
+        child.take(os.read(child.reader, 1 << 20))
 
 
 def _no_answer(child: Child) -> str:

@@ -53,10 +53,8 @@ def collect(
     began = time.monotonic()
     examined = python or examined_python(os.environ)
     running = [_start_examined(examined, quick, deadlines)]
-    running += [
-        children.start_worker(name, probes, root, deadlines.driver_s if name in _DRIVER_WORKERS else deadlines.files_s)
-        for name, probes in _WORKERS.items()
-    ]
+    limits = {name: deadlines.driver_s if name in _DRIVER_WORKERS else deadlines.files_s for name in _WORKERS}
+    running += children.start_workers(_WORKERS, root, limits)
     told: dict[str, Child] = {}
 
     def hear(child: Child) -> None:
@@ -71,6 +69,7 @@ def collect(
         for child in running:
             if not child.done:
                 child.finish(failure="interrupted")
+                child.close()
     environment = read_environment(os.environ)
     machine = assemble.machine_from(tuple(told.values()), environment, quick=quick)
     return assemble.with_total(machine, time.monotonic() - began)

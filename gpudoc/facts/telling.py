@@ -29,6 +29,14 @@ class Teller:
         for name, value in plain_fields(part).items():
             self._write({"fact": [section, name], "value": value})
 
+    def group(self, number: int) -> None:
+        """The process group to kill when the deadline has passed."""
+        self._write({"group": number})
+
+    def died(self, how: str) -> None:
+        """Said for a worker that could not say `end` itself."""
+        self._write({"died": how})
+
     def end(self) -> None:
         """All is told; what the process does from here on is of no interest."""
         self._write({"end": True})

@@ -1,82 +1,105 @@
-"""A child process of `collect`: asks one part of the machine and tells each fact at once, for it may never return."""
+"""The children of `collect`: each asks one part of the machine and tells each fact at once, for it may never return."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from gpudoc.facts import container, cuda, driver, host, kernel_log, topology
 from gpudoc.facts.telling import Teller
 
 
 def main(arguments: list[str]) -> None:
-    """Run the probes named in `arguments[1:]` below the root `arguments[0]`, then leave without cleaning up."""
-    root, names = Path(arguments[0]), arguments[1:]
-    teller = Teller()
-    for name in names:
+    """Fork a worker for each group of the plan {name: [file descriptor, probes]} below the root, and see them end."""
+    root, plan = Path(arguments[0]), json.loads(arguments[1])
+    descriptors = {fork_worker(root, probes, descriptor): descriptor for descriptor, probes in plan.values()}
+    while descriptors:
+        pid, status = os.wait()
+        descriptor = descriptors.pop(pid, None)
+        if descriptor is not None:
+            _report_end(descriptor, os.waitstatus_to_exitcode(status))
+
+
+def fork_worker(root: Path, probes: Sequence[str], descriptor: int) -> int:
+    """The process id of a new worker, in a process group of its own, which asks `probes` in order and leaves."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            run(Teller(descriptor), root, probes)
+        finally:
+            # a driver library may hang in its exit handlers
+            os._exit(1)
+    return pid
+
+
+def run(teller: Teller, root: Path, probes: Sequence[str]) -> None:
+    """Run `probes` and leave without cleaning up; one that fails is told, and the next goes on."""
+    teller.group(os.getpid())
+    for name in probes:
         teller.begin(name)
         try:
             PROBES[name](teller, root)
         except Exception as error:  # a part of the machine may be broken in any way, and that becomes a result
             teller.fact(f"probe_failures.{name}", f"{type(error).__name__}: {error}"[:300])
     teller.end()
-    # a driver library may hang in its exit handlers
     os._exit(0)
 
 
+def _report_end(descriptor: int, code: int) -> None:
+    """Who was killed by its own fault cannot say so itself."""
+    from gpudoc.facts.children import how_it_ended
+
+    if code:
+        try:
+            Teller(descriptor).died(how_it_ended(code))
+        except BrokenPipeError:
+            return
+    os.close(descriptor)
+
+
 def _nvml(teller: Teller, root: Path) -> None:
+    # imported here: it takes as long as all the rest, and the other workers need not wait for it
     from gpudoc.facts import nvidia
 
     nvidia.collect(teller, root)
 
 
 def _cuda(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import cuda
-
     del root
     cuda.collect(teller)
 
 
 def _host(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import container, host
-
     teller.facts("host", host.collect(root))
     teller.fact("container", container.collect(root))
 
 
 def _disk(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import host
-
     del root
     teller.facts("host", host.collect_disk())
 
 
 def _driver(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import driver
-
     teller.facts("driver", driver.collect(root))
 
 
 def _pci(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import topology
-
     teller.fact("pci", topology.collect(root))
 
 
 def _nodes(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import driver
-
     teller.fact("nodes", driver.collect_nodes(root))
 
 
 def _kernel_log(teller: Teller, root: Path) -> None:
-    from gpudoc.facts import kernel_log
-
     teller.fact("kernel_log", kernel_log.collect(root))
 
 
-PROBES: dict[str, Callable[[Teller, Path], None]] = {
+PROBES: Mapping[str, Callable[[Teller, Path], None]] = {
     "nvml": _nvml,
     "cuda": _cuda,
     "host": _host,

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from gpudoc.facts.children import Child, listen, start_worker
+from gpudoc.facts.children import Child, how_it_ended, listen, start_workers
 
 
 def child(code: str, deadline_s: float = 20.0) -> Child:
+    reader, writer = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        bufsize=0,
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=writer, start_new_session=True, bufsize=0
     )
-    return Child(name="x", process=process, deadline_s=deadline_s)
+    os.close(writer)
+    return Child(name="x", reader=reader, process=process, group=process.pid, deadline_s=deadline_s)
 
 
 def heard(one: Child) -> Child:
@@ -66,11 +66,43 @@ def test_the_nearest_deadline_counts_for_each():
     assert ends == [("quick", False), ("x", True)]
 
 
+def processes_of(group: int) -> list[str]:
+    rows = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            rows.append(stat.parent.name)
+    return rows
+
+
 def test_nothing_stays_behind(tmp_path):
-    one = start_worker("files", ("host",), tmp_path, 20.0)
-    heard(one)
+    workers = start_workers({"files": ("host",), "devices": ("pci",)}, tmp_path, {"files": 20.0, "devices": 20.0})
+    launcher = workers[0].group
+    listen(workers, lambda _: None)
+    assert [worker.failure for worker in workers] == ["", ""]
+    groups = {launcher, *(worker.group for worker in workers)}
+    assert len(groups) == 3
     for _ in range(100):
-        if one.process.poll() is not None:
+        if not any(processes_of(group) for group in groups):
             return
         time.sleep(0.05)
-    raise AssertionError("the worker still runs")
+    raise AssertionError("a worker still runs")
+
+
+def test_a_worker_that_hangs_takes_no_other_along(tmp_path):
+    (tmp_path / "dev").mkdir()
+    os.mkfifo(tmp_path / "dev/kmsg")
+    (tmp_path / "etc").mkdir()
+    os.mkfifo(tmp_path / "etc/os-release")
+    workers = start_workers({"host": ("host",), "pci": ("pci",)}, tmp_path, {"host": 1.0, "pci": 20.0})
+    listen(workers, lambda _: None)
+    assert [worker.failure for worker in workers] == ["no answer within 1 s: host", ""]
+
+
+def test_an_end_in_words():
+    assert how_it_ended(-11) == "ended by SIGSEGV"
+    assert how_it_ended(3) == "ended with code 3"
+    assert how_it_ended(None) == "closed its pipe"
