@@ -59,6 +59,7 @@ class Glance:
 class ProcessTrack:
     """One process of the job over the watch; counters are what was added while it was seen (`/proc/PID`).
 
+    `memory` and `cpu` are series of (seconds, bytes) and (seconds, CPU seconds used so far).
     `blocked` counts the moments in which the main thread waited, per system call and the file system behind it.
     """
 
@@ -84,6 +85,7 @@ class ProcessTrack:
     in_disk_wait: int = 0
     blocked: Mapping[str, int] = field(default_factory=dict)
     memory: tuple[tuple[float, int], ...] = ()
+    cpu: tuple[tuple[float, float], ...] = ()
     private_bytes: tuple[tuple[float, int], ...] = ()
     born_during_watch: bool = False
     died_during_watch: bool = False

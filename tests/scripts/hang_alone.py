@@ -9,7 +9,7 @@ lock = threading.Lock()
 
 
 def count(step, model, loss):
-    if step > 100:
+    if step > 20:
         lock.acquire()
 
 

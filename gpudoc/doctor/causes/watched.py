@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes import watched_gpu, watched_host, watched_input, watched_loop
-from gpudoc.doctor.causes.watched_input import WORTH_TELLING
 from gpudoc.doctor.live.device import summarise_devices
 from gpudoc.doctor.live.phases import COMPUTE, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, percent
@@ -32,6 +31,9 @@ def find_compute_bound(evidence: Evidence) -> Iterator[Finding | Skip]:
     on_gpu = gpu is not None and gpu.busy >= watched_gpu.BUSY
     computing = lead.share(*COMPUTE, *(_NEITHER if on_gpu else ()))
     if not on_gpu and (computing < 0.5 or (gpu is not None and gpu.busy < watched_gpu.BUSY)):
+        return
+    # a thread that stands in one place and uses no CPU does not compute, whatever its stack says
+    if not on_gpu and lead.cpu_wanted < 0.5 * computing:
         return
     if any(isinstance(found, Finding) for finder in _OTHERS for found in finder.find(evidence)):
         return
@@ -68,5 +70,3 @@ def _still_helps(on_gpu: bool) -> tuple[Remedy, ...]:
 
 
 FINDERS: tuple[Finder, ...] = (*_OTHERS, Finder(id="compute_bound", find=find_compute_bound, reads="watch"))
-
-SMALLEST_LOSS = WORTH_TELLING

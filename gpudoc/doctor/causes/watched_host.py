@@ -197,10 +197,10 @@ def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
         stacks = watch.stacks
         yield Skip(f"stacks: {stacks.reason}" if isinstance(stacks, Absent) else "no stacks")
         return
-    if watch.seconds < HUNG_AFTER_S or watch.ended or not job.ranks:
+    if watch.ended or not job.ranks:
         return
-    quiet = job.cpu_used < 0.02 * max(1, len(watch.processes)) and not _moves_data(watch)
-    if not quiet or any(_moves(rank) for rank in job.ranks):
+    still_s = min(rank.unmoved for rank in job.ranks) * watch.seconds
+    if still_s < max(HUNG_AFTER_S, 0.4 * watch.seconds) or _used_lately(watch, still_s - 1) > 0.03:
         return
     waiting_for = _whom_others_wait_for(job)
     where = [
@@ -213,10 +213,10 @@ def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
         "job_hung",
         lost=1.0,
         sure=0.6 if asleep else 0.9,
-        title=f"Nothing has moved for {watch.seconds:.0f} s"
+        title=f"Nothing has moved for {still_s:.0f} s"
         + (f": the other ranks wait for rank {waiting_for.rank}" if waiting_for is not None else ""),
         evidence=(
-            Observation("cpu_used", f"{job.cpu_used:.3f} cores", PROC),
+            Observation("cpu_used", f"{_used_lately(watch, still_s - 1):.3f} cores in that time", PROC),
             *(Observation("stack", text, STACKS) for text in where[:8]),
         ),
         fix=(
@@ -229,14 +229,13 @@ def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
     )
 
 
-def _moves(rank: RankShares) -> bool:
-    # a wait with a time limit in its loop shows a handful of stacks that differ in their last frames
-    return rank.distinct_stacks > 6 or len({phase for phase, share in rank.phases.items() if share > 0.02}) > 1
-
-
-def _moves_data(watch: Watch) -> bool:
-    moved = [t.read_chars for t in watch.processes] + [t.write_chars for t in watch.processes]
-    return sum(n for n in moved if isinstance(n, int)) > 64_000 * watch.seconds
+def _used_lately(watch: Watch, seconds: float) -> float:
+    """Cores that the job used on average in the last `seconds`."""
+    total = 0.0
+    for track in watch.processes:
+        late = [(t, used) for t, used in track.cpu if t >= watch.seconds - seconds]
+        total += late[-1][1] - late[0][1] if len(late) > 1 else 0.0
+    return total / max(seconds, 1e-9)
 
 
 def _whom_others_wait_for(job: JobShares) -> RankShares | None:

@@ -30,7 +30,7 @@ class Phase(str, Enum):
     COMPILE = "compiling"
     PYTHON = "your Python code"
     UNCLEAR = "your code"
-    SLEEP = "sleeping"
+    SLEEP = "sleeping or blocked"
     STARTUP = "start-up"
     LAUNCHER = "waiting for its processes"
     OTHER = "the framework"

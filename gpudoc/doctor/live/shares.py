@@ -31,7 +31,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShares:
-    """The main thread of one training process: share of the time per phase, and the lines behind each."""
+    """The main thread of one training process: share of the time per phase, and the lines behind each.
+
+    `unmoved` is the share of the watch, up to its end, in which it stood in one place.
+    """
 
     pid: int
     rank: int | None
@@ -39,9 +42,10 @@ class RankShares:
     sites: Mapping[Phase, tuple[Site, ...]]
     timeline: tuple[Phase, ...]
     startup_samples: int
-    distinct_stacks: int
+    unmoved: float
     last_stack: tuple[Frame, ...]
     cpu: float
+    cpu_wanted: float
     track: ProcessTrack | None
 
     def share(self, *phases: Phase) -> float:
@@ -127,6 +131,14 @@ def _queued(track: ProcessTrack) -> float:
     return track.queued_s if isinstance(track.queued_s, float) else 0.0
 
 
+def _wanted(track: ProcessTrack | None) -> float:
+    """Share of the time in which the main thread ran or was ready to run."""
+    if track is None:
+        return 0.0
+    queued = track.main_queued_s if isinstance(track.main_queued_s, float) else 0.0
+    return (track.main_cpu_s + queued) / track.seconds
+
+
 def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
     """Workers that live at the same time: the most at any end of a life, which a restart does not double."""
     if not tracks:
@@ -171,9 +183,10 @@ def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrac
         sites={phase: _sites([s for s in seen if s.phase is phase], count, stacks) for phase in phases},
         timeline=tuple(s.phase for s in seen),
         startup_samples=begin,
-        distinct_stacks=len(set(thread.samples)),
+        unmoved=_unmoved([known[sample] for sample in thread.samples]),
         last_stack=tuple(stacks.frames[i] for i in thread.samples[-1]),
         cpu=track.main_cpu_s / track.seconds if track is not None else 0.0,
+        cpu_wanted=_wanted(track),
         track=track,
     )
 
@@ -185,6 +198,16 @@ def _first_training(seen: Sequence[Sighting]) -> int:
     first = next((i for i, s in enumerate(seen) if s.phase in TRAINING), 0)
     startup = sum(s.phase is Phase.STARTUP for s in seen[:first])
     return first if startup >= 3 else 0
+
+
+def _unmoved(seen: Sequence[Sighting]) -> float:
+    """The share of the watch, up to its end, in which phase and line of the user's code stayed the same.
+
+    Deeper frames may differ: a wait with a time limit goes round in a loop.
+    """
+    last = seen[-1]
+    changed = next((i for i in range(len(seen) - 1, -1, -1) if seen[i] != last), -1)
+    return (len(seen) - 1 - changed) / len(seen)
 
 
 def _sites(seen: Sequence[Sighting], count: int, stacks: Stacks) -> tuple[Site, ...]:

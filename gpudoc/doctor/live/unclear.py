@@ -15,23 +15,31 @@ _FEW = 4
 def settle(
     known: Mapping[tuple[int, ...], Sighting], stacks: Stacks, glances: Fact[tuple[Glance, ...]], pid: int
 ) -> dict[tuple[int, ...], Sighting]:
-    """The sightings with every `UNCLEAR` decided: Python when the lock was held there, else forward.
+    """The sightings with every `UNCLEAR` decided: Python when the lock was held there, blocked when nothing ran.
 
-    Kernels of torch let go of the lock while they run, Python code does not.
+    Kernels of torch let go of the lock while they run, Python code does not; the rest is forward.
     """
-    share = None if isinstance(glances, Absent) else _lock_share(known, stacks, [g for g in glances if g.pid == pid])
-    phase = Phase.PYTHON if share is not None and share >= 0.5 else Phase.FORWARD
+    phase = Phase.FORWARD
+    if not isinstance(glances, Absent):
+        phase = _phase_by_looks(_looks_at_unclear(known, stacks, [g for g in glances if g.pid == pid]))
     return {
         sample: replace(sighting, phase=phase) if sighting.phase is Phase.UNCLEAR else sighting
         for sample, sighting in known.items()
     }
 
 
-def _lock_share(known: Mapping[tuple[int, ...], Sighting], stacks: Stacks, glances: list[Glance]) -> float | None:
+def _looks_at_unclear(known: Mapping[tuple[int, ...], Sighting], stacks: Stacks, glances: list[Glance]) -> list[Glance]:
     unclear = {
         (stacks.frames[sample[-1]].file, stacks.frames[sample[-1]].line)
         for sample, sighting in known.items()
         if sighting.phase is Phase.UNCLEAR and sample
     }
-    held = [g.holds_gil for g in glances if g.frames and (g.frames[-1].file, g.frames[-1].line) in unclear]
-    return sum(held) / len(held) if len(held) >= _FEW else None
+    return [g for g in glances if g.frames and (g.frames[-1].file, g.frames[-1].line) in unclear]
+
+
+def _phase_by_looks(looks: list[Glance]) -> Phase:
+    if len(looks) < _FEW:
+        return Phase.FORWARD
+    if sum(g.holds_gil for g in looks) >= 0.5 * len(looks):
+        return Phase.PYTHON
+    return Phase.SLEEP if sum(g.active for g in looks) <= 0.2 * len(looks) else Phase.FORWARD

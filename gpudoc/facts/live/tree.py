@@ -111,6 +111,7 @@ class _Track:
     in_disk_wait: int = 0
     blocked: Counter[str] = field(default_factory=Counter)
     memory: list[tuple[float, int]] = field(default_factory=list)
+    cpu: list[tuple[float, float]] = field(default_factory=list)
     private: list[tuple[float, int]] = field(default_factory=list)
     gone: bool = False
 
@@ -200,6 +201,7 @@ class TreeSampler:
             self._tracks[pid] = track
         track.last, track.last_s, track.last_main_cpu_s = stat, now, main.cpu_s
         track.last_queue, track.last_io, track.last_switches = queue, io, switches
+        track.cpu.append((now, stat.cpu_s - track.first.cpu_s))
         pages = read_text(f"{self.root}/{pid}/statm").split()
         if len(pages) > 2:
             track.memory.append((now, (int(pages[1]) - int(pages[2])) * PAGE))
@@ -307,6 +309,7 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         in_disk_wait=track.in_disk_wait,
         blocked=dict(track.blocked),
         memory=tuple(track.memory),
+        cpu=tuple(track.cpu),
         private_bytes=tuple(track.private),
         born_during_watch=track.born,
         died_during_watch=track.gone,

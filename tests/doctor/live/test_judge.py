@@ -1,0 +1,45 @@
+from gpudoc.doctor.live.judge import judge, judge_end
+from gpudoc.facts.live.job import Outcome
+from tests.facts.live.made import track, watch, worker
+
+FAILED = (
+    'Traceback (most recent call last):\n  File "t.py", line 4, in <module>\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
+    "of which 1.10 GiB is free. Process 1 has 22.50 GiB memory in use. Of the allocated memory 22.00 GiB is allocated by "
+    "PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n"
+)
+
+
+def end(code=0, number=None, log=""):
+    return Outcome(exit_code=code, signal=number, log=log, watch=None, seconds=3.0)
+
+
+def test_the_report_of_a_watch_comes_from_the_process():
+    report = judge(watch({1: "wait*80 backward*20", 2: "w_fetch*100"}, [track(cpu_s=4), worker(2, cpu_s=19)]))
+    assert report.source == "process"
+    assert report.findings[0].id == "too_few_workers"
+    assert report.findings[0].why
+    assert report.crashed == ()
+
+
+def test_a_cause_can_be_left_out():
+    report = judge(watch({1: "python*80 backward*20"}), ignore=("python_bound",))
+    assert report.findings == ()
+
+
+def test_a_command_that_failed_is_judged_by_its_log():
+    report = judge_end(None, end(code=1, log=FAILED))
+    assert report.source == "process"
+    assert report.findings[0].id.startswith("oom")
+    assert report.verdict == "broken"
+
+
+def test_a_command_that_went_well_keeps_the_report_of_the_watch():
+    watched = judge(watch({1: "backward*100"}))
+    assert judge_end(watched, end()) is watched
+
+
+def test_a_command_too_short_to_watch_is_unknown_and_says_so():
+    report = judge_end(None, end())
+    assert report.verdict == "unknown"
+    assert "before a training step" in report.unexplained[0].value
