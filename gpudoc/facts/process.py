@@ -59,8 +59,9 @@ class Glance:
 class ProcessTrack:
     """One process of the job over the watch; counters are what was added while it was seen (`/proc/PID`).
 
-    `memory` and `cpu` are series of (seconds, bytes) and (seconds, CPU seconds used so far).
-    `blocked` counts the moments in which the main thread waited, per system call and the file system behind it.
+    `age_s` is how long it had lived when it was first seen. `memory` and `cpu` are series of (seconds, bytes) and
+    (seconds, CPU seconds). `blocked` counts the moments in which the main thread waited, per system call and the
+    file system behind it.
     """
 
     pid: int
@@ -69,6 +70,7 @@ class ProcessTrack:
     command: str
     first_s: float
     last_s: float
+    age_s: float
     num_threads: int
     cpu_s: float
     main_cpu_s: float

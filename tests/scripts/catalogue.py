@@ -35,7 +35,7 @@ SCRIPTS = (
     Script("checkpoint_each", "checkpoint_too_often"),
     Script("oversubscribed", "cpu_oversubscription"),
     Script("oversubscribed_workers", "cpu_oversubscription"),
-    Script("healthy_two_threads", "cgroup_cpu_limit", quota=0.6),
+    Script("healthy_two_threads", "cgroup_cpu_limit", quota=0.3),
     Script("leak_list", "host_memory_leak"),
     Script("leak_graph", "leak_graph_kept"),
     Script("leak_worker", "host_memory_leak"),

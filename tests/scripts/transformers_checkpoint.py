@@ -1,5 +1,5 @@
-"""Transformers' Trainer that saves after every second step."""
+"""Transformers' Trainer that saves after every step."""
 
 from transformers_parts import run
 
-run(save_strategy="steps", save_steps=2, save_total_limit=1)
+run(save_strategy="steps", save_steps=1, save_total_limit=1, layers=1)

@@ -11,7 +11,7 @@ def mask(samples):
     for sample in samples:
         row = []
         for token in sample["input_ids"].tolist():
-            for _ in range(60):
+            for _ in range(1500):
                 draw = random.random()
             row.append(499 if draw < 0.15 else token)
         rows.append(row)

@@ -16,7 +16,7 @@ class Tracker(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_):
         self.file.seek(0)
         for row in state.log_history[-300:]:
-            self.file.write(json.dumps({**row, "again": logs, "wide": list(range(300))}) + "\n")
+            self.file.write(json.dumps({**row, "again": logs, "wide": list(range(3000))}) + "\n")
         self.file.flush()
         os.fsync(self.file.fileno())
 

@@ -12,7 +12,7 @@ TEXT = "It was the best of times, it was the worst of times; it was the age of w
 class Texts(Tokens):
     def __getitem__(self, index):
         pieces = re.findall(r"\w+|[^\w\s]", TEXT[index % 50 :])
-        ids = [sum(ord(c) * 31**i for i, c in enumerate(piece)) % 500 for piece in pieces]
+        ids = [sum(ord(c) * 31**i for i, c in enumerate(piece * 8)) % 500 for piece in pieces]
         tokens = torch.tensor((ids * 2)[:64])
         return {"input_ids": tokens, "labels": tokens}
 

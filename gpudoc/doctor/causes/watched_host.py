@@ -16,6 +16,7 @@ from gpudoc.units import format_bytes, format_seconds
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
 HUNG_AFTER_S = 4.0
+SETTLED_AFTER_S = 15.0
 
 
 def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -32,7 +33,7 @@ def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
     crowded = job.cpu_demand >= OVERSUBSCRIBED * job.cpus and job.cpu_demand >= job.cpus + 1
     if not crowded or (outside_workers < 1.2 * job.cpus and per_worker < 1.4):
         return
-    widest = max(watch.processes, key=lambda t: t.cpu_s + (t.queued_s if isinstance(t.queued_s, float) else 0.0))
+    widest = max(watch.processes, key=lambda t: t.cpu_s + (0.0 if isinstance(t.queued_s, Absent) else t.queued_s))
     ranks = max(1, len(job.ranks))
     threads = max(1, int(job.cpus / ranks))
     settings = ", ".join(f"{k}={v}" for k, v in widest.thread_settings.items()) or "none set"
@@ -109,13 +110,11 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
     if watch is None:
         return
     job = summarise(watch)
-    if any(r.startup_samples for r in job.ranks) or not job.ranks:
+    if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
         yield Skip("the job was starting up, when memory always grows")
         return
     settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
-    growing = [
-        (t, g) for t in watch.processes if t.pid in settled and (g := grows(t.memory, watch.seconds)) is not None
-    ]
+    growing = [(t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t))) is not None]
     if not growing:
         return
     worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
@@ -143,6 +142,11 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
         ),
         fix=_leak_fix(name, kept),
     )
+
+
+def _settled(track: ProcessTrack) -> list[tuple[float, int]]:
+    """The memory of a process without its first seconds, in which imports and first steps fill it."""
+    return [(t, size) for t, size in track.memory if track.age_s + t - track.first_s >= SETTLED_AFTER_S]
 
 
 def _describe(track: ProcessTrack, growth: Growth) -> str:
@@ -244,10 +248,10 @@ def _whom_others_wait_for(job: JobShares) -> RankShares | None:
 
 
 def _top(rank: RankShares, watch: Watch) -> str:
-    own = next((s for sites in rank.sites.values() for s in sites), None)
+    phase = rank.timeline[-1]
+    own = next(iter(rank.sites.get(phase, ())), None)
     last = rank.last_stack[-1].function if rank.last_stack else "unknown"
-    phase = max(rank.phases, key=lambda p: rank.phases[p]).value if rank.phases else "unknown"
-    return f"{phase} in {last}()" + (f", from {place(own.frame, watch)} {own.text}" if own is not None else "")
+    return f"{phase.value} in {last}()" + (f", from {place(own.frame, watch)} {own.text}" if own is not None else "")
 
 
 FINDERS = (

@@ -71,14 +71,14 @@ def summarise_devices(watch: Watch) -> Fact[tuple[DeviceUse, ...]]:
     if isinstance(watch.gpus, Absent):
         return watch.gpus
     ours = {track.pid for track in watch.processes}
-    used = tuple(_use(gpu, ours, watch.seconds) for gpu in watch.gpus if gpu.moments)
+    used = tuple(_use(gpu, ours) for gpu in watch.gpus if gpu.moments)
     if not used:
         return Absent("no GPU was sampled")
     mine = tuple(d for d in used if d.is_ours)
     return mine or used
 
 
-def _use(gpu: GpuTrack, ours: set[int], seconds: float) -> DeviceUse:
+def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
     moments = gpu.moments
     users = gpu.users if isinstance(gpu.users, tuple) else ()
     is_ours = any(u.pid in ours for u in users)
@@ -108,7 +108,7 @@ def _use(gpu: GpuTrack, ours: set[int], seconds: float) -> DeviceUse:
         link_max=(best[0], best[1]) if isinstance(best[0], int) and isinstance(best[1], int) else None,
         rx_bytes_per_s=_mean([m.pcie_rx_bytes_per_s for m in moments]),
         memory_total_bytes=gpu.memory_total_bytes if isinstance(gpu.memory_total_bytes, int) else None,
-        growth=grows(memory, seconds),
+        growth=grows(memory),
         strangers=tuple(
             Stranger(
                 u.pid,

@@ -12,6 +12,9 @@ from gpudoc.doctor.model import Evidence, Finder, Observation, Report
 from gpudoc.facts.live.job import Outcome
 from gpudoc.facts.process import Watch
 
+# what a shell prints of a command that a signal ended, which the command itself cannot say
+_SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
+
 
 def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     """The report of a watched job; the machine's own facts stay out, they are `gpudoc doctor`'s without arguments."""
@@ -25,13 +28,19 @@ def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) 
     failed = bool(end.exit_code) or end.signal is not None
     if not failed:
         return watched if watched is not None else _nothing_seen(end)
-    report = examine_text([("output of the command", end.log.encode())], Request(ignore=tuple(ignore)))
+    texts = [("output of the command", end.log), ("end of the command", _SHELL_SAYS.get(end.signal or 0, ""))]
+    inputs = [(name, text.encode()) for name, text in texts if text.strip()]
+    if not inputs:
+        return _nothing_seen(end)
+    report = examine_text(inputs, Request(ignore=tuple(ignore)))
     return dataclasses.replace(report, source="process", seconds={"total": end.seconds})
 
 
 def _nothing_seen(end: Outcome) -> Report:
     report = diagnose(Evidence(source="process"), finders=())
-    seen = Observation("command", f"ended after {end.seconds:.1f} s, before a training step was seen", "exit code 0")
+    how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
+    what = "before a training step was seen" if not (end.exit_code or end.signal) else "and wrote nothing"
+    seen = Observation("command", f"ended with {how} after {end.seconds:.1f} s, {what}", "its end")
     return dataclasses.replace(report, verdict="unknown", unexplained=(seen,), seconds={"total": end.seconds})
 
 

@@ -81,7 +81,7 @@ _OUTER = (
     _mark(Phase.LOGGING, r"/tensorboard/|/tensorboardX/|/torchmetrics/|/sklearn/metrics/|/matplotlib/"),
     _mark(Phase.LOGGING, r"torch/_tensor_str\.py|lightning\w*/.*/(loggers|progress)/"),
     _mark(Phase.LOGGING, r"lightning\w*/.*logger_connector/.*\.py", r"log|update"),
-    _mark(Phase.LOGGING, r"transformers/(trainer|trainer_callback|integrations/.*)\.py", r"\.(log|on_log)$"),
+    _mark(Phase.LOGGING, r"transformers/(trainer|trainer_callback|integrations/.*)\.py", r"(^|\.)(log|on_log)$"),
 )
 
 # Marks of which the innermost decides: forward may run inside the optimizer's closure, a collective inside backward.
@@ -105,6 +105,8 @@ _INNER = (
 
 _IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
 _LOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
+_FRAMEWORK = re.compile(r"-packages/(torch|lightning|pytorch_lightning|transformers|accelerate|timm|peft|trl)/")
+_MANY = {"_try_get_data", "_get_data", "_try_put_index", "_process_data", "_shutdown_workers", "_reset"}
 _IMPORTS = re.compile(r"^<frozen importlib|/importlib/")
 _STARTS = re.compile(r"multiprocessing/process\.py$")
 
@@ -147,11 +149,15 @@ def _outer_phase(stack: Sequence[Frame]) -> Phase | None:
 
 
 def _inner_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Phase:
+    in_framework = False
     for frame in reversed(stack):
         for mark in _INNER:
             if mark.fits(frame):
                 return mark.phase
+        in_framework = in_framework or bool(_FRAMEWORK.search(frame.file))
         if not is_library(frame.file):
+            if in_framework:
+                return Phase.OTHER
             inside_model = any(_IN_MODULE.fits(outer) for outer in stack)
             return phase_of_line(lines.get((frame.file, frame.line), ""), frame is stack[-1], inside_model)
     return Phase.OTHER
@@ -177,7 +183,8 @@ def _data_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) ->
         return Phase.COLLATE
     if "fetch" in names:
         return Phase.DATA_LOAD
-    many = any("_MultiProcessingDataLoaderIter" in frame.function for frame in inner)
+    # Python 3.10 gives functions without their class; these exist only with worker processes
+    many = bool(names & _MANY) or any("_MultiProcessingDataLoaderIter" in frame.function for frame in inner)
     if "_shutdown_workers" in names or "__del__" in names or _starts_workers(stack):
         return Phase.WORKER_START
     if names & {"_try_get_data", "_get_data"}:
@@ -188,7 +195,7 @@ def _data_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) ->
 
 
 def _starts_workers(stack: Sequence[Frame]) -> bool:
-    return any(_STARTS.search(frame.file) and frame.function.endswith((".start", ".join")) for frame in stack)
+    return any(_STARTS.search(frame.file) and frame.function.rpartition(".")[2] in ("start", "join") for frame in stack)
 
 
 def _waiting_or_receiving(stack: Sequence[Frame]) -> Phase:

@@ -128,14 +128,14 @@ def summarise(watch: Watch) -> JobShares:
 
 
 def _queued(track: ProcessTrack) -> float:
-    return track.queued_s if isinstance(track.queued_s, float) else 0.0
+    return 0.0 if isinstance(track.queued_s, Absent) else track.queued_s
 
 
 def _wanted(track: ProcessTrack | None) -> float:
     """Share of the time in which the main thread ran or was ready to run."""
     if track is None:
         return 0.0
-    queued = track.main_queued_s if isinstance(track.main_queued_s, float) else 0.0
+    queued = 0.0 if isinstance(track.main_queued_s, Absent) else track.main_queued_s
     return (track.main_cpu_s + queued) / track.seconds
 
 
@@ -228,7 +228,7 @@ def _worker(track: ProcessTrack, thread: ThreadStacks | None, stacks: Stacks | N
                 lines[site] += 1
     count = max(1, sum(states.values()))
     cpu = track.main_cpu_s / track.seconds
-    queued = track.main_queued_s / track.seconds if isinstance(track.main_queued_s, float) else 0.0
+    queued = 0.0 if isinstance(track.main_queued_s, Absent) else track.main_queued_s / track.seconds
     storage = {k: n for k, n in track.blocked.items() if k in _STORAGE_CALLS or " file " in k or k == "recvfrom socket"}
     busy = (count - states[_IDLE]) / count if states else min(1.0, cpu + queued)
     text = stacks.lines if stacks is not None else {}

@@ -10,7 +10,7 @@ from gpudoc.stats import fit_line, median
 
 # below this a leak takes days to matter, and noise of the allocator looks the same
 LEAST_BYTES_PER_S = 512 * 1024
-LEAST_SECONDS = 4.0
+LEAST_SECONDS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Growth:
     bytes_per_s: float
 
 
-def grows(series: Sequence[tuple[float, int]], seconds: float) -> Growth | None:
+def grows(series: Sequence[tuple[float, int]]) -> Growth | None:
     """The growth of (seconds, bytes) when all quarters of the time grow alike; None otherwise."""
-    if len(series) < 8 or series[-1][0] - series[0][0] < max(LEAST_SECONDS, 0.6 * seconds):
+    if len(series) < 8 or series[-1][0] - series[0][0] < LEAST_SECONDS:
         return None
     # quarters by their medians: a single peak of a step moves neither
     size = len(series) // 4

@@ -114,6 +114,7 @@ class _Track:
     cpu: list[tuple[float, float]] = field(default_factory=list)
     private: list[tuple[float, int]] = field(default_factory=list)
     gone: bool = False
+    age_s: float = 0.0
 
 
 class TreeSampler:
@@ -197,6 +198,7 @@ class TreeSampler:
                 last_queue=queue,
                 last_io=io,
                 last_switches=switches,
+                age_s=max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.started_ticks / TICKS),
             )
             self._tracks[pid] = track
         track.last, track.last_s, track.last_main_cpu_s = stat, now, main.cpu_s
@@ -293,6 +295,7 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         command=track.command,
         first_s=track.first_s,
         last_s=track.last_s,
+        age_s=track.age_s,
         num_threads=track.last.num_threads,
         cpu_s=track.last.cpu_s - track.first.cpu_s,
         main_cpu_s=track.last_main_cpu_s - track.first_main_cpu_s,

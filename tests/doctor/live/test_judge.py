@@ -3,10 +3,11 @@ from gpudoc.facts.live.job import Outcome
 from tests.facts.live.made import track, watch, worker
 
 FAILED = (
-    'Traceback (most recent call last):\n  File "t.py", line 4, in <module>\n'
+    "Traceback (most recent call last):\n"
+    '  File "t.py", line 4, in <module>\n'
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
-    "of which 1.10 GiB is free. Process 1 has 22.50 GiB memory in use. Of the allocated memory 22.00 GiB is allocated by "
-    "PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n"
+    "of which 1.10 GiB is free. Process 1 has 22.50 GiB memory in use. Of the allocated memory 22.00 GiB is "
+    "allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n"
 )
 
 
@@ -43,3 +44,15 @@ def test_a_command_too_short_to_watch_is_unknown_and_says_so():
     report = judge_end(None, end())
     assert report.verdict == "unknown"
     assert "before a training step" in report.unexplained[0].value
+
+
+def test_a_failed_command_that_wrote_nothing_is_unknown():
+    report = judge_end(None, end(code=None, number=15))
+    assert report.verdict == "unknown"
+    assert "signal 15" in report.unexplained[0].value
+
+
+def test_a_killed_command_is_judged_as_the_shell_would_tell_it():
+    report = judge_end(None, end(code=None, number=9, log="step 100 loss 2.3\n"))
+    assert report.verdict in ("broken", "unknown")
+    assert [f.id for f in report.findings][:1] == ["host_oom_killed"]

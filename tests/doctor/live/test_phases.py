@@ -64,3 +64,15 @@ def test_a_line_says_what_c_code_it_called(text, phase):
 
 def test_inside_a_model_a_change_of_place_is_part_of_forward():
     assert phase_of_line("mask = mask.to(x.device)", is_leaf=True, inside_model=True) is Phase.FORWARD
+
+
+def test_a_frameworks_own_overhead_is_not_the_users_python():
+    inside = Frame("_inner_loop", "/v/lib/python3.11/site-packages/transformers/trainer.py", 2000)
+    assert classify((LOOP, inside), LINES).phase is Phase.OTHER
+    assert classify((LOOP, Frame("dumps", "/usr/lib/python3.11/json/__init__.py", 9)), LINES).phase is Phase.PYTHON
+
+
+@pytest.mark.parametrize(("name", "phase"), PHASES.items())
+def test_python_3_10_names_functions_without_their_class(name, phase):
+    bare = [Frame(f.function.rpartition(".")[2], f.file, f.line) for f in STACKS[name]]
+    assert classify(bare, LINES).phase is phase

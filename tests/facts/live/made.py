@@ -89,7 +89,7 @@ def stacks(threads, accumulations=None):
             samples += [tuple(sample)] * int(count or 1)
         made.append(ThreadStacks(pid=pid, tid=pid, name="MainThread", samples=tuple(samples)))
     return Stacks(
-        rate_hz=20.0, start_s=0.0, frames=tuple(frames), threads=tuple(made), lines=LINES,
+        rate_hz=20.0, start_s=0.0, frames=tuple(frames), threads=tuple(made), lines=dict(LINES),
         accumulations=accumulations or {},
     )  # fmt: skip
 
@@ -97,6 +97,7 @@ def stacks(threads, accumulations=None):
 def track(pid=1, **changes):
     known = {
         "pid": pid, "parent": 0, "name": "python", "command": "python train.py", "first_s": 0.0, "last_s": 20.0,
+        "age_s": 600.0,
         "num_threads": 2, "cpu_s": 10.0, "main_cpu_s": 10.0, "queued_s": 0.0, "main_queued_s": 0.0, "looks": 200,
         "running": 100, "read_chars": 10_000_000, "write_chars": 10_000_000, "read_bytes": 0,
     }  # fmt: skip

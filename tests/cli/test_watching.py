@@ -1,0 +1,146 @@
+"""`gpudoc doctor --pid` and `gpudoc doctor -- COMMAND` as a person calls them, with real jobs."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "tests" / "scripts"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "SCRIPT_SECONDS": "150", "OMP_NUM_THREADS": "1"}
+
+
+def doctor(*arguments, timeout=200):
+    return subprocess.run(
+        [sys.executable, "-m", "gpudoc", "doctor", *map(str, arguments)],
+        capture_output=True, text=True, env=ENVIRONMENT, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Starts a script of tests/scripts and waits for its steps."""
+    started = []
+
+    def start(name):
+        speed = tmp_path / f"{name}.speed"
+        process = subprocess.Popen(
+            [sys.executable, SCRIPTS / f"{name}.py"], env={**ENVIRONMENT, "SPEED_FILE": str(speed)},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not (speed.exists() and speed.read_text().count("\n") > 3):
+            assert process.poll() is None
+            time.sleep(0.2)
+        return process
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+SAMPLE = (
+    ("workers_none", "too_few_workers"),
+    ("workers_two_latency", "too_few_workers"),
+    ("python_metric", "python_bound"),
+    ("checkpoint_each", "checkpoint_too_often"),
+    ("logging_prints", "logging_each_step"),
+    ("healthy_conv", "compute_bound"),
+)
+
+
+@pytest.mark.parametrize(("name", "expected"), SAMPLE)
+def test_a_planted_cause_is_the_first_finding(job, name, expected):
+    process = job(name)
+    done = doctor("--pid", process.pid, "--seconds", 6, "--json")
+    document = json.loads(done.stdout)
+    assert document["findings"][0]["id"] == expected, document["watch"]
+    assert document["verdict"] == ("healthy" if expected == "compute_bound" else "warning")
+    assert document["source"] == "process"
+    assert document["crashed"] == []
+    assert done.returncode == 0
+    assert process.poll() is None
+
+
+def test_the_screen_and_the_page_of_a_running_job(job, tmp_path):
+    process = job("workers_none")
+    done = doctor("--pid", process.pid, "--seconds", 4, "--html", tmp_path / "page.html", "--fail-on", "warning")
+    assert done.returncode == 1
+    assert "[too_few_workers" in done.stdout
+    assert "<svg" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--pid", 4194200), "no process 4194200 runs here"),
+        (("--pid", 1, "--seconds", 0.2), "too short"),
+        (("--pid", 1, "--", "true"), "exclude each other"),
+        (("--", "no-such-program"), "cannot start the command"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(arguments, told):
+    done = doctor(*arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_training_command_is_watched_and_its_output_passes_through():
+    environment = {**ENVIRONMENT, "SCRIPT_SECONDS": "25"}
+    command = [sys.executable, "-m", "gpudoc", "doctor", "--seconds", "5", "--json", "--", sys.executable]
+    script = (
+        "import runpy, sys; print('hello from the job'); sys.path.insert(0, sys.argv[1]); runpy.run_path(sys.argv[2])"
+    )
+    done = subprocess.run(
+        [*command, "-c", script, SCRIPTS, SCRIPTS / "workers_none.py"],
+        capture_output=True, text=True, env=environment, timeout=200, check=False,
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    assert document["command"] == {"exit_code": 0, "signal": None}
+    assert document["findings"][0]["id"] == "too_few_workers", document["watch"]
+    assert "hello from the job" in done.stderr
+    assert done.returncode == 0
+
+
+def test_a_command_that_fails_keeps_its_exit_code_and_its_log_is_judged():
+    code = "import sys; print('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.'); sys.exit(5)"
+    done = doctor("--json", "--", sys.executable, "-c", code)
+    document = json.loads(done.stdout)
+    assert done.returncode == 5
+    assert document["command"] == {"exit_code": 5, "signal": None}
+    assert document["findings"][0]["id"].startswith("oom")
+    plain = doctor("--", sys.executable, "-c", code)
+    assert plain.returncode == 5
+    assert "oom" in plain.stdout
+
+
+def test_a_command_that_a_signal_ends_gives_the_shells_code():
+    done = doctor("--json", "--", "sh", "-c", "kill -TERM $$")
+    assert done.returncode == 128 + 15
+    assert json.loads(done.stdout)["command"] == {"exit_code": None, "signal": 15}
+
+
+def test_another_users_job_is_judged_with_what_is_left(job):
+    process = job("workers_none")
+    code = (
+        "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "from gpudoc.cli.app import main; sys.argv = sys.argv[1:]; main()"
+    )
+    if os.geteuid() != 0:
+        pytest.skip("not root: cannot become another user")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "gpudoc", "doctor", "--pid", str(process.pid), "--seconds", "2"],
+        capture_output=True, text=True, env=ENVIRONMENT, timeout=100, check=False,
+    )  # fmt: skip
+    if "Permission denied" in done.stderr or "No module" in done.stderr:
+        pytest.skip("this Python is not readable for another user")
+    assert "less certain" in done.stdout
+    assert "refused" in done.stdout or "another user" in done.stdout

@@ -1,0 +1,112 @@
+import dataclasses
+
+from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_hang, find_memory_growth, find_oversubscription
+from gpudoc.doctor.model import Evidence, Skip
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Limits
+from tests.facts.live.made import USER, stacks, track, watch, worker
+
+MIB = 1 << 20
+LEAK = tuple((i / 2, 300 * MIB + 4 * MIB * i) for i in range(41))
+STILL = tuple((i / 2, 0.0) for i in range(41))
+WORKS = tuple((i / 2, i / 2) for i in range(41))
+
+
+def ask(find, *arguments, **changes):
+    return list(find(Evidence(source="process", watch=watch(*arguments, **changes))))
+
+
+def test_more_threads_than_cpus():
+    (found,) = ask(find_oversubscription, {1: "backward*100"}, [track(cpu_s=38, queued_s=250, num_threads=17)], 2)
+    assert found.id == "cpu_oversubscription"
+    assert "OMP_NUM_THREADS=2" in found.fix[0].run
+    assert "decode_bound" in found.explains
+
+
+def test_workers_with_threads_of_their_own():
+    workers = [worker(n, cpu_s=15, queued_s=60) for n in (2, 3)]
+    (found,) = ask(find_oversubscription, {1: "wait*100"}, [track(cpu_s=2), *workers], 2)
+    assert found.id == "cpu_oversubscription"
+
+
+def test_many_workers_of_one_thread_are_another_cause():
+    workers = [worker(n, cpu_s=3, queued_s=16) for n in range(2, 14)]
+    assert ask(find_oversubscription, {1: "wait*100"}, [track(cpu_s=2), *workers], 2) == []
+
+
+def test_two_threads_on_two_cpus_are_fine_on_a_busy_machine():
+    assert ask(find_oversubscription, {1: "backward*100"}, [track(cpu_s=20, queued_s=20)], 2) == []
+
+
+def limits(**changes):
+    return Limits(cpus_online=8, cpus_affinity=8, **changes)
+
+
+def test_a_quota_that_stops_the_job():
+    throttled = limits(cpu_quota_cores=2.0, throttled_s=12.0, throttled_periods=160, periods=200)
+    (found,) = ask(find_cpu_quota, {1: "backward*100"}, limits=throttled)
+    assert found.id == "cgroup_cpu_limit"
+    assert "80 %" in found.title
+
+
+def test_a_quota_that_is_hardly_reached_and_no_quota():
+    assert (
+        ask(
+            find_cpu_quota,
+            {1: "backward*100"},
+            limits=limits(cpu_quota_cores=2.0, throttled_periods=5, periods=200, throttled_s=0.1),
+        )
+        == []
+    )
+    assert ask(find_cpu_quota, {1: "backward*100"}) == []
+    assert isinstance(ask(find_cpu_quota, {1: "backward*100"}, limits=Absent("no /proc"))[0], Skip)
+
+
+def test_memory_that_grows_with_the_time_left():
+    (found,) = ask(find_memory_growth, {1: "backward*100"}, [track(memory=LEAK)])
+    assert found.id == "host_memory_leak"
+    assert "17 min" in found.title
+
+
+def test_the_line_that_keeps_the_graph():
+    kept = stacks({1: "backward*100"}, {(USER, 44): "losses.append(loss)"})
+    (found,) = ask(find_memory_growth, kept, [track(memory=LEAK)])
+    assert found.id == "leak_graph_kept"
+    assert "train.py:44" in found.title
+
+
+def test_a_worker_that_grows_is_not_blamed_on_the_loop():
+    kept = stacks({1: "backward*100", 2: "w_fetch*100"}, {(USER, 44): "losses.append(loss)"})
+    (found,) = ask(find_memory_growth, kept, [track(), worker(2, memory=LEAK)])
+    assert found.id == "host_memory_leak"
+    assert "a loader worker" in found.title
+
+
+def test_growth_while_starting_up_says_nothing():
+    assert isinstance(ask(find_memory_growth, {1: "import*50 backward*50"}, [track(memory=LEAK)])[0], Skip)
+
+
+def test_ranks_that_wait_for_one_that_left():
+    ranks = [track(1, rank=0, cpu=STILL, cpu_s=0), track(2, rank=1, cpu=STILL, cpu_s=0)]
+    (found,) = ask(find_hang, {1: "backward*20 collective*380", 2: "backward*20 sleep*380"}, ranks)
+    assert found.severity == "broken"
+    assert "wait for rank 1" in found.title
+    assert any("train.py:42" in o.value for o in found.evidence)
+
+
+def test_a_job_that_computes_in_one_place_is_not_hung():
+    assert ask(find_hang, {1: "backward*400"}, [track(cpu=WORKS)]) == []
+
+
+def test_a_job_that_moves_is_not_hung():
+    assert ask(find_hang, {1: "wait*10 backward*10 " * 20}, [track(cpu=STILL)]) == []
+
+
+def test_a_job_that_ended_is_not_hung():
+    assert ask(find_hang, {1: "wait*400"}, [track(cpu=STILL)], ended=True) == []
+    assert isinstance(ask(find_hang, Absent("refused"), [track(cpu=STILL)])[0], Skip)
+
+
+def test_a_process_without_schedstat_is_skipped():
+    bare = dataclasses.replace(track(), queued_s=Absent("no /proc/PID/schedstat"))
+    assert isinstance(ask(find_oversubscription, {1: "backward*100"}, [bare])[0], Skip)

@@ -1,0 +1,193 @@
+"""Real commands: their output, their exit, interrupts, and a watcher that is killed."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.live.job import Listener, launch
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SCRIPTS = ROOT / "tests" / "scripts"
+
+
+class Heard:
+    def __init__(self):
+        self.streams = {1: b"", 2: b""}
+        self.watches = []
+
+    def sink(self, number, data):
+        self.streams[number] += data
+
+
+def run(*command, seconds=3.0):
+    heard = Heard()
+    end = launch(command, seconds=seconds, listener=Listener(sink=heard.sink, watched=heard.watches.append))
+    return heard, end
+
+
+def test_output_and_exit_code_pass_through():
+    heard, end = run("sh", "-c", "echo out; echo err >&2; exit 3")
+    assert heard.streams == {1: b"out\n", 2: b"err\n"}
+    assert (end.exit_code, end.signal) == (3, None)
+    assert end.watch is None
+    assert end.log == "out\nerr\n"
+
+
+def test_a_command_killed_by_a_signal_says_which():
+    _, end = run("sh", "-c", "kill -SEGV $$")
+    assert (end.exit_code, end.signal) == (None, signal.SIGSEGV)
+
+
+def test_a_command_that_cannot_be_started():
+    with pytest.raises(GpudocError, match=r"no-such-program: No such file"):
+        run("no-such-program")
+
+
+def test_python_output_comes_at_once_and_stdin_is_the_callers():
+    heard, end = run(sys.executable, "-c", "import sys, os; print(os.environ['PYTHONUNBUFFERED'])")
+    assert heard.streams[1] == b"1\n"
+    assert end.exit_code == 0
+
+
+def test_no_files_are_left_behind():
+    before = set(pathlib.Path("/tmp").glob("gpudoc-job-*"))
+    run("true")
+    assert set(pathlib.Path("/tmp").glob("gpudoc-job-*")) <= before
+
+
+def start(code, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SCRIPT_SECONDS": "120", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+LAUNCH = """
+import json, sys
+from gpudoc.facts.live.job import Listener, launch
+seen = []
+end = launch(sys.argv[2:], seconds=float(sys.argv[1]), listener=Listener(sink=lambda *_: None, watched=seen.append))
+stacks = end.watch.stacks if end.watch else None
+print(json.dumps({"code": end.exit_code, "signal": end.signal, "interrupted": bool(seen) and seen[0].interrupted,
+                  "threads": len(getattr(stacks, "threads", ())), "log": end.log}))
+"""
+
+
+def test_a_training_command_is_watched_from_its_first_step_by_an_ancestor(tmp_path):
+    speed = tmp_path / "speed"
+    code = f"import os; os.environ['SPEED_FILE'] = {str(speed)!r}; os.environ['SCRIPT_SECONDS'] = '15'\n"
+    with start(code + LAUNCH, 3, sys.executable, SCRIPTS / "healthy_mlp.py") as watcher:
+        answer = json.loads(watcher.communicate(timeout=200)[0])
+    assert answer["code"] == 0
+    assert answer["threads"] >= 1
+    assert speed.read_text().count("\n") > 5
+
+
+COUNTER = """
+import pathlib, signal, sys, time
+place = pathlib.Path(sys.argv[1])
+def note(text):
+    with place.open("a") as file:
+        file.write(text + "\\n")
+def interrupted(*_):
+    note("INT")
+signal.signal(signal.SIGINT, interrupted)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+note("begun")
+for _ in range(600):
+    time.sleep(0.1)
+    note("tick")
+    print("a line", flush=True)
+"""
+
+
+def wait_for(place, text, seconds=60):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if place.exists() and text in place.read_text():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{text!r} did not appear in {place}")
+
+
+@pytest.fixture
+def counter(tmp_path):
+    script = tmp_path / "counter.py"
+    script.write_text(COUNTER)
+    return script, tmp_path / "notes"
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_ctrl_c_reaches_the_command_once_and_its_own_end_counts(counter, whole_group):
+    script, notes = counter
+    with start(LAUNCH, 3, sys.executable, script, notes) as watcher:
+        wait_for(notes, "begun")
+        (os.killpg if whole_group else os.kill)(watcher.pid, signal.SIGINT)
+        wait_for(notes, "INT")
+        time.sleep(1.0)
+        assert notes.read_text().count("INT") == 1
+        os.kill(watcher.pid, signal.SIGTERM)
+        answer = json.loads(watcher.communicate(timeout=60)[0])
+    assert (answer["code"], answer["signal"]) == (7, None)
+
+
+def test_the_command_goes_on_unharmed_when_the_watcher_is_killed(counter):
+    script, notes = counter
+    try:
+        with start(LAUNCH, 3, sys.executable, script, notes) as watcher:
+            wait_for(notes, "tick")
+            watcher.kill()
+            watcher.communicate()
+        seen = notes.read_text().count("tick")
+        time.sleep(1.5)
+        assert notes.read_text().count("tick") > seen + 5
+    finally:
+        _end(str(script))
+
+
+def test_a_training_job_goes_on_when_the_watcher_is_killed_while_it_samples(tmp_path):
+    speed = tmp_path / "speed"
+    code = f"import os; os.environ['SPEED_FILE'] = {str(speed)!r}\n"
+    script = str(SCRIPTS / "healthy_mlp.py")
+    try:
+        with start(code + LAUNCH, 60, sys.executable, script, tmp_path) as watcher:
+            until = time.monotonic() + 120
+            while not _samplers(watcher.pid) and time.monotonic() < until:
+                time.sleep(0.2)
+            assert _samplers(watcher.pid), "sampling did not begin"
+            wait_for(speed, "[")
+            watcher.kill()
+            watcher.communicate()
+        seen = speed.read_text().count("\n")
+        time.sleep(4.0)
+        assert speed.read_text().count("\n") > seen + 3
+    finally:
+        _end(str(tmp_path))
+
+
+def _samplers(parent):
+    from gpudoc.facts.live.tree import descendants, read_words
+
+    words = {pid: read_words(pid) for pid in descendants(parent)}
+    return [pid for pid, command in words.items() if command[1:2] == ("record",)]
+
+
+def _end(mark):
+    """End what carries `mark` in its command line, and the sampler above it."""
+    from gpudoc.facts.live.tree import read_words
+
+    for place in pathlib.Path("/proc").iterdir():
+        if place.name.isdigit() and any(mark in word for word in read_words(int(place.name))):
+            parent = int(place.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(int(place.name), signal.SIGKILL)
+            if any("py-spy" in word for word in read_words(parent)[:1]):
+                os.kill(parent, signal.SIGKILL)

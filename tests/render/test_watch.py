@@ -1,0 +1,95 @@
+import html.parser
+import json
+
+import pytest
+
+from gpudoc.doctor.document import dump
+from gpudoc.doctor.live.judge import judge
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Absent
+from gpudoc.render.watch import render, render_page, save_text, to_json
+from tests.facts.live.made import track, watch, worker
+
+SLOW = watch(
+    {1: "wait*60 backward*30 forward*10", 2: "w_fetch*100"}, [track(cpu_s=8), worker(2, cpu_s=19, main_cpu_s=19)]
+)
+FINE = watch({1: "backward*70 forward*30"}, [track(cpu_s=19.0, main_cpu_s=19.0)])
+
+
+def test_the_first_screen_says_where_the_time_goes_the_cause_and_the_fix():
+    text = render(judge(SLOW), SLOW)
+    assert "waiting for data 60%" in text
+    assert "too_few_workers" in text
+    assert "fix: Use more workers" in text
+    assert "estimated" in text
+    assert len(text.splitlines()) <= 14
+    assert max(map(len, text.splitlines()[:3])) <= 118
+
+
+def test_a_healthy_job_is_called_healthy():
+    text = render(judge(FINE), FINE)
+    assert "Healthy: computing takes 100 % of the time" in text
+    assert "What may still help" in text
+
+
+def test_verbose_lists_what_was_and_was_not_checked():
+    text = render(judge(SLOW), SLOW, verbose=True)
+    assert "not checked: thermal_throttle: NVML: not found" in text
+    assert "passed (" in text
+    assert "why:" in text
+
+
+def test_without_stacks_the_reason_and_the_doubt_are_said():
+    blind = watch(Absent("ptrace refused: run as root"))
+    text = render(judge(blind), blind)
+    assert "No verdict on the training loop: ptrace refused" in text
+    assert "less certain" in text
+
+
+def test_an_interrupted_watch_says_so():
+    cut = watch({1: "backward*100"}, interrupted=True)
+    assert "until it was interrupted" in render(judge(cut), cut)
+
+
+def test_the_document_carries_the_watch_and_the_end_of_the_command():
+    document = to_json(dump(judge(SLOW)), SLOW, {"exit_code": 3, "signal": None})
+    assert document["schema"] == "gpudoc.doctor.v1"
+    assert document["watch"]["ranks"][0]["phases"]["waiting for data"] == 0.6
+    assert document["command"] == {"exit_code": 3, "signal": None}
+    assert "command" not in to_json(dump(judge(SLOW)), SLOW, None)
+    json.dumps(document)
+
+
+class Counting(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        assert not any(name in ("src", "href") for name, _ in attrs)
+
+
+def test_the_page_has_a_timeline_and_nothing_from_outside():
+    page = render_page(judge(SLOW), SLOW)
+    parser = Counting()
+    parser.feed(page)
+    assert parser.tags.count("svg") == 2
+    assert "script" not in parser.tags
+    assert "waiting for data, 12.00 s" in page
+    assert "http" not in page.replace("http://www.w3.org", "").partition("<main>")[2].partition("Evidence")[0]
+
+
+def test_text_from_the_job_is_escaped_in_the_page():
+    odd = watch({1: "python*80 backward*20"})
+    odd.stacks.lines[("/home/me/train.py", 30)] = "<script>alert(1)</script>"
+    assert "<script>" not in render_page(judge(odd), odd)
+
+
+def test_the_file_holds_what_its_name_says(tmp_path):
+    save_text(tmp_path / "a.json", "text", {"x": 1})
+    save_text(tmp_path / "a.txt", "text", {"x": 1})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
+    assert (tmp_path / "a.txt").read_text() == "text"
+    with pytest.raises(GpudocError, match="cannot write"):
+        save_text(tmp_path / "no" / "a.txt", "text", {})
