@@ -8,6 +8,7 @@ from gpudoc.bench.evidence import OFTEN
 from gpudoc.bench.model import Doubt, Measurement, Situation
 from gpudoc.facts.model import Absent
 from gpudoc.stats import median
+from gpudoc.units import GIB, format_bytes
 
 # above this share of its ceiling a result is a fault of measuring
 IMPOSSIBLE = 1.02
@@ -15,6 +16,7 @@ WIDE = 0.10
 FEW = 5
 STOLEN = 0.02
 BUSY_CPUS = 0.25
+OTHERS_MEMORY_BYTES = 2 * GIB
 
 # what each doubt means, once for all rows
 MEANINGS = {
@@ -23,7 +25,7 @@ MEANINGS = {
     "spread": "p10 to p90 spans so much of the median",
     "rounds_differ": "the medians of the separate processes lie so far apart",
     "throttled": "the GPU cut its clocks for that reason during so much of the time",
-    "shared_gpu": "so many other processes used the GPU meanwhile; measure again when they have ended",
+    "shared_gpu": "other processes, perhaps of another container, used the GPU; measure again when they have ended",
     "cache_unknown": "the kernel kept files that it was told to drop, so a cold read cannot be told from a warm one",
     "host_cache": "a virtual machine's host may hold the files in its own memory, which cannot be seen from inside",
     "stolen": "the hypervisor took so much of the CPU time away; nothing inside the machine can prevent that",
@@ -33,7 +35,7 @@ MEANINGS = {
 
 def assess(row: Measurement, situation: Situation) -> Measurement:
     """`row` with its doubts, and without its value when it is above what the hardware can do."""
-    doubts = (*_spread(row), *_host(row), *_card(row), *_files(row, situation))
+    doubts = (*_spread(row), *_host(row), *_card(row, situation), *_files(row, situation))
     share = row.share_of_ceiling
     if share is not None and share > IMPOSSIBLE:
         text = f"refused: {row.value:.4g} {row.unit} would be {share:.0%} of the ceiling"
@@ -55,7 +57,7 @@ def _spread(row: Measurement) -> list[Doubt]:
     return doubts
 
 
-def _card(row: Measurement) -> list[Doubt]:
+def _card(row: Measurement, situation: Situation) -> list[Doubt]:
     doubts = []
     for name, share in row.context.items():
         if name.startswith("throttled_") and share >= OFTEN:
@@ -63,7 +65,12 @@ def _card(row: Measurement) -> list[Doubt]:
             doubts.append(Doubt("throttled", f"throttled ({reason}) {share:.0%}"))
     others = row.context.get("gpu_processes_max", 0.0) - 1
     if others >= 1:
-        doubts.append(Doubt("shared_gpu", f"GPU shared with {others:.0f}"))
+        return [*doubts, Doubt("shared_gpu", f"GPU shared with {others:.0f}")]
+    gpu = situation.gpu
+    used = None if gpu is None or isinstance(gpu.memory_used_bytes, Absent) else gpu.memory_used_bytes
+    # processes of other containers are not listed, but their memory is; the driver itself keeps some hundred MiB
+    if used is not None and used > OTHERS_MEMORY_BYTES and row.device != "cpu":
+        doubts.append(Doubt("shared_gpu", f"{format_bytes(used)} of the GPU in use before"))
     return doubts
 
 

@@ -18,14 +18,25 @@ class Target:
     machine: Machine
     choice: Choice
 
+    @property
+    def said(self) -> str:
+        """One line: what is measured and why, and what the GPU lacks when the CPU stands in for it."""
+        problem = self.choice.problem
+        if problem is None:
+            return f"measuring {self.choice.why}"
+        fix = next((remedy.run or remedy.say for remedy in problem.fix), "gpudoc doctor")
+        return f"measuring the CPU, because {self.choice.why}\n  try: {fix}"
+
 
 def find_target(device: str) -> Target:
-    """The device for `--device`; GpudocError (exit 2) for a name that is none.
+    """The device for `--device`; GpudocError for a name that is none (exit 2) or a GPU asked for in vain (exit 1).
 
-    The torch that is examined is the one that measures: that of this Python. A machine without a GPU spares its import.
+    With 'auto' the CPU stands in for a GPU that cannot be used. The torch that is examined is the one that measures:
+    that of this Python. A machine without a GPU spares its import.
     """
     python = Path(sys.executable)
     machine = collect(quick=True, python=python)
     if device != "cpu" and has_gpu(machine):
         machine = collect(python=python)
-    return Target(machine, choose(device, machine))
+    choice = choose(device, machine)
+    return Target(machine, choice if device == "auto" else choice.required())

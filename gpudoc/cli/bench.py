@@ -42,7 +42,7 @@ def bench(
     old = load_record(compare) if compare else None
     with Live(plain=plain or as_json) as progress:
         target = find_target(device)
-        progress.say(f"measuring {target.choice.why}")
+        progress.say(target.said)
         record = run(Options.of(target.choice.name, only, quick, data, old), target.machine, progress)
     if out:
         save_record(out, record)

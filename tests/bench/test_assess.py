@@ -6,7 +6,7 @@ from gpudoc.bench.assess import MEANINGS, assess
 from gpudoc.bench.model import Ceiling
 from gpudoc.bench.settle import settle
 from gpudoc.facts.model import Host, Machine
-from tests.bench.builders import machine, reading, row, situation
+from tests.bench.builders import H100, machine, reading, row, situation
 
 SCENE = situation([])
 
@@ -54,6 +54,13 @@ def test_the_host_and_the_card_are_held_against_a_row():
         "throttled": "throttled (hw thermal) 50%",
         "shared_gpu": "GPU shared with 2",
     }
+
+
+def test_a_card_filled_by_another_container_is_shared_although_no_process_is_seen():
+    used = situation([], machine(replace(H100, memory_used_bytes=30 * 2**30)))
+    assert assess(row(), used).doubts[0].text == "30 GiB of the GPU in use before"
+    assert ids(row("memory_copy", "cpu"), used) == []
+    assert ids(row(), situation([], machine(replace(H100, memory_used_bytes=600 * 2**20)))) == []
 
 
 def test_a_cold_read_is_doubted_where_cold_cannot_be_known():

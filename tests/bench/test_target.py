@@ -1,7 +1,7 @@
 import pytest
 
 from gpudoc.bench import target
-from gpudoc.errors import GpudocError
+from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Machine, TorchBuild
 from tests.bench.builders import machine
 
@@ -21,7 +21,7 @@ def asked(monkeypatch):
 
 def test_torch_is_asked_only_when_a_gpu_makes_it_necessary(asked):
     found, calls = asked
-    assert target.find_target("auto").choice.name == "cpu"
+    assert target.find_target("auto").said == "measuring the CPU: this machine has no GPU"
     assert calls == ["quick"]
     found["machine"] = machine()
     target.find_target("cpu")
@@ -34,10 +34,14 @@ def test_a_gpu_that_cannot_be_used_leaves_the_cpu_and_says_why(asked):
     found, _ = asked
     broken = TorchBuild(version="2.13.0+cpu", accelerator="cpu", is_available=False, device_count=0)
     found["machine"] = Machine(gpus=machine().gpus, pci=machine().pci, host=machine().host, torch=broken)
-    chosen = target.find_target("auto").choice
-    assert chosen.name == "cpu"
-    assert chosen.problem is not None
-    assert "cannot be used" in chosen.why
+    chosen = target.find_target("auto")
+    assert chosen.choice.name == "cpu"
+    assert chosen.said.startswith("measuring the CPU, because the GPU cannot be used")
+    assert "try: " in chosen.said
+    with pytest.raises(GpudocError, match="cannot be used") as caught:
+        target.find_target("cuda")
+    assert caught.value.exit_code == ExitCode.BAD_ANSWER
+    assert "--device cpu" in caught.value.hint
 
 
 def test_a_device_that_is_none(asked):

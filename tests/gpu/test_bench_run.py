@@ -52,5 +52,6 @@ def test_figures_repeat_within_a_run(document):
 def test_a_device_that_does_not_exist_is_said():
     command = [sys.executable, "-m", "gpudoc", "bench", "--quick", "--only", "clock", "--device", "cuda:99"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
     assert "cuda:99" in done.stderr
     assert "Traceback" not in done.stderr
