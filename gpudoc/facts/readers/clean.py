@@ -203,7 +203,7 @@ def _clean_line(raw: str) -> list[str]:
         part = _CONTROL.sub("", shown).rstrip()
         part = _QUOTE.sub("", part)
         if "<" in part:
-            part = _TAG.sub(" ", part)
+            part = _TAG.sub(" ", part).rstrip()
         if part.strip() and not _FENCE.match(part):
             parts.append(part)
     return parts

@@ -10,6 +10,7 @@ from gpudoc.facts.model import Absent, KernelEvent
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
 
+_WORTH_A_LOOK = ("nvrm", "xid", "kill", "pci", "suspend", "hibernat", "nvidia", "lockdown", "key was")
 _PCI = r"(?:PCI:)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 _QUOTED = re.compile(rf"\bX[iI][dD]\b\s*(?:error)?\s*(?:\(\s*{_PCI}\s*\))?\s*[:=#]?\s*(\d{{1,3}})\b(?:[\s,]+{_PCI})?")
 
@@ -18,7 +19,8 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
     """Put the kernel's events into `gather`, in their order."""
     for line in lines:
         text = line.text
-        if not ("NVRM" in text or "id" in text or "kill" in text.lower() or "PCI" in text or "suspend" in text):
+        lowered = text.lower()
+        if not any(word in lowered for word in _WORTH_A_LOOK):
             continue
         event = _loose(text) or parse_line(text)
         if event is not None:

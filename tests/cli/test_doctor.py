@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gpudoc.cli import app
+
+LOG = "Traceback (most recent call last):\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(LOG, encoding="utf-8")
+    return str(path)
+
+
+def document(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_log_is_judged_and_the_exit_code_is_that_of_the_verdict(log, capsys):
+    assert app.run(["doctor", log]) == 1
+    assert "gpu_ecc_error" in capsys.readouterr().out
+
+
+def test_json_is_exactly_one_document(log, capsys):
+    assert app.run(["doctor", log, "--json"]) == 1
+    plain = document(capsys)
+    assert (plain["schema"], plain["source"], plain["verdict"]) == ("gpudoc.doctor.v1", "file", "broken")
+
+
+def test_an_ignored_cause_is_left_out(log, capsys):
+    app.run(["doctor", log, "--json", "--ignore", "gpu_ecc_error"])
+    assert "gpu_ecc_error" not in [f["id"] for f in document(capsys)["findings"]]
+
+
+def test_warnings_fail_only_when_asked_to(tmp_path, capsys):
+    path = tmp_path / "w.log"
+    path.write_text("The 'train_dataloader' does not have many workers which may be a bottleneck.")
+    assert app.run(["doctor", str(path)]) == 0
+    assert app.run(["doctor", str(path), "--fail-on", "warning"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "is empty"), (bytes(range(256)) * 40, "binary"), (b'{"schema": "gpudoc.doctor.v7"}', "gpudoc.doctor.v7")],
+)
+def test_a_bad_file_is_one_clear_answer_and_exit_code_2(tmp_path, capsys, content, words):
+    path = tmp_path / "bad"
+    path.write_bytes(content)
+    assert app.run(["doctor", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert "Traceback" not in shown.err
+    assert not shown.out
+
+
+def test_a_missing_file_and_a_directory_too(tmp_path, capsys):
+    assert app.run(["doctor", str(tmp_path / "none.log")]) == 2
+    assert app.run(["doctor", str(tmp_path)]) == 2
+    app.run(["doctor", str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["schema"] == "gpudoc.error.v1"
+
+
+def test_list_explain_and_an_unknown_id(capsys):
+    assert app.run(["doctor", "--list"]) == 0
+    assert "driver_too_old" in capsys.readouterr().out
+    assert app.run(["doctor", "--explain", "driver_too_old"]) == 0
+    assert app.run(["doctor", "--explain", "nonsense"]) == 2
+
+
+def test_this_machine_by_a_real_run_through_a_pipe():
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudoc", "doctor", "--quick", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    plain = json.loads(done.stdout)
+    assert plain["source"] == "machine"
+    assert done.returncode == (plain["verdict"] in ("broken", "unknown"))
+    assert plain["facts"]["host"]["cpu_count"] == os.cpu_count()
+
+
+def test_a_text_comes_in_by_standard_input():
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudoc", "doctor", "-", "--json"],
+        input=LOG,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert json.loads(done.stdout)["findings"][0]["id"] == "gpu_ecc_error"
+
+
+def test_the_parent_never_imports_torch(log):
+    code = (
+        "import sys; from gpudoc.cli import app; app.run(['doctor', sys.argv[1], '--json']);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, log], capture_output=True, timeout=120).returncode == 0

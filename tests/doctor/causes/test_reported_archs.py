@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, ids, report_of
+
+CASES = [
+    (
+        "gpu_older_than_wheel_archs",
+        "Tesla P100, torch 2.8.0+cu128\ncudaErrorNoKernelImageForDevice: no kernel image is available",
+    ),
+    (
+        "gpu_newer_than_wheel_archs",
+        "RTX 5090\nRuntimeError: CUDA error: no kernel image is available for execution on the device",
+    ),
+    (
+        "gpu_older_than_wheel_archs",
+        "GTX 980\nRuntimeError: CUDA error: no kernel image is available for execution on the device",
+    ),
+    ("gpu_newer_than_wheel_archs", "ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'"),
+    ("gpu_newer_than_wheel_archs", "nvcc fatal   : Unsupported gpu architecture 'compute_89'"),
+    (
+        "gpu_older_than_wheel_archs",
+        "torch._inductor.exc: Triton only supports devices of CUDA Capability >= 7.0, but your device is of CUDA capability 6.1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_which_end_of_the_list_the_card_is_beyond(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+def test_without_a_name_both_ends_are_possible():
+    assert set(ids("RuntimeError: CUDA error: no kernel image is available for execution on the device")) >= {
+        "gpu_newer_than_wheel_archs"
+    }
+
+
+def test_a_card_that_the_wheel_has_code_for_is_no_fault():
+    text = "PyTorch version: 2.6.0+cu126\nIs CUDA available: True\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 4090"
+    assert report_of(text).verdict == "healthy"

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.doctor.causes.said_facts import built_for, origin_of, text_machine
+from gpudoc.doctor.model import Evidence
+from gpudoc.facts.readers import read
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda"),
+    [
+        ("PyTorch version: 2.3.0+cu118", (11, 8)),
+        ("cudatoolkit  11.3.1  h2bc3f7f_2  conda-forge", (11, 3)),
+        ("OS: Ubuntu 22.04\nPyTorch version: 2.3.0", (12, 1)),
+        ("OS: Microsoft Windows 11\nPyTorch version: 2.3.0", None),
+        ("PyTorch version: 2.3.0+cpu", None),
+        ("nothing", None),
+    ],
+)
+def test_what_torch_is_built_for_is_stated_or_follows_from_where_it_came(text, cuda):
+    assert built_for(read(text).machine) == cuda
+
+
+def test_a_live_machine_is_left_to_its_own_finders():
+    reading = read("PyTorch version: 2.3.0")
+    assert text_machine(Evidence(source="machine", machine=reading.machine, reading=reading)) is None
+    evidence = Evidence(source="file", machine=reading.machine, reading=reading)
+    assert text_machine(evidence) is reading.machine
+    assert origin_of(evidence, "torch.version") == "line 1"

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.doctor.model import Evidence
+from gpudoc.doctor.setting import describe, known
+from gpudoc.facts.model import Absent, Container, Driver, Gpu, Host, Machine, PythonFacts
+from gpudoc.facts.readers import read
+
+
+def of_text(text):
+    reading = read(text)
+    return describe(Evidence(source="file", machine=reading.machine, reading=reading))
+
+
+def of_machine(**parts):
+    return describe(Evidence(source="machine", machine=Machine(**parts)))
+
+
+@pytest.mark.parametrize(
+    ("text", "packager", "place"),
+    [
+        ("$ uv pip install torch\nError", "uv", "host"),
+        ("conda install pytorch", "conda", "host"),
+        ("docker run --gpus all x", "pip", "docker"),
+        ("sbatch job.sh\nslurmstepd: error", "pip", "slurm"),
+        ("kubectl apply -f pod.yaml", "pip", "kubernetes"),
+        ("in Google Colab: /content/x", "pip", "colab"),
+        ("OSError: [WinError 126] C:\\py\\torch\\lib\\x.dll", "pip", "windows"),
+        ("nothing of the kind", "pip", "host"),
+    ],
+)
+def test_packager_and_place_are_those_of_the_text(text, packager, place):
+    setting = of_text(text)
+    assert (setting.packager, setting.place) == (packager, place)
+
+
+def test_facts_of_a_machine_beat_words():
+    assert of_machine(host=Host(wsl=True)).place == "wsl"
+    assert of_machine(container=Container(kind="docker", scheduler="kubernetes")).place == "kubernetes"
+    assert of_machine(container=Container(kind="none", scheduler="slurm")).place == "slurm"
+    assert of_machine(python=PythonFacts(manager="uv")).packager == "uv"
+
+
+def test_a_gpu_s_name_gives_its_capability_and_a_driver_s_version_its_cuda():
+    setting = of_machine(gpus=(Gpu(index=0, name="Tesla V100-SXM2-16GB"),), driver=Driver(module_version="470.57.02"))
+    assert setting.capability == (7, 0)
+    assert setting.driver_cuda == (11, 4)
+    assert setting.num_gpus == 1
+
+
+def test_absence_is_none_for_wording_only():
+    assert known(Absent("x")) is None
+    assert known(0) == 0

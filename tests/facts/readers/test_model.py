@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import re
+
+from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.words import Words
+
+TEXT = Text((Line(1, "The GPU   has"), Line(2, "fallen off"), Line(5, "the bus today")))
+
+
+def test_a_sentence_wrapped_over_lines_is_found_and_cites_where_it_begins():
+    found = TEXT.find(Words("has fallen off the bus"))
+    assert found.line.number == 1
+    assert found[0] == "has\nfallen off\nthe bus"
+
+
+def test_every_place_is_found_up_to_a_limit():
+    assert [m.line.number for m in TEXT.find_all(re.compile("the", re.I))] == [1, 5]
+    assert len(list(TEXT.find_all(re.compile("."), most=4))) == 4
+
+
+def test_what_is_not_there_is_none():
+    assert TEXT.find(Words("uncorrectable")) is None
+
+
+def test_an_origin_names_file_and_line():
+    assert Line(4, "", "a.log").origin == "a.log line 4"
+    assert Line(0, "", "torch").origin == "torch"

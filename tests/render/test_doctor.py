@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence
+from gpudoc.doctor.registry import CAUSES
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
+from gpudoc.render.doctor import headline, render, show_catalogue
+from gpudoc.units import GIB
+from tests.doctor.causes.judge import report_of
+
+LONG = (
+    "PyTorch version: 2.6.0+cu124\nNvidia driver version: 470.57.02\n"
+    "GPU models and configuration: GPU 0: NVIDIA A10\n"
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 22.20 GiB total capacity; 18.10 GiB "
+    "already allocated; 1.10 GiB free; 19.60 GiB reserved in total by PyTorch) batch_size=32\n"
+    "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)\n"
+    "in docker, during validation, Adam"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG,
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "eggs and flour",
+        "Epoch 1 step 2 loss 3.0",
+        "RuntimeError: CUDA error: strange\n" + "x" * 3000,
+        "Failed to initialize NVML: Unknown Error",
+    ],
+)
+def test_the_first_screen_has_at_most_twelve_lines_that_fit_a_terminal(text):
+    lines = render(report_of(text)).splitlines()
+    assert len(lines) <= 12
+    assert all(len(line) <= 118 or line.lstrip().startswith("$") for line in lines)
+
+
+def test_line_one_is_the_machine_then_come_cause_evidence_fix_and_what_next():
+    lines = render(report_of(LONG)).splitlines()
+    assert lines[0] == "NVIDIA A10 · driver 470.57.02 · torch 2.6.0+cu124"
+    assert lines[1].startswith("✗ ")
+    assert "[driver_too_old" in lines[1]
+    assert any(line.startswith("  seen: ") for line in lines)
+    assert any(line.startswith("  fix: ") for line in lines)
+    assert lines[-1].startswith("next: gpudoc doctor --verbose")
+
+
+def test_a_log_without_a_machine_says_what_was_read():
+    assert headline(report_of("Epoch 1 step 2 loss 3.0")).startswith("read: training log")
+
+
+def test_a_healthy_machine_says_how_much_was_checked_and_what_to_try_next():
+    machine = Machine(
+        gpus=(Gpu(index=0, name="NVIDIA L4", memory_total_bytes=24 * GIB), Gpu(index=1, name="NVIDIA L4")),
+        driver=Driver(module_version="550.54.15", cuda_version=(12, 4)),
+        python=PythonFacts(version="3.11.7", executable="/venv/bin/python"),
+        torch=TorchBuild(version="2.6.0", is_available=True),
+    )
+    report = diagnose(Evidence(source="machine", machine=machine), finders=(), catalogue={})
+    lines = render(report).splitlines()
+    assert (
+        lines[0]
+        == "2 × NVIDIA L4 24 GiB · driver 550.54.15 (CUDA 12.4) · Python 3.11.7 (/venv/bin/python) · torch 2.6.0"
+    )
+    assert lines[1].startswith("No problem found: 0 checks passed")
+    assert "gpudoc bench" in lines[-1]
+
+
+def test_an_unknown_fault_names_the_facts_that_would_decide():
+    text = render(report_of("Traceback (most recent call last):\nRuntimeError: CUDA error: strange"))
+    assert "no known cause explains" in text
+    assert text.count("would decide it:") == 2
+
+
+def test_verbose_holds_everything():
+    report = report_of(LONG)
+    text = render(report, verbose=True)
+    for finding in report.findings:
+        assert finding.title in text
+        assert finding.why in text
+        assert all(remedy.say in text for remedy in finding.fix)
+    assert "not checked (" in text
+    assert "passed (" in text
+
+
+def test_the_list_holds_every_cause_and_explain_one(capsys):
+    assert show_catalogue(None) == 0
+    listed = capsys.readouterr().out
+    assert all(cause.id in listed for cause in CAUSES)
+    assert show_catalogue("nouveau_loaded") == 0
+    shown = capsys.readouterr().out
+    assert "blacklist nouveau" in shown
+    assert "source: https://" in shown
+
+
+def test_the_catalogue_as_json_and_a_misspelt_id(capsys):
+    show_catalogue(None, as_json=True)
+    plain = json.loads(capsys.readouterr().out)
+    assert len(plain["causes"]) == len(CAUSES)
+    with pytest.raises(GpudocError) as refused:
+        show_catalogue("nouveau_loadet")
+    assert "nouveau_loaded" in refused.value.hint
