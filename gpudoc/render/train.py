@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import cast
 from rich.console import Console
 from rich.live import Live
 
-from gpudoc.errors import ExitCode
+from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.render import console
 from gpudoc.render.train_live import Panel
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
@@ -46,6 +47,11 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     try:
         for event in events:
             watcher.see(event)
+    except GpudocError as problem:
+        if screen.verbose and problem.__cause__ is not None:
+            watcher.close()
+            error.print("".join(traceback.format_exception(problem.__cause__)), soft_wrap=True)
+        raise
     finally:
         watcher.close()
     finished = watcher.finished

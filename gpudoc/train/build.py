@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,6 +85,7 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
     precision = choose_precision(settings.precision, device)
     settings = replace(settings, precision=precision.name)
     yield from (Said(note) for note in settings.notes)
+    yield from _start_again(request, settings, device)
     fixed = identity(workload.config, {"seed": settings.seed, "global_batch": settings.global_batch})
     locks: list[Lock] = []
 
@@ -137,6 +140,18 @@ def _load(request: Request) -> Workload:
         train = workload.config.train.model_copy(update={"seed": seed})
         workload.config = workload.config.model_copy(update={"train": train})
     return workload
+
+
+def _start_again(request: Request, settings: Settings, device: torch.device) -> Iterator[Event]:
+    """Allocators read their environment when a process starts: with another one this process begins anew."""
+    missing = limits.allocator_environment(settings.allocator, device.type)
+    if not missing or not request.may_restart:
+        return
+    words = " ".join(f"{name}={value}" for name, value in missing.items())
+    yield Said(f"starts again with the environment of the allocator {settings.allocator!r}: {words}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "gpudoc", *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
 
 
 def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Iterator[Event]:

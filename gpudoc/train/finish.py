@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.advice import Situation, advise, verdict
+from gpudoc.train.checkpoint import found_in
 from gpudoc.train.events import Finished
 from gpudoc.train.identity import num_cpus
 from gpudoc.train.job import Job
@@ -28,7 +29,8 @@ def finish(request: Request, loop: Loop, job: Job, problem: Exception | None, ra
         num_cpus=num_cpus(),
         profile_kind=job.profile_kind,
     )
-    command = go_on(request, job.run.path) if status != "finished" else None
+    saved = bool(found_in(job.run.checkpoints))
+    command = go_on(request, job.run.path) if status != "finished" and saved else None
     end = End(
         status=status,
         reason=reason,

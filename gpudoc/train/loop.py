@@ -9,11 +9,13 @@ import torch
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train import schedule
+from gpudoc.train.blame import in_data, in_model
 from gpudoc.train.boundary import Boundary
 from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
 from gpudoc.train.feed import Feed
 from gpudoc.train.job import Job
 from gpudoc.train.meters import Meter, Split, clock, memory_peak_bytes
+from gpudoc.train.order import Chunk
 from gpudoc.train.ranks import OOM, STOP
 from gpudoc.train.rescue import Rescuer, is_rescuable
 from gpudoc.train.step import Micro
@@ -33,6 +35,7 @@ class Loop:
         job.stepper.meter = self._meter
         self._undo = Undo(job.stepper.parts.model, job.stepper.parts.device)
         self._feed: Feed | None = None
+        self._chunks: list[Chunk] = []
         self._boundary = Boundary(job, self._meter, self._undo)
         self._rescuer = Rescuer(job, self._undo)
         self._tracer = Tracer(job.run.path, job.trace_steps)
@@ -86,7 +89,7 @@ class Loop:
                 stepper.backward(micros)
             except Exception as problem:
                 if not is_rescuable(problem):
-                    raise
+                    raise in_model(problem, micros[0].batch, progress.step == 0) from problem
                 flags = OOM
         elif ranks.world == 1:
             return
@@ -108,6 +111,9 @@ class Loop:
             return
         meter.step_done()
         progress.step += 1
+        for chunk in self._chunks:
+            # numbers only, so the hash is the same in every process; a resumed run must read the same samples
+            progress.samples_digest = hash((progress.samples_digest, chunk.indices))
         if self._tracer.wanted:
             yield from self._tracer.advance()
         if progress.step >= self._boundary.due_at or progress.step % job.settings.log_every == 0:
@@ -118,10 +124,13 @@ class Loop:
         job = self._job
         if self._feed is None:
             self._feed = job.feeds.open(job.order, step, job.end_step)
-        chunks = job.order.chunks(step)
+        chunks = self._chunks = job.order.chunks(step)
         batches = []
         for chunk in chunks:
-            batch = self._feed.take(chunk)
+            try:
+                batch = self._feed.take(chunk)
+            except Exception as problem:
+                raise in_data(problem, chunk.indices) from problem
             if batch is None:
                 # the others wait for this rank's items before they vote
                 job.ranks.total([0.0])
@@ -159,6 +168,8 @@ class Loop:
         loss = sum(finite) / len(finite) if finite else math.nan
         if finite:
             job.progress.final_loss = finite[-1]
+            if job.progress.first_loss is None:
+                job.progress.first_loss = finite[0]
         grad_norm = stepper.norm_of_gradients()
         split = self._meter.take()
         self._collect_split(split)
@@ -210,7 +221,8 @@ class Loop:
 
     def _save_what_there_is(self) -> Iterator[Event]:
         """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
-        if self._rescuer.torn or self._job.ranks.world > 1:
+        alone = self._job.ranks.world == 1
+        if self._rescuer.torn or not alone or self._job.progress.step == 0:
             # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
             return
         self._undo.back()

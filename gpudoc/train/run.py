@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.errors import GpudocError
 from gpudoc.train.events import Event, Finished
 from gpudoc.train.settings import Value
 from gpudoc.train.stop import Stop, slurm_deadline
@@ -17,7 +17,10 @@ from gpudoc.train.stop import Stop, slurm_deadline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat."""
+    """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat.
+
+    `may_restart`: this process is the command itself and may begin anew when the allocator needs another environment.
+    """
 
     model: str = "quickstart"
     profile: str = "auto"
@@ -30,6 +33,7 @@ class Request:
     trace_steps: int = 0
     log_to: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
+    may_restart: bool = False
 
 
 def run(request: Request) -> Iterator[Event]:
@@ -88,26 +92,10 @@ def go_on(request: Request, run_dir: Path) -> str:
 
 
 def explain(problem: Exception, command: str | None) -> Exception:
-    """A failure as a GpudocError with the command that goes on; a fault of gpudoc itself stays what it is."""
-    if isinstance(problem, GpudocError):
-        again = f"{problem.hint}; then: {command}" if problem.hint and command else problem.hint or command or ""
-        return type(problem)(problem.message, hint=again, exit_code=problem.exit_code)
-    place = _users_place(problem)
-    if place is None:
+    """A failure with the command that goes on; what is no GpudocError is a fault of gpudoc and stays what it is."""
+    if not isinstance(problem, GpudocError):
         return problem
-    message = f"{type(problem).__name__}: {problem} ({place})"
-    return GpudocError(message, hint=command or "", exit_code=ExitCode.BAD_ANSWER)
-
-
-def _users_place(problem: Exception) -> str | None:
-    """'file:line' of the innermost frame outside gpudoc and the installed packages; None when there is none."""
-    import traceback
-
-    own = str(Path(__file__).resolve().parents[1])
-    frames = traceback.extract_tb(problem.__traceback__)
-    theirs = [
-        frame for frame in frames if not frame.filename.startswith((own, "<")) and "site-packages" not in frame.filename
-    ]
-    library = Path(shlex.__file__).parent
-    theirs = [frame for frame in theirs if Path(frame.filename).parent != library]
-    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
+    again = f"{problem.hint}; then: {command}" if problem.hint and command else problem.hint or command or ""
+    explained = type(problem)(problem.message, hint=again, exit_code=problem.exit_code)
+    explained.__cause__ = problem.__cause__
+    return explained

@@ -177,7 +177,7 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
     if not path.is_dir():
         raise GpudocError(f"{path}: no such run directory", hint=_known_runs())
     if not _is_started(run):
-        raise GpudocError(f"{path}: not a run of gpudoc train: it has no config.yaml and no checkpoints")
+        raise GpudocError(f"{path}: no run to go on with: it has neither checkpoints nor logged steps")
     changed = _differences(run, fixed)
     if changed:
         raise GpudocError(
@@ -219,7 +219,9 @@ def _short(value: object) -> str:
 
 
 def _is_started(run: Run) -> bool:
-    return run.config.is_file() or bool(found_in(run.checkpoints))
+    """Whether a run has anything to go on with; one that failed before its first logged step is begun anew."""
+    logged = run.metrics.is_file() and run.metrics.stat().st_size > 0
+    return logged or bool(found_in(run.checkpoints))
 
 
 def _series(base: Path) -> list[Run]:

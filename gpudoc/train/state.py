@@ -31,8 +31,10 @@ class Progress:
     best_loss: float | None = None
     evaluations_without_gain: int = 0
     num_skipped: int = 0
+    samples_digest: int = 0
     rescues: list[dict[str, object]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    first_loss: float | None = None
     final_loss: float | None = None
 
 

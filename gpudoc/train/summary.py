@@ -50,6 +50,7 @@ def document(job: Job, end: End) -> dict[str, object]:
         "steps": progress.step,
         "end_step": job.end_step,
         "samples": samples,
+        "first_loss": progress.first_loss,
         "final_loss": progress.final_loss,
         "evaluation": _evaluation(end.evaluation),
         "best": None if progress.best_step is None else {"step": progress.best_step, "loss": progress.best_loss},

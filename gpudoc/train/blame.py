@@ -1,0 +1,81 @@
+"""Whose error it is: what a user's data set, collate, model or loss raised, said with its file and line."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.workload.batch import Batch, shapes
+
+# what torch's default collate says about samples that do not go together
+_COLLATE_SIGNS = (
+    "equal size",
+    "default_collate",
+    "each element in list of batch",
+    "resize storage",
+    "inconsistent tensor",
+)
+_WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
+    """An error of the data set or its collate as what the user can mend; a GpudocError stays what it is."""
+    if isinstance(problem, GpudocError):
+        return problem
+    text = str(problem)
+    if any(sign in text for sign in _COLLATE_SIGNS):
+        said = _last_line(text)
+        return GpudocError(
+            f"the samples do not go together into a batch: {said}",
+            hint="data.collate: yourmodule:function in the config pads or joins them",
+        )
+    shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
+    kind, place = type(problem).__name__, users_place(problem)
+    worker = _WORKER.search(text)
+    if worker is not None:
+        kind = worker[1]
+        place = _last_own([(name, int(line)) for name, line in _FRAME.findall(text)])
+        text = _last_line(text).removeprefix(f"{kind}: ")
+    return GpudocError(
+        f"the data set failed while reading the samples {shown}: {kind}: {text}{_at(place)}",
+        exit_code=ExitCode.BAD_ANSWER,
+    )
+
+
+def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
+    """An error of the model or the loss, with the shapes it was given; exit 2 when not even one step worked."""
+    if isinstance(problem, GpudocError):
+        return problem
+    said = f"{type(problem).__name__}: {problem}{_at(users_place(problem))}"
+    return GpudocError(
+        f"training failed in the model or the loss: {said}; the batch was {shapes(batch) or type(batch).__name__}",
+        exit_code=ExitCode.NOT_DONE if first else ExitCode.BAD_ANSWER,
+    )
+
+
+def users_place(problem: Exception) -> str | None:
+    """'file:line' of the innermost frame that is neither gpudoc's, nor Python's, nor an installed package's."""
+    return _last_own([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(problem.__traceback__)])
+
+
+def _last_own(frames: list[tuple[str, int]]) -> str | None:
+    own = str(Path(__file__).resolve().parents[1])
+    library = sysconfig.get_paths()["stdlib"]
+    theirs = [
+        f"{name}:{line}"
+        for name, line in frames
+        if not name.startswith((own, library, "<")) and "site-packages" not in name
+    ]
+    return theirs[-1] if theirs else None
+
+
+def _at(place: str | None) -> str:
+    return f" ({place})" if place else ""
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), text)

@@ -1,0 +1,142 @@
+"""Out of memory for real, under RLIMIT_DATA: the step is undone and done again, and nothing else differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.train.support import ROOT, environment, metrics, summary, train
+
+HUNGRY = '''
+import torch
+from torch import nn
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(256, generator=generator), torch.randn(1, generator=generator)
+
+class Wide(nn.Module):
+    """Needs about `mib` MiB of activations for each sample; dropout and batch norm would show a step done twice."""
+
+    def __init__(self, mib, blocks, norm):
+        super().__init__()
+        self.width = mib * 1024 * 256 // (256 * 3)
+        middle = nn.BatchNorm1d(32) if norm else nn.LayerNorm(32)
+        self.first = nn.Sequential(nn.Linear(256, 32), middle, nn.Dropout(0.2))
+        self.blocks = nn.ModuleList(Block(self.width) for _ in range(blocks))
+        self.last = nn.Linear(32, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.scale = nn.Linear(32, 32)
+
+    def forward(self, x):
+        x = self.scale(x)
+        wide = x.repeat(1, 8 * self.width // 32 * 32)
+        return x + torch.sin(torch.sin(wide)).view(x.shape[0], -1, 32).mean(1)
+
+def build_model(mib, blocks=1, norm=True):
+    return Wide(mib, blocks, norm)
+'''
+
+
+def write(folder, mib, blocks=1, **train_section):
+    (folder / "hungry_workload.py").write_text(HUNGRY)
+    config = {
+        "model": {"target": "hungry_workload:build_model", "args": {"mib": mib, "blocks": blocks, "norm": blocks == 1}},
+        "data": {"target": "hungry_workload:Rows"},
+        "loss": {"target": "torch.nn:MSELoss"},
+        "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 0.001}},
+        "train": {"global_batch": 32, "precision": "fp32", "log_every": 1, "deterministic": True, **train_section},
+    }
+    (folder / "cfg.yaml").write_text(json.dumps(config))
+
+
+LINE = ("--model", "cfg.yaml", "--no-preflight", "--steps", 4)
+
+
+@pytest.fixture(scope="module")
+def rescued(tmp_path_factory):
+    """32 samples at 24 MiB do not fit under 700 MiB; fewer do."""
+    folder = tmp_path_factory.mktemp("rescued")
+    write(folder, 24)
+    store = {"GPUDOC_PROFILE_DIR": str(folder / "store")}
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudoc", "train", "--device", "cpu", *map(str, LINE), "--memory-limit", "900MiB"],
+        cwd=folder,
+        env={**environment(), **store},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    return folder, done
+
+
+def test_a_real_allocation_fails_and_the_run_finishes_with_its_global_batch(rescued):
+    folder, done = rescued
+    assert done.returncode == 0, done.stderr
+    found = summary(folder / "runs" / "cfg")
+    assert found["rescues"]
+    assert found["rescues"][0]["rescue"]["from_batch"] == 32
+    assert found["samples"] == 128
+    assert "out of memory at step 0" in done.stderr
+    assert any("rescue" in row for row in metrics(folder / "runs" / "cfg"))
+
+
+def test_the_rescued_run_is_bit_equal_to_one_that_planned_the_smaller_micro_batch(rescued):
+    folder, _ = rescued
+    small = summary(folder / "runs" / "cfg")["rescues"][-1]["rescue"]["to_batch"]
+    planned = train(folder, *LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", small)
+    assert planned.returncode == 0, planned.stderr
+    assert not summary(folder / "planned")["rescues"]
+    for name in ("model.safetensors", "optimizer.pt"):
+        a = json.loads((folder / "runs/cfg/checkpoints/step-4/manifest.json").read_text())["files"][name]
+        b = json.loads((folder / "planned/checkpoints/step-4/manifest.json").read_text())["files"][name]
+        assert a["sha256"] == b["sha256"], name
+    losses = [
+        [row["loss"] for row in metrics(run) if "loss" in row] for run in (folder / "runs/cfg", folder / "planned")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_the_next_run_starts_with_what_the_rescue_taught(rescued):
+    folder, _ = rescued
+    taught = [yaml.safe_load(path.read_text()) for path in (folder / "store").glob("*.yaml")]
+    own = yaml.safe_load((folder / "runs/cfg/profile.yaml").read_text())
+    small = summary(folder / "runs" / "cfg")["rescues"][-1]["rescue"]["to_batch"]
+    assert own["settings"]["micro_batch"] == small
+    assert [profile["settings"]["micro_batch"] for profile in taught] == [small]
+    assert own["evidence"]["rescues"][-1]["to_batch"] == small
+    assert str(ROOT) not in json.dumps(taught)
+
+
+def test_one_sample_that_does_not_fit_turns_on_activation_checkpointing_then_gives_up_with_advice(tmp_path):
+    write(tmp_path, 700, blocks=2)
+    done = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "900MiB", "--set", "micro_batch=1")
+    assert done.returncode == 1, done.stderr
+    assert "with activation checkpointing" in done.stderr
+    assert "out of memory at step 0 with one sample: float32[1, 256]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_rescue_can_be_switched_off(tmp_path):
+    write(tmp_path, 60)
+    done = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "900MiB", "--set", "rescue=false")
+    assert done.returncode == 1
+    assert "rescue is off" in done.stderr
