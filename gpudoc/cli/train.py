@@ -21,6 +21,7 @@ MemoryLimit = Annotated[str | None, typer.Option("--memory-limit", help="Live un
 RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where the run is kept; default runs/<config name>.")]
 Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the run directory to go on with.")]
 NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not ask doctor first.")]
+ProveResume = Annotated[bool, typer.Option("--prove-resume", help="Run, kill, resume, and compare every bit.")]
 Trace = Annotated[int, typer.Option("--trace", min=0, help="Write a profiler trace of N steps.")]
 LogTo = Annotated[str, typer.Option("--log-to", help="tensorboard, wandb, or both with a comma.")]
 Gpus = Annotated[str | None, typer.Option("--gpus", help="auto or N: one process each; on a CPU N processes.")]
@@ -43,6 +44,7 @@ def train(
     gpus: Gpus = None,
     slurm: Slurm = None,
     no_preflight: NoPreflight = False,
+    prove_resume: ProveResume = False,
     trace: Trace = 0,
     log_to: LogTo = "",
     assign: Assign = None,
@@ -55,7 +57,7 @@ def train(
 
     Example: gpudoc train --model cfg.yaml --profile auto
     """
-    from gpudoc.render.train import Screen, show, tell
+    from gpudoc.render.train import Screen, show, show_proof, tell
     from gpudoc.train.run import Request, run
     from gpudoc.train.settings import parse_flags, parse_limit
     from gpudoc.train.start import as_rank, elsewhere, is_follower
@@ -79,7 +81,10 @@ def train(
         trace_steps=trace,
         log_to=tuple(name for name in log_to.split(",") if name),
         arguments=tuple(sys.argv[2:]),
+        may_restart=True,
     )
     screen = Screen(as_json=json, plain=plain, verbose=verbose, html=html, quiet=is_follower())
+    if prove_resume:
+        return show_proof(request, screen)
     other = elsewhere(request, gpus=gpus, slurm=slurm)
     return as_rank(lambda: show(run(request), screen)) if other is None else tell(other, screen)

@@ -14,8 +14,10 @@ from rich.live import Live
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.render import console
+from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
+from gpudoc.train.run import Request
 from gpudoc.train.start import Elsewhere
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
@@ -75,6 +77,19 @@ def tell(other: Elsewhere, screen: Screen) -> int:
     elif other.say:
         console.stdout(screen.plain).print(other.say, soft_wrap=True)
     return other.exit_code
+
+
+def show_proof(request: Request, screen: Screen) -> int:
+    """Prove exact resume on the user's workload and say the verdict; 0 when exact, 1 when not."""
+    from gpudoc.train.prove import explain, prove
+
+    with Teller(plain=screen.plain or screen.as_json) as progress:
+        verdict = prove(request.arguments, progress)
+    if screen.as_json:
+        console.print_json({**verdict.document(), "say": explain(verdict)})
+    else:
+        console.stdout(screen.plain).print(explain(verdict), soft_wrap=True)
+    return ExitCode.OK if verdict.exact else ExitCode.BAD_ANSWER
 
 
 class _Watcher:

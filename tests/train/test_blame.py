@@ -1,0 +1,88 @@
+"""An error of the user's code is said with the user's file and line, and is never a fault of gpudoc."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.train import blame
+from gpudoc.train.order import Order
+from tests.train.support import summary, train_here, write_workload
+
+LINE = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight")
+# a sample of the first epoch's last step
+LATE = Order(num_samples=96, global_batch=12, micro_batch=12, seed=0).indices(0, 95, 96)[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_that_raises_names_file_line_and_sample_and_keeps_the_state(tmp_path, capsys, workers):
+    write_workload(tmp_path, data={"raise_at": LATE}, log_every=1)
+    assert train_here(tmp_path, *LINE, "--num-workers", workers) == 1
+    told = capsys.readouterr().err
+    assert f"KeyError: 'sample {LATE} is broken'" in told
+    assert "tiny_workload.py:" in told
+    assert "--resume runs/cfg" in told
+    assert "Traceback" not in told
+    found = summary(tmp_path / "runs/cfg")
+    assert found["status"] == "failed"
+    assert (tmp_path / f"runs/cfg/checkpoints/step-{found['steps']}").is_dir()
+
+
+def test_samples_of_different_sizes_ask_for_a_collate(tmp_path, capsys):
+    write_workload(tmp_path)
+    module = tmp_path / "tiny_workload.py"
+    module.write_text(module.read_text().replace("return x, self", "return x[: 1 + index % 8], self"))
+    assert _fresh(tmp_path) == 2
+    told = capsys.readouterr().err
+    assert "equal size" in told
+    assert "data.collate" in told
+
+
+def test_a_model_that_does_not_take_the_batch_is_said_with_shapes_and_place(tmp_path, capsys):
+    write_workload(tmp_path, model={"width": 5})
+    assert train_here(tmp_path, *LINE) == 2
+    told = capsys.readouterr().err
+    assert "float32[12, 8]" in told
+    assert "tiny_workload" in told or "cannot be multiplied" in told
+
+
+def test_a_worker_that_dies_is_said_with_the_way_to_see_more(tmp_path, capsys):
+    write_workload(tmp_path, data={"die_at": LATE}, log_every=1)
+    assert train_here(tmp_path, *LINE, "--num-workers", 1) == 1
+    told = capsys.readouterr().err
+    assert "a loader worker died" in told
+    assert "--num-workers 0" in told
+
+
+def test_nan_from_the_first_step_ends_with_advice(tmp_path, capsys):
+    write_workload(tmp_path, data={"bad_from": 0}, epochs=9)
+    assert train_here(tmp_path, *LINE) == 1
+    told = capsys.readouterr().err
+    assert "not finite from the first step on" in told
+    assert "lr" in told
+
+
+def test_one_bad_sample_is_skipped_counted_and_not_hidden(tmp_path, capsys):
+    write_workload(tmp_path, data={"bad_from": 95}, log_every=8)
+    assert train_here(tmp_path, *LINE) == 0
+    found = summary(tmp_path / "runs/cfg")
+    assert found["num_skipped"] == 1
+    assert found["final_loss"] is not None
+    assert "1 steps skipped" in capsys.readouterr().out
+
+
+def test_what_is_already_explained_stays():
+    problem = GpudocError("mine")
+    assert blame.in_data(problem, (1,)) is problem
+    assert blame.in_model(problem, None, True) is problem
+
+
+def _fresh(folder):
+    """In a process of its own, since the module's text was changed."""
+    from tests.train.support import train
+
+    done = train(folder, *LINE)
+    import sys
+
+    sys.stderr.write(done.stderr)
+    return done.returncode

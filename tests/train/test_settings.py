@@ -1,0 +1,87 @@
+"""A flag beats the profile, the profile the config, the config the default; and every value knows its source."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Hardware, Loader, Profile
+from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.train.settings import Surroundings, parse_flags, parse_limit, resolve
+from gpudoc.workload.config import Config
+
+
+def config(**train):
+    return Config.model_validate({"model": {"target": "m:build"}, "data": {"target": "m:Data"}, "train": train})
+
+
+def profile(**changes):
+    loader = Loader(num_workers=3, pin_memory=True)
+    settings = ProfileSettings(**{"precision": "bf16", "micro_batch": 96, "loader": loader, **changes})
+    return Profile(hardware=Hardware(device="cuda"), settings=settings)
+
+
+def around(**changes):
+    return Surroundings(**{"num_samples": 10_000, "world": 1, "device_type": "cuda", "num_cpus": 8, **changes})
+
+
+def test_each_value_comes_from_the_strongest_place_that_gives_it():
+    flags = parse_flags({"steps": 7, "num_workers": None}, ["log_every=3"])
+    found = resolve(flags, config(log_every=5, eval_every=50, precision="fp32"), profile(), around())
+    assert (found.log_every, found.source("log_every")) == (3, "flag")
+    assert (found.steps, found.source("steps")) == (7, "flag")
+    assert (found.precision, found.source("precision")) == ("bf16", "profile")
+    assert (found.num_workers, found.source("num_workers")) == (3, "profile")
+    assert (found.eval_every, found.source("eval_every")) == (50, "config")
+    assert (found.keep, found.source("keep")) == (2, "default")
+
+
+def test_the_global_batch_never_comes_from_a_profile_and_grows_only_within_bounds():
+    assert resolve({}, config(global_batch=40), profile(), around()).global_batch == 40
+    grown = resolve({}, config(), profile(), around())
+    assert (grown.global_batch, grown.micro_batch, grown.accumulation) == (96, 96, 1)
+    assert resolve({}, config(), profile(micro_batch=8), around()).accumulation == 4
+    assert resolve({}, config(), profile(micro_batch=4000), around()).global_batch == 200
+
+
+def test_the_micro_batch_is_an_upper_bound_and_the_last_one_smaller():
+    found = resolve({"micro_batch": 15, "global_batch": 40}, config(), None, around())
+    assert (found.micro_batch, found.accumulation) == (15, 3)
+    found = resolve({"accumulation": 3, "global_batch": 40}, config(), None, around())
+    assert (found.micro_batch, found.accumulation) == (14, 3)
+    found = resolve({"accumulation": 3, "micro_batch": 10}, config(), None, around(world=2))
+    assert found.global_batch == 60
+
+
+def test_all_three_inconsistent_is_a_mistake():
+    with pytest.raises(GpudocError, match="needs accumulation 4, not 2"):
+        resolve({"accumulation": 2, "micro_batch": 10, "global_batch": 40}, config(), None, around())
+
+
+def test_a_flag_that_changes_memory_voids_the_profiles_batch_and_says_so():
+    found = resolve({"precision": "fp32"}, config(), profile(), around())
+    assert found.micro_batch == 32
+    assert "precision" in found.notes[0]
+    assert resolve({"precision": "bf16"}, config(), profile(), around()).micro_batch == 96
+
+
+def test_epochs_count_whole_passes_and_steps_beat_them():
+    assert resolve({"epochs": 2}, config(steps=5), None, around(num_samples=100)).steps == 8
+    assert resolve({"epochs": 2, "steps": 3}, config(), None, around()).steps == 3
+    assert resolve({}, config(epochs=3), None, around(num_samples=100)).steps == 12
+
+
+def test_workers_of_a_profile_stay_within_the_cpus_and_pinning_needs_a_gpu():
+    found = resolve({}, config(), profile(), around(num_cpus=2, device_type="cpu"))
+    assert (found.num_workers, found.pin_memory) == (2, False)
+    assert resolve({"num_workers": 9}, config(), None, around(num_cpus=2)).num_workers == 9
+
+
+def test_rows_name_every_setting_once():
+    rows = resolve({}, config(), None, around()).rows()
+    assert len({key for key, _, _ in rows}) == len(rows) > 20
+
+
+def test_sizes_of_memory_limits():
+    assert parse_limit("2GiB") == 2 << 30
+    assert parse_limit(None) is None
