@@ -129,7 +129,9 @@ def start_workers(groups: Mapping[str, Sequence[str]], root: Path, deadlines_s: 
     """
     pipes = {name: os.pipe() for name in groups}
     plan = {name: [pipes[name][1], list(probes)] for name, probes in groups.items()}
-    paths = json.dumps([path for path in sys.path if path])
+    # an editable installation may stand behind an import hook, which the worker does not have
+    own = str(Path(__file__).resolve().parents[2])
+    paths = json.dumps([*(path for path in sys.path if path), own])
     command = [sys.executable, "-I", "-S", "-c", _LAUNCH, paths, str(root), json.dumps(plan)]
     writers = [writer for _, writer in pipes.values()]
     try:

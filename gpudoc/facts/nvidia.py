@@ -131,9 +131,7 @@ def _message(nvml: Nvml, code: int) -> str:
 
 
 def _tell_gpu(nvml: Nvml, teller: Teller, index: int, root: Path) -> None:
-    handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex_v2", index)
-    if code == _FUNCTION_NOT_FOUND:
-        handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex", index)
+    handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex", index)
     teller.fact(f"gpus.{index}", {"index": index, "nvml_code": code, "lost": code == _LOST})
     if code:
         return

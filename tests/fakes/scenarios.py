@@ -427,6 +427,8 @@ FAULTS: tuple[Scenario, ...] = (
              cause="pcie_link_degraded", severity="warning"),
     Scenario(name="generation 1 under load", cause="pcie_link_degraded", severity="warning", build=after(
              well, gpu_answer("nvmlDeviceGetUtilizationRates", 99), gpu_answer("nvmlDeviceGetPerformanceState", 0))),
+    Scenario(name="uncorrectable PCIe errors at the GPU", cause="pcie_bus_errors", severity="warning", build=after(
+             well, log("[ 8.2] nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Data Link"))),
     Scenario(name="NVLinks of one GPU down", build=after(lambda m: well(m, H100, 8), gpu_answer(
              "nvmlDeviceGetNvLinkState", "12 18", 3)), cause="nvlink_error", severity="warning"),
     Scenario(name="virtual GPU without a licence", cause="vgpu_unlicensed", build=after(
@@ -527,6 +529,10 @@ HEALTHY: tuple[Scenario, ...] = (
     Scenario(name="an AMD accelerator with ROCm", build=amd),
     Scenario(name="a desktop with a Ryzen's graphics", build=after(lambda m: m.pci(
              "0000:0a:00.0", 0x1002, 0x164E, 0x030000, "amdgpu"), cpu_only)),
+    Scenario(name="a power limit lowered on purpose", build=after(well, gpu_answer(
+             "nvmlDeviceGetEnforcedPowerLimit", 400000))),
+    Scenario(name="a job that was killed for memory yesterday", build=after(well, log(
+             "[ 100.0] Out of memory: Killed process 4242 (python) total-vm:1kB"))),
     Scenario(name="a licensed virtual GPU", build=after(well, gpu_answer("nvmlDeviceGetVirtualizationMode", 2),
              gpu_answer("nvmlDeviceGetGridLicensableFeatures", 1))),
 )  # fmt: skip

@@ -184,6 +184,27 @@ CAUSES: tuple[Cause, ...] = (
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",),
     ),
     Cause(
+        id="pcie_bus_errors",
+        family="environment",
+        title="The PCIe bus reports errors at a GPU that it could not correct",
+        meaning="the kernel logged uncorrectable PCIe errors (AER) for a GPU",
+        why="Transfers were lost; programs fail now or soon, and the GPU may fall off the bus.",
+        fix=always(
+            do("Seat card and riser anew, and look for an update of the mainboard's firmware."),
+            do("See how often it happens.", "sudo dmesg | grep -i -e aer -e 'PCIe Bus Error' | tail", root=True),
+        ),
+        sources=("https://docs.kernel.org/PCI/pcieaer-howto.html",),
+    ),
+    Cause(
+        id="power_limit_lowered",
+        family="environment",
+        title="A GPU's power limit is set below its own",
+        meaning="someone set the GPU to less power than it is built for",
+        why="Under load the clocks stay lower than they could be; quieter and cooler, and slower.",
+        fix=always(do("See the limits, and raise it if it was not meant.", "nvidia-smi -q -d POWER")),
+        sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
+    ),
+    Cause(
         id="nvlink_error",
         family="environment",
         title="NVLinks of a GPU are down or failing",

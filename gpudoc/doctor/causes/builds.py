@@ -174,6 +174,15 @@ def _checks(machine: Machine) -> tuple[KernelCheck, ...]:
     return value(machine.torch.kernel_checks, ())
 
 
+def find_mps(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A torch built for Apple's MPS on a macOS that does not offer it."""
+    machine = evidence.machine
+    if machine.host.system == "Darwin" and machine.torch.mps_built is True and machine.torch.mps_available is False:
+        seen = (observe("macOS", machine.host.distribution, "platform"),
+                observe("torch.backends.mps.is_available()", "False", "torch"))  # fmt: skip
+        yield Finding(id="mps_macos_too_old", confidence=0.8, evidence=seen)
+
+
 def find_no_torch(evidence: Evidence) -> Iterator[Finding | Skip]:
     """No torch in the examined Python, which may well be the wrong Python."""
     machine = evidence.machine
@@ -198,6 +207,7 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="driver_too_old", find=find_driver_too_old),
     _only("gpu_newer_than_wheel_archs"),
     _only("gpu_older_than_wheel_archs"),
+    Finder(id="mps_macos_too_old", find=find_mps, needs=("torch.mps_built",)),
     Finder(id="gpu_kernel_fails", find=find_failed_kernel, needs=("torch.kernel_checks",)),
     Finder(id="torch_not_installed", find=find_no_torch),
     Finder(id="torch_not_answering", find=find_hung_import),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import events, in_container, name_of, nvml_gpus, observe, value
+from gpudoc.doctor.causes.live import AMD, NVIDIA, events, in_container, name_of, nvml_gpus, observe, value
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.knowledge.xids import Xid, find_xid
@@ -142,6 +142,28 @@ def find_nvlink(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="nvlink_error", severity="warning", confidence=0.85, evidence=tuple(o for _, o in logged[-2:]))
 
 
+def find_bus_errors(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """PCIe errors that the bus could not correct, at a GPU; corrected ones are how the bus works."""
+    machine = evidence.machine
+    addresses = {device.address for device in value(machine.pci, ()) if device.vendor_id in (NVIDIA, AMD)}
+    logged = [
+        observe("kernel log", event.text, "kernel log")
+        for event in events(machine, "aer")
+        if "uncorrect" in event.text.lower() and value(event.pci_address, "") in addresses
+    ]
+    if logged:
+        yield Finding(id="pcie_bus_errors", severity="warning", confidence=0.85, evidence=tuple(logged[-2:]))
+
+
+def find_lowered_power(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A power limit set well below the card's own: often meant, always worth knowing."""
+    for gpu in _healthy_enough(evidence.machine):
+        limit, default = value(gpu.power_limit_w, 0.0), value(gpu.power_limit_default_w, 0.0)
+        if 0 < limit < 0.9 * default:
+            seen = (_seen(gpu, f"power limit {limit:.0f} W, the card's own is {default:.0f} W"),)
+            yield Finding(id="power_limit_lowered", severity="info", confidence=0.9, evidence=seen)
+
+
 def find_licence(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A virtual GPU without a licence, which the driver slows down."""
     for gpu in _healthy_enough(evidence.machine):
@@ -198,6 +220,8 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="power_brake", find=find_power_brake, needs=("gpus",)),
     Finder(id="pcie_link_degraded", find=find_link, needs=("gpus",)),
     Finder(id="nvlink_error", find=find_nvlink, needs=("gpus",)),
+    Finder(id="pcie_bus_errors", find=find_bus_errors, needs=("kernel_log", "pci")),
+    Finder(id="power_limit_lowered", find=find_lowered_power, needs=("gpus",)),
     Finder(id="vgpu_unlicensed", find=find_licence, needs=("gpus",)),
     Finder(id="gpu_memory_orphaned", find=find_orphaned_memory, needs=("gpus",)),
     Finder(id="oom_other_process", find=find_other_process, needs=("gpus",)),

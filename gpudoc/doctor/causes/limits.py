@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import in_container, observe, value, variables
+from gpudoc.doctor.causes.live import events, in_container, observe, value, variables
 from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.units import GIB, MIB, format_bytes
@@ -87,6 +87,14 @@ def find_full_disk(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="disk_full", severity="warning", confidence=0.9, evidence=seen)
 
 
+def find_killed(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Processes that the kernel killed for lack of memory since boot; of an earlier job, and so only information."""
+    killed = [event for event in events(evidence.machine, "oom_kill") if "illed process" in event.text]
+    if killed:
+        seen = tuple(observe("kernel log", event.text, "kernel log") for event in killed[-2:])
+        yield Finding(id="host_oom_killed", severity="info", confidence=0.8, evidence=seen)
+
+
 def find_hung_files(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Files of the kernel or of a mounted disk that did not answer."""
     failures = evidence.machine.probe_failures
@@ -104,5 +112,6 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="cgroup_cpu_limit", find=find_cpu_quota),
     Finder(id="host_memory_low", find=find_little_memory, needs=("host.memory_available_bytes",)),
     Finder(id="disk_full", find=find_full_disk, needs=("host.disk_free_bytes",)),
+    Finder(id="host_oom_killed", find=find_killed, needs=("kernel_log",)),
     Finder(id="system_files_not_answering", find=find_hung_files),
 )

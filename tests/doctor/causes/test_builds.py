@@ -74,6 +74,12 @@ def test_a_kernel_that_was_not_tried_is_no_failure():
     assert found(builds.find_failed_kernel, changed(machine(), "torch.kernel_checks", skipped)) == []
 
 
+def test_mps_that_macos_does_not_offer():
+    mac = changed(changed(machine(), "host.system", "Darwin"), "torch.mps_built", True)
+    assert found(builds.find_mps, changed(mac, "torch.mps_available", False)) == [("mps_macos_too_old", "broken")]
+    assert found(builds.find_mps, changed(mac, "torch.mps_available", True)) == []
+
+
 def test_torch_that_is_missing_or_slow():
     assert found(builds.find_no_torch, changed(machine(), "torch.version", Absent("torch is not installed")))
     assert found(builds.find_no_torch, changed(machine(), "torch.version", Absent("not asked"))) == []

@@ -101,6 +101,25 @@ def test_fewer_gpus_than_expected():
     assert found(hardware.find_fewer_gpus, machine()) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "address", "expected"),
+    [
+        ("severity=Uncorrectable (Fatal)", "0000:10:00.0", [("pcie_bus_errors", "warning")]),
+        ("severity=Corrected", "0000:10:00.0", []),
+        ("severity=Uncorrectable (Fatal)", "0000:99:00.0", []),
+    ],
+)
+def test_errors_of_the_bus_count_when_uncorrected_and_at_a_gpu(text, address, expected):
+    event = KernelEvent(kind="aer", text=text, pci_address=address)
+    assert found(hardware.find_bus_errors, replace(machine(), kernel_log=(event,))) == expected
+
+
+def test_a_lowered_power_limit_is_information():
+    lowered = machine(gpu(power_limit_w=400.0, power_limit_default_w=700.0))
+    assert found(hardware.find_lowered_power, lowered) == [("power_limit_lowered", "info")]
+    assert found(hardware.find_lowered_power, machine(gpu(power_limit_w=700.0, power_limit_default_w=700.0))) == []
+
+
 def test_repair_and_recovery():
     assert found(hardware.find_fault, machine(gpu(rows_remap_failed=True))) == [("gpu_hardware_fault", "broken")]
     assert found(hardware.find_fault, machine(gpu(repair_pending=True))) == [("gpu_hardware_fault", "warning")]

@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.doctor.causes import limits
 from gpudoc.doctor.model import Skip
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, KernelEvent
 from tests.machines.built import GIB, ask, changed, found, machine
 
 
@@ -45,6 +45,12 @@ def test_the_cgroups_memory_counts_beside_the_machines():
     assert found(limits.find_little_memory, changed(facts, "container.memory_used_bytes", 4 * GIB)) == []
     full = changed(facts, "container.memory_used_bytes", 8 * GIB - 1)
     assert found(limits.find_little_memory, full) == [("host_memory_low", "warning")]
+
+
+def test_a_kill_for_memory_is_information():
+    event = KernelEvent(kind="oom_kill", text="Out of memory: Killed process 4242 (python)")
+    assert found(limits.find_killed, replace(machine(), kernel_log=(event,))) == [("host_oom_killed", "info")]
+    assert found(limits.find_killed, machine()) == []
 
 
 def test_files_that_hang_are_named():
