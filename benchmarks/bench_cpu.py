@@ -1,6 +1,6 @@
 """gpudoc bench on this CPU beside other ways of measuring the same, in one dated record.
 
-    python benchmarks/bench_cpu.py [--runs 10] [--no-record]
+    python benchmarks/bench_cpu.py [--runs 10] [--quick] [--no-record]
 
 1. memory copy and triad beside a STREAM-like program in C, compiled here with gcc -O3 -march=native -fopenmp,
    best of alternating runs of each, because one binary can differ by half between two runs;
@@ -138,9 +138,9 @@ def matmul(folder, runs):
     return lines
 
 
-def repeat(folder):
-    first, _, first_s = bench(folder, "first")
-    second, screen, second_s = bench(folder, "second")
+def repeat(folder, *arguments):
+    first, _, first_s = bench(folder, "first", *arguments)
+    second, screen, second_s = bench(folder, "second", *arguments)
     comparison = compare(first, second)
     same = [one for one in comparison.changes if one.judgement == "same"]
     apart = [one for one in comparison.changes if one.judgement in ("faster", "slower")]
@@ -185,18 +185,19 @@ def commit():
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=10, help="alternating runs of the memory comparison")
+    options.add_argument("--quick", action="store_true", help="two quick runs in a row instead of two full ones")
     options.add_argument("--no-record", action="store_true", help="print only")
     chosen = options.parse_args()
     load = psutil.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        agreement, screen = repeat(folder)
+        agreement, screen = repeat(folder, *(["--quick"] if chosen.quick else []))
         text = [
             f"# gpudoc bench on a CPU, {datetime.date.today().isoformat()}, commit {commit()}",
             "",
             f"{screen.splitlines()[0]}. Load average at the start: {load:.1f}. `python benchmarks/bench_cpu.py`",
             "",
-            "## Two full runs in a row",
+            f"## Two {'quick' if chosen.quick else 'full'} runs in a row",
             "",
             *agreement,
             "",

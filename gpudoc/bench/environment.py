@@ -88,9 +88,17 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
 
 
 def gpu_of(device: str, machine: Machine) -> Gpu | None:
-    """The facts of the GPU that `device` ('cuda:N') names; None on a CPU or when they are absent."""
+    """The facts of the GPU that `device` ('cuda:N', after CUDA_VISIBLE_DEVICES) names; None without them."""
     kind, _, index = device.partition(":")
     if kind != "cuda":
         return None
     gpus = known(machine.gpus, ())
-    return next((gpu for gpu in gpus if gpu.index == int(index or 0)), None)
+    place = int(index or 0)
+    visible = [one.strip() for one in known(machine.environment, {}).get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if visible == [""]:
+        return next((gpu for gpu in gpus if gpu.index == place), None)
+    if place >= len(visible):
+        return None
+    # the mask names cards by the driver's index or by the beginning of their UUID
+    asked = visible[place]
+    return next((gpu for gpu in gpus if str(gpu.index) == asked or known(gpu.uuid, "").startswith(asked)), None)

@@ -22,7 +22,7 @@ _SPIN_TRIES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTraits:
-    """What the run-time library says of a device: torch.cuda.get_device_properties."""
+    """What torch.cuda.get_device_properties says of a device, and how many devices are visible."""
 
     name: str
     sm_count: int
@@ -31,6 +31,7 @@ class GpuTraits:
     memory_bytes: int
     integrated: bool = False
     pci_address: str = ""
+    count: int = 1
 
 
 class Gpu(Protocol):
@@ -162,6 +163,7 @@ def read_traits(index: int) -> GpuTraits:
         memory_bytes=properties.total_memory,
         integrated=bool(getattr(properties, "is_integrated", False)),
         pci_address=address,
+        count=torch.cuda.device_count(),
     )
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gpudoc.bench.cases.catalog import cases_for
@@ -94,6 +94,8 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
     else:
         # only here, after the fork: a CUDA context does not survive one
         bench.gpu = CudaGpu(int(plan.device.partition(":")[2]))
+        # the driver counts all GPUs, CUDA_VISIBLE_DEVICES may hide some
+        bench.plan = replace(plan, num_gpus=bench.gpu.traits.count)
         tell({"event": "gpu", "values": asdict(bench.gpu.traits)})
     wanted = [case for case in cases_for(plan.device) if not plan.only or case.name in plan.only]
     end = time.monotonic() + round_s

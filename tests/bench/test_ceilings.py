@@ -8,6 +8,8 @@ from gpudoc.bench.ceilings import GpuSpec, ceiling_of, matmul_ceiling, memory_ce
 from gpudoc.bench.model import Ceiling, NoCeiling
 from gpudoc.facts.model import Absent
 from tests.bench.builders import H100, machine, row, situation, with_link
+from tests.fakes.machine import H100 as H100_MODEL
+from tests.fakes.machine import RTX4090, T4, FakeMachine
 
 PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published_gpus.yaml").read_text())["gpus"]
 
@@ -138,3 +140,23 @@ def test_without_a_clock_or_units_a_cpu_has_no_ceiling():
     assert "clock was not measured" in ceiling_of(product, cpu(product)).because
     assert "per cycle" in ceiling_of(product, cpu(clock(3.0), product)).because
     assert isinstance(ceiling_of(row("memory_copy", "cpu"), cpu(clock(3.0))), NoCeiling)
+
+
+@pytest.mark.parametrize(
+    ("model", "per_cycle", "link"), [(H100_MODEL, 2048, "Gen5 x16"), (RTX4090, 256, "Gen4 x16"), (T4, None, "Gen3 x16")]
+)
+def test_facts_that_were_really_collected_give_the_ceilings(tmp_path, model, per_cycle, link):
+    fake = FakeMachine(tmp_path / "m")
+    fake.driver()
+    fake.gpus(model)
+    fake.torch()
+    collected = fake.collect(quick=True)
+    scene = situation([], collected, pci_address=fake.address(0), sm_count=model.sm)
+    found = ceiling_of(row("matmul", parameters={"dtype": "bf16"}), scene)
+    if per_cycle is None:
+        assert "bf16" in found.because
+    else:
+        assert found.value == pytest.approx(model.sm * per_cycle * 2 * 1980 / 1e6)
+    assert link in ceiling_of(row("h2d"), scene).formula
+    assert ceiling_of(row("device_read"), scene).value == pytest.approx(2619 * 2 * 384 / 8 / 1e3)
+    assert scene.pci.device_id == model.device_id

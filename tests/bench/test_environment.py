@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from gpudoc.bench import environment
 from gpudoc.bench.compare import HARD_KEYS
 from gpudoc.bench.environment import describe, gpu_of, make_plan, near_cpus
@@ -72,3 +74,14 @@ def test_a_gpu_that_is_not_there_has_no_facts():
     assert gpu_of("cuda:7", machine()) is None
     assert gpu_of("cuda:0", machine()).index == 0
     assert gpu_of("cpu", machine()) is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "index", "found"),
+    [("1", 0, 1), ("1,0", 1, 0), ("GPU-bb", 0, 1), ("0", 1, None), ("7", 0, None), ("", 1, 1)],
+)
+def test_a_mask_renumbers_the_gpus(mask, index, found):
+    cards = (replace(H100, index=0, uuid="GPU-aa11"), replace(H100, index=1, uuid="GPU-bb22"))
+    masked = replace(machine(), gpus=cards, environment={"CUDA_VISIBLE_DEVICES": mask})
+    gpu = gpu_of(f"cuda:{index}", masked)
+    assert (gpu.index if gpu else None) == found
