@@ -64,7 +64,14 @@ def examine_text(inputs: Sequence[tuple[str, bytes]], request: Request = Request
 def _collect(request: Request, progress: Progress) -> Machine:
     from gpudoc.facts.collect import collect
 
-    return collect(quick=request.quick, python=request.python, progress=progress)
+    return collect(quick=request.quick, python=request.python, progress=progress, meanwhile=_load_causes)
+
+
+def _load_causes() -> None:
+    """Import what judges: a quarter of a second that passes while the machine is asked."""
+    from gpudoc.doctor import registry
+
+    assert registry.FINDERS
 
 
 def _examine_sources(request: Request, progress: Progress) -> Report:
@@ -99,6 +106,8 @@ def _again(report: Report, request: Request) -> Report:
 
 
 def _check_ids(ids: Sequence[str]) -> None:
+    if not ids:
+        return
     from difflib import get_close_matches
 
     from gpudoc.doctor.registry import CATALOGUE

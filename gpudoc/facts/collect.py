@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,11 +44,13 @@ def collect(
     root: Path = ROOT,
     deadlines: Deadlines = Deadlines(),
     progress: Progress = SILENT,
+    meanwhile: Callable[[], object] = bool,
 ) -> Machine:
     """The machine as it is now, in at most the longest deadline; what did not answer is Absent and says so.
 
     `quick` reads torch's build from its files and imports nothing. `python` is the Python to examine; without it that
-    of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is where /proc, /sys and /dev are found.
+    of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is where /proc, /sys and /dev are found. `meanwhile` is
+    called once all is asked and before the first answer is awaited.
     """
     began = time.monotonic()
     examined = python or examined_python(os.environ)
@@ -64,6 +66,7 @@ def collect(
             running[0].answer(json.dumps(assemble.tryable_devices(told["nvml"], told["cuda"])))
 
     try:
+        meanwhile()
         children.listen(running, hear)
     finally:
         for child in running:

@@ -119,6 +119,39 @@ def test_everything_hanging_at_once_ends_within_fifteen_seconds(tmp_path):
     assert report.verdict == "broken"
 
 
+def test_what_is_done_meanwhile_runs_between_asking_and_hearing(tmp_path):
+    note = tmp_path / "started"
+    python = script(tmp_path, f"touch {note}; echo '{{\"end\": true}}'")
+
+    def wait_for_the_child():
+        for _ in range(200):
+            if note.exists():
+                return
+            time.sleep(0.05)
+        raise AssertionError("the child was not started before")
+
+    facts.collect(python=python, meanwhile=wait_for_the_child)
+
+
+def test_a_failure_meanwhile_leaves_no_child_behind(tmp_path):
+    note = tmp_path / "pid"
+    python = script(tmp_path, f"echo $$ > {note}; exec sleep 600")
+
+    def fail():
+        while not note.exists() or not note.read_text().strip():
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        facts.collect(python=python, meanwhile=fail)
+    process = Path("/proc") / note.read_text().strip()
+    for _ in range(100):
+        if not process.exists() or ") Z " in (process / "stat").read_text():
+            return
+        time.sleep(0.05)
+    pytest.fail("the child lives on")
+
+
 def test_the_active_environment_is_examined(tmp_path):
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
