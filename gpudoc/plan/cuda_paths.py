@@ -1,0 +1,147 @@
+"""How a step runs on CUDA, told to fake CPU tensors: fused attention and dropout, CUDA's autocast rules, foreach.
+
+What differs and why: CUDA's attention kernels keep no score matrix, with dropout or without; its dropout keeps one byte
+per element; its autocast computes norms, softmax and losses in float32; its optimizers work on all parameters at once
+unless told not to. Names and defaults as in torch 2.13 (aten/src/ATen/autocast_mode.h, torch/optim/optimizer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from gpudoc.plan.emulate import Kernel, onednn_lstm, overriding
+
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+# computed in float32 under CUDA's autocast and not under the CPU's
+_IN_FLOAT32 = (
+    *("layer_norm", "native_layer_norm", "group_norm", "rms_norm", "softplus", "cosine_similarity", "logsumexp"),
+    *("exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
+    *("pow.Scalar", "acos", "asin", "cosh", "erfinv", "sinh", "tan", "dist", "pdist", "renorm", "norm.Scalar"),
+    *("norm.ScalarOpt_dim", "linalg_vector_norm", "cumsum", "cumprod", "sum", "sum.dim_IntList"),
+)
+_WIDEST_FUSED_HEAD = 256
+
+
+@contextmanager
+def like_cuda() -> Iterator[None]:
+    """Overrides that make CPU tensors take CUDA's ways; devices named cuda become the CPU."""
+    kernels: list[tuple[str, str, Kernel]] = [
+        ("dropout", "AutogradCPU", _dropout),
+        ("scaled_dot_product_attention", "AutogradCPU", _attention),
+        ("lstm.input", "AutogradCPU", onednn_lstm),
+        ("softmax.int", "AutocastCPU", _widening("softmax", torch.ops.aten._softmax.default)),
+        ("log_softmax.int", "AutocastCPU", _widening("log_softmax", torch.ops.aten._log_softmax.default)),
+        # on CUDA the loss itself is not cast: its log-softmax widens on the way
+        ("cross_entropy_loss", "AutocastCPU", torch.library.fallthrough_kernel),
+        *((name, "AutocastCPU", _in_float32(name)) for name in _IN_FLOAT32 if _exists(name)),
+    ]
+    with overriding(kernels), _NoCuda(), _autocast_on_cpu():
+        yield
+
+
+def prefer_foreach(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """CUDA's default for optimizers that were not told otherwise: all parameters in one call."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            if group.get("foreach", False) is None and not group.get("fused"):
+                group["foreach"] = True
+
+
+def _exists(name: str) -> bool:
+    packet, _, overload = name.partition(".")
+    return overload in ("", *getattr(torch.ops.aten, packet).overloads()) if hasattr(torch.ops.aten, packet) else False
+
+
+def _dropout(value: torch.Tensor, share: float, train: bool) -> torch.Tensor:
+    if not train or share in (0, 1):
+        return value * (1 - share) if train and share == 1 else value
+    out: torch.Tensor = torch.native_dropout(value, share, True)[0]
+    return out
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None, *how: Any, **named: Any
+) -> torch.Tensor:
+    drop, causal = (*how, 0.0, False)[0], (*how, 0.0, False)[1] if len(how) > 1 else False
+    scale = named.get("scale")
+    fused = query.dim() == 4 and max(query.shape[-1], value.shape[-1]) <= _WIDEST_FUSED_HEAD
+    if mask is not None and mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    if fused and not (mask is not None and mask.requires_grad):
+        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out: torch.Tensor = flash(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)[0]
+        return out
+    whole: torch.Tensor = torch._scaled_dot_product_attention_math(
+        *(query, key, value, mask, drop, causal), scale=scale, enable_gqa=named.get("enable_gqa", False)
+    )[0]
+    return whole
+
+
+def _widening(name: str, kernel: Kernel) -> Kernel:
+    plain = getattr(torch.ops.aten, name).int
+
+    def widen(value: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            # CUDA reads 16 bits and writes 32 in one kernel, without a wide copy of its input
+            narrow = dtype is None and value.dtype in (torch.bfloat16, torch.float16)
+            result: torch.Tensor = kernel(value, dim, True) if narrow else plain(value, dim, dtype)
+            return result
+
+    return widen
+
+
+def _in_float32(name: str) -> Kernel:
+    packet, _, overload = name.partition(".")
+    operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+    def widen(*args: Any, **kwargs: Any) -> object:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return operation(*map(_wide, args), **{key: _wide(value) for key, value in kwargs.items()})
+
+    return widen
+
+
+def _wide(item: Any) -> Any:  # noqa: ANN401 (an operation's argument)
+    narrow = isinstance(item, torch.Tensor) and item.dtype in (torch.bfloat16, torch.float16)
+    return item.float() if narrow else item
+
+
+class _NoCuda(TorchFunctionMode):
+    """Every device named cuda is the CPU; pinning and moving there change nothing."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> object:
+        """Rename devices in the arguments."""
+        if getattr(func, "__name__", "") in ("cuda", "pin_memory"):
+            return args[0]
+        named = {key: _on_cpu(value) for key, value in (kwargs or {}).items()}
+        return func(*(_on_cpu(value) for value in args), **named)
+
+
+def _on_cpu(item: Any) -> Any:  # noqa: ANN401 (any argument of any torch function)
+    if isinstance(item, torch.device) and item.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(item, str) and item.partition(":")[0] == "cuda" else item
+
+
+@contextmanager
+def _autocast_on_cpu() -> Iterator[None]:
+    original = torch.autocast.__init__
+
+    def begin(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda" and not args and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.get_autocast_dtype("cuda")
+        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = begin  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original  # type: ignore[method-assign]

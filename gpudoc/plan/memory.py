@@ -1,0 +1,182 @@
+"""The memory of a step as a function of the batch: each storage's size through the traced points, summed in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudoc.plan.tape import Block, Kind, Note, Tape, Work
+
+Sizes = npt.NDArray[np.int64]
+
+# what the CUDA caching allocator hands out: multiples of 512 bytes (kMinBlockSize, c10/cuda/CUDACachingAllocator.h)
+CUDA_ROUNDING = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Composition:
+    """What the peak is made of, in bytes: by kind, and by module and kind, largest first."""
+
+    by_kind: dict[Kind, int]
+    by_module: tuple[tuple[str, Kind, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryModel:
+    """Events in order with sizes known at a few batches; any other batch is interpolated block by block.
+
+    Two points give the exact affine form a + c * b of every block; a third makes it quadratic where the line misses.
+    `exact` is False where the traces took different ways and only their peaks could be joined.
+    """
+
+    like: str
+    batches: tuple[int, ...]
+    points: tuple[Sizes, ...]
+    blocks: tuple[Block, ...]
+    events: Sizes
+    marks: dict[str, int]
+    notes: tuple[Note, ...]
+    exact: bool = True
+
+    def sizes(self, batch: int) -> Sizes:
+        """Bytes of every block at `batch`, as the code asks for them."""
+        total = np.zeros(len(self.blocks), dtype=object)
+        shared = 1
+        for here in self.batches:
+            for there in self.batches:
+                shared *= abs(here - there) or 1
+        for here, size in zip(self.batches, self.points, strict=True):
+            weight, divisor = 1, 1
+            for there in self.batches:
+                if there != here:
+                    weight *= batch - there
+                    divisor *= here - there
+            total += size.astype(object) * (weight * (shared // divisor))
+        return np.maximum(0, -(-total // shared)).astype(np.int64)
+
+    def living(self, batch: int) -> Sizes:
+        """Allocated bytes after every event; on CUDA every block is rounded up as its allocator does."""
+        sizes = self.sizes(batch)
+        if self.like == "cuda":
+            sizes = -(-sizes // CUDA_ROUNDING) * CUDA_ROUNDING
+        born = self.events >= 0
+        changes = np.where(born, sizes[np.where(born, self.events, 0)], -sizes[np.where(born, 0, ~self.events)])
+        return np.cumsum(changes)
+
+    def peak_bytes(self, batch: int) -> int:
+        """The largest sum of living blocks, from the building of the model to the last traced step."""
+        living = self.living(batch)
+        return int(living.max()) if len(living) else 0
+
+    def bytes_per_sample(self, batch: int) -> float:
+        """How much the peak grows per sample around `batch`."""
+        return (self.peak_bytes(batch + 8) - self.peak_bytes(batch)) / 8
+
+    def composition(self, batch: int) -> Composition:
+        """What lives at the moment of the peak."""
+        sizes, living = self.sizes(batch), self.living(batch)
+        alive = np.zeros(len(self.blocks), dtype=bool)
+        for event in self.events[: int(living.argmax()) + 1]:
+            alive[event if event >= 0 else ~event] = event >= 0
+        by_kind = dict.fromkeys(Kind, 0)
+        by_module: dict[tuple[str, Kind], int] = {}
+        for index in np.flatnonzero(alive):
+            block, size = self.blocks[index], int(sizes[index])
+            by_kind[block.kind] += size
+            key = (block.module, block.kind)
+            by_module[key] = by_module.get(key, 0) + size
+        rows = sorted(((*key, size) for key, size in by_module.items()), key=lambda row: -row[2])
+        return Composition(by_kind=by_kind, by_module=tuple(rows))
+
+    def largest_batch(self, limit_bytes: int, most: int = 1 << 20) -> int:
+        """The largest batch whose peak stays within `limit_bytes`, 0 when not even one sample does."""
+        return largest_that(lambda batch: self.peak_bytes(batch) <= limit_bytes, most)
+
+    def grows_faster_than_the_batch(self) -> bool:
+        """Whether a block would be negative at batch 0: a size that grows with the square of the batch."""
+        if len(self.batches) != 2:
+            return False
+        (small, large), (first, second) = self.batches, self.points
+        return bool((first * large < second * small).any())
+
+
+def largest_that(fits: object, most: int) -> int:
+    """The largest number up to `most` for which `fits(number)` holds, 0 for none, if it holds for all smaller ones."""
+    assert callable(fits)
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while high <= most and fits(high):
+        low, high = high, high * 2
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def join(tapes: Sequence[Tape], like: str) -> MemoryModel:
+    """One model from tapes of the same step at different batches; at least two."""
+    first = tapes[0]
+    orders = [_in_order(tape) for tape in tapes]
+    same = all(order == orders[0] for order in orders) and all( _ops(tape) == _ops(first) for tape in tapes)
+    if same:
+        points = tuple(np.array([block.size_bytes for block in tape.blocks], dtype=np.int64) for tape in tapes)
+        blocks, events = tuple(first.blocks), np.array(orders[0], dtype=np.int64)
+    else:
+        whole = Block(0, "whole step", "", first.blocks[-1].phase)
+        points = tuple(np.array([tape.peak_bytes()], dtype=np.int64) for tape in tapes)
+        blocks, events = (whole,), np.array([0, -1], dtype=np.int64)
+    return MemoryModel(
+        like=like,
+        batches=tuple(tape.batch for tape in tapes),
+        points=points,
+        blocks=blocks,
+        events=events,
+        marks=dict(first.marks) if same else {},
+        notes=tuple(dict.fromkeys(note for tape in tapes for note in tape.notes)),
+        exact=same,
+    )
+
+
+def _in_order(tape: Tape) -> list[int]:
+    # autocast drops its cached weights in the order of their addresses: among frees that follow each other, any order
+    # gives the same sums, so one is chosen
+    order: list[int] = []
+    start = 0
+    for event in tape.events:
+        if event >= 0:
+            order[start:] = sorted(order[start:], reverse=True)
+            order.append(event)
+            start = len(order)
+        else:
+            order.append(event)
+    order[start:] = sorted(order[start:], reverse=True)
+    return order
+
+
+def _ops(tape: Tape) -> list[str]:
+    return [block.op for block in tape.blocks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkModel:
+    """Floating-point operations and bytes moved by one steady step, operation by operation, as lines in the batch."""
+
+    batches: tuple[int, int]
+    works: tuple[tuple[Work, ...], tuple[Work, ...]]
+
+    def at(self, batch: int) -> list[Work]:
+        """The operations of one step at `batch`."""
+        (small, large), (first, second) = self.batches, self.works
+
+        def line(low: int, high: int) -> int:
+            return max(0, low + (high - low) * (batch - small) // (large - small))
+
+        return [
+            Work(a.op, a.dtype, line(a.flops, b.flops), line(a.moved_bytes, b.moved_bytes))
+            for a, b in zip(first, second, strict=False)
+        ]

@@ -1,0 +1,149 @@
+"""Whose a tensor is: the modules and optimizers of a training state, and which module runs right now."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from gpudoc.plan.recorder import Recorder
+from gpudoc.plan.tape import Kind, Phase
+
+# a state nests its modules in attributes, lists and dicts; deeper than this it is data, not structure
+_DEPTH = 4
+
+
+class Owners:
+    """The modules, parameters and optimizers found in what `build` returned."""
+
+    def __init__(self, state: object) -> None:
+        found = list(_walk(state, "", _DEPTH))
+        self.modules = {name: item for name, item in found if isinstance(item, nn.Module)}
+        self.optimizers = [item for _, item in found if isinstance(item, Optimizer)]
+        self.names = {
+            id(module): ".".join(part for part in (root, name) if part)
+            for root, top in self.modules.items()
+            for name, module in top.named_modules()
+        }
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every parameter once, with the name of the module that holds it; those only an optimizer knows come last."""
+        seen: set[int] = set()
+        for root, top in self.modules.items():
+            for name, parameter in top.named_parameters():
+                seen.add(id(parameter))
+                yield _join(root, name.rpartition(".")[0]), parameter
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if id(parameter) not in seen:
+                        seen.add(id(parameter))
+                        yield "", parameter
+
+    def num_parameters(self) -> int:
+        """Elements of all parameters, tied ones counted once."""
+        return sum(parameter.numel() for _, parameter in self.parameters())
+
+    def name_weights(self, recorder: Recorder) -> None:
+        """Parameters and buffers are weights."""
+        for module, parameter in self.parameters():
+            recorder.name([parameter], Kind.WEIGHTS, module)
+        for root, top in self.modules.items():
+            for name, buffer in top.named_buffers():
+                recorder.name([buffer], Kind.WEIGHTS, _join(root, name.rpartition(".")[0]))
+
+    def name_gradients(self, recorder: Recorder) -> None:
+        """What hangs on a parameter as .grad is a gradient."""
+        for module, parameter in self.parameters():
+            if parameter.grad is not None:
+                recorder.name([parameter.grad], Kind.GRADIENTS, module)
+
+    def name_optimizer_state(self, recorder: Recorder) -> None:
+        """Tensors in an optimizer's state; a parameter kept there stays a weight."""
+        of_parameter = {id(parameter): module for module, parameter in self.parameters()}
+        for optimizer in self.optimizers:
+            for parameter, values in optimizer.state.items():
+                module = of_parameter.get(id(parameter), "")
+                recorder.name(_tensors_of(values), Kind.OPTIMIZER, module)
+        self.name_weights(recorder)
+
+    @contextmanager
+    def watch(self, recorder: Recorder) -> Iterator[None]:
+        """Keep `recorder` told which module runs and when an optimizer steps."""
+
+        def enter(module: nn.Module, _: object) -> None:
+            recorder.modules.append(self.names.get(id(module), type(module).__name__))
+
+        def leave(module: nn.Module, _: object, __: object) -> None:
+            if recorder.modules:
+                recorder.modules.pop()
+
+        def before(optimizer: Optimizer, _: object, __: object) -> None:
+            recorder.end_forward()
+            self.name_gradients(recorder)
+            before.phase = recorder.phase  # type: ignore[attr-defined]
+            recorder.phase = Phase.OPTIMIZER
+
+        def after(optimizer: Optimizer, _: object, __: object) -> None:
+            self.name_optimizer_state(recorder)
+            recorder.phase = before.phase  # type: ignore[attr-defined]
+
+        handles = [
+            nn.modules.module.register_module_forward_pre_hook(enter),
+            nn.modules.module.register_module_forward_hook(leave, always_call=True),
+            register_optimizer_step_pre_hook(before),
+            register_optimizer_step_post_hook(after),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _join(root: str, name: str) -> str:
+    return ".".join(part for part in (root, name) if part)
+
+
+def _tensors_of(values: object) -> list[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, Mapping):
+        return [tensor for value in values.values() for tensor in _tensors_of(value)]
+    if isinstance(values, (list, tuple)):
+        return [tensor for value in values for tensor in _tensors_of(value)]
+    return []
+
+
+def _walk(item: object, name: str, depth: int) -> Iterator[tuple[str, nn.Module | Optimizer]]:
+    if isinstance(item, (nn.Module, Optimizer)):
+        yield name, item
+        return
+    if depth == 0 or isinstance(item, (str, bytes, int, float, torch.Tensor, type(None))):
+        return
+    for key, value in _children(item):
+        yield from _walk(value, key if not name else f"{name}.{key}", depth - 1)
+
+
+def _children(item: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (the user's own state, of any type)
+    if isinstance(item, Mapping):
+        return [(str(key), value) for key, value in item.items()]
+    if isinstance(item, (list, tuple)):
+        modules = [value for value in item if isinstance(value, nn.Module)]
+        # (model, optimizer) is the usual state: with one module a number in front of every name says nothing
+        return [
+            ("" if len(modules) == 1 and isinstance(value, nn.Module) else str(index), value)
+            for index, value in enumerate(item)
+        ]
+    if dataclasses.is_dataclass(item):
+        return [(field.name, getattr(item, field.name)) for field in dataclasses.fields(item)]
+    return list(vars(item).items()) if hasattr(item, "__dict__") else []

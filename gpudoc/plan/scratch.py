@@ -1,0 +1,167 @@
+"""Memory that kernels take inside one operation and no tensor in Python shows, by rule.
+
+The CPU rules describe oneDNN 3.x: they were derived from the profiler's memory events of torch 2.13 on an AVX-512 CPU
+(2026-11-20). The CUDA rules are in cuda_rules.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+# oneDNN lays channels out in blocks of one AVX-512 register, and RNN workspaces in pages
+_CHANNEL_BLOCK = 16
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Memory of one call besides its visible results.
+
+    `pulse_bytes` comes on top of the results and goes before the call returns; `held` maps the position of a result
+    to the bytes it really has, where its fake stands in with none.
+    """
+
+    pulse_bytes: int = 0
+    held: Mapping[int, int] = field(default_factory=dict)
+
+
+NOTHING = Extra()
+Rule = Callable[[Sequence[Any], Any], Extra]
+
+
+class Rules:
+    """The rules of one kind of kernels, by operation."""
+
+    def __init__(self, by_op: Mapping[str, Rule]) -> None:
+        self._by_op = by_op
+
+    def extra(self, func: OpOverload, args: Sequence[Any], out: object) -> Extra:
+        """What `func` takes besides `out`; NOTHING without a rule."""
+        rule = self._by_op.get(func._overloadpacket.__name__)
+        return NOTHING if rule is None else rule(args, out)
+
+
+def cpu_convolution(args: Sequence[Any], out: torch.Tensor) -> Extra:
+    """Forward: input, weight and result are reordered into blocks, and the result back; channels-last stays as it is."""
+    image, weight, transposed = args[0], args[1], bool(args[6])
+    if not _is_onednn(image) or _is_channels_last(image):
+        return NOTHING
+    # fewer input channels than a block are read in place
+    blocked_input = _blocked(image) if image.shape[1] >= _CHANNEL_BLOCK else 0
+    blocked_weight = _blocked_weight(weight, transposed)
+    blocked_out = _blocked(out)
+    return Extra(max(blocked_input + blocked_weight + blocked_out - _bytes(out), blocked_out))
+
+
+def cpu_convolution_backward(args: Sequence[Any], out: Sequence[torch.Tensor | None]) -> Extra:
+    """Backward: everything is reordered for the input's gradient and again for the weight's."""
+    gradient, image, weight, transposed = args[0], args[1], args[2], bool(args[7])
+    if not _is_onednn(image) or _is_channels_last(image):
+        return NOTHING
+    blocked_gradient = _blocked(gradient)
+    blocked_weight = _blocked_weight(weight, transposed)
+    results = sum(_bytes(tensor) for tensor in out if tensor is not None)
+    for_input = 0
+    own = _bytes(out[0]) if out[0] is not None else 0
+    if out[0] is not None:
+        for_input = max(blocked_gradient + blocked_weight + _blocked(out[0]), 3 * own)
+    # in 16 bits the weight's gradient is summed in float32
+    sums = 4 * weight.numel() if weight.element_size() < 4 else 0
+    for_weight = own + blocked_gradient + _blocked(image) + blocked_weight + sums
+    return Extra(max(0, max(for_input, for_weight) - results))
+
+
+def cpu_rnn_layer(args: Sequence[Any], out: Sequence[torch.Tensor]) -> Extra:
+    """Forward of one LSTM layer: weights reordered, gates as scratch, and a workspace kept for the backward pass."""
+    steps, batch, inputs = args[0].shape
+    hidden, width = int(args[10]), args[0].element_size()
+    pulse = _rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width)
+    return Extra(pulse, {3: _rnn_workspace(steps, batch, inputs, hidden, width)} if args[15] else {})
+
+
+def cpu_rnn_layer_backward(args: Sequence[Any], out: object) -> Extra:
+    """Backward of one LSTM layer: weights reordered, scratch, and in 16 bits float32 sums of every gradient."""
+    steps, batch, inputs = args[0].shape
+    hidden, width = int(args[15]), args[0].element_size()
+    sums = _rnn_weights(inputs, hidden, 4) + 4 * args[0].numel() if width < 4 else 0
+    return Extra(_rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width) + sums)
+
+
+CPU_RULES = Rules(
+    {
+        "convolution": cpu_convolution,
+        "convolution_backward": cpu_convolution_backward,
+        "mkldnn_rnn_layer": cpu_rnn_layer,
+        "mkldnn_rnn_layer_backward": cpu_rnn_layer_backward,
+    }
+)
+
+
+def _is_onednn(tensor: torch.Tensor) -> bool:
+    # float64 convolutions take torch's own path
+    return torch.backends.mkldnn.is_available() and tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.dim() == 4
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+        and not tensor.is_contiguous()
+    )
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _blocked(tensor: torch.Tensor) -> int:
+    rest = math.prod(tensor.shape) // max(1, tensor.shape[1])
+    return rest * _up(tensor.shape[1], _CHANNEL_BLOCK) * tensor.element_size()
+
+
+def _blocked_weight(weight: torch.Tensor, transposed: bool) -> int:
+    outputs = weight.shape[1] if transposed else weight.shape[0]
+    return _bytes(weight) // max(1, outputs) * _up(outputs, _CHANNEL_BLOCK)
+
+
+def _leading(length: int, width: int) -> int:
+    # oneDNN rounds rows to cache lines and avoids multiples of 256 elements, which would share cache sets
+    rounded = _up(length, 64 // width)
+    return rounded + 64 // width if rounded % 256 == 0 else rounded
+
+
+def _rnn_weights(inputs: int, hidden: int, width: int) -> int:
+    row = _leading(4 * hidden, width) if width == 4 else 4 * hidden
+    return (inputs + hidden) * row * width
+
+
+def _rnn_scratch(steps: int, batch: int, hidden: int, width: int) -> int:
+    # 16-bit kernels keep the gates of one step, float32 ones those of all steps
+    rows = steps * batch if width == 4 else batch
+    return rows * _leading(4 * hidden, 4) * 4 + 8 * batch * hidden
+
+
+def _rnn_workspace(steps: int, batch: int, inputs: int, hidden: int, width: int) -> int:
+    wide, both = max(inputs, hidden), 2 * (steps + 1) * batch
+    areas = (
+        steps * batch * _leading(4 * hidden, width) * width,
+        steps * batch * _leading(hidden, width) * width,
+        both * _leading(wide, width) * width,
+        2 * [both * _leading(wide, 4) * 4],
+        both * hidden * width,
+        both * hidden * 4,
+    )
+    flat = [size for area in areas for size in (area if isinstance(area, list) else [area])]
+    return sum(_up(size, _PAGE) for size in flat)

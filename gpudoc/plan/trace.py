@@ -1,0 +1,140 @@
+"""Run a user's real step under fake tensors and return its tape; nothing is allocated."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from gpudoc.plan.cuda_paths import prefer_foreach
+from gpudoc.plan.cuda_rules import CUDA_RULES
+from gpudoc.plan.emulate import paths_of
+from gpudoc.plan.owners import Owners
+from gpudoc.plan.recorder import Recorder, user_place
+from gpudoc.plan.scratch import CPU_RULES
+from gpudoc.plan.tape import Kind, Phase, Tape
+from gpudoc.plan.work import weigh
+
+# the first step makes the optimizer's state, the second is what every later one looks like
+STEPS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How to train: `build()` makes the state (models, optimizers), `batch(n)` the inputs, `step(state, inputs)` trains.
+
+    `evaluate(state, inputs)`, where given, runs after the last step without gradients. `like` says whose kernels the
+    step will run on: the CPU's of this torch, or those that CUDA would choose.
+    """
+
+    build: Callable[[], Any]
+    batch: Callable[[int], Any]
+    step: Callable[[Any, Any], object]
+    evaluate: Callable[[Any, Any], object] | None = None
+    like: str = "cpu"
+
+
+class UntraceableError(Exception):
+    """The step cannot be followed without real values: what it asked for, and where in the user's code."""
+
+    def __init__(self, reason: str, place: str) -> None:
+        super().__init__(f"{reason} at {place}" if place else reason)
+        self.reason = reason
+        self.place = place
+
+
+def record(recipe: Recipe, batch: int) -> Tape:
+    """The tape of building and two steps at one batch size; UntraceableError where a real value is needed."""
+    try:
+        with _fake():
+            return _run(recipe, batch, fake=True)
+    except UntraceableError:
+        raise
+    except Exception as error:
+        raise UntraceableError(_reason(error), user_place(error)) from error
+
+
+def record_real(recipe: Recipe, batch: int) -> Tape:
+    """The same tape from a real run on this CPU, for steps that fake tensors cannot follow."""
+    with torch.random.fork_rng(devices=[]):
+        return _run(recipe, batch, fake=False)
+
+
+def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
+    tape = Tape(batch)
+    recorder = Recorder(tape, CUDA_RULES if recipe.like == "cuda" else CPU_RULES, weigh, fake=fake)
+    with ExitStack() as stack:
+        stack.enter_context(paths_of(recipe.like, fake=fake))
+        stack.enter_context(recorder)
+        state = recipe.build()
+        owners = Owners(state)
+        owners.name_weights(recorder)
+        if recipe.like == "cuda":
+            prefer_foreach(owners.optimizers)
+        stack.enter_context(owners.watch(recorder))
+        recorder.mark("built")
+        for number in range(STEPS):
+            recorder.weighing = number == STEPS - 1
+            _one_step(recipe, state, owners, recorder)
+            recorder.mark(f"step {number + 1}")
+        recorder.weighing = False
+        if recipe.evaluate is not None:
+            recorder.phase = Phase.EVALUATE
+            with torch.no_grad():
+                recipe.evaluate(state, _inputs(recipe, recorder))
+            recorder.mark("evaluated")
+    return tape
+
+
+def _one_step(recipe: Recipe, state: object, owners: Owners, recorder: Recorder) -> None:
+    recorder.phase = Phase.INPUTS
+    inputs = _inputs(recipe, recorder)
+    recorder.phase = Phase.FORWARD
+    recipe.step(state, inputs)
+    recorder.end_forward()
+    owners.name_gradients(recorder)
+    owners.name_optimizer_state(recorder)
+
+
+def _inputs(recipe: Recipe, recorder: Recorder) -> object:
+    inputs = recipe.batch(recorder.tape.batch)
+    recorder.name([leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)], Kind.INPUTS)
+    return inputs
+
+
+class _Mode(FakeTensorMode):
+    def __deepcopy__(self, memo: object) -> _Mode:
+        # nn.TransformerEncoder deep-copies its layers; two modes must not meet in one operation
+        return self
+
+
+@contextmanager
+def _fake() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), _Mode(allow_non_fake_inputs=True):
+        # printing and deep-copying ask a fake tensor for its address; there is none, and nobody here uses it
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        yield
+
+
+def _reason(error: Exception) -> str:
+    name = type(error).__name__
+    match name:
+        case "DynamicOutputShapeException":
+            return f"{_operation(error)} has a result whose size depends on the data"
+        case "DataDependentOutputException":
+            return f"{_operation(error)} needs the values of a tensor"
+        case "UnsupportedOperatorException":
+            return f"{_operation(error)} is a custom operation without a fake (meta) implementation"
+        case _:
+            text = str(error).strip().splitlines()
+            return f"{name}: {text[0]}" if text else name
+
+
+def _operation(error: Exception) -> str:
+    return str(getattr(error, "func", error))
