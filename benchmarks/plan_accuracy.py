@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpudoc.plan.memory import join
-from gpudoc.plan.trace import STEPS, Recipe, record
+from gpudoc.plan.tracing import STEPS, Recipe, record
 from tests.plan.zoo import recipes
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     for precision in ("fp32", "bf16"):
         for name, recipe in recipes(precision, scale).items():
             if only and name not in only: continue
-            model = join([record(recipe, 6), record(recipe, 10)], "cpu")
+            model = join([record(recipe, 24), record(recipe, 40)], "cpu")
             for batch in (4, 16, 64):
                 real, plan = measured_peak(recipe, batch), model.peak_bytes(batch)
                 print(f"{precision} {name:14} {batch:4} {real:12,} {plan:12,} {plan / real - 1:+8.3%} {model.exact}", flush=True)

@@ -1,1 +1,57 @@
+"""What a training step will need on hardware that is not here: memory, work and what would make it fit.
 
+Two doors in: `trace` for any Python step, `workload` for a cfg.yaml. `targets` answers for cards and sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpudoc.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from gpudoc.plan.memory import MemoryModel
+    from gpudoc.plan.planning import Plan
+    from gpudoc.plan.target import TargetsResult
+    from gpudoc.workload.build import Workload
+
+
+def trace(
+    build: Callable[[], Any],
+    step: Callable[[Any, Any], object],
+    batch: Callable[[int], Any],
+    *,
+    like: str = "cpu",
+    batch_sizes: Sequence[int] = (24, 40),
+) -> Plan:
+    """The plan of any step: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains once.
+
+    `like` is 'cpu' or 'cuda': whose kernels the step will run on. Nothing is allocated.
+    """
+    from gpudoc.plan.planning import plan_recipe
+    from gpudoc.plan.tracing import Recipe
+
+    return plan_recipe(Recipe(build=build, batch=batch, step=step, like=like), batch_sizes)
+
+
+def workload(workload: Workload, *, progress: Progress = SILENT, **settings: Any) -> Plan:
+    """The plan of a workload; `settings` are the fields of `from_workload.Settings` (like, precision, ...)."""
+    from gpudoc.plan.from_workload import Settings, workload_recipe
+    from gpudoc.plan.planning import plan_recipe
+
+    return plan_recipe(workload_recipe(workload, Settings(**settings)), progress=progress)
+
+
+def predict(workload: Workload, **settings: Any) -> MemoryModel:
+    """The memory of a workload's step as a function of the batch, for a search that is about to probe it."""
+    from gpudoc.plan import workload as plan_workload
+
+    return plan_workload(workload, **settings).memory
+
+
+def targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:
+    """What `workload` needs on each card or memory size in `names` ('RTX 3090', '24GiB'); GpudocError on unknown ones."""
+    from gpudoc.plan.target import assess_targets
+
+    return assess_targets(workload, names, progress=progress)

@@ -5,6 +5,7 @@ An override stands at torch's dispatcher, so it holds wherever the operation is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -23,9 +24,12 @@ def overriding(kernels: Sequence[tuple[str, str, Kernel]]) -> Iterator[None]:
     """Register (operation, dispatch key, kernel) while the block runs; operations this torch lacks are left out."""
     library = torch.library.Library("aten", "IMPL")
     try:
-        for name, key, kernel in kernels:
-            if torch._C._dispatch_has_kernel(f"aten::{name}"):
-                library.impl(name, kernel, key)
+        with warnings.catch_warnings():
+            # one of them replaces a kernel of torch's own, on purpose and until the block ends
+            warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
+            for name, key, kernel in kernels:
+                if torch._C._dispatch_has_kernel(f"aten::{name}"):
+                    library.impl(name, kernel, key)
         yield
     finally:
         library._destroy()

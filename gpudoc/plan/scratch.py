@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # oneDNN lays channels out in blocks of one AVX-512 register, and RNN workspaces in pages
 _CHANNEL_BLOCK = 16
 _PAGE = 4096
+_SUMS = 80_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,25 @@ def cpu_rnn_layer_backward(args: Sequence[Any], out: object) -> Extra:
     return Extra(_rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width) + sums)
 
 
+def cpu_matmul(args: Sequence[Any], out: object) -> Extra:
+    """A product in 16 bits: each thread packs blocks of at most 256 rows by 512; a transposed left factor all of them."""
+    left, right = [item for item in args if isinstance(item, torch.Tensor)][-2:]
+    if left.dtype not in (torch.bfloat16, torch.float16) or not torch.backends.mkldnn.is_available():
+        return NOTHING
+    rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
+    block, threads = min(rows, 256), torch.get_num_threads()
+    plain = 256 * block + 128 * (min(inner, 512) if inner < 2048 else 1024)
+    if left.stride(-1) == 1 or left.shape[-1] == 1:
+        return Extra(threads * plain)
+    packed = plain + 2 * block * inner if inner <= 512 else 1024 * (block + min(columns, 1024)) + _SUMS
+    # threads share one block of rows and only sum apart
+    return Extra(packed * min(threads, rows // 256) if rows > 256 else packed + _SUMS * (threads - 1))
+
+
 CPU_RULES = Rules(
     {
+        "mm": cpu_matmul,
+        "addmm": cpu_matmul,
         "convolution": cpu_convolution,
         "convolution_backward": cpu_convolution_backward,
         "mkldnn_rnn_layer": cpu_rnn_layer,

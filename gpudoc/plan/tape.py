@@ -70,6 +70,7 @@ class Tape:
     marks: dict[str, int] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    num_parameters: int = 0
 
     def peak_bytes(self) -> int:
         """The largest sum of the sizes of living blocks, in the bytes that were asked for."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from gpudoc.plan.trace import Recipe
+from gpudoc.plan.tracing import Recipe
 
 
 class Attention(nn.Module):

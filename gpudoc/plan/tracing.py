@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -70,6 +71,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
     tape = Tape(batch)
     recorder = Recorder(tape, CUDA_RULES if recipe.like == "cuda" else CPU_RULES, weigh, fake=fake)
     with ExitStack() as stack:
+        stack.enter_context(_steady_garbage())
         stack.enter_context(paths_of(recipe.like, fake=fake))
         stack.enter_context(recorder)
         state = recipe.build()
@@ -78,6 +80,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
         if recipe.like == "cuda":
             prefer_foreach(owners.optimizers)
         stack.enter_context(owners.watch(recorder))
+        tape.num_parameters = owners.num_parameters()
         recorder.mark("built")
         for number in range(STEPS):
             recorder.weighing = number == STEPS - 1
@@ -100,6 +103,7 @@ def _one_step(recipe: Recipe, state: object, owners: Owners, recorder: Recorder)
     recorder.end_forward()
     owners.name_gradients(recorder)
     owners.name_optimizer_state(recorder)
+    gc.collect()
 
 
 def _inputs(recipe: Recipe, recorder: Recorder) -> object:
@@ -112,6 +116,20 @@ class _Mode(FakeTensorMode):
     def __deepcopy__(self, memo: object) -> _Mode:
         # nn.TransformerEncoder deep-copies its layers; two modes must not meet in one operation
         return self
+
+
+@contextmanager
+def _steady_garbage() -> Iterator[None]:
+    # a collection in the middle of one trace and not of the other would give them different orders of frees
+    was_on = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
 
 
 @contextmanager

@@ -1,0 +1,94 @@
+"""What NVIDIA's cards offer: memory, bandwidth and dense rates; found by name, never guessed."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from gpudoc.errors import GpudocError
+from gpudoc.knowledge.tables import read_table
+from gpudoc.units import GIB, MIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and where that is written."""
+
+    name: str
+    memory_bytes: int
+    bandwidth_gb_per_s: float
+    tflops: Mapping[str, float]
+    capability: tuple[int, int]
+    memory_from: str
+    source: str
+
+
+@functools.cache
+def cards() -> tuple[Card, ...]:
+    """Every card of the table, newest families first."""
+    return tuple(_card(row) for row in read_table("cards.yaml", "cards"))
+
+
+def find_card(text: str) -> Card | None:
+    """The card that `text` names ('RTX 3090', 'NVIDIA GeForce RTX 3090', 'rtx3090'), or None."""
+    return _by_name().get(_plain(text))
+
+
+def require_card(text: str) -> Card:
+    """The card that `text` names; GpudocError with the nearest names otherwise."""
+    card = find_card(text)
+    if card is None:
+        near = difflib.get_close_matches(_plain(text), list(_by_name()), n=3, cutoff=0.5)
+        names = list(dict.fromkeys(_by_name()[name].name for name in near))
+        guess = f"did you mean {' or '.join(map(repr, names))}? " if names else ""
+        raise GpudocError(f"unknown card: {text!r}", hint=f"{guess}a size always works, for example 24GiB")
+    return card
+
+
+def context_bytes(capability: tuple[int, int] | None) -> int:
+    """Bytes a process holds besides PyTorch's allocator; the largest known where nothing is known of the capability."""
+    known = {_version(row["capability"]): int(str(row["mib"])) * MIB for row in read_table("cards.yaml", "contexts")}
+    return known.get(capability, max(known.values())) if capability else max(known.values())
+
+
+def cublas_workspace_bytes(capability: tuple[int, int] | None) -> int:
+    """Bytes that cuBLAS keeps from PyTorch's allocator after the first matrix product."""
+    rows = read_table("cards.yaml", "workspaces")
+    fitting = [row for row in rows if capability is None or _version(row["from_capability"]) <= capability]
+    return int(str(fitting[-1]["bytes"]))
+
+
+def _card(row: Mapping[str, object]) -> Card:
+    return Card(
+        name=str(row["name"]),
+        memory_bytes=int(float(str(row["memory_gib"])) * GIB),
+        bandwidth_gb_per_s=float(str(row["bandwidth_gb_per_s"])),
+        tflops=cast(Mapping[str, float], row["tflops"]),
+        capability=_version(row["capability"]),
+        memory_from=str(row["memory_from"]),
+        source=str(row["source"]),
+    )
+
+
+@functools.cache
+def _by_name() -> dict[str, Card]:
+    rows = read_table("cards.yaml", "cards")
+    names: dict[str, Card] = {}
+    for row, card in zip(rows, cards(), strict=True):
+        for name in (card.name, *cast(list[str], row.get("aliases", []))):
+            names[_plain(name)] = card
+    return names
+
+
+def _version(value: object) -> tuple[int, int]:
+    major, minor = str(value).split(".")
+    return int(major), int(minor)
+
+
+def _plain(text: str) -> str:
+    words = re.sub(r"\b(nvidia|geforce|tesla|graphics|gpu|quadro)\b", " ", text.lower())
+    return re.sub(r"[^a-z0-9]", "", words)

@@ -1,0 +1,61 @@
+"""From a recipe to a plan: traced at two batches, or measured twice on the CPU where tracing ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.plan.memory import MemoryModel, WorkModel, join
+from gpudoc.plan.tape import Tape
+from gpudoc.plan.tracing import Recipe, UntraceableError, record, record_real
+from gpudoc.progress import SILENT, Progress
+
+# large enough that kernels' scratch has stopped growing; fake tensors cost the same at any batch
+TRACED_AT = (24, 40)
+CHECKED_AT = 96
+PROBED_AT = (2, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a step will need: memory and work as functions of the batch.
+
+    `probed` names why the step could not be traced, and where; its figures then come from two small real runs.
+    """
+
+    memory: MemoryModel
+    work: WorkModel
+    num_parameters: int
+    probed: str | None = None
+
+
+def plan_recipe(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT, progress: Progress = SILENT) -> Plan:
+    """Trace `recipe` at two batches; three where a size grows with the batch's square."""
+    try:
+        tapes = [record(recipe, batch) for batch in batch_sizes]
+        if join(tapes, recipe.like).grows_faster_than_the_batch():
+            tapes.append(record(recipe, CHECKED_AT))
+    except UntraceableError as reason:
+        progress.say(f"cannot be traced: {reason}; trying two real steps on the CPU instead")
+        return _probe(recipe, reason)
+    return _plan(tapes, recipe.like)
+
+
+def _probe(recipe: Recipe, reason: UntraceableError) -> Plan:
+    try:
+        tapes = [record_real(replace(recipe, like="cpu"), batch) for batch in PROBED_AT]
+    except (MemoryError, RuntimeError) as error:
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise GpudocError(
+            f"the step can be neither traced ({reason}) nor run here ({text})",
+            hint="plan it on a machine with more memory, or make the model free of data-dependent shapes",
+            exit_code=ExitCode.BAD_ANSWER,
+        ) from error
+    return replace(_plan(tapes, recipe.like), probed=str(reason))
+
+
+def _plan(tapes: Sequence[Tape], like: str) -> Plan:
+    first, second = tapes[0], tapes[1]
+    work = WorkModel(batches=(first.batch, second.batch), works=(tuple(first.work), tuple(second.work)))
+    return Plan(memory=join(tapes, like), work=work, num_parameters=first.num_parameters)

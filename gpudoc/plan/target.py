@@ -1,0 +1,221 @@
+"""Will it fit, at which batch, and what would make it fit: a workload against cards and memory sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gpudoc.errors import GpudocError
+from gpudoc.knowledge.cards import Card, context_bytes, cublas_workspace_bytes, find_card, require_card
+from gpudoc.plan.allocator import Replay, replay
+from gpudoc.plan.memory import MemoryModel, largest_that
+from gpudoc.plan.planning import Plan
+from gpudoc.plan.roofline import least_step_s
+from gpudoc.plan.tape import Kind
+from gpudoc.progress import SILENT, Progress
+from gpudoc.units import format_bytes, parse_size
+from gpudoc.workload.build import Workload
+
+# cuDNN's workspaces and rules that could not be checked on a GPU: what was traced, and what had to be run on the CPU
+_TRACED_DOUBT, _PROBED_DOUBT = 0.05, 0.20
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A card, or only an amount of memory."""
+
+    name: str
+    memory_bytes: int
+    card: Card | None = None
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability, None for a bare size."""
+        return None if self.card is None else self.card.capability
+
+    @property
+    def allocator_bytes(self) -> int:
+        """What PyTorch's allocator may reserve: memory less the context."""
+        return self.memory_bytes - context_bytes(self.capability)
+
+    @property
+    def precision(self) -> str:
+        """What training in 'auto' would use there: bf16 from compute capability 8.0 on, fp16 before."""
+        return "fp16" if self.capability is not None and self.capability < (8, 0) else "bf16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """A change that makes more fit, with what it would need: peak and largest batch under it."""
+
+    change: str
+    peak_bytes: int
+    largest_batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetAnswer:
+    """What one target can do; every figure is a prediction, `interval` the bytes between which the peak is expected."""
+
+    target: Target
+    precision: str
+    largest_batch: int
+    peak_bytes_at_1: int
+    peak_bytes: int
+    bytes_per_sample: int
+    interval: tuple[int, int]
+    composition: dict[Kind, int]
+    largest_batch_interval: tuple[int, int]
+    least_step_s: float | None
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether a batch of one fits."""
+        return self.largest_batch >= 1
+
+    def document(self) -> dict[str, object]:
+        """The entry of `targets` in gpudoc.tune.v1."""
+        return {
+            "target": self.target.name,
+            "memory_bytes": self.target.memory_bytes,
+            "precision": self.precision,
+            "fits": self.fits,
+            "largest_batch": self.largest_batch,
+            "largest_batch_interval": list(self.largest_batch_interval),
+            "peak_bytes": self.peak_bytes,
+            "peak_bytes_at_1": self.peak_bytes_at_1,
+            "bytes_per_sample": self.bytes_per_sample,
+            "interval": {"low_bytes": self.interval[0], "high_bytes": self.interval[1]},
+            "composition": {kind.value: size for kind, size in self.composition.items()},
+            "step_s_at_least": self.least_step_s,
+            "advice": [
+                {"change": each.change, "peak_bytes": each.peak_bytes, "largest_batch": each.largest_batch}
+                for each in self.advice
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetsResult:
+    """The answers for all targets of one workload."""
+
+    name: str
+    num_parameters: int
+    reference_batch: int
+    probed: str | None
+    notes: tuple[str, ...]
+    answers: tuple[TargetAnswer, ...]
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether at least one sample fits everywhere."""
+        return all(answer.fits for answer in self.answers)
+
+    def documents(self) -> list[dict[str, object]]:
+        """The `targets` of gpudoc.tune.v1."""
+        shared = {"basis": "two real steps on the CPU" if self.probed else "traced", "notes": list(self.notes)}
+        return [{**answer.document(), **shared} for answer in self.answers]
+
+
+class Need:
+    """What one plan needs on CUDA: replays of its events through the allocator, with cuBLAS's workspace inside."""
+
+    def __init__(self, plan: Plan, target: Target) -> None:
+        self.memory: MemoryModel = plan.memory
+        self.target = target
+        self._workspace = cublas_workspace_bytes(target.capability)
+
+    def replay(self, batch: int, limit_bytes: int | None = None) -> Replay:
+        """The allocator's story of two steps at `batch`."""
+        sizes = [*self.memory.sizes(batch).tolist(), self._workspace]
+        return replay(sizes, [len(sizes) - 1, *self._events], limit_bytes)
+
+    def peak_bytes(self, batch: int) -> int:
+        """Expected peak of the process: reserved memory and the context; more than the target has where it cannot fit."""
+        # near the end of memory the allocator gives segments back before it fails: the limit shapes the peak
+        bounded = self.replay(batch, self.target.allocator_bytes)
+        story = bounded if bounded.fits else self.replay(batch)
+        return story.reserved_peak_bytes + context_bytes(self.target.capability)
+
+    def largest_batch(self, share: float = 1.0) -> int:
+        """The largest batch that fits into `share` of what the allocator may reserve."""
+        limit = int(self.target.allocator_bytes * share)
+        return largest_that(lambda batch: limit > 0 and self.replay(batch, limit).fits, _MOST)
+
+    @cached_property
+    def _events(self) -> list[int]:
+        return [int(event) for event in self.memory.events]
+
+
+def parse_target(text: str) -> Target:
+    """A card by name or a size ('24GiB'); GpudocError for an unknown card or less than a CUDA context takes."""
+    name = text.strip()
+    card = find_card(name)
+    if card is not None:
+        return Target(name=card.name, memory_bytes=card.memory_bytes, card=card)
+    try:
+        size = parse_size(name)
+    except ValueError:
+        card = require_card(name)
+        return Target(name=card.name, memory_bytes=card.memory_bytes, card=card)
+    target = Target(name=name, memory_bytes=size)
+    if target.allocator_bytes <= 0:
+        need = format_bytes(context_bytes(None))
+        raise GpudocError(f"target {name}: less than a CUDA context takes ({need})", hint="name at least 1GiB")
+    return target
+
+
+def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:
+    """The answers of `workload` for `names`; traces once per precision and change, replays per target."""
+    from gpudoc.plan.advice import Variants
+
+    targets = [parse_target(name) for name in names if name.strip()]
+    if not targets:
+        raise GpudocError("no target named", hint='for example --target "RTX 3090,24GiB"')
+    variants = Variants(workload, progress)
+    reference = workload.config.train.reference_batch
+    wanted = workload.config.train.precision
+    answers = []
+    for number, target in enumerate(targets):
+        progress.advance(number, len(targets), f"planning for {target.name}")
+        precision = target.precision if wanted == "auto" else wanted
+        answers.append(_answer(variants, target, precision, reference))
+    plan = variants.plan()
+    return TargetsResult(
+        name=workload.name,
+        num_parameters=plan.num_parameters,
+        reference_batch=reference,
+        probed=plan.probed,
+        notes=tuple(f"{note.text} at {note.place}" for note in plan.memory.notes),
+        answers=tuple(answers),
+    )
+
+
+def _answer(variants: object, target: Target, precision: str, reference: int) -> TargetAnswer:
+    from gpudoc.plan.advice import Variants, advise
+
+    assert isinstance(variants, Variants)
+    plan = variants.plan(precision=precision)
+    need = Need(plan, target)
+    largest = need.largest_batch()
+    at = max(1, largest)
+    peak = need.peak_bytes(at)
+    doubt = _PROBED_DOUBT if plan.probed else _TRACED_DOUBT
+    asked = plan.memory.peak_bytes(at) + context_bytes(target.capability)
+    return TargetAnswer(
+        target=target,
+        precision=precision,
+        largest_batch=largest,
+        largest_batch_interval=(need.largest_batch(1 - doubt), need.largest_batch(1 + doubt)),
+        peak_bytes=peak,
+        peak_bytes_at_1=need.peak_bytes(1),
+        bytes_per_sample=round(plan.memory.bytes_per_sample(at)),
+        interval=(int(asked * (1 - doubt)), int(peak * (1 + doubt))),
+        composition=plan.memory.composition(at).by_kind,
+        least_step_s=None if target.card is None else least_step_s(plan.work.at(at), target.card),
+        advice=advise(variants, target, precision, reference) if largest < reference else (),
+    )
