@@ -35,11 +35,15 @@ def main() -> None:
     only = sys.argv[2:]
     for precision in ("fp32", "bf16"):
         for name, recipe in recipes(precision, scale).items():
-            if only and name not in only: continue
+            if only and name not in only:
+                continue
             model = join([record(recipe, 24), record(recipe, 40)], "cpu")
             for batch in (4, 16, 64):
                 real, plan = measured_peak(recipe, batch), model.peak_bytes(batch)
-                print(f"{precision} {name:14} {batch:4} {real:12,} {plan:12,} {plan / real - 1:+8.3%} {model.exact}", flush=True)
+                print(
+                    f"{precision} {name:14} {batch:4} {real:12,} {plan:12,} {plan / real - 1:+8.3%} {model.exact}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpudoc.plan.settings import Settings as Settings
 from gpudoc.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def trace(
     like: str = "cpu",
     batch_sizes: Sequence[int] = (24, 40),
 ) -> Plan:
-    """The plan of any step: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains once.
+    """The plan of any step: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains.
 
     `like` is 'cpu' or 'cuda': whose kernels the step will run on. Nothing is allocated.
     """
@@ -35,23 +36,27 @@ def trace(
     return plan_recipe(Recipe(build=build, batch=batch, step=step, like=like), batch_sizes)
 
 
-def workload(workload: Workload, *, progress: Progress = SILENT, **settings: Any) -> Plan:
-    """The plan of a workload; `settings` are the fields of `from_workload.Settings` (like, precision, ...)."""
-    from gpudoc.plan.from_workload import Settings, workload_recipe
+def workload(workload: Workload, settings: Settings = Settings(), progress: Progress = SILENT) -> Plan:  # noqa: B008
+    """The plan of a workload under `settings`; GpudocError where it can be neither traced nor run."""
+    from gpudoc.plan.from_workload import workload_recipe
     from gpudoc.plan.planning import plan_recipe
 
-    return plan_recipe(workload_recipe(workload, Settings(**settings)), progress=progress)
+    return plan_recipe(workload_recipe(workload, settings), progress=progress)
 
 
-def predict(workload: Workload, **settings: Any) -> MemoryModel:
-    """The memory of a workload's step as a function of the batch, for a search that is about to probe it."""
-    from gpudoc.plan import workload as plan_workload
+def predict(workload: Workload, settings: Settings = Settings()) -> MemoryModel:  # noqa: B008
+    """The memory of a workload's step as a function of the batch, for a search that is about to probe it.
 
-    return plan_workload(workload, **settings).memory
+    Tensor bytes of this process on the CPU, allocated bytes on CUDA; UntraceableError where real values are needed.
+    """
+    from gpudoc.plan.from_workload import workload_recipe
+    from gpudoc.plan.planning import traced
+
+    return traced(workload_recipe(workload, settings)).memory
 
 
 def targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:
-    """What `workload` needs on each card or memory size in `names` ('RTX 3090', '24GiB'); GpudocError on unknown ones."""
-    from gpudoc.plan.target import assess_targets
+    """What `workload` needs on each card or size in `names` ('RTX 3090', '24GiB'); GpudocError on unknown ones."""
+    from gpudoc.plan.assess import assess_targets
 
     return assess_targets(workload, names, progress=progress)

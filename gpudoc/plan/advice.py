@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from gpudoc.errors import GpudocError
-from gpudoc.plan.from_workload import Settings, workload_recipe
+from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.planning import Plan, plan_recipe
-from gpudoc.plan.tape import Block, Kind
+from gpudoc.plan.settings import Settings
+from gpudoc.plan.tape import Block, Kind, Phase
 from gpudoc.plan.target import Advice, Need, Target
 from gpudoc.progress import Progress
 from gpudoc.workload.build import Workload
 
 # with full sharding each GPU keeps its part of these; a block is gathered whole while it runs
+_RANKS = (2, 4, 8)
 _SHARDED = (Kind.WEIGHTS, Kind.GRADIENTS, Kind.OPTIMIZER)
 
 
@@ -26,15 +28,16 @@ class Variants:
         self._workload = workload
         self._progress = progress
         self._plans: dict[Settings, Plan | None] = {}
-        self._first: Settings | None = None
 
-    def plan(self, **changes: object) -> Plan:
-        """The plan under `changes`; without any, the first one asked for. GpudocError where it cannot be made."""
-        settings = self._first if not changes and self._first else replace(Settings(like="cuda"), **_same(changes))  # type: ignore[arg-type]
-        found = self.plan_or_none(settings)
-        if found is None:
-            raise GpudocError("the model has no repeated block to recompute")
+    def plan(self, *, precision: str) -> Plan:
+        """The plan with nothing changed but the precision; GpudocError where it cannot be made."""
+        found = self.plan_or_none(Settings(like="cuda", precision=precision))
+        assert found is not None
         return found
+
+    def first(self) -> Plan:
+        """The first plan that was made."""
+        return next(plan for plan in self._plans.values() if plan is not None)
 
     def plan_or_none(self, settings: Settings) -> Plan | None:
         """The plan under `settings`, or None where the model does not allow them."""
@@ -46,31 +49,43 @@ class Variants:
                 if not settings.activation_checkpointing and not settings.fused:
                     raise
                 self._plans[settings] = None
-        self._first = self._first or settings
         return self._plans[settings]
 
 
 def advise(variants: Variants, target: Target, precision: str, reference: int) -> tuple[Advice, ...]:
-    """Changes that let more samples fit than now, cheapest first, each with its peak at the reference batch or below."""
+    """Changes that let more fit, cheapest first, each with its peak at the reference batch or the largest below it."""
     base = Settings(like="cuda", precision=precision)
     now = Need(variants.plan(precision=precision), target).largest_batch()
-    found = []
-    if 1 <= now < reference:
-        parts = -(-reference // now)
-        plan = variants.plan_or_none(replace(base, accumulation=2))
-        if plan is not None and (advice := _judge(plan, target, now, f"micro batch {now}, accumulation {parts}")):
-            found.append(advice)
+    found = [_accumulated(variants, target, base, reference)] if now else []
     for change, settings in _changes(base):
         plan = variants.plan_or_none(settings)
-        if plan is None:
-            continue
-        advice = _judge(plan, target, reference, change)
-        if advice is not None and advice.largest_batch > now:
-            found.append(advice)
-    sharded = _judge(_sharded(variants.plan(precision=precision), 2), target, reference, "two such GPUs with FSDP")
-    if sharded is not None and sharded.largest_batch > now:
-        found.append(sharded)
-    return tuple(found)
+        found.append(None if plan is None else _judge(plan, target, reference, change))
+    better = [advice for advice in found if advice is not None and (advice.largest_batch > now or advice is found[0])]
+    if not any(advice.largest_batch >= reference for advice in better):
+        better += _over_gpus(variants, target, base, reference)
+    return tuple(better)
+
+
+def _accumulated(variants: Variants, target: Target, base: Settings, reference: int) -> Advice | None:
+    """Smaller micro batches with the same global batch; their gradients stay while the next one runs."""
+    plan = variants.plan_or_none(replace(base, accumulation=2))
+    largest = 0 if plan is None else Need(plan, target).largest_batch()
+    if plan is None or largest == 0:
+        return None
+    change = f"micro batch {largest}, accumulation {-(-reference // largest)}"
+    return _judge(plan, target, largest, change)
+
+
+def _over_gpus(variants: Variants, target: Target, base: Settings, reference: int) -> list[Advice]:
+    """The fewest GPUs that hold a sharded model, plain, or else with everything recomputed."""
+    for settings, words in ((base, ""), (replace(base, activation_checkpointing=True, fused=True), " and the above")):
+        plan = variants.plan_or_none(settings)
+        for ranks in _RANKS if plan is not None else ():
+            assert plan is not None
+            advice = _judge(_sharded(plan, ranks), target, reference, f"{ranks} such GPUs with FSDP{words}")
+            if advice is not None:
+                return [advice]
+    return []
 
 
 def _changes(base: Settings) -> Iterator[tuple[str, Settings]]:
@@ -97,7 +112,7 @@ def _judge(plan: Plan, target: Target, batch: int, change: str) -> Advice | None
 def _sharded(plan: Plan, ranks: int) -> Plan:
     """The plan of one of `ranks` GPUs under full sharding: estimated, without its communication buffers."""
     memory = plan.memory
-    shared = np.array([block.kind in _SHARDED for block in memory.blocks])
+    shared = np.array([block.kind in _SHARDED or block.phase is Phase.OPTIMIZER for block in memory.blocks])
     points = tuple(np.where(shared, -(-point // ranks), point) for point in memory.points)
     gathered = _largest_module(memory.blocks, memory.points[0])
     blocks = (*memory.blocks, Block(gathered, "all_gather", "", memory.blocks[0].phase))
@@ -115,10 +130,6 @@ def _largest_module(blocks: tuple[Block, ...], sizes: object) -> int:
             by_module[top] = by_module.get(top, 0) + int(size)
     # the next block is gathered while one runs
     return 2 * max(by_module.values(), default=0)
-
-
-def _same(changes: dict[str, object]) -> dict[str, object]:
-    return changes
 
 
 def _words(settings: Settings) -> str:

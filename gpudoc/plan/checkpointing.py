@@ -1,40 +1,49 @@
-"""Activation checkpointing without touching the user's code: the repeated blocks are recomputed in the backward pass."""
+"""Activation checkpointing in a plan: the blocks that the trainer would recompute, recomputed under fake tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Recompute every repeated block of `model`; the number of blocks, 0 where nothing repeats.
+    """Recompute every repeated block of `model`; how many, 0 where nothing repeats.
 
-    A block is a child of a ModuleList or Sequential that has at least two children of one class with parameters.
+    Blocks are the outermost members, with parameters and parts of their own, of a list of at least two; a model with
+    its own switch (`gradient_checkpointing_enable`) does it itself.
     """
+    own = getattr(model, "gradient_checkpointing_enable", None)
+    if callable(own):
+        own()
+        return 1
+    taken: set[nn.Module] = set()
     count = 0
     for container in model.modules():
-        if isinstance(container, (nn.ModuleList, nn.Sequential)):
-            for block in _repeated(container):
+        if container in taken or not isinstance(container, (nn.ModuleList, nn.Sequential)):
+            continue
+        blocks = [child for child in container.children() if _is_block(child)]
+        if len(blocks) > 1:
+            count += len(blocks)
+            for block in blocks:
+                taken.update(block.modules())
                 _recompute(block)
-                count += 1
     return count
 
 
-def _repeated(container: nn.ModuleList | nn.Sequential) -> list[nn.Module]:
-    children = [child for child in container if any(True for _ in child.parameters())]
-    composed = [child for child in children if any(True for _ in child.children())]
-    classes = {type(child) for child in composed}
-    return composed if len(composed) > 1 and len(classes) < len(composed) else []
+def _is_block(module: nn.Module) -> bool:
+    has_parts = any(True for _ in module.children())
+    return has_parts and any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _recompute(block: nn.Module) -> None:
     forward = block.forward
 
-    def recomputed(*args: Any, **kwargs: Any) -> object:
-        if not block.training:
+    def recomputed(*args: object, **kwargs: object) -> object:
+        if not block.training or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        return checkpoint(functools.partial(forward, **kwargs), *args, use_reentrant=False)
 
-    block.forward = recomputed  # type: ignore[method-assign]
+    block.forward = recomputed

@@ -66,20 +66,23 @@ def _dropout(value: torch.Tensor, share: float, train: bool) -> torch.Tensor:
 
 
 def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None, *how: Any, **named: Any
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *how: object,
+    **named: object,
 ) -> torch.Tensor:
-    drop, causal = (*how, 0.0, False)[0], (*how, 0.0, False)[1] if len(how) > 1 else False
-    scale = named.get("scale")
+    drop, causal = (*how, 0.0, False)[:2] if not how else (*how, False)[:2]
     fused = query.dim() == 4 and max(query.shape[-1], value.shape[-1]) <= _WIDEST_FUSED_HEAD
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     if fused and not (mask is not None and mask.requires_grad):
-        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        out: torch.Tensor = flash(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)[0]
+        flash: Kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out: torch.Tensor = flash(query, key, value, 0.0, causal, attn_mask=mask, scale=named.get("scale"))[0]
         return out
-    whole: torch.Tensor = torch._scaled_dot_product_attention_math(
-        *(query, key, value, mask, drop, causal), scale=scale, enable_gqa=named.get("enable_gqa", False)
-    )[0]
+    math: Kernel = torch._scaled_dot_product_attention_math
+    whole: torch.Tensor = math(query, key, value, mask, drop, causal, **named)[0]
     return whole
 
 
@@ -100,7 +103,7 @@ def _in_float32(name: str) -> Kernel:
     packet, _, overload = name.partition(".")
     operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
 
-    def widen(*args: Any, **kwargs: Any) -> object:
+    def widen(*args: object, **kwargs: object) -> object:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             return operation(*map(_wide, args), **{key: _wide(value) for key, value in kwargs.items()})
 
@@ -133,9 +136,9 @@ def _on_cpu(item: Any) -> Any:  # noqa: ANN401 (any argument of any torch functi
 
 @contextmanager
 def _autocast_on_cpu() -> Iterator[None]:
-    original = torch.autocast.__init__
+    original: Kernel = torch.autocast.__init__
 
-    def begin(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+    def begin(self: torch.autocast, device_type: str, *args: object, **kwargs: object) -> None:
         if device_type == "cuda" and not args and kwargs.get("dtype") is None:
             kwargs["dtype"] = torch.get_autocast_dtype("cuda")
         original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)

@@ -15,12 +15,12 @@ from gpudoc.plan.scratch import Extra, Rules
 _SORT_COPIES = 4
 
 
-def embedding_backward(args: Sequence[Any], out: object) -> Extra:
+def embedding_backward(args: Sequence[Any], _: object) -> Extra:
     """Equal rows are found by sorting the indices: copies of them as scratch."""
     return Extra(_SORT_COPIES * args[1].numel() * args[1].element_size())
 
 
-def rnn_layer(args: Sequence[Any], out: object) -> Extra:
+def rnn_layer(args: Sequence[Any], _: object) -> Extra:
     """cuDNN keeps, per step and unit, four gates, the cell and its tanh for the backward pass."""
     steps, batch, _ = args[0].shape
     return Extra(0, {3: 6 * steps * batch * int(args[10]) * args[0].element_size()} if args[15] else {})

@@ -22,7 +22,7 @@ _LSTM_MODE = 2
 @contextmanager
 def overriding(kernels: Sequence[tuple[str, str, Kernel]]) -> Iterator[None]:
     """Register (operation, dispatch key, kernel) while the block runs; operations this torch lacks are left out."""
-    library = torch.library.Library("aten", "IMPL")
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
         with warnings.catch_warnings():
             # one of them replaces a kernel of torch's own, on purpose and until the block ends
@@ -61,7 +61,7 @@ def movable_modules() -> Iterator[None]:
                 module._buffers[name] = change(buffer)
         return module
 
-    nn.Module._apply = apply  # type: ignore[assignment]
+    nn.Module._apply = apply  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -84,12 +84,19 @@ def paths_of(like: str, *, fake: bool) -> Iterator[None]:
 
 
 def onednn_lstm(
-    value: torch.Tensor, states: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], *how: Any
+    value: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    *how: Any,  # noqa: ANN401 (the rest of torch.lstm's arguments)
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """torch.lstm layer by layer through one fused operation each, as oneDNN (and, alike, cuDNN) computes it."""
     has_biases, layers, drop, train, bidirectional, batch_first = how
     if states[0].shape[2] != states[1].shape[2]:
-        raise ValueError("an LSTM with projections")
+        # with projections neither library has a fused operation: torch unrolls the steps
+        unrolled: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.aten.lstm.input.decompose(
+            value, states, weights, *how
+        )
+        return unrolled
     value = (value.transpose(0, 1) if batch_first else value).contiguous()
     hidden, cell = states[0].contiguous(), states[1].contiguous()
     directions, per_layer = 1 + bidirectional, 4 if has_biases else 2
@@ -116,4 +123,5 @@ def onednn_lstm(
 def _has_onednn_lstm() -> bool:
     # torch 2.6 has the operation without a fake implementation of its backward; there an LSTM is unrolled
     backward = "aten::mkldnn_rnn_layer_backward"
-    return torch.backends.mkldnn.is_available() and torch._C._dispatch_has_kernel_for_dispatch_key(backward, "Meta")
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return has_onednn and torch._C._dispatch_has_kernel_for_dispatch_key(backward, "Meta")

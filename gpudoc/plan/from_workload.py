@@ -1,4 +1,4 @@
-"""The step of a cfg.yaml as a recipe: the same forward, backward and update that training runs, on inputs without data."""
+"""The step of a cfg.yaml as a recipe: what training runs, on inputs without data."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 
 from gpudoc.errors import GpudocError
 from gpudoc.plan.checkpointing import checkpoint_blocks
+from gpudoc.plan.settings import Settings
 from gpudoc.plan.tracing import Recipe
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
 from gpudoc.workload.build import Workload
@@ -21,18 +22,6 @@ from gpudoc.workload.build import Workload
 _SAMPLES_LOOKED_AT = 64
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """What shapes memory besides the config: device, precision and the switches of a profile."""
-
-    like: str = "cpu"
-    precision: str = "fp32"
-    activation_checkpointing: bool = False
-    accumulation: int = 1
-    channels_last: bool = False
-    fused: bool = False
 
 
 @dataclass
@@ -58,15 +47,15 @@ def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
         return _State(model, workload.build_optimizer(model, overrides), step)
 
     def train(state: _State, inputs: object) -> None:
+        state.optimizer.zero_grad(set_to_none=True)
         # beyond the second micro batch nothing new is kept: its gradients are added to the first's
         for _ in range(min(settings.accumulation, 2)):
             with _autocast(settings):
                 loss = step.loss(state.model, inputs)
-            (loss / settings.accumulation if settings.accumulation > 1 else loss).backward()
+            (loss / settings.accumulation if settings.accumulation > 1 else loss).backward()  # type: ignore[no-untyped-call]
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(state.model.parameters(), clip)
         state.optimizer.step()
-        state.optimizer.zero_grad(set_to_none=True)
 
     def evaluate(state: _State, inputs: object) -> None:
         state.model.eval()

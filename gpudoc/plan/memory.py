@@ -55,7 +55,8 @@ class MemoryModel:
                     weight *= batch - there
                     divisor *= here - there
             total += size.astype(object) * (weight * (shared // divisor))
-        return np.maximum(0, -(-total // shared)).astype(np.int64)
+        result: Sizes = np.maximum(0, -(-total // shared)).astype(np.int64)
+        return result
 
     def living(self, batch: int) -> Sizes:
         """Allocated bytes after every event; on CUDA every block is rounded up as its allocator does."""
@@ -122,7 +123,7 @@ def join(tapes: Sequence[Tape], like: str) -> MemoryModel:
     """One model from tapes of the same step at different batches; at least two."""
     first = tapes[0]
     orders = [_in_order(tape) for tape in tapes]
-    same = all(order == orders[0] for order in orders) and all( _ops(tape) == _ops(first) for tape in tapes)
+    same = all(order == orders[0] for order in orders) and all(_ops(tape) == _ops(first) for tape in tapes)
     if same:
         points = tuple(np.array([block.size_bytes for block in tape.blocks], dtype=np.int64) for tape in tapes)
         blocks, events = tuple(first.blocks), np.array(orders[0], dtype=np.int64)

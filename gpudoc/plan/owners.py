@@ -40,8 +40,9 @@ class Owners:
         seen: set[int] = set()
         for root, top in self.modules.items():
             for name, parameter in top.named_parameters():
-                seen.add(id(parameter))
-                yield _join(root, name.rpartition(".")[0]), parameter
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield _join(root, name.rpartition(".")[0]), parameter
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -83,17 +84,17 @@ class Owners:
         def enter(module: nn.Module, _: object) -> None:
             recorder.modules.append(self.names.get(id(module), type(module).__name__))
 
-        def leave(module: nn.Module, _: object, __: object) -> None:
+        def leave(_: nn.Module, __: object, ___: object) -> None:
             if recorder.modules:
                 recorder.modules.pop()
 
-        def before(optimizer: Optimizer, _: object, __: object) -> None:
+        def before(_: Optimizer, __: object, ___: object) -> None:
             recorder.end_forward()
             self.name_gradients(recorder)
             before.phase = recorder.phase  # type: ignore[attr-defined]
             recorder.phase = Phase.OPTIMIZER
 
-        def after(optimizer: Optimizer, _: object, __: object) -> None:
+        def after(_: Optimizer, __: object, ___: object) -> None:
             self.name_optimizer_state(recorder)
             recorder.phase = before.phase  # type: ignore[attr-defined]
 

@@ -31,14 +31,19 @@ class Plan:
 
 
 def plan_recipe(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT, progress: Progress = SILENT) -> Plan:
-    """Trace `recipe` at two batches; three where a size grows with the batch's square."""
+    """Trace `recipe`, or where that ends run it twice on this CPU; GpudocError where neither works."""
     try:
-        tapes = [record(recipe, batch) for batch in batch_sizes]
-        if join(tapes, recipe.like).grows_faster_than_the_batch():
-            tapes.append(record(recipe, CHECKED_AT))
+        return traced(recipe, batch_sizes)
     except UntraceableError as reason:
         progress.say(f"cannot be traced: {reason}; trying two real steps on the CPU instead")
         return _probe(recipe, reason)
+
+
+def traced(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT) -> Plan:
+    """Trace `recipe` at two batches, at three where a size grows with the batch's square; or UntraceableError."""
+    tapes = [record(recipe, batch) for batch in batch_sizes]
+    if join(tapes, recipe.like).grows_faster_than_the_batch():
+        tapes.append(record(recipe, CHECKED_AT))
     return _plan(tapes, recipe.like)
 
 

@@ -29,17 +29,31 @@ _READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item"}
 _CHANGES_IN_PLACE = {
     f"aten::{name}_"
     for name in (
-        *("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "sqrt", "copy", "zero", "fill", "clamp", "clamp_min"),
+        *(
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "lerp",
+            "addcmul",
+            "addcdiv",
+            "sqrt",
+            "copy",
+            "zero",
+            "fill",
+            "clamp",
+            "clamp_min",
+        ),
         *("normal", "uniform", "bernoulli", "exponential", "log_normal", "trunc_normal", "erfinv", "random"),
     )
 }
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Fills a Tape while it is active; works on fake and on real tensors, and holds no tensor alive itself."""
 
     def __init__(self, tape: Tape, rules: Rules, weigh: Weigh | None = None, *, fake: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
         self.phase = Phase.BUILD
         self.modules: list[str] = []
@@ -61,7 +75,7 @@ class Recorder(TorchDispatchMode):
         phase = self._phase_now()
         out = self._call(func, phase, args, kwargs)
         born = len(self.tape.blocks)
-        extra = self._rules.extra(func, args, out)
+        extra = self._rules.find(func, args, out)
         for position, tensor in enumerate(_tensors(out)):
             self._see(tensor, func, phase, extra.held.get(position, 0))
         self._pulse(extra.pulse_bytes, func, phase)
@@ -75,7 +89,7 @@ class Recorder(TorchDispatchMode):
 
     def _call(self, func: OpOverload, phase: Phase, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
         if self.fake:
-            name = func.name()
+            name = _name(func)
             if name in _READS_A_VALUE:
                 return self._read_value(func, args)
             skips = phase in (Phase.OPTIMIZER, Phase.BUILD) and name.partition(".")[0] in _CHANGES_IN_PLACE
@@ -131,7 +145,7 @@ class Recorder(TorchDispatchMode):
     def _born(self, size: int, func: OpOverload, phase: Phase) -> int:
         index = len(self.tape.blocks)
         module = self.modules[-1] if self.modules else ""
-        self.tape.blocks.append(Block(size, func.name().removeprefix("aten::"), module, phase))
+        self.tape.blocks.append(Block(size, _name(func).removeprefix("aten::"), module, phase))
         self.tape.events.append(index)
         return index
 
@@ -168,14 +182,19 @@ def user_place(error: BaseException | None = None) -> str:
 
 
 def _assumed_value(dtype: torch.dtype) -> bool | int | float:
-    # False and 0.0 are what a healthy step reads (no overflow found, nothing is NaN); a count of nothing divides by zero
+    # False and 0.0 are what a healthy step reads (no overflow, nothing is NaN); a count of zero would be divided by
     if dtype is torch.bool:
         return False
     return 0.0 if dtype.is_floating_point else 1
 
 
+def _name(func: OpOverload) -> str:
+    name: str = func.name()  # type: ignore[no-untyped-call]
+    return name
+
+
 def _is_view(func: OpOverload) -> bool:
-    return bool(func.is_view) or func.name() in ("aten::detach", "aten::_unsafe_view", "aten::lift_fresh")
+    return bool(func.is_view) or _name(func) in ("aten::detach", "aten::_unsafe_view", "aten::lift_fresh")
 
 
 def _tensors(out: object) -> Iterable[torch.Tensor]:

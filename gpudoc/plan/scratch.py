@@ -44,14 +44,14 @@ class Rules:
     def __init__(self, by_op: Mapping[str, Rule]) -> None:
         self._by_op = by_op
 
-    def extra(self, func: OpOverload, args: Sequence[Any], out: object) -> Extra:
+    def find(self, func: OpOverload, args: Sequence[Any], out: object) -> Extra:
         """What `func` takes besides `out`; NOTHING without a rule."""
         rule = self._by_op.get(func._overloadpacket.__name__)
         return NOTHING if rule is None else rule(args, out)
 
 
 def cpu_convolution(args: Sequence[Any], out: torch.Tensor) -> Extra:
-    """Forward: input, weight and result are reordered into blocks, and the result back; channels-last stays as it is."""
+    """Forward: input, weight and result are reordered into blocks, and the result back; not in channels-last."""
     image, weight, transposed = args[0], args[1], bool(args[6])
     if not _is_onednn(image) or _is_channels_last(image):
         return NOTHING
@@ -80,7 +80,7 @@ def cpu_convolution_backward(args: Sequence[Any], out: Sequence[torch.Tensor | N
     return Extra(max(0, max(for_input, for_weight) - results))
 
 
-def cpu_rnn_layer(args: Sequence[Any], out: Sequence[torch.Tensor]) -> Extra:
+def cpu_rnn_layer(args: Sequence[Any], _: Sequence[torch.Tensor]) -> Extra:
     """Forward of one LSTM layer: weights reordered, gates as scratch, and a workspace kept for the backward pass."""
     steps, batch, inputs = args[0].shape
     hidden, width = int(args[10]), args[0].element_size()
@@ -88,7 +88,7 @@ def cpu_rnn_layer(args: Sequence[Any], out: Sequence[torch.Tensor]) -> Extra:
     return Extra(pulse, {3: _rnn_workspace(steps, batch, inputs, hidden, width)} if args[15] else {})
 
 
-def cpu_rnn_layer_backward(args: Sequence[Any], out: object) -> Extra:
+def cpu_rnn_layer_backward(args: Sequence[Any], _: object) -> Extra:
     """Backward of one LSTM layer: weights reordered, scratch, and in 16 bits float32 sums of every gradient."""
     steps, batch, inputs = args[0].shape
     hidden, width = int(args[15]), args[0].element_size()
@@ -96,10 +96,10 @@ def cpu_rnn_layer_backward(args: Sequence[Any], out: object) -> Extra:
     return Extra(_rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width) + sums)
 
 
-def cpu_matmul(args: Sequence[Any], out: object) -> Extra:
-    """A product in 16 bits: each thread packs blocks of at most 256 rows by 512; a transposed left factor all of them."""
+def cpu_matmul(args: Sequence[Any], _: object) -> Extra:
+    """A product in 16 bits: each thread packs blocks of at most 256 rows by 512; more of a transposed factor."""
     left, right = [item for item in args if isinstance(item, torch.Tensor)][-2:]
-    if left.dtype not in (torch.bfloat16, torch.float16) or not torch.backends.mkldnn.is_available():
+    if left.dtype not in (torch.bfloat16, torch.float16) or not _has_onednn():
         return NOTHING
     rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
     block, threads = min(rows, 256), torch.get_num_threads()
@@ -123,17 +123,17 @@ CPU_RULES = Rules(
 )
 
 
+def _has_onednn() -> bool:
+    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
 def _is_onednn(tensor: torch.Tensor) -> bool:
     # float64 convolutions take torch's own path
-    return torch.backends.mkldnn.is_available() and tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    return _has_onednn() and tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _is_channels_last(tensor: torch.Tensor) -> bool:
-    return (
-        tensor.dim() == 4
-        and tensor.is_contiguous(memory_format=torch.channels_last)
-        and not tensor.is_contiguous()
-    )
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
 
 
 def _bytes(tensor: torch.Tensor) -> int:

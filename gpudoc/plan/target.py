@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from gpudoc.errors import GpudocError
@@ -11,14 +10,9 @@ from gpudoc.knowledge.cards import Card, context_bytes, cublas_workspace_bytes, 
 from gpudoc.plan.allocator import Replay, replay
 from gpudoc.plan.memory import MemoryModel, largest_that
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.roofline import least_step_s
 from gpudoc.plan.tape import Kind
-from gpudoc.progress import SILENT, Progress
 from gpudoc.units import format_bytes, parse_size
-from gpudoc.workload.build import Workload
 
-# cuDNN's workspaces and rules that could not be checked on a GPU: what was traced, and what had to be run on the CPU
-_TRACED_DOUBT, _PROBED_DOUBT = 0.05, 0.20
 _MOST = 1 << 20
 
 
@@ -108,7 +102,6 @@ class TargetsResult:
     probed: str | None
     notes: tuple[str, ...]
     answers: tuple[TargetAnswer, ...]
-    seconds: float = field(default=0.0, compare=False)
 
     @property
     def all_fit(self) -> bool:
@@ -135,7 +128,7 @@ class Need:
         return replay(sizes, [len(sizes) - 1, *self._events], limit_bytes)
 
     def peak_bytes(self, batch: int) -> int:
-        """Expected peak of the process: reserved memory and the context; more than the target has where it cannot fit."""
+        """Expected peak of the process: reserved memory and context; more than the target has where it cannot fit."""
         # near the end of memory the allocator gives segments back before it fails: the limit shapes the peak
         bounded = self.replay(batch, self.target.allocator_bytes)
         story = bounded if bounded.fits else self.replay(batch)
@@ -167,55 +160,3 @@ def parse_target(text: str) -> Target:
         need = format_bytes(context_bytes(None))
         raise GpudocError(f"target {name}: less than a CUDA context takes ({need})", hint="name at least 1GiB")
     return target
-
-
-def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:
-    """The answers of `workload` for `names`; traces once per precision and change, replays per target."""
-    from gpudoc.plan.advice import Variants
-
-    targets = [parse_target(name) for name in names if name.strip()]
-    if not targets:
-        raise GpudocError("no target named", hint='for example --target "RTX 3090,24GiB"')
-    variants = Variants(workload, progress)
-    reference = workload.config.train.reference_batch
-    wanted = workload.config.train.precision
-    answers = []
-    for number, target in enumerate(targets):
-        progress.advance(number, len(targets), f"planning for {target.name}")
-        precision = target.precision if wanted == "auto" else wanted
-        answers.append(_answer(variants, target, precision, reference))
-    plan = variants.plan()
-    return TargetsResult(
-        name=workload.name,
-        num_parameters=plan.num_parameters,
-        reference_batch=reference,
-        probed=plan.probed,
-        notes=tuple(f"{note.text} at {note.place}" for note in plan.memory.notes),
-        answers=tuple(answers),
-    )
-
-
-def _answer(variants: object, target: Target, precision: str, reference: int) -> TargetAnswer:
-    from gpudoc.plan.advice import Variants, advise
-
-    assert isinstance(variants, Variants)
-    plan = variants.plan(precision=precision)
-    need = Need(plan, target)
-    largest = need.largest_batch()
-    at = max(1, largest)
-    peak = need.peak_bytes(at)
-    doubt = _PROBED_DOUBT if plan.probed else _TRACED_DOUBT
-    asked = plan.memory.peak_bytes(at) + context_bytes(target.capability)
-    return TargetAnswer(
-        target=target,
-        precision=precision,
-        largest_batch=largest,
-        largest_batch_interval=(need.largest_batch(1 - doubt), need.largest_batch(1 + doubt)),
-        peak_bytes=peak,
-        peak_bytes_at_1=need.peak_bytes(1),
-        bytes_per_sample=round(plan.memory.bytes_per_sample(at)),
-        interval=(int(asked * (1 - doubt)), int(peak * (1 + doubt))),
-        composition=plan.memory.composition(at).by_kind,
-        least_step_s=None if target.card is None else least_step_s(plan.work.at(at), target.card),
-        advice=advise(variants, target, precision, reference) if largest < reference else (),
-    )

@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from gpudoc.errors import GpudocError
 from gpudoc.plan.cuda_paths import prefer_foreach
 from gpudoc.plan.cuda_rules import CUDA_RULES
 from gpudoc.plan.emulate import paths_of
@@ -28,7 +29,7 @@ STEPS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How to train: `build()` makes the state (models, optimizers), `batch(n)` the inputs, `step(state, inputs)` trains.
+    """How to train: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains once.
 
     `evaluate(state, inputs)`, where given, runs after the last step without gradients. `like` says whose kernels the
     step will run on: the CPU's of this torch, or those that CUDA would choose.
@@ -55,7 +56,7 @@ def record(recipe: Recipe, batch: int) -> Tape:
     try:
         with _fake():
             return _run(recipe, batch, fake=True)
-    except UntraceableError:
+    except (UntraceableError, GpudocError):
         raise
     except Exception as error:
         raise UntraceableError(_reason(error), user_place(error)) from error
@@ -112,7 +113,7 @@ def _inputs(recipe: Recipe, recorder: Recorder) -> object:
     return inputs
 
 
-class _Mode(FakeTensorMode):
+class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __deepcopy__(self, memo: object) -> _Mode:
         # nn.TransformerEncoder deep-copies its layers; two modes must not meet in one operation
         return self

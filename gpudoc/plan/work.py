@@ -20,7 +20,7 @@ def weigh(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: ob
     if not tensors:
         return None
     dtype = next((t.dtype for t in tensors if t.dtype.is_floating_point), tensors[0].dtype)
-    name = func.name().removeprefix("aten::")
+    name = str(func._schema.name).removeprefix("aten::")
     moved = sum(_touched_bytes(tensor) for tensor in tensors)
     return Work(name, str(dtype).removeprefix("torch."), _flops(func, args, kwargs, out), moved)
 

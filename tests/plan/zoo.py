@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -145,7 +145,7 @@ class Llama(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts with a fixed capacity: the two best experts of each token, dispatched by one-hot products."""
+    """A mixture of experts: the two best of each token count, all are computed, so no shape depends on data."""
 
     def __init__(self, width: int, experts: int = 4):
         super().__init__()
@@ -214,9 +214,7 @@ class ResNet(nn.Module):
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 7, 2, 3, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU())
         self.pool = nn.MaxPool2d(3, 2, 1)
         pairs = zip((widths[0], *widths), widths, strict=False)
-        self.stages = nn.Sequential(
-            *(nn.Sequential(Residual(a, b, 1 + (a != b)), Residual(b, b, 1)) for a, b in pairs)
-        )
+        self.stages = nn.Sequential(*(nn.Sequential(Residual(a, b, 1 + (a != b)), Residual(b, b, 1)) for a, b in pairs))
         self.head = nn.Linear(widths[-1], classes)
 
     def forward(self, images):
@@ -228,10 +226,15 @@ class UNet(nn.Module):
         super().__init__()
 
         def double(a, b):
-            return nn.Sequential(nn.Conv2d(a, b, 3, 1, 1), nn.SiLU(), nn.GroupNorm(4, b), nn.Conv2d(b, b, 3, 1, 1), nn.SiLU())
+            return nn.Sequential(
+                nn.Conv2d(a, b, 3, 1, 1), nn.SiLU(), nn.GroupNorm(4, b), nn.Conv2d(b, b, 3, 1, 1), nn.SiLU()
+            )
 
         self.down1, self.down2, self.middle = double(3, width), double(width, 2 * width), double(2 * width, 4 * width)
-        self.lift2, self.lift1 = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2), nn.ConvTranspose2d(2 * width, width, 2, 2)
+        self.lift2, self.lift1 = (
+            nn.ConvTranspose2d(4 * width, 2 * width, 2, 2),
+            nn.ConvTranspose2d(2 * width, width, 2, 2),
+        )
         self.up2, self.up1, self.out = double(4 * width, 2 * width), double(2 * width, width), nn.Conv2d(width, 3, 1)
 
     def forward(self, x):
@@ -269,8 +272,12 @@ class GAN:
 
 
 def build_gan(width=256) -> GAN:
-    generator = nn.Sequential(nn.Linear(32, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 784))
-    critic = nn.Sequential(nn.Linear(784, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, 1))
+    generator = nn.Sequential(
+        nn.Linear(32, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 784)
+    )
+    critic = nn.Sequential(
+        nn.Linear(784, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, 1)
+    )
     return GAN(generator, critic, torch.optim.Adam(generator.parameters()), torch.optim.RMSprop(critic.parameters()))
 
 
@@ -304,8 +311,10 @@ def train_step(precision: str, clip: bool = False) -> Callable[..., None]:
         optimizer.zero_grad()
         with autocast(precision):
             out = model(inputs)
-            loss = F.mse_loss(out, target) if target.is_floating_point() else F.cross_entropy(
-                out.flatten(0, -2), target.flatten()
+            loss = (
+                F.mse_loss(out, target)
+                if target.is_floating_point()
+                else F.cross_entropy(out.flatten(0, -2), target.flatten())
             )
         loss.backward()
         if clip:
@@ -350,7 +359,10 @@ def recipes(precision: str, scale: int = 1, like: str = "cpu") -> dict[str, Reci
         "lstm": of(lambda: LSTM(vocab, wide), tokens(32, vocab)),
         "moe": of(lambda: MoE(vocab, wide), tokens(64, vocab)),
         "gan": Recipe(
-            build=lambda: build_gan(256 * scale), batch=lambda n: torch.randn(n, 784), step=gan_step(precision), like=like
+            build=lambda: build_gan(256 * scale),
+            batch=lambda n: torch.randn(n, 784),
+            step=gan_step(precision),
+            like=like,
         ),
         "checkpointed": of(lambda: GPT(vocab, wide, saving=True), tokens(64, vocab)),
     }

@@ -1,0 +1,96 @@
+"""What `tune --target` says: a table over the targets, what the peak is made of, and what would make more fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpudoc.plan.target import TargetAnswer, TargetsResult
+from gpudoc.units import format_bytes, format_seconds
+
+_SHOWN_NOTES = 3
+_COLUMNS = ("target", "memory", "precision", "largest batch", "likely", "peak", "peak at batch 1", "step")
+_LEFT = ("target", "precision")
+# parts below a thousandth of the peak say nothing
+_SMALLEST_SHARE = 1e-3
+
+
+def render_targets(result: TargetsResult) -> str:
+    """The whole answer as plain text; every figure in it is a prediction and says so."""
+    lines = [
+        f"{result.name}: {_count(result.num_parameters)} parameters, reference batch {result.reference_batch}.",
+        "Predicted: nothing ran on a GPU.",
+        "",
+        *_table(result.answers),
+        "",
+        _composition(result.answers[0]),
+    ]
+    for answer in result.answers:
+        lines += _advice(answer, result.reference_batch)
+    if result.probed:
+        lines += [
+            f"Not traced: {result.probed}.",
+            "Two real steps on the CPU were measured instead; the intervals are wide for that reason.",
+        ]
+    lines += [f"Assumed: {note}." for note in result.notes[:_SHOWN_NOTES]]
+    lines.append("Peaks include the CUDA context, cuBLAS and fragmentation; a step takes at least the time shown.")
+    return "\n".join(lines) + "\n"
+
+
+def _table(answers: Sequence[TargetAnswer]) -> list[str]:
+    rows = [_COLUMNS, *(_row(answer) for answer in answers)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return [
+        "  ".join(
+            text.ljust(width) if name in _LEFT else text.rjust(width)
+            for name, text, width in zip(_COLUMNS, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _row(answer: TargetAnswer) -> tuple[str, ...]:
+    low, high = answer.largest_batch_interval
+    return (
+        answer.target.name,
+        format_bytes(answer.target.memory_bytes),
+        answer.precision,
+        f"{answer.largest_batch:,}" if answer.fits else "does not fit",
+        f"{low:,} to {high:,}" if high else "",
+        format_bytes(answer.peak_bytes) if answer.fits else "",
+        format_bytes(answer.peak_bytes_at_1),
+        f">= {format_seconds(answer.least_step_s)}" if answer.least_step_s is not None and answer.fits else "",
+    )
+
+
+def _composition(answer: TargetAnswer) -> str:
+    batch = max(1, answer.largest_batch)
+    total = sum(answer.composition.values())
+    parts = [
+        f"{kind.value} {format_bytes(size)}"
+        for kind, size in sorted(answer.composition.items(), key=lambda item: -item[1])
+        if size > total * _SMALLEST_SHARE
+    ]
+    each = format_bytes(answer.bytes_per_sample)
+    return f"Batch {batch:,} on {answer.target.name}: {', '.join(parts)}; each sample adds {each}."
+
+
+def _advice(answer: TargetAnswer, reference: int) -> list[str]:
+    if answer.largest_batch >= reference:
+        return []
+    what = "not even one sample fits" if not answer.fits else f"batch {reference} does not fit at once"
+    if not answer.advice:
+        return [f"{answer.target.name}: {what}, and no change that gpudoc knows makes more fit; take a larger card."]
+    return [
+        f"{answer.target.name}: {what}. What makes more fit, cheapest first:",
+        *(
+            f"  {advice.change}: {format_bytes(advice.peak_bytes)} at batch {min(advice.largest_batch, reference):,}, "
+            f"largest batch {advice.largest_batch:,}"
+            for advice in answer.advice
+        ),
+    ]
+
+
+def _count(number: int) -> str:
+    if number >= 10**9:
+        return f"{number / 1e9:.2f} billion"
+    return f"{number / 1e6:.1f} million" if number >= 10**6 else f"{number:,}"

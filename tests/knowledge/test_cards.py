@@ -1,0 +1,64 @@
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.knowledge.cards import cards, context_bytes, cublas_workspace_bytes, find_card, require_card
+from gpudoc.units import GIB, MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("RTX 3090", "RTX 3090"),
+        ("rtx3090", "RTX 3090"),
+        ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("Tesla T4", "T4"),
+        ("a100", "A100 80GB"),
+    ],
+)
+def test_a_card_is_found_under_the_names_people_and_drivers_use(text, name):
+    assert require_card(text).name == name
+
+
+def test_an_unknown_card_names_the_nearest_ones():
+    assert find_card("RTX 309") is None
+    with pytest.raises(GpudocError, match="unknown card: 'RTX 309'") as raised:
+        require_card("RTX 309")
+    assert "'RTX 3090'" in raised.value.hint
+
+
+def test_nonsense_gets_a_hint_without_a_guess():
+    with pytest.raises(GpudocError) as raised:
+        require_card("zzzzzz")
+    assert "did you mean" not in raised.value.hint
+
+
+@pytest.mark.parametrize("card", cards(), ids=lambda card: card.name)
+def test_every_row_is_plausible_and_says_where_it_is_from(card):
+    assert 4 * GIB < card.memory_bytes < 300 * GIB
+    assert 200 <= card.bandwidth_gb_per_s <= 10_000
+    assert card.source
+    assert card.memory_from
+    assert card.tflops["fp32"] > 0
+    half = card.tflops.get("fp16", card.tflops["fp32"])
+    assert half >= card.tflops.get("tf32", 0), "dense rates: 16 bits are never slower than TF32"
+    has_bf16 = card.capability >= (8, 0)
+    assert ("bf16" in card.tflops) == has_bf16
+
+
+def test_dense_rates_agree_with_the_number_of_multiprocessors():
+    # 82 SMs of a 3090 at 1.695 GHz do 2 x 128 float32 operations per cycle
+    assert require_card("RTX 3090").tflops["fp32"] == pytest.approx(82 * 1.695e9 * 256 / 1e12, rel=0.01)
+    # 108 SMs of an A100 at 1.41 GHz do 2 x 1024 bfloat16 operations per cycle
+    assert require_card("A100").tflops["bf16"] == pytest.approx(108 * 1.41e9 * 2048 / 1e12, rel=0.01)
+
+
+def test_the_context_is_known_by_capability_and_the_largest_otherwise():
+    assert context_bytes((7, 5)) == 100 * MIB
+    assert context_bytes(None) == context_bytes((9, 0)) == context_bytes((12, 0))
+
+
+def test_cublas_takes_32_mib_from_hopper_on():
+    assert cublas_workspace_bytes((8, 6)) == 8_519_680
+    assert cublas_workspace_bytes((12, 0)) == cublas_workspace_bytes(None) == 32 * MIB

@@ -1,0 +1,75 @@
+import textwrap
+
+import pytest
+import torch
+
+from gpudoc import plan
+from gpudoc.errors import GpudocError
+from gpudoc.plan import Settings
+from gpudoc.plan.from_workload import workload_recipe
+from gpudoc.workload.build import load_workload
+from tests.plan.measure import measured_peak
+
+MODULE = """
+import torch
+from torch import nn
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(50, 16), nn.Linear(16, 50)
+    def forward(self, tokens):
+        return self.head(self.words(tokens))
+
+class Lines(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, i):
+        return torch.zeros(5 + i, dtype=torch.long)
+
+def pad(lines):
+    tokens = nn.utils.rnn.pad_sequence(lines, batch_first=True)
+    return tokens, tokens
+
+def loss(out, target):
+    return nn.functional.cross_entropy(out.flatten(0, 1), target.flatten())
+"""
+CONFIG = """
+model: {target: "lines_model:Words"}
+data: {target: "lines_model:Lines", collate: "lines_model:pad"}
+loss: {target: "lines_model:loss"}
+train: {grad_clip: 1.0, reference_batch: 16}
+"""
+
+
+@pytest.fixture
+def workload(tmp_path, monkeypatch):
+    (tmp_path / "lines_model.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "cfg.yaml").write_text(CONFIG)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return load_workload(str(tmp_path / "cfg.yaml"))
+
+
+def test_inputs_have_the_shape_of_the_longest_sample(workload):
+    tokens, _ = workload_recipe(workload, Settings()).batch(7)
+    assert tokens.shape == (7, 44)
+    assert tokens.dtype is torch.long
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(accumulation=3)])
+def test_the_plan_of_a_workload_is_its_real_peak(workload, settings):
+    recipe = workload_recipe(workload, settings)
+    predicted = plan.predict(workload, settings).peak_bytes(50)
+    assert predicted == pytest.approx(measured_peak(recipe, 50), rel=0.001)
+
+
+def test_recomputing_needs_blocks(workload):
+    with pytest.raises(GpudocError, match="no repeated block"):
+        plan.predict(workload, Settings(activation_checkpointing=True))
+
+
+def test_the_quickstart_needs_less_when_it_recomputes():
+    quickstart = load_workload("quickstart")
+    plain = plan.predict(quickstart).peak_bytes(64)
+    assert plan.predict(quickstart, Settings(activation_checkpointing=True)).peak_bytes(64) < 0.8 * plain
+    assert plan.predict(quickstart, Settings(precision="bf16")).peak_bytes(64) < 0.9 * plain

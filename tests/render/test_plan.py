@@ -1,0 +1,65 @@
+from gpudoc.plan.tape import Kind
+from gpudoc.plan.target import Advice, TargetAnswer, TargetsResult, parse_target
+from gpudoc.render.plan import render_targets
+from gpudoc.units import GIB, MIB
+
+
+def answer(name, largest, advice=()):
+    return TargetAnswer(
+        target=parse_target(name),
+        precision="bf16",
+        largest_batch=largest,
+        peak_bytes_at_1=3 * GIB,
+        peak_bytes=20 * GIB,
+        bytes_per_sample=512 * MIB,
+        interval=(19 * GIB, 21 * GIB),
+        composition={Kind.WEIGHTS: GIB, Kind.ACTIVATIONS: 18 * GIB, Kind.INPUTS: 1},
+        largest_batch_interval=(largest, largest + 2),
+        least_step_s=0.25 if name.startswith("RTX") else None,
+        advice=advice,
+    )
+
+
+def result(*answers, probed=None, notes=()):
+    return TargetsResult(
+        name="toy", num_parameters=7_000_000, reference_batch=32, probed=probed, notes=notes, answers=answers
+    )
+
+
+def test_the_table_has_a_row_for_every_target_and_lines_up():
+    text = render_targets(result(answer("RTX 3090", 40), answer("80GiB", 1600)))
+    lines = text.splitlines()
+    header = next(line for line in lines if line.startswith("target"))
+    row = next(line for line in lines if line.startswith("RTX 3090"))
+    assert "7.0 million parameters" in text
+    assert row.index("bf16") == header.index("precision")
+    assert "40 to 42" in row
+    assert ">= 250 ms" in row
+    assert "1,600" in text
+
+
+def test_parts_too_small_to_matter_are_left_out():
+    text = render_targets(result(answer("RTX 3090", 40)))
+    assert "activations 18 GiB, weights 1 GiB; each sample adds 512 MiB" in text
+    assert "inputs" not in text
+
+
+def test_advice_is_listed_with_its_peak():
+    advice = (Advice(change="activation checkpointing", peak_bytes=10 * GIB, largest_batch=64),)
+    text = render_targets(result(answer("RTX 3090", 8, advice)))
+    assert "batch 32 does not fit at once" in text
+    assert "activation checkpointing: 10 GiB at batch 32, largest batch 64" in text
+
+
+def test_what_fits_nowhere_says_so_and_what_to_do():
+    text = render_targets(result(answer("RTX 3090", 0)))
+    assert "does not fit" in text
+    assert "not even one sample fits" in text
+    assert "take a larger card" in text
+
+
+def test_a_prediction_says_what_it_rests_on():
+    text = render_targets(result(answer("RTX 3090", 40), probed="aten.nonzero at model.py:3", notes=("a at b",)))
+    assert "nothing ran on a GPU" in text
+    assert "Not traced: aten.nonzero at model.py:3" in text
+    assert "Assumed: a at b." in text
