@@ -27,7 +27,7 @@ def render(report: Report, *, verbose: bool = False) -> str:
         lines += ["", *_appendix(report)]
         return "\n".join(line for line in lines).rstrip() + "\n"
     if report.findings and report.verdict in ("broken", "warning"):
-        lines += _first(report.findings[0]) + _others(report)
+        lines += _first(report.findings[0], named=report.source != "file") + _others(report)
     elif report.verdict == "unknown":
         lines += _unknown(report)
     else:
@@ -104,7 +104,8 @@ def _what_was_read(report: Report) -> str:
     return f"read: {', '.join(kinds)}" if kinds else f"read: {report.source}, of no kind that is known"
 
 
-def _first(finding: Finding) -> list[str]:
+def _first(finding: Finding, *, named: bool) -> list[str]:
+    """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
     lines = [_cut(f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]")]
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
@@ -115,7 +116,8 @@ def _first(finding: Finding) -> list[str]:
     fixes = fixes[:5]
     room = _MOST_LINES - 3 - len(lines) - len(fixes)
     for seen in finding.evidence[:3]:
-        wrapped = _wrap(f"  seen: {seen.value}  ({seen.origin})" if seen.origin else f"  seen: {seen.value}")
+        what = f"{seen.fact}: {seen.value}" if named else seen.value
+        wrapped = _wrap(f"  seen: {what}  ({seen.origin})" if seen.origin else f"  seen: {what}")
         taken = wrapped if len(wrapped) <= room else [_cut(wrapped[0])] if room else []
         lines += taken
         room -= len(taken)

@@ -193,7 +193,7 @@ def _no_nodes(evidence: Evidence, present: tuple[DeviceNode, ...]) -> Iterator[F
 
 
 def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding:
-    seen = tuple(observe(node.path, f"cannot be opened: {node.error}", "open()") for node in refused[:3])
+    seen = tuple(observe(node.path, f"cannot be opened ({node.error})", "open()") for node in refused[:3])
     errors = {node.error.split(":", 1)[0] for node in refused}
     if "EPERM" in errors and in_container(machine):
         return Finding(id="container_lost_gpu_cgroup", confidence=0.95, evidence=seen)
