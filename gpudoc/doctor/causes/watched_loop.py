@@ -126,7 +126,7 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
     if len(job.ranks) < 2 and lead.rank is None:
         return None
     share = sum(r.share(Phase.COLLECTIVE) for r in job.ranks) / len(job.ranks)
-    in_backward = _blocked_in(watch, job, Phase.BACKWARD)
+    in_backward = _blocked_in_backward(watch, job)
     total = share + in_backward
     if total < WORTH_TELLING:
         return None
@@ -141,7 +141,7 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
         title=f"{percent(total)} of the time goes into communication between the ranks{hint}",
         evidence=(
             Observation("in_collectives", f"{percent(share)} of the ranks' time", STACKS),
-            Observation("waiting_inside_backward", percent(in_backward), "py-spy dump"),
+            Observation("waiting_inside_backward", percent(in_backward), PROC),
             *at_sites(sites, watch, "called_at"),
             estimated(without(total)),
         ),
@@ -152,19 +152,24 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
     )
 
 
-def _blocked_in(watch: Watch, job: JobShares, phase: Phase) -> float:
-    """Share of the time in `phase` in which the main thread did not run, from the moments that py-spy dump saw."""
-    glances = watch.glances
-    if isinstance(glances, Absent):
-        return 0.0
-    inside = [g for g in glances if g.frames and g.frames[-1].function.endswith("_engine_run_backward")]
-    if len(inside) < 5 or not job.ranks:
-        return 0.0
-    idle = sum(not g.active for g in inside) / len(inside)
-    # threads of torch's pool work while the main thread waits for them, so a busy process is not waiting for others
+def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
+    """Share of the time in which the ranks stood in backward and waited: DDP's exchange has no frame of its own.
+
+    Seen by the moments that py-spy dump found idle, or by the main threads' waits on a futex.
+    """
     tracked = [r.track for r in job.ranks if r.track is not None]
-    cores = sum(t.cpu_s / t.seconds for t in tracked) / max(1, len(tracked))
-    return idle * sum(r.share(phase) for r in job.ranks) / len(job.ranks) if cores < 0.8 else 0.0
+    if not tracked or not job.ranks:
+        return 0.0
+    # threads of torch's pool work while the main thread waits for them: such a process waits for itself
+    cores = sum(t.cpu_s + (0.0 if isinstance(t.queued_s, Absent) else t.queued_s) for t in tracked) / watch.seconds
+    if cores / len(tracked) > 1.3:
+        return 0.0
+    backward = sum(r.share(Phase.BACKWARD) for r in job.ranks) / len(job.ranks)
+    glances = () if isinstance(watch.glances, Absent) else watch.glances
+    inside = [g for g in glances if g.frames and g.frames[-1].function.endswith("_engine_run_backward")]
+    idle = sum(not g.active for g in inside) / len(inside) if len(inside) >= 5 else 0.0
+    on_futex = sum(t.blocked.get("futex", 0) / max(1, t.looks) for t in tracked) / len(tracked)
+    return max(idle * backward, min(on_futex, backward))
 
 
 def judge_compile(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:

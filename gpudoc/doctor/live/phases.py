@@ -105,6 +105,8 @@ _INNER = (
 
 _IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
 _LOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
+# where a thread that waits for another one stands in Python's own library
+_BLOCKED = re.compile(r"/lib/python3[^/]*/(threading|queue|selectors|subprocess|socket|ssl|multiprocessing/\w+)\.py$")
 _FRAMEWORK = re.compile(r"-packages/(torch|lightning|pytorch_lightning|transformers|accelerate|timm|peft|trl)/")
 _MANY = {"_try_get_data", "_get_data", "_try_put_index", "_process_data", "_shutdown_workers", "_reset"}
 _IMPORTS = re.compile(r"^<frozen importlib|/importlib/")
@@ -116,7 +118,7 @@ _TENSOR_CALLS = r"matmul|softmax|bmm|mm|einsum|sigmoid|tanh|relu|gelu|mean|sum|p
 _LINES = tuple(
     (phase, re.compile(pattern))
     for phase, pattern in (
-        (Phase.SLEEP, r"\bsleep\("),
+        (Phase.SLEEP, r"\bsleep\(|\.acquire\(|\.wait\(|\.join\(\)"),
         (Phase.CHECKPOINT, r"torch\.save\(|pickle\.dump\(|save_file\(|save_pretrained\("),
         (Phase.BACKWARD, r"\.backward\("),
         (Phase.LOGGING, r"\bprint\(|\.write\(|\.writerow\(|\.flush\(\)|add_scalar\(|json\.dump\(|\.log\("),
@@ -150,6 +152,7 @@ def _outer_phase(stack: Sequence[Frame]) -> Phase | None:
 
 def _inner_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Phase:
     in_framework = False
+    blocked = bool(stack) and bool(_BLOCKED.search(stack[-1].file))
     for frame in reversed(stack):
         for mark in _INNER:
             if mark.fits(frame):
@@ -158,6 +161,8 @@ def _inner_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -
         if not is_library(frame.file):
             if in_framework:
                 return Phase.OTHER
+            if blocked:
+                return Phase.SLEEP
             inside_model = any(_IN_MODULE.fits(outer) for outer in stack)
             return phase_of_line(lines.get((frame.file, frame.line), ""), frame is stack[-1], inside_model)
     return Phase.OTHER

@@ -154,6 +154,10 @@ def _is_worker(thread: ThreadStacks, stacks: Stacks) -> bool:
 
 def _choose_ranks(candidates: list[RankShares], pid: int) -> list[RankShares]:
     computing = [r for r in candidates if r.share(*COMPUTE, Phase.COLLECTIVE) > 0]
+    # a rank that stands still shows no phase of training at all
+    known = {r.pid for r in candidates if r.rank is not None}
+    first = [r for r in candidates if r.pid in known and r.track is not None and r.track.parent not in known]
+    computing = list({r.pid: r for r in (*computing, *first)}.values())
     training = computing or [r for r in candidates if r.share(*TRAINING) > 0 and not _is_spawned(r.track)]
     if training:
         # beside the ranks stand helpers (trackers, compile workers) whose few samples look like anything

@@ -64,3 +64,12 @@ def test_without_stacks_every_cause_is_skipped_with_the_reason():
     assert len(answers) == len(FINDERS)
     assert all(isinstance(a, Skip) and "ptrace" in a.because for a in answers)
     assert not any(isinstance(a, Finding) for a in answers)
+
+
+def test_a_wait_for_the_exchange_shows_in_the_system_call():
+    waits = [track(1, rank=0, cpu_s=4.0, looks=200, blocked={"futex": 80})]
+    (found,) = ask({1: "backward*90 forward*10"}, waits)
+    assert found.id == "communication_bound"
+    assert any(o.value == "40 %" for o in found.evidence if o.fact == "waiting_inside_backward")
+    alone = [track(1, cpu_s=4.0, looks=200, blocked={"futex": 80})]
+    assert ask({1: "backward*90 forward*10"}, alone) == []

@@ -76,3 +76,9 @@ def test_a_frameworks_own_overhead_is_not_the_users_python():
 def test_python_3_10_names_functions_without_their_class(name, phase):
     bare = [Frame(f.function.rpartition(".")[2], f.file, f.line) for f in STACKS[name]]
     assert classify(bare, LINES).phase is phase
+
+
+def test_waiting_for_a_lock_or_another_thread_is_no_work():
+    wait = Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327)
+    assert classify((LOOP, wait), LINES).phase is Phase.SLEEP
+    assert phase_of_line("lock.acquire()", is_leaf=True, inside_model=False) is Phase.SLEEP

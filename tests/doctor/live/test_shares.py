@@ -54,3 +54,9 @@ def test_without_stacks_there_are_processes_still():
     assert not job.has_stacks
     assert job.lead is None
     assert len(job.workers) == 1
+
+
+def test_a_rank_that_stands_still_is_a_rank_and_its_helpers_are_not():
+    ranks = [track(1, parent=9, rank=0), track(2, parent=9, rank=1), track(3, parent=2, rank=1)]
+    job = summarise(watch({1: "collective*100", 2: "sleep*100", 3: "sleep*100"}, ranks))
+    assert [r.pid for r in job.ranks] == [1, 2]
