@@ -27,6 +27,7 @@ from pathlib import Path
 PACKAGES = ("slurmctld", "slurmd", "munge", "slurm-wlm-basic-plugins", "slurm-client")
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 60
+FAILED = []
 CONF = """
 ClusterName=check
 SlurmctldHost={host}(127.0.0.1)
@@ -116,6 +117,8 @@ def wait_for(what, is_there, seconds):
     until = time.monotonic() + seconds
     while not is_there():
         if time.monotonic() > until:
+            for tell in FAILED:
+                tell()
             raise SystemExit(f"slurm-check: {what} did not come within {seconds} s")
         time.sleep(0.3)
 
@@ -126,6 +129,17 @@ def step_of(run):
     except (OSError, ValueError):
         return 0
     return max((row.get("step", 0) for row in rows), default=0)
+
+
+def tell_on_failure(place, number):
+    """Have a wait that fails show the job and its log."""
+
+    def tell():
+        print(ask("scontrol", "show", "job", number), file=sys.stderr)
+        for log in place.glob("*.log"):
+            print(f"{log.name}:\n{log.read_text()[-3000:]}", file=sys.stderr)
+
+    FAILED.append(tell)
 
 
 def field_of(number, name):
@@ -147,6 +161,7 @@ def check(place):
     number = number.strip()
     wait_for("the tenth step", lambda: step_of(run) >= 10, 300)
     ask("scancel", "--batch", "--signal=USR1", number)
+    tell_on_failure(place, number)
     wait_for("the requeue", lambda: field_of(number, "Restarts") == "1", 120)
     stopped_at = json.loads((run / "summary.json").read_text())
     wait_for("the second start", lambda: field_of(number, "JobState") == "RUNNING", 300)

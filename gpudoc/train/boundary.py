@@ -140,8 +140,9 @@ class Boundary:
         job.progress.samples = job.order.samples_before(job.progress.step)
         job.progress.micro_batch = job.order.micro_batch
         states = job.ranks.gather(rng_document(job.generators.snapshot()))
-        if job.ranks.rank == 0:
+        if job.ranks.rank == 0 or job.ranks.is_sharded:
             content = capture(job.stepper, job.progress, job.constants, dict(enumerate(states)))
+        if job.ranks.rank == 0:
             best = job.progress.best_step
             keep = [step for step in self._good if step != job.progress.step][: job.settings.keep - 1]
             job.writer.start(content, tuple(keep if best is None else {*keep, best}))

@@ -19,6 +19,7 @@ from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
 from gpudoc.train.events import Event, Finished, Said
 from gpudoc.train.feed import Feeds, LoaderSettings, Reader
+from gpudoc.train.fsdp import shard_if_needed
 from gpudoc.train.identity import hardware_here, num_cpus, workload_key
 from gpudoc.train.job import Job
 from gpudoc.train.order import Order, sample_seed
@@ -70,8 +71,11 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
     yield from flight.said
     ranks = ranks or ranks_here(flight.device)
     device = device_of(flight.device, ranks)
-    yield from _limit_memory(request, device, ranks)
+    limit = yield from _limit_memory(request, device, ranks)
     model = workload.build_model()
+    ranks, sentence = shard_if_needed(ranks, workload, model, limit)
+    if sentence:
+        yield Said(sentence)
     here, key = hardware_here(device, request.memory_limit_bytes, ranks.world), workload_key(workload, model)
     chosen = on_rank_0(ranks, lambda: choose_profile(request.profile, here, key))
     yield from (Said(sentence) for sentence in (chosen.sentence, *chosen.passed_over))
@@ -154,7 +158,8 @@ def _start_again(request: Request, settings: Settings, device: torch.device) -> 
     os.execve(sys.executable, [sys.executable, "-m", "gpudoc", *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
 
 
-def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Generator[Event, None, int | None]:
+    """Live under the limit; returns what one process may use, None when that is not known."""
     limit = request.memory_limit_bytes
     if limit is None and device.type == "cpu":
         limit = limits.default_limit_bytes()
@@ -163,6 +168,9 @@ def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Itera
             yield Said(f"memory limit {format_bytes(limit)}: half of what is free; --memory-limit SIZE changes it")
     if limit is not None:
         limits.apply(limit, device)
+    if limit is None and device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return limit
 
 
 def _make_job(plan: _Plan, model: nn.Module) -> Job:
@@ -170,7 +178,10 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
     if settings.deterministic:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
-    model = model.to(device)
+    fingerprint = model_fingerprint(model)
+    if not ranks.is_sharded:
+        # sharding moves block after block itself: the whole may not fit
+        model = model.to(device)
     if settings.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if settings.activation_checkpointing:
@@ -208,7 +219,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
         writer=Writer(plan.choice.run.checkpoints),
         sinks=NoSinks(),
         constants={
-            "model_fingerprint": model_fingerprint(model),
+            "model_fingerprint": fingerprint,
             "data_fingerprint": data_fingerprint(workload.dataset),
             "num_samples": workload.num_samples,
             "seed": settings.seed,

@@ -61,14 +61,26 @@ def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     found = {}
     for name, tensor in model.state_dict().items():
         if isinstance(tensor, torch.Tensor):
-            found[plain_name(name)] = tensor.detach().to("cpu", copy=True).contiguous()
+            found[plain_name(name)] = whole(tensor.detach()).to("cpu", copy=True).contiguous()
     return found
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor of one that is spread over ranks, which all of them gather together; any other as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks, sharing its memory; any other as it is."""
+    take = getattr(tensor, "to_local", None)
+    return tensor if take is None else take()
 
 
 def host_copy(value: object) -> object:
     """A deep copy of nested state whose tensors lie on the host."""
     if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
+        return whole(value.detach()).to("cpu", copy=True)
     if isinstance(value, Mapping):
         return {key: host_copy(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -15,6 +15,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gpudoc.train.distributed import Distributed, Place, talking
+from gpudoc.train.ranks import Ranks
+from gpudoc.units import format_bytes
+from gpudoc.workload.build import Workload
 
 T = TypeVar("T")
 
@@ -73,21 +76,24 @@ class Sharded(Distributed):
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
 
 
+def shard_if_needed(ranks: Ranks, workload: Workload, model: nn.Module, limit_bytes: int | None) -> tuple[Ranks, str]:
+    """Ranks that shard, and a sentence, where one device would not hold the training; else the ranks as they are."""
+    name = workload.config.optimizer.target.partition(":")[2]
+    if not isinstance(ranks, Distributed) or not must_shard(model, name, limit_bytes):
+        return ranks, ""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    sentence = (
+        f"{format_bytes(weights)} of weights with their gradients and optimizer state would fill "
+        f"{format_bytes(limit_bytes or 0)}: they are spread over {ranks.world} processes (FSDP2)"
+    )
+    return Sharded(ranks.place, ranks.device), sentence
+
+
 class _Shards(nn.Module):
     """What `fully_shard` adds to a module's class."""
 
     def set_requires_gradient_sync(self, last: bool) -> None:
         """Whether the next backward reduces."""
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The full tensor of a sharded one, gathered by all ranks together; any other tensor as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a sharded tensor, sharing its memory; any other tensor as it is."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def spread_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -82,8 +82,9 @@ def _run(job: Job) -> list[str]:
     return [
         f"srun --kill-on-bad-exit=0 {' '.join(program.split())} &",
         "training=$!",
-        "# bash gets the signal; srun passes SIGTERM on, and the training saves its state and exits with 75",
-        "trap 'kill -TERM \"$training\"' USR1 TERM",
+        "# bash gets the signal; srun passes SIGUSR1 on (at SIGTERM it would kill the ranks), and the training saves",
+        "# its state and exits with 75",
+        "trap 'kill -USR1 \"$training\"' USR1 TERM",
         'wait "$training"; code=$?',
         'while kill -0 "$training" 2>/dev/null; do wait "$training"; code=$?; done',
         'rm -f "$GPUDOC_EXIT_FILE"',

@@ -68,7 +68,12 @@ def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -
                 hint="put it back, or start anew: --resume never --run-dir runs/NEW",
             )
     load_model(stepper.parts.model, loaded.model, str(loaded.path))
-    stepper.parts.optimizer.load_state_dict(dict(loaded.optimizer))
+    optimizer = dict(loaded.optimizer)
+    if stepper.parts.ranks.is_sharded:
+        from gpudoc.train.fsdp import spread_optimizer
+
+        optimizer = spread_optimizer(stepper.parts.optimizer, optimizer)
+    stepper.parts.optimizer.load_state_dict(optimizer)
     if stepper.scaler is not None and state.get("scaler"):
         stepper.scaler.load_state_dict(cast("dict[str, object]", state["scaler"]))
     known = set(Progress.__dataclass_fields__)
@@ -83,8 +88,13 @@ def load_model(model: nn.Module, tensors: Mapping[str, torch.Tensor], source: st
     if missing or unknown:
         names = ", ".join([*missing[:2], *unknown[:2]])
         raise GpudocError(f"{source}: weights of another model: {names}")
+    state = {own[name]: tensor for name, tensor in tensors.items()}
+    if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
+        from gpudoc.train.fsdp import spread_model
+
+        state = spread_model(model, state)
     try:
-        model.load_state_dict({own[name]: tensor for name, tensor in tensors.items()})
+        model.load_state_dict(state)
     except RuntimeError as problem:
         raise GpudocError(f"{source}: weights of another model: {str(problem).splitlines()[-1].strip()}") from None
 

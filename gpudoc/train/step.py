@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from gpudoc.train.checkpoint import own_part, whole
 from gpudoc.train.meters import Meter
 from gpudoc.train.precision import Precision
 from gpudoc.train.ranks import Alone, Ranks
@@ -119,6 +121,9 @@ class Stepper:
         gradients = [p.grad for p in self.parameters if p.grad is not None and not p.grad.is_sparse]
         if not gradients:
             return None
+        if self.parts.ranks.is_sharded:
+            mine = sum(float(torch.linalg.vector_norm(part).item()) ** 2 for part in map(own_part, gradients))
+            return math.sqrt(self.parts.ranks.total([mine])[0])
         norms = torch.stack([norm.float().to(self.parts.device) for norm in torch._foreach_norm(gradients)])
         return float(torch.linalg.vector_norm(norms).item())
 
@@ -173,7 +178,7 @@ class Stepper:
         parts = self.parts
         self._check_finite()
         if parts.grad_clip is not None:
-            self.grad_norm = nn.utils.clip_grad_norm_(self.parameters, parts.grad_clip)
+            self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, parts.grad_clip))
         if self._skips_on_device:
             # the fused kernels leave weights and state alone where found_inf is 1
             parts.optimizer.found_inf = self._found  # type: ignore[attr-defined]
@@ -190,7 +195,7 @@ class Stepper:
         scaler.unscale_(optimizer)
         self._check_finite()
         if self.parts.grad_clip is not None:
-            self.grad_norm = nn.utils.clip_grad_norm_(self.parameters, self.parts.grad_clip)
+            self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, self.parts.grad_clip))
         scaler.step(optimizer)
         scaler.update()
         self._skipped_on_device += self._found
@@ -198,6 +203,8 @@ class Stepper:
     def _check_finite(self) -> None:
         """Set `_found` to 1 when any gradient holds inf or NaN: one fused pass, without waiting for it."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if self.parts.ranks.is_sharded:
+            gradients = [own_part(gradient) for gradient in gradients]
         self._found.zero_()
         try:
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)

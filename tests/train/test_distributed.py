@@ -30,7 +30,9 @@ out = Path(sys.argv[1])
 """
 
 
-def torchrun(folder: Path, body: str, *options: str, ranks: int = 2, **environment: str) -> subprocess.CompletedProcess:
+def torchrun(
+    folder: Path, body: str, *options: str, ranks: int = 2, arguments: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess:
     """Run a script under torchrun; it finds `place`, and `out` as a folder for what it wants to tell."""
     script = folder / "script.py"
     script.write_text(HEAD + textwrap.dedent(body))
@@ -45,6 +47,7 @@ def torchrun(folder: Path, body: str, *options: str, ranks: int = 2, **environme
             *options,
             str(script),
             str(folder),
+            *arguments,
         ],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,

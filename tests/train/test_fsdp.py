@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from gpudoc.train.fsdp import must_shard, own_part, spread_like, whole
+from gpudoc.train.checkpoint import own_part, whole
+from gpudoc.train.fsdp import must_shard, spread_like
+from tests.train.support import train
 from tests.train.test_distributed import told, torchrun
+from tests.train.test_start import CONFIG, MODULE
 
 GIB = 2**30
 
@@ -34,7 +38,8 @@ def test_sharded_ranks_train_as_one_process_does(tmp_path):
     done = torchrun(
         tmp_path,
         """
-        from gpudoc.train.fsdp import Sharded, own_part, spread_model, spread_optimizer, whole
+        from gpudoc.train.checkpoint import own_part, whole
+        from gpudoc.train.fsdp import Sharded, spread_model, spread_optimizer
         joined = join(place, torch.device("cpu"))
         ranks = Sharded(place, torch.device("cpu"))
         block = lambda: torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
@@ -113,6 +118,44 @@ def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(tmp_path)
     assert told(tmp_path, 1)["said"].startswith("another rank is gone")
 
 
+SHARDED_RUN = """
+    from gpudoc.train import fsdp
+    from gpudoc.train.events import Said
+    from gpudoc.train.run import Request, run
+    from gpudoc.train.settings import parse_flags
+    fsdp.must_shard = lambda *_: True
+    flags = parse_flags({"steps": int(sys.argv[2])}, [])
+    request = Request(model=str(out / "c.yaml"), profile="off", device="cpu", flags=flags, run_dir=out / "run")
+    said = [event.text for event in run(request) if isinstance(event, Said)]
+    (out / f"{place.rank}.json").write_text(json.dumps(said))
+    """
+
+
+def test_a_sharded_run_is_saved_whole_and_goes_on_sharded_or_alone(tmp_path):
+    """Sharded steps 1 to 4, sharded 5 to 7, one process 8 to 12: the weights of one process all the way."""
+    (tmp_path / "ranked.py").write_text(MODULE)
+    (tmp_path / "c.yaml").write_text(
+        CONFIG.format(sleep=0.0, oom_at=-1, raise_at=-1)
+        .replace("SGD", "AdamW")
+        .replace(", momentum: 0.9", "")
+        .replace("precision: fp32", "precision: fp32, grad_clip: 0.5")
+    )
+    whole_run = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "alone")
+    assert whole_run.returncode == 0, whole_run.stderr
+    for steps in ("4", "7"):
+        done = torchrun(tmp_path, SHARDED_RUN, arguments=(steps,))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert any("spread over 2 processes (FSDP2)" in text for text in told(tmp_path, 0))
+    assert any("goes on from step-4" in text for text in told(tmp_path, 0))
+    last = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "run", "--steps", "12")
+    assert last.returncode == 0, last.stderr
+    alone, sharded = (
+        load_file(tmp_path / run / "checkpoints" / "step-12" / "model.safetensors") for run in ("alone", "run")
+    )
+    assert alone.keys() == sharded.keys()
+    assert all((alone[name] - sharded[name]).abs().max() < 1e-5 for name in alone)
+
+
 @pytest.mark.gpu
 def test_two_gpus_shard_over_nccl(tmp_path):
     if torch.cuda.device_count() < 2:
@@ -120,7 +163,8 @@ def test_two_gpus_shard_over_nccl(tmp_path):
     done = torchrun(
         tmp_path,
         """
-        from gpudoc.train.fsdp import Sharded, whole
+        from gpudoc.train.checkpoint import whole
+        from gpudoc.train.fsdp import Sharded
         device = torch.device("cuda", place.local_rank)
         join(place, device)
         ranks = Sharded(place, device)

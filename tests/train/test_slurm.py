@@ -54,14 +54,15 @@ def test_it_is_valid_bash(tmp_path):
     assert checked.returncode == 0, checked.stderr
 
 
-# what `srun` starts is played by a process that saves on SIGTERM and says 75, as the training does
+# what `srun` starts is played by a process that saves on SIGUSR1 and says 75, as the training does; SIGTERM would end
+# it, as srun then kills what it runs
 TRAINS = """
 import signal, sys, time
 def stop(*_):
     open("saved", "w").close()
     time.sleep(0.5)
     sys.exit(75)
-signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGUSR1, stop)
 open("ready", "w").close()
 for _ in range(600):
     time.sleep(0.1)
