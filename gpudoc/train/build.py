@@ -89,7 +89,7 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
     precision = choose_precision(settings.precision, device)
     settings = replace(settings, precision=precision.name)
     yield from (Said(note) for note in settings.notes)
-    yield from _start_again(request, settings, device)
+    yield from _start_again(request, settings, device, ranks)
     fixed = identity(workload.config, {"seed": settings.seed, "global_batch": settings.global_batch})
     locks: list[Lock] = []
 
@@ -146,7 +146,7 @@ def _load(request: Request) -> Workload:
     return workload
 
 
-def _start_again(request: Request, settings: Settings, device: torch.device) -> Iterator[Event]:
+def _start_again(request: Request, settings: Settings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
     """Allocators read their environment when a process starts: with another one this process begins anew."""
     missing = limits.allocator_environment(settings.allocator, device.type)
     if not missing or not request.may_restart:
@@ -155,6 +155,8 @@ def _start_again(request: Request, settings: Settings, device: torch.device) -> 
     yield Said(f"starts again with the environment of the allocator {settings.allocator!r}: {words}")
     sys.stdout.flush()
     sys.stderr.flush()
+    # together, or a rank that begins anew would meet the old selves of the others
+    ranks.barrier()
     os.execve(sys.executable, [sys.executable, "-m", "gpudoc", *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
 
 
