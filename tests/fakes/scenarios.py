@@ -238,6 +238,15 @@ def quota(cores: int, threads: int) -> Build:
     return build
 
 
+def sandbox(m: FakeMachine) -> None:
+    """A container runtime that shows neither bus nor modules, and passes the device files."""
+    container(m)
+    m.remove("sys/bus")
+    m.remove("proc/modules")
+    m.remove("proc/driver")
+    m.remove("sys/module")
+
+
 XID = "[ 900.5] NVRM: Xid (PCI:0000:17:00): {}, pid=1234, name=python, Ch 00000008"
 FAULTS: tuple[Scenario, ...] = (
     # the bus
@@ -315,6 +324,8 @@ FAULTS: tuple[Scenario, ...] = (
              cause="driver_not_answering", deadlines=SHORT),
     Scenario(name="cuInit hangs", build=after(well, hang("cuInit")), cause="driver_not_answering", deadlines=SHORT),
     Scenario(name="NVML crashes who asks", build=after(well, lambda m: m.error("crash", 1)), cause="driver_in_bad_state"),
+    Scenario(name="libraries and module differ, bus hidden by a sandbox", build=after(well, sandbox, nvml_init(18)),
+             cause="driver_library_mismatch"),
     # what the environment hides
     Scenario(name="CUDA_VISIBLE_DEVICES names GPU 4 of 4", build=after(lambda m: well(m, H100, 4),
              environment(CUDA_VISIBLE_DEVICES="4"), cu_init(100)), cause="visible_devices_hides_gpu"),
@@ -533,6 +544,7 @@ HEALTHY: tuple[Scenario, ...] = (
              "nvmlDeviceGetEnforcedPowerLimit", 400000))),
     Scenario(name="a job that was killed for memory yesterday", build=after(well, log(
              "[ 100.0] Out of memory: Killed process 4242 (python) total-vm:1kB"))),
+    Scenario(name="a sandbox that hides the bus and passes the GPU", build=after(well, sandbox)),
     Scenario(name="a licensed virtual GPU", build=after(well, gpu_answer("nvmlDeviceGetVirtualizationMode", 2),
              gpu_answer("nvmlDeviceGetGridLicensableFeatures", 1))),
 )  # fmt: skip

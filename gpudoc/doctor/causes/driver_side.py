@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gpudoc.doctor.causes.live import (
-    NVIDIA,
     events,
     gpu_is_meant,
     in_container,
     is_jetson,
     is_wsl,
     name_of,
+    nvidia_is_there,
     nvml_gpus,
     observe,
-    pci_gpus,
     value,
     variables,
 )
@@ -53,7 +52,7 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
     code = machine.driver.nvml_code
     failure = machine.probe_failures.get("nvml", code.reason if isinstance(code, Absent) else "")
     # a hanging question shows that there is a driver, whatever could be read of the bus
-    known = pci_gpus(machine, NVIDIA) or is_wsl(machine) or code == 0 or _IN_DRIVER.search(failure)
+    known = nvidia_is_there(machine) or is_wsl(machine) or code == 0 or _IN_DRIVER.search(failure)
     if is_jetson(machine) or not known:
         return
     if failure or isinstance(code, Absent):
@@ -204,7 +203,7 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     code = machine.driver.cu_init_code
     silent = isinstance(code, Absent) and _IN_DRIVER.search(code.reason)
-    if not (pci_gpus(machine, NVIDIA) or nvml_gpus(machine) or is_wsl(machine) or is_jetson(machine) or silent):
+    if not (nvidia_is_there(machine) or nvml_gpus(machine) or is_wsl(machine) or is_jetson(machine) or silent):
         return
     if isinstance(code, Absent):
         if code.reason.startswith("libcuda cannot be loaded"):

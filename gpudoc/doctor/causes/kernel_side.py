@@ -15,6 +15,7 @@ from gpudoc.doctor.causes.live import (
     is_jetson,
     is_wsl,
     nodes,
+    nvidia_is_there,
     nvml_gpus,
     observe,
     pci_gpus,
@@ -156,7 +157,7 @@ def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Ob
 def look_at_nodes(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Are the device files there, and may this user open them?"""
     machine = evidence.machine
-    if is_wsl(machine) or is_jetson(machine) or not pci_gpus(machine, NVIDIA):
+    if is_wsl(machine) or is_jetson(machine) or not nvidia_is_there(machine):
         return
     if isinstance(machine.nodes, Absent):
         yield Skip(f"nodes: {machine.nodes.reason}")

@@ -55,6 +55,11 @@ def gpu_nodes(machine: Machine) -> tuple[DeviceNode, ...]:
     return tuple(n for path, n in nodes(machine).items() if path.removeprefix("/dev/nvidia").isdigit() and n.exists)
 
 
+def nvidia_is_there(machine: Machine) -> bool:
+    """Whether the bus or /dev shows an NVIDIA GPU; some sandboxes hide the bus and pass the device files."""
+    return bool(pci_gpus(machine, NVIDIA) or gpu_nodes(machine))
+
+
 def variables(machine: Machine) -> Mapping[str, str]:
     """The environment variables that were read; empty when none were."""
     empty: Mapping[str, str] = {}
