@@ -9,7 +9,7 @@ import pytest
 from gpudoc.facts import model
 from gpudoc.facts.model import NOT_READ, Absent, Gpu, Host, Machine
 
-KINDS = [kind for kind in vars(model).values() if dataclasses.is_dataclass(kind) and kind is not Absent]
+KINDS = [k for k in vars(model).values() if isinstance(k, type) and dataclasses.is_dataclass(k) and k is not Absent]
 
 
 def test_absence_cannot_be_reckoned_with():
