@@ -143,9 +143,10 @@ def repeat(folder, *arguments):
     second, screen, second_s = bench(folder, "second", *arguments)
     comparison = compare(first, second)
     same = [one for one in comparison.changes if one.judgement == "same"]
-    apart = [one for one in comparison.changes if one.judgement in ("faster", "slower")]
-    share = len(same) / max(1, len(comparison.changes))
-    lines = [f"{len(same)} of {len(comparison.changes)} rows agree within their stated intervals ({share:.1%})."]
+    apart = [one for one in comparison.changes if one.judgement in ("faster", "slower", "doubtful")]
+    judged = len(same) + len(apart)
+    share = len(same) / max(1, judged)
+    lines = [f"{len(same)} of {judged} rows agree within their stated intervals ({share:.1%})."]
     lines += [f"The runs took {first_s:.0f} s and {second_s:.0f} s."]
     lines += [f"- apart: {one.row.key}: {one.old.value:.4g} then {one.row.value:.4g} {one.row.unit}" for one in apart]
     return lines, screen

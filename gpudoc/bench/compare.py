@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpudoc.bench.assess import FEW
 from gpudoc.bench.model import Measurement, Parameter, Record
 from gpudoc.errors import GpudocError
 
@@ -24,7 +25,10 @@ HARD_KEYS = (
 )
 SOFT_KEYS = ("mode", "virtualised", "system", "kernel", "driver", "torch", "torch_cuda", "gpudoc")
 
-Judgement = Literal["faster", "slower", "same", "not compared"]
+Judgement = Literal["faster", "slower", "doubtful", "same", "not compared"]
+
+# a row that was slower while something else ran tells of that, not of the machine
+DISTURBANCES = frozenset({"busy_host", "stolen", "shared_gpu"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +90,19 @@ def _differences(old: Record, new: Record) -> Sequence[str]:
 
 
 def judge(old: Measurement, new: Measurement) -> Change:
-    """Slower or faster only when the two stated intervals do not touch; no fixed percentage."""
+    """Slower or faster only when the two stated intervals do not touch; no fixed percentage.
+
+    'doubtful' is slower while other work disturbed the new run: shown, and no regression.
+    """
     if old.value is None or new.value is None or old.unit != new.unit or old.value <= 0:
         return Change(row=new, old=old, ratio=None, judgement="not compared", because="one of them has no value")
     ratio = new.value / old.value
-    if new.low > old.high:
-        return Change(row=new, old=old, ratio=ratio, judgement="faster" if new.better == "higher" else "slower")
-    if new.high < old.low:
-        return Change(row=new, old=old, ratio=ratio, judgement="slower" if new.better == "higher" else "faster")
-    return Change(row=new, old=old, ratio=ratio, judgement="same")
+    if min(sum(len(one) for one in row.rounds) for row in (old, new)) < FEW:
+        return Change(row=new, old=old, ratio=ratio, judgement="not compared", because="too few samples")
+    if new.low <= old.high and new.high >= old.low:
+        return Change(row=new, old=old, ratio=ratio, judgement="same")
+    if (new.low > old.high) == (new.better == "higher"):
+        return Change(row=new, old=old, ratio=ratio, judgement="faster")
+    disturbed = [doubt.text for doubt in new.doubts if doubt.id in DISTURBANCES]
+    judgement: Judgement = "doubtful" if disturbed else "slower"
+    return Change(row=new, old=old, ratio=ratio, judgement=judgement, because="; ".join(disturbed))

@@ -99,7 +99,7 @@ class Doubt:
 class Measurement:
     """One row: `value` is the median of the rounds' medians, or None when it was refused as impossible.
 
-    `low` and `high` are the stated interval: the hull of the rounds' medians and of the pooled p10 and p90.
+    `low` and `high` are the stated interval: the 95 % interval over the rounds together with the pooled p10 and p90.
     """
 
     name: str

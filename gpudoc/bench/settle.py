@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import mean, stdev
 
 from gpudoc.bench.model import Measurement, NoCeiling, Reading
 from gpudoc.stats import median, quantile
+
+# two-sided 95 % quantile of Student's t for that many values (NIST/SEMATECH e-Handbook, 1.3.6.7.2)
+_STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 
 
 def settle(readings: Iterable[Reading]) -> tuple[Measurement, ...]:
@@ -22,6 +26,7 @@ def _settle_row(group: Sequence[Reading]) -> Measurement:
     pooled = [value for samples in rounds for value in samples]
     medians = [median(samples) for samples in rounds]
     p10, p90 = quantile(pooled, 0.1), quantile(pooled, 0.9)
+    low, high = interval(medians)
     first = group[0]
     return Measurement(
         name=first.name,
@@ -30,8 +35,8 @@ def _settle_row(group: Sequence[Reading]) -> Measurement:
         unit=first.unit,
         better=first.better,
         value=median(medians),
-        low=min(p10, *medians),
-        high=max(p90, *medians),
+        low=min(p10, low),
+        high=max(p90, high),
         rounds=rounds,
         p10=p10,
         p50=quantile(pooled, 0.5),
@@ -40,6 +45,17 @@ def _settle_row(group: Sequence[Reading]) -> Measurement:
         ceiling=NoCeiling("not computed yet"),
         corrupted=next((reading.corrupted for reading in group if reading.corrupted), ""),
     )
+
+
+def interval(medians: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of the processes' medians, with the medians themselves inside; a point for one process.
+
+    Three processes tell little of how a fourth would do, and Student's factor says how little.
+    """
+    if len(medians) < 2:
+        return medians[0], medians[0]
+    half = _STUDENT.get(len(medians), 2.0) * stdev(medians) / len(medians) ** 0.5
+    return max(0.0, min(*medians, mean(medians) - half)), max(*medians, mean(medians) + half)
 
 
 def merge_contexts(group: Sequence[Reading]) -> dict[str, float]:

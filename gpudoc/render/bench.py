@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,9 @@ from gpudoc.render.console import print_json, stdout
 from gpudoc.units import format_bytes, format_seconds
 
 MAX_DOUBTS = 2
+KINDS = ("slower", "doubtful", "faster", "same", "not compared")
+# measured over many sizes
+CURVES = ("memory_curve", "h2d", "d2h", "bidirectional")
 # a table for a file or a pipe need not fold at the 80 columns of a terminal that is not there
 PIPE_WIDTH = 150
 
@@ -46,6 +49,7 @@ def report_to_json(report: Report) -> dict[str, object]:
                 "new": change.row.value,
                 "ratio": change.ratio,
                 "judgement": change.judgement,
+                "because": change.because,
             }
             for change in report.comparison.changes
         ]
@@ -55,16 +59,17 @@ def report_to_json(report: Report) -> dict[str, object]:
 
 def print_comparison(comparison: Comparison, out: Console) -> None:
     """Rows that moved beyond both intervals, how many did not, and what else differs."""
-    counts = {kind: [c for c in comparison.changes if c.judgement == kind] for kind in ("slower", "faster", "same")}
-    summary = ", ".join(f"{len(rows)} {kind}" for kind, rows in counts.items())
+    counts = {kind: [c for c in comparison.changes if c.judgement == kind] for kind in KINDS}
+    summary = ", ".join(f"{len(rows)} {kind}" for kind, rows in counts.items() if rows or kind in ("slower", "same"))
     out.print(f"\ncompared with the old record: {summary} (beyond both intervals)")
     for difference in comparison.different:
         out.print(f"  also different: {difference}")
-    for kind, style in (("slower", "red"), ("faster", "green")):
+    for kind, style in (("slower", "red"), ("doubtful", "yellow"), ("faster", "green")):
         for change in counts[kind]:
             old, new = change.old, change.row
             spans = f"[{figure(old.low)}, {figure(old.high)}] → [{figure(new.low)}, {figure(new.high)}] {new.unit}"
-            out.print(f"  {kind}: {row_name(new)}: {(change.ratio or 0) - 1:+.0%}, {spans}", style=style)
+            while_ = f" while {change.because}" if change.because else ""
+            out.print(f"  {kind}: {row_name(new)}: {(change.ratio or 0) - 1:+.0%}, {spans}{while_}", style=style)
     missing = len(comparison.only_old) + len(comparison.only_new)
     if missing:
         out.print(f"  {missing} rows are in one of the records only")
@@ -74,6 +79,9 @@ def print_record(record: Record, out: Console, *, verbose: bool = False) -> None
     """The result: a table of the rows, what was not measured, and the causes of what is low."""
     out.print(headline(record.environment))
     out.print(_screen_table(record, verbose=verbose))
+    hidden = len(record.measurements) - len(without_curves(record.measurements))
+    if hidden and not verbose:
+        out.print(f"and {hidden} more sizes of the curves: --verbose, --html or --json")
     for formula in formulas(record, verbose=verbose):
         out.print(formula)
     for line in doubt_lines(record):
@@ -113,10 +121,15 @@ def formulas(record: Record, *, verbose: bool) -> list[str]:
         match row.ceiling:
             case Ceiling(value, formula, _):
                 if value > highest.get(kind, (0.0, ""))[0]:
-                    highest[kind] = (value, f"ceiling of {kind}, {figure(value)} {row.unit}: {formula}")
+                    # the source follows the formula after a semicolon
+                    shown = formula if verbose else formula.split("; ")[0]
+                    highest[kind] = (value, f"{figure(value)} {row.unit}: {shown}")
             case NoCeiling(because):
                 without[kind] = f"no ceiling for {kind}: {because}"
-    texts = [text for _, text in highest.values()]
+    alike: dict[str, list[str]] = {}
+    for kind, (_, text) in highest.items():
+        alike.setdefault(text, []).append(kind)
+    texts = [f"ceiling of {', '.join(kinds)}, {text}" for text, kinds in alike.items()]
     return texts + list(without.values()) if verbose else texts
 
 
@@ -172,13 +185,24 @@ def _screen_table(record: Record, *, verbose: bool) -> Table:
     for name in ("value", "unit", "p10", "p90", "of ceiling"):
         table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
     table.add_column("doubts", overflow="fold")
-    for row in record.measurements:
-        if row.name == "memory_curve" and not verbose:
-            continue
+    for row in record.measurements if verbose else without_curves(record.measurements):
         value = "refused" if row.value is None else figure(row.value)
         cells = [value, row.unit, figure(row.p10), figure(row.p90), share_text(row)]
         table.add_row(row.name, parameters_text(row.parameters), *cells, doubts_text(row, verbose=verbose))
     return table
+
+
+def without_curves(rows: Sequence[Measurement]) -> list[Measurement]:
+    """The rows for a short screen: of a curve over sizes only the best point, refused ones always."""
+    best: dict[tuple[str, Parameter], float] = {}
+    for row in rows:
+        kind = (row.name, row.parameters.get("host", ""))
+        best[kind] = max(best.get(kind, 0.0), row.value or 0.0)
+    return [
+        row
+        for row in rows
+        if row.name not in CURVES or row.value is None or row.value == best[row.name, row.parameters.get("host", "")]
+    ]
 
 
 def doubts_text(row: Measurement, *, verbose: bool) -> str:

@@ -66,9 +66,10 @@ def _findings(record: Record) -> Iterable[Block]:
 def _changes(comparison: Comparison | None) -> Iterable[Block]:
     if comparison is None:
         return
-    moved = [change for change in comparison.changes if change.judgement in ("slower", "faster")]
+    moved = [change for change in comparison.changes if change.judgement in ("slower", "doubtful", "faster")]
     same = sum(change.judgement == "same" for change in comparison.changes)
-    yield f"{len(comparison.regressions)} slower, {len(moved) - len(comparison.regressions)} faster, {same} the same."
+    counts = {kind: sum(change.judgement == kind for change in moved) for kind in ("slower", "doubtful", "faster")}
+    yield ", ".join(f"{count} {kind}" for kind, count in counts.items()) + f", {same} the same."
     if moved:
         rows = [
             (row_name(one.row), one.judgement, f"{(one.ratio or 0) - 1:+.0%}", _span(one.old), _span(one.row))
@@ -131,7 +132,8 @@ def _roofline(rows: Sequence[Measurement]) -> str:
     products = [row for row in rows if row.name == "matmul" and row.value is not None and _intensity(row)]
     if bandwidth is None or not products:
         return ""
-    tera = 1e3 if products[0].unit.startswith("T") else 1.0
+    is_tera = products[0].unit.startswith("T")
+    slope = bandwidth / 1e3 if is_tera else bandwidth
     series = []
     right = max(_intensity(row) for row in products) * 2
     for hue, dtype in enumerate(dict.fromkeys(str(row.parameters["dtype"]) for row in products)):
@@ -139,20 +141,19 @@ def _roofline(rows: Sequence[Measurement]) -> str:
         series.append(
             Series(
                 name=f"{dtype} measured",
-                points=tuple((_intensity(row), (row.value or 0.0) * tera) for row in same),
+                points=tuple((_intensity(row), row.value or 0.0) for row in same),
                 style="points",
                 hue=hue,
             )
         )
-        tops = [row.ceiling.value * tera for row in same if isinstance(row.ceiling, Ceiling)]
+        tops = [row.ceiling.value for row in same if isinstance(row.ceiling, Ceiling)]
         if tops:
-            bend = max(tops) / bandwidth
-            roof = ((1.0, bandwidth), (bend, max(tops)), (max(right, bend * 2), max(tops)))
+            bend = max(tops) / slope
+            roof = ((1.0, slope), (bend, max(tops)), (max(right, bend * 2), max(tops)))
             series.append(Series(name=f"{dtype} roof", points=roof, style="roof", hue=hue))
     x = Axis(label="operations per byte", log=True)
-    return line_chart(
-        "Roofline", series, x, Axis(label="10⁹ operations/s", log=True, tick=lambda value: f"{value:,.0f}")
-    )
+    y = Axis(label=f"10{'¹²' if is_tera else '⁹'} operations/s", log=True, tick=figure)
+    return line_chart("Roofline", series, x, y)
 
 
 def _memory_gb_per_s(rows: Sequence[Measurement]) -> float | None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.bench.compare import HARD_KEYS, SOFT_KEYS, compare, judge
-from gpudoc.bench.model import Record
+from gpudoc.bench.model import Doubt, Record
 from gpudoc.bench.settle import settle
 from gpudoc.errors import GpudocError
 from tests.bench.builders import reading, row
@@ -33,6 +33,22 @@ def record(*rows, **environment):
 )
 def test_the_intervals_decide_and_not_a_percentage(old, new, better, expected):
     assert judge(old, new).judgement == expected
+
+
+def test_slower_while_something_else_ran_is_doubtful_and_no_regression():
+    busy = replace(spread(80, 1), doubts=(Doubt("busy_host", "1.4 CPUs busy"),))
+    change = judge(spread(100, 1), busy)
+    assert (change.judgement, change.because) == ("doubtful", "1.4 CPUs busy")
+    assert compare(record(spread(100, 1)), record(busy)).regressions == ()
+    wide = replace(spread(80, 1), doubts=(Doubt("spread", "spread 20%"),))
+    assert judge(spread(100, 1), wide).judgement == "slower"
+    assert judge(busy, spread(100, 1)).judgement == "faster"
+
+
+def test_too_few_samples_have_no_interval_to_judge_by():
+    few = settle([reading("x", "cpu", (50.0, 50.0))])[0]
+    assert judge(spread(100, 1), few).because == "too few samples"
+    assert judge(few, spread(100, 1)).judgement == "not compared"
 
 
 def test_a_refused_row_is_not_compared():

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.bench.settle import merge_contexts, settle
+from gpudoc.bench.settle import interval, merge_contexts, settle
 from tests.bench.builders import reading
 
 
@@ -8,7 +8,8 @@ def test_a_value_is_the_median_of_the_processes_so_that_one_bad_one_does_not_cou
     rounds = [reading(samples=(value,) * 9, round=index) for index, value in enumerate((40.0, 25.0, 41.0))]
     (row,) = settle(rounds)
     assert row.value == 40.0
-    assert (row.low, row.high) == (25.0, 41.0)
+    # mean 35.3, standard deviation 8.96: 4.303 * 8.96 / sqrt(3) to either side
+    assert (row.low, row.high) == (pytest.approx(13.06, abs=0.05), pytest.approx(57.6, abs=0.05))
     assert row.rounds == ((40.0,) * 9, (25.0,) * 9, (41.0,) * 9)
 
 
@@ -16,6 +17,14 @@ def test_the_interval_holds_the_pooled_spread_and_every_process():
     (row,) = settle([reading(samples=tuple(float(v) for v in range(1, 12)))])
     assert (row.p10, row.p50, row.p90) == (2.0, 6.0, 10.0)
     assert (row.low, row.high) == (2.0, 10.0)
+
+
+def test_an_interval_grows_with_what_the_processes_disagree_and_shrinks_with_their_number():
+    assert interval([40.0]) == (40.0, 40.0)
+    assert interval([40.0, 40.0, 40.0]) == (40.0, 40.0)
+    two, three = interval([40.0, 41.0]), interval([40.0, 40.5, 41.0])
+    assert two[0] < three[0] < 40.0 < 41.0 < three[1] < two[1]
+    assert interval([1.0, 50.0])[0] == 0.0
 
 
 def test_rows_keep_their_order_and_only_equal_keys_are_joined():

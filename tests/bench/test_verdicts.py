@@ -58,6 +58,13 @@ def test_a_low_product_is_explained_by_heat():
     assert any("sm_clock" in one.fact for one in found.evidence)
 
 
+def test_8_bit_products_may_reach_less_before_they_are_low():
+    ceiling = 132 * 4096 * 2 * 1980 / 1e6
+    assert verdict(product(0.55 * ceiling, dtype="fp8")) == ()
+    assert verdict(product(0.45 * ceiling, dtype="fp8"))[0].id == "cause_not_found"
+    assert verdict(product(0.55 * ceiling / 2, dtype="bf16"))[0].id == "cause_not_found"
+
+
 def test_two_rows_with_one_cause_are_one_finding_with_both_as_evidence():
     hot = {"throttled_hw_thermal_share": 0.8, "sm_clock_mhz": 1000.0}
     (found,) = verdict(product(500.0, **hot), product(500.0, dtype="fp16", **hot))

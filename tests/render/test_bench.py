@@ -67,6 +67,22 @@ def test_verbose_says_why_there_is_no_ceiling_and_all_doubts():
     assert "not readable" not in screen()
 
 
+def test_of_a_curve_the_best_point_is_shown_and_the_number_of_the_others():
+    sizes = [row("h2d", value=value, parameters={"bytes": 4**value, "host": "pinned"}) for value in (3, 9, 7)]
+    record = replace(RECORD, measurements=(*sizes, BARE), findings=())
+    text = screen(record)
+    assert [line.split()[1:4] for line in text.splitlines() if line.startswith("h2d")] == [["256", "KiB,", "pinned"]]
+    assert "and 2 more sizes of the curves: --verbose" in text
+    assert screen(record, verbose=True).count("h2d ") >= 3
+
+
+def test_rows_of_one_ceiling_share_its_line_and_the_source_is_for_verbose():
+    both = [replace(row(name, value=50.0), ceiling=Ceiling(63.0, "Gen5 x16; the standard")) for name in ("h2d", "d2h")]
+    record = replace(RECORD, measurements=tuple(both), findings=())
+    assert "ceiling of h2d, d2h, 63 GB/s: Gen5 x16\n" in screen(record)
+    assert "Gen5 x16; the standard" in screen(record, verbose=True)
+
+
 def test_an_interrupted_run_says_so_and_a_clean_one_too():
     assert "interrupted: 1 row" in screen(Record(environment=ENVIRONMENT, measurements=(BARE,), interrupted=True))
     assert "nothing below what is normal" in screen(Record(environment=ENVIRONMENT, measurements=(BARE,)))
@@ -96,7 +112,7 @@ def test_a_comparison_shows_what_moved_by_how_much_and_what_else_differs():
     out = Console(file=io.StringIO(), width=150, no_color=True)
     print_comparison(comparison, out)
     text = out.file.getvalue()
-    assert "1 slower, 0 faster, 1 same" in text
+    assert "1 slower, 1 same" in text
     assert "slower: x: -20%, [100, 100] → [80, 80] GB/s" in text
     assert "torch was 2.13.0, is 2.14.0" in text
     document = report_to_json(Report(record(80.0), comparison))
