@@ -15,6 +15,9 @@ Goal = Annotated[str, typer.Option("--goal", help="throughput: fastest with memo
 Only = Annotated[str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader,scaling.")]
 MaxBatch = Annotated[int | None, typer.Option("--max-batch", help="Try no batch above this one.")]
 Limit = Annotated[str, typer.Option("--memory-limit", metavar="SIZE", help="Live under this much memory: 8GiB.")]
+Target = Annotated[
+    str, typer.Option("--target", metavar="GPU_OR_SIZE,...", help="Run nothing: predict for 'RTX 3090', 24GiB, ...")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Write the profile to this file.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget the trials of an earlier, unfinished search.")]
 
@@ -27,6 +30,7 @@ def tune(
     max_batch: MaxBatch = None,
     device: DeviceName = "auto",
     memory_limit: Limit = "",
+    target: Target = "",
     out: Out = None,
     as_json: JsonFlag = False,
     html: HtmlFile = None,
@@ -38,6 +42,8 @@ def tune(
 
     Example: gpudoc tune --model cfg.yaml --budget 5m
     """
+    if target:
+        return _predict(model, target, as_json=as_json, plain=plain)
     from gpudoc.render.live import Live
     from gpudoc.render.tune import show
     from gpudoc.render.tune_page import save as save_page
@@ -53,3 +59,14 @@ def tune(
         save_page(html, result)
     show(result, as_json=as_json, plain=plain, verbose=verbose)
     return result.exit_code
+
+
+def _predict(model: str, target: str, *, as_json: bool, plain: bool) -> int:
+    from gpudoc import plan
+    from gpudoc.render.live import Live
+    from gpudoc.render.plan import show_targets
+    from gpudoc.workload.build import load_workload
+
+    with Live(plain=plain or as_json) as progress:
+        result = plan.targets(load_workload(model), target.split(","), progress=progress)
+    return show_targets(result, as_json=as_json, plain=plain)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpudoc.errors import ExitCode
 from gpudoc.plan.target import TargetAnswer, TargetsResult
+from gpudoc.render import console
 from gpudoc.units import format_bytes, format_seconds
 
 _SHOWN_NOTES = 3
@@ -12,6 +14,15 @@ _COLUMNS = ("target", "memory", "precision", "largest batch", "likely", "peak", 
 _LEFT = ("target", "precision")
 # parts below a thousandth of the peak say nothing
 _SMALLEST_SHARE = 1e-3
+
+
+def show_targets(result: TargetsResult, *, as_json: bool = False, plain: bool = False) -> int:
+    """Print the answer as text or as gpudoc.tune.v1; the exit code is 1 where not one target holds a single sample."""
+    if as_json:
+        console.print_json({"schema": "gpudoc.tune.v1", "profile": None, "targets": result.documents()})
+    else:
+        console.stdout(plain=plain).print(render_targets(result), end="", soft_wrap=True)
+    return ExitCode.OK if any(answer.fits for answer in result.answers) else ExitCode.BAD_ANSWER
 
 
 def render_targets(result: TargetsResult) -> str:

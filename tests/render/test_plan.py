@@ -1,6 +1,8 @@
+import json
+
 from gpudoc.plan.tape import Kind
 from gpudoc.plan.target import Advice, TargetAnswer, TargetsResult, parse_target
-from gpudoc.render.plan import render_targets
+from gpudoc.render.plan import render_targets, show_targets
 from gpudoc.units import GIB, MIB
 
 
@@ -63,3 +65,16 @@ def test_a_prediction_says_what_it_rests_on():
     assert "nothing ran on a GPU" in text
     assert "Not traced: aten.nonzero at model.py:3" in text
     assert "Assumed: a at b." in text
+
+
+def test_as_json_it_is_one_tune_document(capsys):
+    assert show_targets(result(answer("RTX 3090", 40)), as_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "gpudoc.tune.v1"
+    assert document["targets"][0]["target"] == "RTX 3090"
+
+
+def test_the_answer_is_bad_only_where_nothing_fits_anywhere(capsys):
+    assert show_targets(result(answer("T4", 0), answer("RTX 3090", 4)), plain=True) == 0
+    assert show_targets(result(answer("T4", 0)), plain=True) == 1
+    assert "does not fit" in capsys.readouterr().out

@@ -1,0 +1,27 @@
+"""`gpudoc tune --target` as a person runs it: a real process, no GPU."""
+
+import json
+import subprocess
+import sys
+
+
+def gpudoc(*arguments):
+    return subprocess.run([sys.executable, "-m", "gpudoc", *arguments], capture_output=True, text=True, timeout=300)
+
+
+def test_a_prediction_is_one_document_on_stdout():
+    done = gpudoc("tune", "--model", "quickstart", "--target", "RTX 3090,8GiB", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert document["schema"] == "gpudoc.tune.v1"
+    assert [target["target"] for target in document["targets"]] == ["RTX 3090", "8GiB"]
+    assert document["targets"][0]["largest_batch"] > document["targets"][1]["largest_batch"] > 0
+
+
+def test_an_unknown_card_is_a_mistake_with_the_nearest_name():
+    done = gpudoc("tune", "--model", "quickstart", "--target", "RTX 309")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "unknown card" in done.stderr
+    assert "RTX 3090" in done.stderr
+    assert "Traceback" not in done.stderr
