@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpudoc.doctor.live.facts import dump
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
+from gpudoc.doctor.live.say import GAIN
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.errors import GpudocError
@@ -146,8 +147,8 @@ def _no_finding(watch: Watch, job: JobShares) -> str:
 
 def _finding(finding: Finding, verbose: bool) -> list[str]:
     head = f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]"
-    gain = next((o.value for o in finding.evidence if o.fact == "estimated_gain"), "")
-    seen = [o for o in finding.evidence if o.fact != "estimated_gain"]
+    gain = next((o.value for o in finding.evidence if o.fact == GAIN), "")
+    seen = [o for o in finding.evidence if o.fact != GAIN]
     lines = ["" if verbose else None, head if verbose else _cut(head)]
     if verbose and finding.why:
         lines.append(f"  why: {finding.why}")
@@ -162,7 +163,7 @@ def _finding(finding: Finding, verbose: bool) -> list[str]:
 
 
 def _note(finding: Finding) -> Note:
-    gain = next((o.value for o in finding.evidence if o.fact == "estimated_gain"), "")
+    gain = next((o.value for o in finding.evidence if o.fact == GAIN), "")
     return Note(
         kind=finding.severity,
         title=f"{finding.title} ({finding.id}, {finding.confidence:.0%} sure)",

@@ -13,6 +13,7 @@ STACKS = "py-spy, 20 Hz"
 PROC = "/proc"
 NVML = "NVML, 10 Hz"
 MODEL = "estimate"
+GAIN = "estimated_gain"
 
 # a slow job works; these do not do what was asked of them
 _BROKEN = ("job_hung", "training_on_cpu")
@@ -50,7 +51,7 @@ def at_sites(sites: Sequence[Site], watch: Watch, what: str) -> tuple[Observatio
 
 def estimated(gain: float) -> Observation:
     """The gain as an observation that says that it is an estimate."""
-    return Observation("estimated_gain", f"{gain:.2f}x", MODEL)
+    return Observation(GAIN, f"{gain:.2f}x", MODEL)
 
 
 def finding(
@@ -63,13 +64,15 @@ def finding(
     sure: float = 0.6,
 ) -> Finding:
     """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing."""
+    # a report keeps the first few observations of a finding, and the gain must be among them
+    ordered = sorted(enumerate(evidence), key=lambda pair: 0.5 if pair[1].fact == GAIN else pair[0])
     confidence = min(0.98, sure + (0.98 - sure) * min(1.0, max(0.0, lost)))
     return Finding(
         id=name,
         severity="broken" if name in _BROKEN else "warning",
         confidence=round(confidence, 3),
         title=title,
-        evidence=tuple(evidence),
+        evidence=tuple(observation for _, observation in ordered),
         fix=tuple(fix),
         explains=_EXPLAINS.get(name, ()),
     )

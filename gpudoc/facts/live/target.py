@@ -22,6 +22,8 @@ class Target:
 
 def choose(pid: int, root: str = "/proc") -> Target:
     """The topmost Python process of the job that `pid` belongs to; GpudocError when there is nothing to watch."""
+    if not pathlib.Path(root, "self").exists():
+        raise GpudocError("watching a job needs the /proc of Linux", hint="gpudoc doctor train.log")
     stat = read_stat(pid, root=root)
     if pid == os.getpid():
         raise GpudocError(f"process {pid} is this gpudoc itself", hint="pgrep -af python")
@@ -34,8 +36,10 @@ def choose(pid: int, root: str = "/proc") -> Target:
         return Target(launcher, f"{pid} is one rank; watching all ranks of its launcher {launcher}")
     if is_python(pid, root):
         return Target(pid)
-    own = set(descendants(os.getpid(), root))
-    below = [child for child in descendants(pid, root)[1:] if child not in own and is_python(child, root)]
+    tree = descendants(pid, root)[1:]
+    # gpudoc itself may have been started by the same shell
+    own = set(descendants(os.getpid(), root)) if os.getpid() in tree else set()
+    below = [child for child in tree if child not in own and is_python(child, root)]
     if below:
         # a shell or `uv run` starts one Python; the first in order is above its own workers
         return Target(below[0], f"{pid} ({stat.name}) is not Python; watching {below[0]} below it")

@@ -1,5 +1,6 @@
-from gpudoc.doctor.live.say import at_sites, finding, percent, place
+from gpudoc.doctor.live.say import PROC, at_sites, estimated, finding, percent, place
 from gpudoc.doctor.live.shares import Site
+from gpudoc.doctor.model import Observation
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame
 from tests.facts.live.made import watch
@@ -30,3 +31,9 @@ def test_a_hang_is_broken_and_takes_its_consequences_under_it():
     hung = finding("job_hung", lost=1.0, title="", evidence=(), fix=())
     assert hung.severity == "broken"
     assert "communication_bound" in hung.explains
+
+
+def test_the_gain_stands_among_the_first_observations():
+    seen = [Observation(f"fact{i}", "", PROC) for i in range(7)]
+    made = finding("python_bound", lost=0.2, title="", evidence=(*seen, estimated(2.0)), fix=())
+    assert [o.fact for o in made.evidence][:3] == ["fact0", "estimated_gain", "fact1"]

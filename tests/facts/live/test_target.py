@@ -7,6 +7,7 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live.target import choose, is_python, loads_torch
+from gpudoc.facts.live.tree import descendants
 
 
 def test_no_such_process_is_told_with_what_to_type():
@@ -42,11 +43,12 @@ def test_gpudoc_does_not_watch_itself():
 
 
 def test_below_a_shell_the_python_is_found():
-    with subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} -c 'import time; time.sleep(60)'; true"], start_new_session=True
-    ) as job:
+    command = f"{sys.executable} -c 'import time; time.sleep(60)'; true"
+    with subprocess.Popen(["sh", "-c", command], start_new_session=True) as job:
         try:
-            time.sleep(1.0)
+            until = time.monotonic() + 30
+            while not any(map(is_python, descendants(job.pid)[1:])) and time.monotonic() < until:
+                time.sleep(0.1)
             target = choose(job.pid)
             assert target.pid != job.pid
             assert is_python(target.pid)
@@ -74,3 +76,8 @@ def test_one_rank_leads_to_its_launcher(tmp_path):
             assert "all ranks" in target.note
         finally:
             os.killpg(job.pid, 9)
+
+
+def test_without_proc_it_is_told_what_is_missing(tmp_path):
+    with pytest.raises(GpudocError, match="needs the /proc of Linux"):
+        choose(1, root=str(tmp_path))
