@@ -66,7 +66,7 @@ FINDERS = finders(
             r"\bS3\b|s3fs|gcsfuse|goofys|blobfuse",
             r"network (?:drive|disk|storage|share|file ?system|mount)",
             r"\b(?:lustre|gpfs|ceph\w*|glusterfs|EFS|SMB|CIFS|samba)\b",
-            r"/mnt/[a-z]/",
+            r"/mnt/[a-z]\b",
             r"i/?o[- ]?wait",
             r"iotop|iostat",
             r"disk (?:i/?o|read|throughput|speed|bandwidth|usage)\b",
@@ -107,6 +107,12 @@ FINDERS = finders(
     ),
     Sign(
         id="host_oom_killed",
+        said=words(r"DataLoader worker \(pid\S* .{0,40}exited unexpectedly"),
+        unless=words("shared memory", "Bus error", "Segmentation fault"),
+        sure=0.55,
+    ),
+    Sign(
+        id="host_oom_killed",
         said=words(
             r"killed by signal: Killed",
             r"(?:Memory cgroup )?out of memory: Kill(?:ed)? process",
@@ -126,6 +132,7 @@ FINDERS = finders(
             r"slurmstepd: error: .{0,60}memory",
             r"exceeded (?:job |step )?memory limit",
             r"ran out of (?:host |system |cpu )?(?:ram|memory)\b.{0,60}kill",
+            r"^\W{0,3}\d+\W{1,3}\d{2,8} (?:killed|Killed)",
             r"session crashed after using all available RAM",
             r"invoked oom-killer",
         ),
@@ -137,7 +144,8 @@ FINDERS = finders(
         said=words(
             r"TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled",
             r"To properly utilize them, you should set .?torch\.set_float32_matmul_precision",
-            r"allow_tf32\s?=\s?(?:False|True)",
+            r"\ballow_tf32\b",
+            r"(?:float32|fp32) (?:matmul|matrix|training|performance).{0,60}slow\w*",
             r"set_float32_matmul_precision",
             r"\btf32\b",
         ),

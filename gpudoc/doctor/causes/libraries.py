@@ -248,7 +248,7 @@ FINDERS = (
             said=words(
                 r"(?:two|both|several|different|multiple|mixed|mixing|conflicting) (?:\w+ ){0,3}(?:cuda|cu1\d) "
                 r"(?:\w+ )?(?:versions?|packages|generations|libraries|runtimes)",
-                r"nvidia-\w+-cu11\b.{0,3000}nvidia-\w+-cu12\b|nvidia-\w+-cu12\b.{0,3000}nvidia-\w+-cu11\b",
+                r"nvidia-[\w-]+-cu(\d\d)\b.{0,3000}nvidia-[\w-]+-cu(?!\1)\d\d\b",
             ),
             sure=0.8,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudoc.doctor.causes.memory import SPILLS
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
@@ -26,6 +27,7 @@ SLOW = words(
     r"throughput",
     r"starv\w*",
     r"waiting for data",
+    "利用率.{0,6}低|很慢|太慢",
     r"stall\w*",
 )
 # "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
@@ -178,7 +180,7 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     grows = text.find(_GROWS)
     keeps = text.find(_KEEPS)
-    if grows is None:
+    if grows is None or text.find(SPILLS):
         return
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
     if keeps or (device and not host):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes import allocator
 from gpudoc.doctor.causes.allocator import OutOfMemory
-from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip
 from gpudoc.facts.readers.model import Text
@@ -27,6 +27,7 @@ _OOM = words(
     r"GPU .{0,20}out of memory",
     r"gpu oom",
     r"RESOURCE_EXHAUSTED",
+    "显存不足|显存溢出|爆显存|超显存",
     r"OOM when allocating tensor",
     r"No available memory for the cache blocks",
     r"Free memory on device .{0,80}less than desired",
@@ -89,6 +90,9 @@ _VARIABLE = words(
     r"(?:point|batch|step))\b",
     r"after (?:about |around |~|a few |some |several |\d[\d,]* ?|many |thousands of )\w* ?(?:k )?(?:steps?|"
     r"iterations?|iters?|batch\w*|epochs?|hours?|minutes?)",
+    r"(?:at|in|around|by) (?:iteration|iter|step|batch|epoch)\s*#?\d{3,}",
+    r"after (?:about |around |~)?(?:\w+ )?(?:hours?|days?|epochs?)\b",
+    r"lengths? (?:between|from|up to|vary)",
     r"(?:middle of|midway|mid-?epoch|halfway|part ?way)",
     r"(?:max|sequence)[_ ]length .{0,40}\d{3,}",
     r"seq(?:uence)?_?len\w*\W{1,4}\d{3,}",
@@ -119,7 +123,7 @@ _BATCH = re.compile(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
 )
 _PROGRESS = re.compile(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<")
-_SPILLS = words(
+SPILLS = words(
     r"shared gpu memory",
     r"sysmem fallback",
     r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*",
@@ -141,7 +145,7 @@ _DISGUISES = words(
 def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     said = text.find(_OOM)
-    if said is not None and not allocator.read(text) and text.find(_SPILLS):
+    if said is not None and not allocator.read(text) and text.find(SPILLS):
         return  # memory that spills over is the opposite of an error
     if said is None or (text.find(_HOST) and not re.search("(?i)cuda|hip|gpu", said[0])):
         return
@@ -264,5 +268,12 @@ def _find_disguised(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("oom_capacity", _find_oom),
+    *finders(
+        Sign(
+            id="oom_after_batch_size_finder",
+            said=words(r"No executable batch size found", r"Batch size finder .{0,60}(?:fail|exceed|error)"),
+            sure=0.85,
+        ),
+    ),
     text_finder("oom_masked_as_library_error", _find_disguised),
 )

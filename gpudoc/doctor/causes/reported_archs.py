@@ -54,6 +54,7 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None) -> Iterator[F
         words(
             r"no longer supports this GPU because it is too old",
             r"minimum cuda capability supported by this library",
+            r"torch(?:[^.\n]{0,60})dropped support for .{0,40}(?:gpu|capability|pascal|volta|maxwell|kepler)",
             r"(?:gpu|card) (?:is )?too old\b",
             r"only supports devices of CUDA Capability >= \d",
             r"CUDA capability .{0,30}(?:or higher|at least).{0,20}required",
@@ -61,6 +62,11 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None) -> Iterator[F
     )
     if old:
         yield Finding(id="gpu_older_than_wheel_archs", confidence=0.9, evidence=(quote(old, "torch"),))
+        return
+    between = text.find(words(r"minimum and maximum cuda capability supported by this library"))
+    if between and capability is not None:
+        name = "gpu_older_than_wheel_archs" if capability < (7, 5) else "gpu_newer_than_wheel_archs"
+        yield Finding(id=name, confidence=0.9, evidence=(quote(between, "torch"),))
         return
     new = text.find(
         words(
@@ -86,8 +92,8 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None) -> Iterator[F
         name = "gpu_older_than_wheel_archs" if old_card else "gpu_newer_than_wheel_archs"
         yield Finding(id=name, confidence=0.72, evidence=(quote(generic, "error"),))
     elif generic:
-        yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.55, evidence=(quote(generic, "error"),))
-        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.45, evidence=(quote(generic, "error"),))
+        yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.48, evidence=(quote(generic, "error"),))
+        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.44, evidence=(quote(generic, "error"),))
 
 
 FINDERS = (text_finder("gpu_newer_than_wheel_archs", _find_arch),)

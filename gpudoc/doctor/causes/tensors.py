@@ -18,6 +18,9 @@ _LOSS = words(
     "BCELoss",
     "one_hot",
     "focal_?loss",
+    r"scatter_\(.{0,40}(?:label|target|\by\b)",
+    r"(?:labels?|targets?)\.(?:unsqueeze|long|view)\b",
+    r"\bnum_labels\b|\bn(?:um)?_classes\b",
 )
 _LOOKUP = words(
     r"\bembedding",
@@ -27,7 +30,7 @@ _LOOKUP = words(
     "position_ids",
     r"wte\b",
     r"tok_embeddings",
-    "gather",
+    r"\bgather\(",
 )
 _LABEL_ASSERTS = words(
     r"t >= 0 && t < n_classes",
