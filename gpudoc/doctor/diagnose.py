@@ -25,6 +25,7 @@ from gpudoc.facts.model import Absent, Machine
 
 _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 _MOST_EVIDENCE = 6
+_ENOUGH_CANDIDATES = 3
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
 # and a finding that is much surer than what might explain it stands for itself
@@ -48,8 +49,14 @@ def diagnose(
     unwanted = set(ignore)
     asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
     found, passed, skipped, crashed = _ask(asked, evidence)
-    findings = _complete(_order(_merge(found), catalogue), evidence, catalogue)
-    rest = look(evidence, findings, crashed)
+    ordered = _order(_merge(found), catalogue)
+    rest = look(evidence, ordered, crashed)
+    if evidence.source == "file" and evidence.reading is not None and (rest.wrong or _in_doubt(ordered)):
+        from gpudoc.doctor.causes.topics import guess
+
+        guesses = guess(evidence.reading.text, [f.id for f in ordered])
+        ordered += [g for g in guesses if g.id in catalogue and g.id not in unwanted]
+    findings = _complete(ordered, evidence, catalogue)
     return Report(
         source=evidence.source,
         verdict=_verdict(findings, rest),
@@ -63,6 +70,11 @@ def diagnose(
         deciding_facts=rest.deciding_facts,
         recognised=evidence.reading.recognised if evidence.reading is not None else (),
     )
+
+
+def _in_doubt(findings: Sequence[Finding]) -> bool:
+    """Whether something is wrong and fewer than three causes are named for it."""
+    return 0 < len(findings) < _ENOUGH_CANDIDATES and any(f.severity != "info" for f in findings)
 
 
 def _applies(finder: Finder, evidence: Evidence) -> bool:

@@ -57,10 +57,20 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
                 "the last 100 lines of the log, with the traceback",
             ),
         )
-    sign = _failure(reading.text)
+    sign = _failure(reading.text) or _hidden_gpu(evidence)
     if sign is None or evidence.machine.torch.is_available is True:
         return Unexplained()
     return Unexplained(wrong=True, observations=(sign,), deciding_facts=_deciding(evidence, sign.value))
+
+
+def _hidden_gpu(evidence: Evidence) -> Observation | None:
+    """torch sees no GPU in a text that names one, or its driver."""
+    machine = evidence.machine
+    named = not isinstance(machine.gpus, Absent) and bool(machine.gpus)
+    if machine.torch.is_available is not False or not (named or isinstance(machine.driver.module_version, str)):
+        return None
+    origin = evidence.reading.origins.get("torch.is_available", "") if evidence.reading is not None else ""
+    return Observation("torch.is_available", "False, although the text names a GPU or its driver", origin)
 
 
 def _failure(text: Text) -> Observation | None:

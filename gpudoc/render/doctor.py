@@ -16,6 +16,8 @@ from gpudoc.units import format_bytes
 _MARK = {"broken": "✗", "warning": "!", "info": "i"}
 _WIDTH = 118
 _MOST_LINES = 12
+# guesses by topic are for --verbose and for a text that nothing explains
+_WORTH_NAMING = 0.3
 
 
 def render(report: Report, *, verbose: bool = False) -> str:
@@ -125,7 +127,7 @@ def _first(finding: Finding, *, named: bool) -> list[str]:
 
 
 def _others(report: Report) -> list[str]:
-    rest = report.findings[1:]
+    rest = [f for f in report.findings[1:] if f.confidence >= _WORTH_NAMING]
     lines = []
     if rest:
         named = ", ".join(f"{f.id} ({f.confidence:.0%})" for f in rest[:3])

@@ -209,7 +209,6 @@ CAUSES: tuple[Cause, ...] = (
             colab=(do("Use fewer workers and a smaller data set in memory, or a runtime with high RAM."),),
         ),
         sources=("https://docs.kernel.org/admin-guide/mm/concepts.html", _DATA),
-        explains=("worker_copy_on_write_growth",),
     ),
     Cause(
         id="worker_copy_on_write_growth",
@@ -222,6 +221,7 @@ CAUSES: tuple[Cause, ...] = (
             do("Fewer workers, or a shared server process (multiprocessing.Manager) for what must stay Python."),
         ),
         sources=("https://github.com/pytorch/pytorch/issues/13246",),
+        explains=("host_oom_killed", "shm_too_small"),
     ),
     Cause(
         id="host_memory_leak",

@@ -25,7 +25,7 @@ WITHOUT_GPU_OPTION = words(
 _NO_DRIVER = words(
     r"Found no NVIDIA driver on your system",
     r"NVIDIA Driver was not detected",
-    r"nvidia-smi: (?:command )?not found",
+    r"nvidia-smi'?:? (?:command )?not found",
     r"libcuda\.so(?:\.1)?: cannot open shared object",
     r"No CUDA GPUs are available",
     r"is_available\(\)\W{0,8}False",

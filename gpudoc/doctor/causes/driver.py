@@ -231,7 +231,7 @@ FINDERS = finders(
             r"NVML Shared Library Not Found",
             r"libcuda\.so(?:\.1)?: cannot open",
             r"libnvidia-ml\.so(?:\.1)?: cannot open",
-            r"nvidia-smi: (?:command )?not found",
+            r"nvidia-smi'?:? (?:command )?not found",
             r"Failed to load (?:the )?libcuda",
             r"CUDA driver initialization failed",
             r"nvidia-smi.{0,20}is not recognized",

@@ -18,6 +18,9 @@ FINDERS = finders(
             r"cpu (?:usage|utili[sz]ation)\W{0,12}\d{3,5} ?%",
             r"\d+ threads .{0,30}(?:per|each|for every|in every)",
             r"thread contention",
+            r"\d+ (?:openmp|omp|mkl|cpu|torch|blas) threads",
+            r"setNumThreads\(",
+            r"each (?:spawns?|starts?|uses?|creates?) \d+ .{0,12}threads",
             r"threads?\b.{0,60}(?:number of cpus|cpu count|all cpus|all cores|per process|for each process)",
             r"(?:many|hundreds of|thousands of) (?:cpu )?threads",
         ),
@@ -168,8 +171,9 @@ FINDERS = finders(
     ),
     Sign(
         id="cudnn_benchmark_variable_shapes",
-        said=words(r"cudnn\.benchmark\s?=\s?True", r"cudnn[._ ]benchmark", r"benchmark\s?=\s?True"),
+        said=words(r"cudnn\.benchmark\s*=\s*True", r"cudnn[._ ]benchmark", r"benchmark\s?=\s?True"),
         also=words(
+            r"multi-?scale",
             r"(?:variable|varying|different|vary|changing|dynamic|multi-?scale|random\w*|various) "
             r".{0,20}(?:size|shape|length|resolution|input|scale)\w*",
             r"(?:size|shape|length|resolution)s? .{0,20}(?:var(?:y|ies)|chang\w*|differ\w*)",

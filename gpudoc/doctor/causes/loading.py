@@ -25,6 +25,9 @@ SLOW = words(
     r"times (?:longer|slower)",
     r"speed",
     r"throughput",
+    r"time per (?:batch|step|iteration|epoch)",
+    r"\d+ ?(?:x|times) (?:faster|slower|longer)",
+    r"(?:much|far|way) faster",
     r"starv\w*",
     r"waiting for data",
     "利用率.{0,6}低|很慢|太慢",
@@ -159,6 +162,7 @@ _DEVICE_SIDE = words(
     "CUDA out of memory",
     "memory_reserved",
 )
+_ENDED = words(r"CUDA out of memory", r"\boom\b", r"oom[-_ ]?kill\w*", r"\bkilled\b", r"out of memory")
 _EACH_STEP = words(
     r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
     r"(?:steadily|constantly|continu\w*|keeps?)",
@@ -180,7 +184,12 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     grows = text.find(_GROWS)
     keeps = text.find(_KEEPS)
-    if grows is None or text.find(SPILLS):
+    if text.find(SPILLS):
+        return
+    over = text.find(_ENDED)
+    if grows is None:
+        if keeps and over:
+            yield Finding(id="leak_graph_kept", confidence=0.8, evidence=(quote(keeps, "kept"), quote(over, "effect")))
         return
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
     if keeps or (device and not host):
@@ -206,8 +215,8 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         sure = 0.8 if workers and not device else 0.55
         yield Finding(
             id="worker_copy_on_write_growth" if workers else "host_memory_leak",
-            confidence=sure,
-            severity="warning",
+            confidence=max(sure, 0.9) if workers and over else sure,
+            severity="broken" if over else "warning",
             evidence=(quote(grows, "memory"),),
         )
 

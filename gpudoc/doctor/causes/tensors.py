@@ -108,7 +108,10 @@ def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="embedding_index_out_of_range", confidence=sure, evidence=seen)
 
 
-_SCALE = re.compile(r"(?i)(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)\s+([\d.]+(?:e[+-]?\d+)?)")
+_SCALE = re.compile(
+    r"(?i)(?:(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)|loss\s+scale:?\s*[\d.e+]+,\s*reducing\s+to)"
+    r"\s+([\d.]+(?:e[+-]?\d+)?)"
+)
 _SCALE_FLOOR = words(
     r"loss scale already at minimum",
     r"Minimum loss scale reached",

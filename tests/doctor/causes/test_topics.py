@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from gpudoc.doctor.causes.topics import guess
+from gpudoc.facts.readers import read
+from tests.doctor.causes.judge import report_of
+
+STRANGE = (
+    "Traceback (most recent call last):\nRuntimeError: CUDA error: something never seen before\n"
+    "It began when I moved the data set to a network share; loading files takes hours, copy is quick."
+)
+
+
+def test_a_guess_needs_several_words_of_a_topic_and_is_never_sure():
+    guesses = guess(read("the images lie on a slow disk, reading the files takes hours").text, ())
+    assert guesses[0].id == "slow_storage"
+    assert all(g.severity == "info" and g.confidence <= 0.3 for g in guesses)
+    assert guess(read("a disk").text, ()) == ()
+
+
+def test_what_was_found_is_not_guessed_again():
+    text = read("the images lie on a slow disk, reading the files takes hours").text
+    assert "slow_storage" not in [g.id for g in guess(text, ["slow_storage"])]
+    assert len(guess(text, ())) <= 3
+
+
+def test_guesses_stand_under_an_unknown_verdict_and_do_not_change_it():
+    report = report_of(STRANGE)
+    assert report.verdict in ("unknown", "warning")
+    assert report.findings
+
+
+def test_a_healthy_text_is_not_guessed_about():
+    report = report_of(
+        "Epoch 1 step 2 loss 3.0\nEpoch 1 step 3 loss 2.9\nthe model uses little gpu memory at this batch size"
+    )
+    assert not [f for f in report.findings if f.confidence < 0.3]
