@@ -1,8 +1,10 @@
+import contextlib
+import itertools
 from types import SimpleNamespace
 
 import torch
 
-from gpudoc.bench.gpu import read_traits, sample_gpu
+from gpudoc.bench.gpu import CudaGpu, read_traits, sample_gpu
 from gpudoc.bench.sampling import MIN_SAMPLES, Row
 from tests.bench.host_gpu import HostGpu, bench
 
@@ -30,3 +32,82 @@ def test_traits_come_from_torch_and_an_older_torch_leaves_gaps(monkeypatch):
     old = SimpleNamespace(name="x", multi_processor_count=80, major=7, minor=0, total_memory=1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: old)
     assert (read_traits(0).pci_address, read_traits(0).l2_bytes) == ("", 0)
+
+
+class RecordedCuda:
+    """torch.cuda's events and streams as a list of what was asked; the spin is over after `slow_tries` queueings."""
+
+    def __init__(self, slow_tries=0):
+        self.log, self.cycles, self.slow_tries, self.clock = [], [], slow_tries, 0.0
+
+    def synchronize(self, index):
+        self.log.append("synchronize")
+
+    def _sleep(self, cycles):
+        self.log.append("spin")
+        self.cycles.append(cycles)
+
+    def current_stream(self, index):
+        return SimpleNamespace(wait_event=lambda event: self.log.append("join"))
+
+    def Event(self, enable_timing=False):  # noqa: N802  torch's name
+        cuda = self
+
+        class Event:
+            def record(self):
+                cuda.clock += 1.0
+                self.at = cuda.clock
+                cuda.log.append("record")
+
+            def query(self):
+                cuda.slow_tries -= 1
+                return cuda.slow_tries >= 0
+
+            def elapsed_time(self, later):
+                return later.at - self.at
+
+        return Event()
+
+    def Stream(self, index):  # noqa: N802
+        return SimpleNamespace(wait_event=lambda event: self.log.append("wait"))
+
+    def stream(self, stream):
+        return contextlib.nullcontext()
+
+
+def recorded(slow_tries=0):
+    gpu = object.__new__(CudaGpu)
+    gpu._cuda, gpu._index, gpu.name = RecordedCuda(slow_tries), 0, "cuda:0"
+    gpu._streams = (gpu._cuda.Stream(0), gpu._cuda.Stream(0))
+    return gpu, gpu._cuda
+
+
+def test_all_work_is_queued_behind_the_spin_and_waited_for_once():
+    gpu, cuda = recorded()
+    times = gpu.time_each([lambda: cuda.log.append("work")] * 2, between=lambda: cuda.log.append("flush"))
+    each = ["flush", "record", "work", "record"]
+    assert cuda.log == ["synchronize", "spin", "record", *each, *each, "synchronize"]
+    assert times == [0.001, 0.001]
+
+
+def test_a_host_too_slow_to_queue_gets_a_longer_spin_and_not_for_ever():
+    gpu, cuda = recorded(slow_tries=2)
+    gpu.time_each([lambda: None])
+    assert [later // first for first, later in itertools.pairwise(cuda.cycles)] == [4, 4]
+    gpu, cuda = recorded(slow_tries=99)
+    gpu.time_each([lambda: None])
+    assert len(cuda.cycles) == 4
+
+
+def test_long_work_needs_no_spin_and_is_queued_once():
+    gpu, cuda = recorded(slow_tries=99)
+    assert len(gpu.time_each([lambda: None] * 3, spin=False)) == 3
+    assert cuda.cycles == []
+
+
+def test_two_streams_start_behind_one_event_and_end_before_one():
+    gpu, cuda = recorded()
+    both, first, second = gpu.time_pair(lambda: cuda.log.append("down"), lambda: cuda.log.append("up"))
+    pair = ["wait", "record", "down", "record", "wait", "record", "up", "record"]
+    assert cuda.log == ["synchronize", "spin", "record", *pair, "join", "join", "record", "synchronize"]
+    assert (both, first, second) == (0.005, 0.001, 0.001)
