@@ -56,7 +56,7 @@ def main() -> None:
     for index in range(plan.rounds):
         left = end - time.monotonic()
         if index and left < MIN_ROUND_SHARE * (end - now) / plan.rounds:
-            tell({"event": "lost", "round": index, "because": f"round {index + 1}: no time was left for it"})
+            tell({"event": "absent", "case": f"process {index + 1} of {plan.rounds}", "because": "no time was left"})
             continue
         own = os.getpid()
         child = os.fork()

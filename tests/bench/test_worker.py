@@ -46,7 +46,7 @@ def test_no_time_left_for_a_round_is_said():
     process = start(replace(PLAN, rounds=3, budget_s=0.0))
     events = [json.loads(line) for line in process.stdout]
     process.wait()
-    assert [event["round"] for event in events if event["event"] == "lost"] == [1, 2]
+    assert [event["case"] for event in events if event["event"] == "absent"] == ["process 2 of 3", "process 3 of 3"]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 4.0])
