@@ -132,7 +132,7 @@ class ByteTransformer(nn.Module):
         return {"loss": functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())}
 
 
-def build_model(hidden_dim: int = 192, n_layers: int = 4, n_heads: int = 6, context: int = 64) -> ByteTransformer:
+def build_model(hidden_dim: int = 128, n_layers: int = 3, n_heads: int = 4, context: int = 64) -> ByteTransformer:
     """The quickstart's model; ValueError when the heads do not divide the width."""
     if hidden_dim % n_heads:
         raise ValueError(f"hidden_dim {hidden_dim} is not a multiple of n_heads {n_heads}")
