@@ -1,0 +1,56 @@
+"""Checkpoints are written beside the training, one at a time, and a failure comes back as an outcome."""
+
+import threading
+
+import pytest
+import torch
+
+from gpudoc.train.checkpoint import Content, newest_good
+from gpudoc.train.events import Saved
+from gpudoc.train.writer import Writer
+
+
+def content(step):
+    return Content(step=step, model={"w": torch.ones(3)}, optimizer={}, state={"step": step}, rng={})
+
+
+def test_a_checkpoint_is_written_beside_and_collected_once(tmp_path):
+    writer = Writer(tmp_path)
+    assert writer.collect() is None
+    writer.start(content(3), (3,))
+    saved = writer.collect(wait=True)
+    assert isinstance(saved, Saved)
+    assert (saved.step, saved.num_bytes > 0) == (3, True)
+    assert newest_good(tmp_path)[0] == saved.path
+    assert writer.collect() is None
+    assert not writer.busy
+    assert writer.last_seconds == saved.seconds
+
+
+def test_training_goes_on_while_the_disk_is_slow(tmp_path):
+    gate = threading.Event()
+
+    def slow(*_):
+        gate.wait(30)
+
+    writer = Writer(tmp_path, fault=slow)
+    writer.start(content(1), (1,))
+    assert writer.busy
+    assert writer.collect() is None
+    with pytest.raises(RuntimeError, match="still being written"):
+        writer.start(content(2), (2,))
+    gate.set()
+    assert isinstance(writer.collect(wait=True), Saved)
+
+
+def test_a_full_disk_is_an_outcome_and_leaves_no_ruin(tmp_path):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    writer = Writer(tmp_path, fault=full)
+    writer.start(content(1), (1,))
+    outcome = writer.collect(wait=True)
+    assert isinstance(outcome, OSError)
+    assert outcome.errno == 28
+    assert not list(tmp_path.iterdir())
+    assert writer.last_seconds == 0
