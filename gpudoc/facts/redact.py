@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+# Every repetition is bounded, or begins only where a run of its characters begins: a report may quote one line of
+# megabytes, and nothing here may take time beyond proportion to it.
 _SENSITIVE = (
-    r"[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key|account[_-]?key|"
-    r"private[_-]?key|signing[_-]?key|encryption[_-]?key|license[_-]?key|credential|cookie|session[_-]?id|auth(?:orization)?(?!or))[\w.-]*"
+    r"[\w.-]{0,64}?(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key|account[_-]?key|"
+    r"private[_-]?key|signing[_-]?key|encryption[_-]?key|license[_-]?key|credential|cookie|session[_-]?id|"
+    r"auth(?:orization)?(?!or))[\w.-]{0,64}"
 )
 _SECRET_KEY = re.compile(rf"(?i)(?:{_SENSITIVE}|(?:.*_)?key)")
 # keys under which counts and switches stand, whose names only sound secret
@@ -21,7 +24,7 @@ _NO_SECRET = re.compile(
     r"(?i)(?:max|num|total|new|pad|eos|bos|unk|n|per|tokens?|key)?[_-]?tokens?(?:[_-].*|s)?|.*tokeniz.*|author.*|key"
 )
 _ASSIGNED = re.compile(
-    rf"(?i)(?P<name>(?<![\w])-{{0,2}}{_SENSITIVE})(?P<join>['\"]?\s*[=:]\s*['\"]?|\s+(?=\S{{8,}}))"
+    rf"(?i)(?P<name>(?<![\w.-]){_SENSITIVE})(?P<join>['\"]?\s*[=:]\s*['\"]?|\s+(?=\S{{8,}}))"
     r"(?P<value>[^\s'\",;&}]{3,})"
 )
 _TOKENS = re.compile(
@@ -31,9 +34,11 @@ _TOKENS = re.compile(
 )
 _PEM = re.compile(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
 _BEARER = re.compile(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
-_URL_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<value>[^\s/@:]+(?::[^\s/@]*)?)@")
+_URL_LOGIN = re.compile(
+    r"(?P<scheme>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://)(?P<value>[^\s/@:]{1,256}(?::[^\s/@]{0,256})?)@"
+)
 _SIGNED = re.compile(r"(?i)(?P<name>[?&](?:sig|signature|x-amz-[\w-]+|x-goog-[\w-]+|key|code)=)(?P<value>[^&\s'\"]+)")
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,128}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}\.[A-Za-z]{2,24}\b")
 _UUID = re.compile(r"\b(?P<kind>GPU-|MIG-)?(?P<value>[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})\b")
 _SHORT_UUID = re.compile(r"\b(?P<kind>GPU-|MIG-)(?P<value>[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]+)*)\b")
 _MAC = re.compile(r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])")
@@ -57,12 +62,12 @@ _VERSION_BEFORE = re.compile(
     r"(?:^|\s)(?:nvidia|cuda|lib|py|torch)[\w.-]*|(?:^|\s)[A-Za-z][\w.]*(?:-[\w.]+)+)[\"':]*\s*[:=]?\s*\(?\s*[\"']?$"
 )
 _HOSTS = (
-    re.compile(r"(?P<before>(?<![\w.])[A-Za-z_][\w.-]*@)(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>:[~/][^\s]*[$#]|:[~/])"),
+    re.compile(r"(?P<before>(?<![\w.-])[A-Za-z_][\w.-]{0,63}@)(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:[~/])"),
     re.compile(
         r"(?m)(?P<before>^(?:[A-Z][a-z]{2}\s+\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+)\s)(?P<value>[A-Za-z0-9][\w.-]*)"
         r"(?P<after>\s+[\w./-]+(?:\[\d+\])?:)"
     ),
-    re.compile(r"(?m)(?P<before>^\s*)(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>:\d+:\d+ \[\d+\] NCCL)"),
+    re.compile(r"(?m)(?P<before>^[ \t]{0,8})(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:\d+:\d+ \[\d+\] NCCL)"),
     re.compile(
         r"(?i)(?P<before>\b(?:host(?:_?name)?|node_?name|node_?list|master[_-]addr(?:ess)?|submit_host|rdzv[_-]endpoint)"
         r"['\"]?\s*[=:]\s*['\"]?)(?P<value>[A-Za-z0-9][\w.\[\],-]*)(?P<after>)"
@@ -72,7 +77,7 @@ _HOSTS = (
         r"(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>)"
     ),
     re.compile(
-        r"(?i)(?P<before>(?<![\w.-]))(?P<value>[a-z0-9][\w-]*(?:\.[\w-]+)*"
+        r"(?i)(?P<before>(?<![\w.-]))(?P<value>[a-z0-9][\w-]{0,63}(?:\.[\w-]{1,63}){0,8}"
         r"\.(?:internal|local|lan|corp|intra|intranet|cluster|hpc|home\.arpa))(?P<after>(?![\w-]))"
     ),
 )

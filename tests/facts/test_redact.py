@@ -152,3 +152,12 @@ def test_redacting_twice_changes_nothing_more():
 )
 def test_what_helps_is_kept(line):
     assert Redactor().text(line) == line
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "a.", "a-", "ab:", "1.", "token", "/home/", "a@", "key=", "word ", "\n", "a@b:/", "--"]
+)
+def test_a_line_of_a_megabyte_takes_no_time_beyond_proportion(part):
+    """The suite's timeout is the bound: what grows with the square of the length would not end within it."""
+    text = part * (300_000 // len(part))
+    assert Redactor(user="mlinde", host="rack7-node3", home="/nfs/people/mlinde").text(text)
