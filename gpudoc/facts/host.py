@@ -90,6 +90,11 @@ def memory_available_bytes(root: Path = ROOT) -> Fact[int]:
     return _meminfo(root).get("MemAvailable", Absent("not in /proc/meminfo"))
 
 
+def memory_total_bytes(root: Path = ROOT) -> Fact[int]:
+    """Memory of the machine (`grep MemTotal /proc/meminfo`); a container's limit is not in it."""
+    return _meminfo(root).get("MemTotal", Absent("not in /proc/meminfo"))
+
+
 def shm_free_bytes(root: Path = ROOT) -> Fact[int]:
     """Free bytes of /dev/shm, through which loader workers hand over batches (`df -B1 /dev/shm`)."""
     return _space(root / "dev/shm", "free")

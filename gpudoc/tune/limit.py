@@ -11,16 +11,9 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.container import memory_headroom_bytes
 from gpudoc.facts.host import memory_available_bytes
 from gpudoc.facts.model import Absent
+from gpudoc.train.limits import EXPANDABLE, MALLOC_ENVIRONMENT
 from gpudoc.tune.trial import Allocator
 
-# With glibc's own settings blocks above the threshold stay in arenas and the heap: the largest batch then wanders from
-# run to run and is up to 23 % lower (measured on this recipe's introduction: 119 to 120 instead of 155 samples).
-_EXACT_MALLOC = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "1048576",
-    "MALLOC_TRIM_THRESHOLD_": "1048576",
-}
-_EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
@@ -28,9 +21,9 @@ def allocator_environment(allocator: Allocator) -> Mapping[str, str]:
     """The environment variables that a process must be started with to have this allocator."""
     match allocator:
         case "exact":
-            return _EXACT_MALLOC
+            return MALLOC_ENVIRONMENT["exact"]
         case "expandable":
-            return _EXPANDABLE
+            return {"PYTORCH_CUDA_ALLOC_CONF": EXPANDABLE}
         case "default":
             return {}
 

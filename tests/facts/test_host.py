@@ -92,3 +92,7 @@ def test_the_chosen_page_size_stands_in_brackets(tmp_path):
     facts = host.collect(tmp_path)
     assert facts.transparent_hugepages == "madvise"
     assert facts.distribution == "Ubuntu 22.04.5 LTS"
+
+
+def test_the_memory_of_the_machine_is_that_of_the_collected_host():
+    assert host.memory_total_bytes() == host.collect().memory_total_bytes
