@@ -45,6 +45,9 @@ class Boundary:
             gained = job.progress.best_step == step
         if gained or self._save_waits or (settings.checkpoint_every and step % settings.checkpoint_every == 0):
             began = clock()
+            if gained:
+                # these very weights are the best: a step later they are others
+                yield from self._collect(wait=True)
             self._save_waits = not self._save()
             self._meter.checkpoint += clock() - began
         self._plan(step)

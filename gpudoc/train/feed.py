@@ -132,6 +132,8 @@ class WorkerFeed:
             collate_fn=_as_it_is,
         )
         self._batches = iter(loader)
+        # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
+        _leave_unwatched(self._batches)
         self._workers = set(multiprocessing.active_children()) - self._others
 
     def take(self, chunk: Chunk) -> Batch | None:
@@ -162,7 +164,6 @@ class WorkerFeed:
 
     def close(self) -> None:
         """End the workers; one that is busy with a sample is killed, since its work is not wanted any more."""
-        _leave_unwatched(self._batches)
         for worker in self._workers:
             worker.kill()
         shut_down = getattr(self._batches, "_shutdown_workers", None)

@@ -52,6 +52,7 @@ def test_a_worker_that_dies_is_said_with_the_way_to_see_more(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "a loader worker died" in told
     assert "--num-workers 0" in told
+    assert "--resume runs/cfg" in told
 
 
 def test_nan_from_the_first_step_ends_with_advice(tmp_path, capsys):
