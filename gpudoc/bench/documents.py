@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -180,6 +181,20 @@ def _measurement(row: _MeasurementDoc) -> Measurement:
         doubts=tuple(Doubt(doubt.id, doubt.text) for doubt in row.doubts),
         corrupted=row.corrupted,
     )
+
+
+def check_places(*places: Path | None) -> None:
+    """GpudocError when a file could not be written to one of `places`: said before a minute is spent on measuring."""
+    for place in places:
+        if place is None:
+            continue
+        folder = place.absolute().parent
+        if place.is_dir():
+            raise GpudocError(f"a folder, not a file: {place}", hint="name the file to write")
+        if not folder.is_dir():
+            raise GpudocError(f"no such folder: {folder}", hint=f"mkdir -p {folder}")
+        if not os.access(place if place.exists() else folder, os.W_OK):
+            raise GpudocError(f"cannot write there: {place}", hint="name a file in a folder of yours")
 
 
 def save_record(path: Path, record: Record) -> None:

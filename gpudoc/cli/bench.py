@@ -31,7 +31,7 @@ def bench(
 
     Example: gpudoc bench --quick --out bench.json
     """
-    from gpudoc.bench.documents import load_record, save_record
+    from gpudoc.bench.documents import check_places, load_record, save_record
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import find_target
@@ -39,6 +39,7 @@ def bench(
     from gpudoc.render.bench_page import save
     from gpudoc.render.live import Live
 
+    check_places(out, html)
     old = load_record(compare) if compare else None
     with Live(plain=plain or as_json) as progress:
         target = find_target(device)

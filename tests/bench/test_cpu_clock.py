@@ -32,7 +32,7 @@ def test_units_do_whole_or_half_instructions_per_cycle_and_only_those_the_cpu_ha
 
 
 def test_hardware_knows_no_other_rates():
-    assert [nearest_rate(value) for value in (0.1, 0.98, 1.83, 2.02)] == [0.5, 1.0, 2.0, 2.0]
+    assert [nearest_rate(value) for value in (0.1, 0.98, 1.83, 2.02, 3.1)] == [0.5, 1.0, 2.0, 2.0, 2.0]
 
 
 def test_a_system_that_forbids_executable_memory_has_no_clock(monkeypatch):

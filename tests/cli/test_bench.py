@@ -83,6 +83,7 @@ def test_another_machine_is_refused_by_the_key_that_differs(first):
     ("arguments", "said"),
     [
         (("--compare", "/no/such/file.json"), "cannot read the old record"),
+        (("--html", "/no/such/folder/page.html"), "no such folder"),
         (("--device", "tpu"), "no such device"),
         (("--device", "cpu", "--only", "memroy"), "no such case: memroy"),
         (("--device", "cpu", "--data", "/no/such/folder"), "not a folder"),
