@@ -73,7 +73,7 @@ def _look_at_wsl(evidence: Evidence) -> Iterator[Finding | Skip]:
 def _what_asked(evidence: Evidence) -> str:
     expected = evidence.expectation
     if expected.num_gpus:
-        return f"{expected.num_gpus} GPUs (--expect-gpus)"
+        return f"{expected.num_gpus} GPU{'s' if expected.num_gpus > 1 else ''} (--expect-gpus)"
     if expected.device.startswith("cuda"):
         return expected.device
     return f"{evidence.machine.container.gpus_asked} (scheduler)"

@@ -29,7 +29,7 @@ def test_the_first_broken_link_hides_those_behind_it():
     facts = changed(changed(machine(), "driver.nvml_code", 18), "driver.cu_init_code", 803)
     assert [f.id for f in walk(on(facts)).findings] == ["driver_library_mismatch"]
     (skip,) = answers("libcuda_mismatch_803", facts)
-    assert skip == Skip("the chain ends before it: NVML")
+    assert skip == Skip("the chain ends before it, at: NVML")
     (root,) = answers("driver_library_mismatch", facts)
     assert "libcuda_mismatch_803" in root.explains
 
@@ -43,6 +43,11 @@ def test_a_warning_does_not_end_the_walk():
 def test_what_is_hidden_on_purpose_ends_the_walk_without_fault():
     facts = changed(changed(machine(), "environment", {"CUDA_VISIBLE_DEVICES": ""}), "driver.cu_init_code", 100)
     assert [(f.id, f.severity) for f in walk(on(facts)).findings] == [("visible_devices_hides_gpu", "info")]
+
+
+def test_without_a_gpu_that_is_why_nothing_else_was_checked():
+    facts = Machine(pci=(), nodes=(), environment={}, gpus=Absent("x"))
+    assert answers("nouveau_loaded", facts) == [Skip("there is no GPU")]
 
 
 def test_nothing_known_is_nothing_found():
