@@ -8,6 +8,7 @@ import os
 import torch
 from torch import nn
 
+from gpudoc.facts.host import cpus_usable
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.train.limits import total_bytes
 from gpudoc.units import GIB
@@ -67,13 +68,7 @@ def input_signature(workload: Workload) -> str:
 
 def num_cpus() -> int:
     """The CPUs that this process may run on (`nproc`), cut by the cgroup's quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as stream:  # noqa: PTH123
-            quota, period = stream.read().split()
-    except (OSError, ValueError):
-        return allowed
-    return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+    return max(1, int(cpus_usable()))
 
 
 def digest(tensors: object) -> str:
