@@ -21,6 +21,9 @@ check: $(VENV)/.ready-test  ## lint, types, layers, docs
 gpu-check: $(VENV)/.ready-test  ## on a machine with a GPU: the gpu tests and a dated record
 	$(BIN)/python benchmarks/gpu_check.py
 
+slurm-check: $(VENV)/.ready  ## as root on Debian: a real one-node SLURM runs the sbatch file that train writes
+	$(BIN)/python benchmarks/slurm_check.py --install
+
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" -e .

@@ -24,6 +24,8 @@ import time
 from datetime import date
 from pathlib import Path
 
+import gpudoc
+
 PACKAGES = ("slurmctld", "slurmd", "munge", "slurm-wlm-basic-plugins", "slurm-client")
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 60
@@ -222,8 +224,10 @@ def main():
             purge = ["apt-get", "purge", "-y", "-qq", "--autoremove", *PACKAGES]
             subprocess.run(purge, check=False, stdout=subprocess.DEVNULL)
     wrong = judge(seen)
+    commit = ask("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD").strip()
     text = (
-        f"slurm-check {date.today()}: {version}, Python {platform.python_version()}, {os.cpu_count()} CPUs\n"
+        f"slurm-check {date.today()}: {version}, Python {platform.python_version()}, {os.cpu_count()} CPUs, gpudoc "
+        f"{gpudoc.__version__} at {commit}\n\n"
         f"2 gloo ranks, {STEPS} steps: saved at step {seen['stopped_at']['steps']} on USR1, queued again, went on from "
         f"{seen['summary'].get('resumed_from')}, ended {seen['state']} after {seen['restarts']} restart, "
         f"{seen['seconds']:.0f} s in all\n"

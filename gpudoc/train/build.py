@@ -15,6 +15,7 @@ from torch import nn
 from gpudoc.errors import ExitCode
 from gpudoc.profile import store
 from gpudoc.train import checkpoint, limits, recompute, schedule
+from gpudoc.train.crash import take_smaller_batch
 from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
 from gpudoc.train.events import Event, Finished, Said
@@ -40,6 +41,9 @@ from gpudoc.train.stop import Stop
 from gpudoc.train.writer import Writer
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
+
+# torch spreads these kernels over ranks; of the others it says that no sharding strategy is registered (2.13)
+_FUSED_SHARDED = ("Adam", "AdamW")
 
 Built = tuple[Job, Lock | None]
 
@@ -126,6 +130,7 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
         write_config(choice.run, workload.config, fixed, workload.name)
         store.save(job.profile, choice.run.profile)
     job.sinks = _open_sinks(plan)
+    yield from take_smaller_batch(job)
     return job, locks[0] if locks else None
 
 
@@ -237,7 +242,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
 def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
     settings, workload, device = plan.settings, plan.workload, plan.device
     overrides: dict[str, object] = {} if settings.lr is None else {"lr": settings.lr}
-    if may_fuse(workload, model, device):
+    if may_fuse(workload, model, device, sharded=plan.ranks.is_sharded):
         overrides["fused"] = True
     forward = plan.ranks.wrap(model)
     return Parts(
@@ -253,11 +258,13 @@ def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
     )
 
 
-def may_fuse(workload: Workload, model: nn.Module, device: torch.device) -> bool:
+def may_fuse(workload: Workload, model: nn.Module, device: torch.device, *, sharded: bool = False) -> bool:
     """Whether the optimizer is one of torch's with a fused kernel here and the config did not choose a form itself."""
     module, _, name = workload.config.optimizer.target.partition(":")
     chosen = {"fused", "foreach", "capturable", "differentiable"} & set(workload.config.optimizer.args)
     if chosen or not module.startswith("torch.optim") or name not in _FUSED.get(device.type, ()):
+        return False
+    if sharded and name not in _FUSED_SHARDED:
         return False
     sparse = any(getattr(part, "sparse", False) for part in model.modules())
     return not sparse and all(parameter.is_floating_point() for parameter in model.parameters())

@@ -11,6 +11,8 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train import schedule
 from gpudoc.train.blame import in_data, in_model
 from gpudoc.train.boundary import Boundary
+from gpudoc.train.crash import leave_smaller_batch
+from gpudoc.train.distributed import AbandonedError
 from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
 from gpudoc.train.feed import Feed
 from gpudoc.train.job import Job
@@ -94,7 +96,11 @@ class Loop:
         elif ranks.world == 1:
             return
         if ranks.world > 1:
-            flags = ranks.vote(flags | (STOP if job.stop.asked else 0))
+            try:
+                flags = ranks.vote(flags | (STOP if job.stop.asked else 0))
+            except AbandonedError:
+                leave_smaller_batch(job, micros)
+                raise
             if flags & STOP:
                 undo.back()
                 self._agreed_to_stop = True

@@ -61,7 +61,7 @@ def as_rank(action: Callable[[], int]) -> int:
     except GpudocError as problem:
         from gpudoc.train.distributed import AbandonedError, PeerLostError
 
-        is_crash = isinstance(problem, PeerLostError | AbandonedError)
+        is_crash = isinstance(problem, PeerLostError | AbandonedError) or _LOST.search(problem.message) is not None
         status, speaks = end(problem.exit_code, lost_peer=is_crash)
         if not speaks:
             return status
