@@ -58,7 +58,7 @@ SAMPLE = (
 @pytest.mark.parametrize(("name", "expected"), SAMPLE)
 def test_a_planted_cause_is_the_first_finding(job, name, expected):
     process = job(name)
-    done = doctor("--pid", process.pid, "--seconds", 6, "--json")
+    done = doctor("--pid", process.pid, "--seconds", 5, "--json")
     document = json.loads(done.stdout)
     assert document["findings"][0]["id"] == expected, document["watch"]
     assert document["verdict"] == ("healthy" if expected == "compute_bound" else "warning")
