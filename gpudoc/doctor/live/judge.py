@@ -26,7 +26,7 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
 def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) -> Report:
     """The report once the command has ended: its failure's root cause when it failed, else what was watched."""
     failed = bool(end.exit_code) or end.signal is not None
-    if not failed:
+    if not failed or end.interrupted:
         return watched if watched is not None else _nothing_seen(end)
     texts = [("output of the command", end.log), ("end of the command", _SHELL_SAYS.get(end.signal or 0, ""))]
     inputs = [(name, text.encode()) for name, text in texts if text.strip()]
@@ -39,7 +39,11 @@ def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) 
 def _nothing_seen(end: Outcome) -> Report:
     report = diagnose(Evidence(source="process"), finders=())
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
-    what = "before a training step was seen" if not (end.exit_code or end.signal) else "and wrote nothing"
+    what = (
+        "before a training step was seen"
+        if end.interrupted or not (end.exit_code or end.signal)
+        else "and wrote nothing"
+    )
     seen = Observation("command", f"ended with {how} after {end.seconds:.1f} s, {what}", "its end")
     return dataclasses.replace(report, verdict="unknown", unexplained=(seen,), seconds={"total": end.seconds})
 

@@ -42,13 +42,17 @@ Sink = Callable[[int, bytes], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it."""
+    """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
+
+    `interrupted`: the user ended it with Ctrl+C, which is no failure of the command.
+    """
 
     exit_code: int | None
     signal: int | None
     log: str
     watch: Watch | None
     seconds: float
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,7 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
         log=log,
         watch=watched,
         seconds=time.monotonic() - began,
+        interrupted=job.interrupted,
     )
 
 

@@ -11,8 +11,8 @@ FAILED = (
 )
 
 
-def end(code=0, number=None, log=""):
-    return Outcome(exit_code=code, signal=number, log=log, watch=None, seconds=3.0)
+def end(code=0, number=None, log="", interrupted=False):
+    return Outcome(exit_code=code, signal=number, log=log, watch=None, seconds=3.0, interrupted=interrupted)
 
 
 def test_the_report_of_a_watch_comes_from_the_process():
@@ -56,3 +56,9 @@ def test_a_killed_command_is_judged_as_the_shell_would_tell_it():
     report = judge_end(None, end(code=None, number=9, log="step 100 loss 2.3\n"))
     assert report.verdict in ("broken", "unknown")
     assert [f.id for f in report.findings][:1] == ["host_oom_killed"]
+
+
+def test_a_command_that_the_user_interrupted_did_not_fail():
+    watched = judge(watch({1: "backward*100"}))
+    assert judge_end(watched, end(code=1, log="KeyboardInterrupt", interrupted=True)) is watched
+    assert "before a training step" in judge_end(None, end(code=1, interrupted=True)).unexplained[0].value

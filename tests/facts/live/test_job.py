@@ -78,7 +78,7 @@ seen = []
 end = launch(sys.argv[2:], seconds=float(sys.argv[1]), listener=Listener(sink=lambda *_: None, watched=seen.append))
 stacks = end.watch.stacks if end.watch else None
 print(json.dumps({"code": end.exit_code, "signal": end.signal, "interrupted": bool(seen) and seen[0].interrupted,
-                  "threads": len(getattr(stacks, "threads", ())), "log": end.log}))
+                  "threads": len(getattr(stacks, "threads", ())), "ended_by_user": end.interrupted}))
 """
 
 
@@ -137,7 +137,7 @@ def test_ctrl_c_reaches_the_command_once_and_its_own_end_counts(counter, whole_g
         assert notes.read_text().count("INT") == 1
         os.kill(watcher.pid, signal.SIGTERM)
         answer = json.loads(watcher.communicate(timeout=60)[0])
-    assert (answer["code"], answer["signal"]) == (7, None)
+    assert (answer["code"], answer["signal"], answer["ended_by_user"]) == (7, None, True)
 
 
 def test_the_command_goes_on_unharmed_when_the_watcher_is_killed(counter):
