@@ -40,7 +40,7 @@ def watch_job(wish: Wish) -> int:
 def _watch_process(wish: Wish) -> int:
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.live.judge import judge
-    from gpudoc.facts.live.session import watch
+    from gpudoc.facts import watch
     from gpudoc.render.live import Live
 
     with Live(wish.output.plain) as progress:
@@ -53,7 +53,7 @@ def _watch_process(wish: Wish) -> int:
 def _watch_command(wish: Wish) -> int:
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.live.judge import judge, judge_end
-    from gpudoc.facts.live.job import Listener, launch
+    from gpudoc.facts import Listener, launch
     from gpudoc.render.doctor_output import show
     from gpudoc.render.live import Live
 
@@ -86,14 +86,17 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     from gpudoc.render.doctor_output import private, render_markdown
 
     kept = private(watch.to_json(document.dump(report), seen, ended), output)
+    # what is kept in a file or pasted may leave this machine, the screen does not
+    clean = document.load(kept) if output.redact else report
     if output.html is not None and seen is not None:
-        watch.save(output.html, report, seen)
+        watch.save(output.html, clean, seen)
     text = watch.render(report, seen, verbose=output.verbose) if seen is not None else ""
     if output.out is not None:
-        watch.save_text(output.out, text, kept)
+        whole = watch.render(clean, seen, verbose=True) if seen is not None else ""
+        watch.save_text(output.out, whole, kept)
     if output.json:
         console.print_json(kept)
     elif output.markdown:
-        console.stdout(plain=True).print(render_markdown(report), end="", soft_wrap=True)
+        console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
     else:
         console.stdout(plain=output.plain).print(text, end="", soft_wrap=True)

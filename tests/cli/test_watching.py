@@ -68,6 +68,23 @@ def test_a_planted_cause_is_the_first_finding(job, name, expected):
     assert process.poll() is None
 
 
+def test_what_is_written_to_files_is_without_secrets(job, tmp_path):
+    secret = "hf_" + "a1B2c3D4e5F6g7H8"
+    script = tmp_path / "secretive.py"
+    script.write_text(f"while True:\n    sum(ord(c) for c in 'token={secret}' * 50)\n")
+    process = subprocess.Popen([sys.executable, script], start_new_session=True)
+    try:
+        time.sleep(2)
+        out, page = tmp_path / "out.txt", tmp_path / "page.html"
+        done = doctor("--pid", process.pid, "--seconds", 3, "--out", out, "--html", page, "--markdown")
+    finally:
+        process.kill()
+        process.wait()
+    assert "secretive.py" in done.stdout
+    for text in (done.stdout, out.read_text(), page.read_text()):
+        assert secret not in text
+
+
 def test_the_screen_and_the_page_of_a_running_job(job, tmp_path):
     process = job("workers_none")
     done = doctor("--pid", process.pid, "--seconds", 4, "--html", tmp_path / "page.html", "--fail-on", "warning")
