@@ -130,7 +130,7 @@ def matmul(folder, runs):
         done = subprocess.run([sys.executable, "-c", BY_HAND], capture_output=True, text=True, check=True)
         for dtype, value in json.loads(done.stdout).items():
             theirs.setdefault(dtype, []).append(value)
-            ours.setdefault(dtype, []).append(best_sample(record, "matmul", dtype=dtype))
+            ours.setdefault(dtype, []).append(best_sample(record, "cpu_matmul", dtype=dtype))
     lines = ["| type | gpudoc GFLOP/s | by hand GFLOP/s | ratio |", "|---|---|---|---|"]
     for dtype in theirs:
         mine, other = max(ours[dtype]), max(theirs[dtype])

@@ -162,7 +162,7 @@ def _peer_link(situation: Situation) -> Ceiling | NoCeiling:
 
 def _cpu(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     match row.name:
-        case "matmul":
+        case "cpu_matmul":
             return _cpu_matmul(row, situation)
         case "memory_read" | "memory_write" | "memory_copy" | "memory_triad":
             return NoCeiling("the speed and number of the memory channels cannot be read here")

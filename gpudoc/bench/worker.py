@@ -88,10 +88,8 @@ def share_of_time(case: Case, rest: Sequence[Case], left_s: float) -> float:
 
 
 def _run_round(plan: Plan, index: int, round_s: float) -> int:
-    bench = Bench(plan=plan, round=index)
-    if plan.device == "cpu":
-        bench.clock_ghz = measure_clock_ghz
-    else:
+    bench = Bench(plan=plan, round=index, clock_ghz=measure_clock_ghz)
+    if plan.device != "cpu":
         # only here, after the fork: a CUDA context does not survive one
         bench.gpu = CudaGpu(int(plan.device.partition(":")[2]))
         # the driver counts all GPUs, CUDA_VISIBLE_DEVICES may hide some

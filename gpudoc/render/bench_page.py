@@ -129,7 +129,7 @@ def _rooflines(record: Record) -> Iterable[Block]:
 
 def _roofline(rows: Sequence[Measurement]) -> str:
     bandwidth = _memory_gb_per_s(rows)
-    products = [row for row in rows if row.name == "matmul" and row.value is not None and _intensity(row)]
+    products = [row for row in rows if row.name in ("matmul", "cpu_matmul") and row.value is not None]
     if bandwidth is None or not products:
         return ""
     is_tera = products[0].unit.startswith("T")
@@ -153,7 +153,8 @@ def _roofline(rows: Sequence[Measurement]) -> str:
             series.append(Series(name=f"{dtype} roof", points=roof, style="roof", hue=hue))
     x = Axis(label="operations per byte", log=True)
     y = Axis(label=f"10{'¹²' if is_tera else '⁹'} operations/s", log=True, tick=figure)
-    return line_chart("Roofline", series, x, y)
+    device = rows[0].device
+    return line_chart(f"Roofline of {'the CPU' if device == 'cpu' else device}", series, x, y)
 
 
 def _memory_gb_per_s(rows: Sequence[Measurement]) -> float | None:

@@ -111,7 +111,7 @@ def clock(ghz, **context):
 
 def test_a_cpu_is_judged_by_the_clock_and_the_units_that_were_measured():
     beside = clock(3.5, fp32_fma_per_cycle=16.0, bf16_fma_per_cycle=32.0)
-    product = row("matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 2, "size": 1024}, {"cpu_clock_ghz": 3.0})
+    product = row("cpu_matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 2, "size": 1024}, {"cpu_clock_ghz": 3.0})
     found = ceiling_of(product, cpu(beside, product))
     assert found.value == pytest.approx(2 * 16 * 2 * 3.5)
     assert found.at_measured_clock == pytest.approx(2 * 16 * 2 * 3.0)
@@ -120,12 +120,12 @@ def test_a_cpu_is_judged_by_the_clock_and_the_units_that_were_measured():
 
 def test_a_slow_moment_of_the_clock_lowers_no_ceiling():
     beside = clock(2.0, fp32_fma_per_cycle=16.0)
-    product = row("matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 1, "size": 1024}, {"cpu_clock_ghz_max": 3.6})
+    product = row("cpu_matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 1, "size": 1024}, {"cpu_clock_ghz_max": 3.6})
     assert ceiling_of(product, cpu(beside, product)).value == pytest.approx(16 * 2 * 3.6)
 
 
 def test_bf16_runs_on_the_matrix_unit_its_own_unit_or_that_of_fp32():
-    product = row("matmul", "cpu", 200.0, {"dtype": "bf16", "threads": 1, "size": 1024})
+    product = row("cpu_matmul", "cpu", 200.0, {"dtype": "bf16", "threads": 1, "size": 1024})
     plain = ceiling_of(product, cpu(clock(3.0, fp32_fma_per_cycle=16.0)))
     assert plain.value == pytest.approx(16 * 2 * 3.0)
     assert "none for bf16" in plain.formula
@@ -136,7 +136,7 @@ def test_bf16_runs_on_the_matrix_unit_its_own_unit_or_that_of_fp32():
 
 
 def test_without_a_clock_or_units_a_cpu_has_no_ceiling():
-    product = row("matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 1, "size": 1024})
+    product = row("cpu_matmul", "cpu", 200.0, {"dtype": "fp32", "threads": 1, "size": 1024})
     assert "clock was not measured" in ceiling_of(product, cpu(product)).because
     assert "per cycle" in ceiling_of(product, cpu(clock(3.0), product)).because
     assert isinstance(ceiling_of(row("memory_copy", "cpu"), cpu(clock(3.0))), NoCeiling)

@@ -80,12 +80,12 @@ def test_others_on_the_card_and_a_hypervisor():
 
 
 def test_a_cpu_that_is_limited_stolen_or_busy():
-    product = row("matmul", "cpu", parameters={"threads": 8}, context={"stolen_share": 0.2, "other_cpus_max": 1.5})
+    product = row("cpu_matmul", "cpu", parameters={"threads": 8}, context={"stolen_share": 0.2, "other_cpus_max": 1.5})
     small = replace(machine(gpu=None), container=Container(cpu_quota_cores=2.0))
     scene = situation([], small, device="cpu")
     found = [cause(product, scene).id for cause in evidence.CPU_CAUSES]
     assert found == ["cgroup_cpu_limit", "cpu_stolen", "cpu_busy"]
-    calm = row("matmul", "cpu", parameters={"threads": 2}, context={"stolen_share": 0.0, "other_cpus_max": 0.0})
+    calm = row("cpu_matmul", "cpu", parameters={"threads": 2}, context={"stolen_share": 0.0, "other_cpus_max": 0.0})
     assert [cause(calm, scene) for cause in evidence.CPU_CAUSES] == [None, None, None]
 
 

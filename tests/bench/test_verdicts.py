@@ -93,7 +93,7 @@ def test_pageable_and_small_paths_have_no_normal():
 def test_a_cpu_is_low_with_its_cause(value, expected):
     clock = row("cpu_clock", "cpu", 3.5, context={"fp32_fma_per_cycle": 16.0})
     parameters = {"dtype": "fp32", "threads": 2, "size": 1024}
-    measured = row("matmul", "cpu", value, parameters=parameters, context={"other_cpus_max": 1.2})
+    measured = row("cpu_matmul", "cpu", value, parameters=parameters, context={"other_cpus_max": 1.2})
     findings = find_causes(judge(situation([clock, measured], machine(gpu=None), device="cpu")))
     assert [found.id for found in findings] == expected
 

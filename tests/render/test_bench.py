@@ -23,7 +23,7 @@ from tests.bench.builders import row
 
 ENVIRONMENT = {"device": "cpu", "cpu": "a CPU", "threads": 2, "memory_gib": 24, "torch": "2.13.0", "mode": "full"}
 PRODUCT = replace(
-    row("matmul", "cpu", 200.0, {"dtype": "fp32", "size": 1024, "threads": 2}, unit="GFLOP/s"),
+    row("cpu_matmul", "cpu", 200.0, {"dtype": "fp32", "size": 1024, "threads": 2}, unit="GFLOP/s"),
     ceiling=Ceiling(250.0, "2 cores × 16 × 2 × 3.9 GHz", 220.0),
     doubts=(Doubt("spread", "spread 20%"), Doubt("stolen", "4% stolen"), Doubt("busy_host", "1.0 CPUs busy")),
 )
@@ -46,17 +46,17 @@ def screen(record=RECORD, **options):
 
 def test_every_figure_stands_beside_its_ceiling_and_its_doubts():
     text = screen()
-    line = next(line for line in text.splitlines() if line.startswith("matmul"))
+    line = next(line for line in text.splitlines() if line.startswith("cpu_matmul"))
     for word in ("fp32, 1024, 2 threads", "200", "GFLOP/s", "80% (91%)", "spread 20%; 4% stolen; 1 more"):
         assert word in line
-    assert "ceiling of matmul fp32, 250 GFLOP/s: 2 cores × 16 × 2 × 3.9 GHz" in text
+    assert "ceiling of cpu_matmul fp32, 250 GFLOP/s: 2 cores × 16 × 2 × 3.9 GHz" in text
     assert "refused" in next(line for line in text.splitlines() if line.startswith("h2d"))
 
 
 def test_causes_gaps_and_the_meaning_of_doubts_are_said():
     text = screen()
     assert "not measured: folder: no folder was named" in text
-    assert "broken: matmul fp32 gave wrong data" in text
+    assert "broken: cpu_matmul fp32 gave wrong data" in text
     assert "doubt: stolen (1 row):" in text
     assert "3 rows in 1 min 21 s; 1 finding" in text
 

@@ -22,7 +22,7 @@ def curve(name, host=None, device="cuda:0"):
 
 
 def product(dtype, value, size=1024):
-    made = row("matmul", "cpu", value, {"dtype": dtype, "size": size, "threads": 2}, unit="GFLOP/s")
+    made = row("cpu_matmul", "cpu", value, {"dtype": dtype, "size": size, "threads": 2}, unit="GFLOP/s")
     return replace(made, ceiling=Ceiling(2 * value, f"the formula of {dtype}"), doubts=(Doubt("stolen", "4% stolen"),))
 
 
@@ -46,7 +46,7 @@ def test_the_page_has_the_curve_the_roofline_the_table_and_the_doubts():
     markup = render_page(Report(RECORD))
     assert markup.count("<svg") == 2
     assert 'aria-label="CPU memory copy"' in markup
-    assert 'aria-label="Roofline"' in markup
+    assert 'aria-label="Roofline of the CPU"' in markup
     text = words(Report(RECORD))
     assert "the formula of bf16" in text
     assert "stolen (2 rows)" in text
@@ -71,6 +71,7 @@ def test_a_gpus_roofline_is_in_the_same_unit_as_its_products():
     markup = render_page(Report(replace(RECORD, measurements=(fast, copy))))
     assert ", 700</title>" in markup
     assert "10¹² operations/s" in markup
+    assert "Roofline of cuda:0" in markup
 
 
 def test_refused_rows_and_findings_are_on_the_page():

@@ -46,7 +46,7 @@ def choose_points(threads: int, quick: bool) -> tuple[Point, ...]:
 
 
 def run(bench: Bench) -> Iterator[Reading]:
-    """Rows 'matmul' in GFLOP/s (2 n^3 operations), each product checked against float64 on some of its rows."""
+    """Rows 'cpu_matmul' in GFLOP/s (2 n^3 operations), each product checked against float64 on some of its rows."""
     import torch
 
     points = choose_points(bench.plan.threads, bench.plan.quick)
@@ -70,7 +70,7 @@ def _measure(bench: Bench, point: Point, seconds: float) -> Reading:
     left, right = (torch.randn(point.size, point.size).to(_dtype(point.dtype)) for _ in range(2))
     out = torch.empty_like(left)
     row = Row(
-        name="matmul",
+        name="cpu_matmul",
         unit="GFLOP/s",
         parameters={"dtype": point.dtype, "size": point.size, "threads": point.threads},
     )

@@ -36,7 +36,9 @@ def run(bench: Bench) -> Iterator[Reading]:
     threads = sorted({1, bench.plan.threads})
     # the curve's points are short: the arrays of the big rows are there already
     seconds = bench.point_s(4 * len(threads) + len(CURVE) // 2)
-    source, other, target = (torch.rand(size // 8, dtype=torch.float64) for _ in range(3))
+    # every value different, and made by all threads: random numbers of this many bytes would take seconds
+    source = torch.arange(size // 8, dtype=torch.float64)
+    other, target = source.mul(0.5), torch.zeros_like(source)
     for count in threads:
         torch.set_num_threads(count)
         for name, moved, action in _actions(source, other, target):
