@@ -47,7 +47,7 @@ def _spread(row: Measurement) -> list[Doubt]:
     doubts = []
     count = sum(len(one) for one in row.rounds)
     if count < FEW:
-        doubts.append(Doubt("few_samples", f"{count} samples"))
+        doubts.append(Doubt("few_samples", f"{count} sample{'s' if count != 1 else ''}"))
     if row.p50 > 0 and (row.p90 - row.p10) / row.p50 > WIDE:
         doubts.append(Doubt("spread", f"spread {_percent((row.p90 - row.p10) / row.p50)}"))
     medians = [median(one) for one in row.rounds]

@@ -55,8 +55,10 @@ def run(bench: Bench) -> Iterator[Reading]:
     for point in points:
         per_thread = speed.get((point.dtype, point.threads)) or speed.get((point.dtype, 1))
         expected_s = 2 * point.size**3 / per_thread if per_thread else 0.0
-        if expected_s * (MIN_SAMPLES + 2) > PATIENCE * max(seconds, 0.2):
-            bench.leave_out(f"matmul {point.dtype} {point.size}", f"one product would take {expected_s:.1f} s here")
+        needed_s = expected_s * (MIN_SAMPLES + 2)
+        if needed_s > PATIENCE * max(seconds, 0.2):
+            because = f"its samples would take about {needed_s:.1f} s here, and it has {seconds:.1f} s"
+            bench.leave_out(f"matmul {point.dtype} {point.size}", because)
             continue
         torch.set_num_threads(point.threads)
         reading = _measure(bench, point, seconds)
