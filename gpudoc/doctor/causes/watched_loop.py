@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 
 from gpudoc.doctor.causes.watched_input import WORTH_TELLING
 from gpudoc.doctor.live.gain import without
-from gpudoc.doctor.live.phases import COMPUTE, Phase
+from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, at_sites, estimated, finding, percent, place
 from gpudoc.doctor.live.shares import JobShares, RankShares, Site, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
+_OWN_FAULT = (Phase.PYTHON, Phase.SLEEP, Phase.LOGGING, Phase.CHECKPOINT)
 Judge = Callable[[Watch, JobShares, RankShares], "Finding | None"]
 
 
@@ -133,6 +134,9 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
     late = max(job.ranks, key=lambda r: r.share(*COMPUTE, Phase.PYTHON, Phase.SLEEP, Phase.DATA_WAIT, Phase.DATA_LOAD))
     early = min(job.ranks, key=lambda r: r.share(*COMPUTE, Phase.PYTHON, Phase.SLEEP, Phase.DATA_WAIT, Phase.DATA_LOAD))
     uneven = late.share(Phase.COLLECTIVE) < 0.5 * early.share(Phase.COLLECTIVE) and len(job.ranks) > 1
+    if uneven and late.share(*DATA, *_OWN_FAULT) >= WORTH_TELLING:
+        # the others wait for a rank that is late for a cause of its own, which is the finding then
+        return None
     sites = early.sites.get(Phase.COLLECTIVE, ())
     hint = f"; rank {late.rank} is the last to arrive" if uneven else ""
     return finding(

@@ -221,7 +221,7 @@ class _Job:
             command = spy.record_command(program, pid, output, seconds + 5)
             order = {"command": command, "messages": str(output.with_suffix(".err"))}
             os.write(self._orders, json.dumps(order).encode() + b"\n")
-        return _AncestorRecorder(self._launcher, output, program)
+        return _AncestorRecorder(pid, self._launcher, output, program)
 
     def let_go(self) -> None:
         """End the launcher or sampler above the job, so that the job becomes this process's child."""
@@ -265,6 +265,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _AncestorRecorder:
+    pid: int
     process: subprocess.Popen[bytes]
     output: pathlib.Path
     program: Fact[str]
@@ -280,7 +281,7 @@ class _AncestorRecorder:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        return spy.read_recording(self.output, self.output.with_suffix(".err"))
+        return spy.read_recording(self.pid, self.output, self.output.with_suffix(".err"))
 
 
 def _sees_training(program: str, pid: int) -> bool | None:
@@ -297,7 +298,7 @@ def _sees_training(program: str, pid: int) -> bool | None:
     except subprocess.TimeoutExpired:
         return None
     if done.returncode != 0:
-        return None if "ptrace" in spy.explain_refusal(done.stderr) else False
+        return None if "ptrace" in spy.explain_refusal(done.stderr, pid) else False
     looks = spy.parse_dump(done.stdout, 0.0)
     return any(_is_a_step(look) for look in looks)
 

@@ -45,6 +45,7 @@ class Recorder:
 
     def __init__(self, program: str, pid: int, output: pathlib.Path, seconds: float) -> None:
         self.output = output
+        self._pid = pid
         self._messages = output.with_suffix(".err")
         with self._messages.open("wb") as messages:
             self._process = subprocess.Popen(
@@ -64,22 +65,25 @@ class Recorder:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        return read_recording(self.output, self._messages)
+        return read_recording(self._pid, self.output, self._messages)
 
 
-def read_recording(output: pathlib.Path, messages: pathlib.Path) -> Fact[Stacks]:
+def read_recording(pid: int, output: pathlib.Path, messages: pathlib.Path) -> Fact[Stacks]:
     """The stacks in py-spy's file, or why there are none in words that name the remedy."""
     try:
         document = json.loads(output.read_text("utf-8"))
     except (OSError, ValueError):
         text = messages.read_text("utf-8", "replace") if messages.exists() else ""
-        return Absent(explain_refusal(text))
+        return Absent(explain_refusal(text, pid))
     stacks = parse_speedscope(document)
     return stacks if stacks.threads else Absent("py-spy saw no Python thread")
 
 
-def explain_refusal(text: str) -> str:
-    """Why py-spy could not look, from what it printed."""
+def explain_refusal(text: str, pid: int | None = None) -> str:
+    """Why py-spy could not look, from what it printed and whether `pid` may be looked at."""
+    # with --subprocesses py-spy says "no python processes found" of a process that it may not look into
+    if pid is not None and _is_closed(pid):
+        return "ptrace refused: " + _ptrace_remedy()
     if "Permission" in text or "not permitted" in text or "os error 1)" in text:
         return "ptrace refused: " + _ptrace_remedy()
     if "python version" in text or "PyInterpreterState" in text:
@@ -89,6 +93,16 @@ def explain_refusal(text: str) -> str:
         return "the process has ended"
     first = next((line for line in text.splitlines() if line.strip()), "")
     return f"py-spy saw nothing: {first}" if first else "py-spy saw nothing"
+
+
+def _is_closed(pid: int) -> bool:
+    try:
+        os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - the kernel asks for the same right as ptrace
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _ptrace_remedy() -> str:

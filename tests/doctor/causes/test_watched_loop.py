@@ -73,3 +73,9 @@ def test_a_wait_for_the_exchange_shows_in_the_system_call():
     assert any(o.value == "40 %" for o in found.evidence if o.fact == "waiting_inside_backward")
     alone = [track(1, cpu_s=4.0, looks=200, blocked={"futex": 80})]
     assert ask({1: "backward*90 forward*10"}, alone) == []
+
+
+def test_a_rank_that_is_late_for_a_cause_of_its_own_is_the_finding():
+    ranks = [track(1, rank=0), track(2, rank=1)]
+    (found,) = ask({1: "collective*60 backward*40", 2: "python*60 backward*40"}, ranks)
+    assert found.id == "python_bound"
