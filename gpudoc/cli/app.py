@@ -16,6 +16,8 @@ from gpudoc.cli.train import train
 from gpudoc.cli.tune import tune
 from gpudoc.errors import ExitCode, GpudocError
 
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
 app = typer.Typer(
     name="gpudoc",
     help="Why training on a GPU does not start, runs out of memory or is slow; and the tuned trainer for it.",
@@ -23,11 +25,11 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_HELP,
 )
 
 for command in (doctor, bench, tune, train):
-    app.command()(command)
+    app.command(context_settings=_HELP)(command)
 
 
 def _print_version(wanted: bool) -> None:

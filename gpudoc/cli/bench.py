@@ -11,8 +11,12 @@ from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, OutFile, PlainFla
 
 Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these cases: memory,matmul.")]
 Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead of 90.")]
-Data = Annotated[Path | None, typer.Option("--data", help="Also measure how fast this folder can be read.")]
-Old = Annotated[Path | None, typer.Option("--compare", help="An older record; exit 1 when something became slower.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Also measure how fast this folder can be read.")
+]
+Old = Annotated[
+    Path | None, typer.Option("--compare", metavar="FILE", help="An older record; exit 1 when something became slower.")
+]
 
 
 def bench(

@@ -21,19 +21,27 @@ class FailOn(str, Enum):
 def doctor(
     context: typer.Context,
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Files or - for stdin; none: this machine.")
+        list[str] | None, typer.Argument(metavar="SOURCE", help="Files or - for stdin; none: this machine.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
-    python: Annotated[Path | None, typer.Option("--python", help="The Python whose torch is examined.")] = None,
-    expect_gpus: Annotated[int | None, typer.Option("--expect-gpus", min=0, help="How many GPUs to expect.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A cause to leave out; may be repeated.")] = None,
+    python: Annotated[
+        Path | None, typer.Option("--python", metavar="PATH", help="The Python whose torch is examined.")
+    ] = None,
+    expect_gpus: Annotated[
+        int | None, typer.Option("--expect-gpus", metavar="N", min=0, help="How many GPUs to expect.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="ID", help="A cause to leave out; may be repeated.")
+    ] = None,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="All causes that doctor knows.")] = False,
-    explain: Annotated[str | None, typer.Option("--explain", help="One cause: meaning, fix, sources.")] = None,
-    pid: Annotated[
-        int | None, typer.Option("--pid", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="ID", help="One cause: meaning, fix, sources.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="How long to watch.")] = 20.0,
+    pid: Annotated[
+        int | None, typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="How long to watch.")] = 20.0,
     json: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
     html: HtmlFile = None,

@@ -19,6 +19,8 @@ class Invocation:
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 PlainFlag = Annotated[bool, typer.Option("--plain", help="No colour, no animation.")]
 VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything, not only the first screen.")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="Also write the result to this file.")]
-HtmlFile = Annotated[Path | None, typer.Option("--html", help="Write a self-contained page to this file.")]
-DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page to this file.")
+]
+DeviceName = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]

@@ -10,23 +10,43 @@ import typer
 
 from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, VerboseFlag
 
-ModelSource = Annotated[str, typer.Option("--model", help="cfg.yaml, or the built-in quickstart or images.")]
-ProfileName = Annotated[str, typer.Option("--profile", help="auto, off, or a profile file that tune wrote.")]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Optimizer steps in all, also over resumes.")]
-Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Passes over the data.")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="The largest micro batch per device.")]
-Workers = Annotated[int | None, typer.Option("--num-workers", min=0, help="Loader processes.")]
-PrecisionName = Annotated[str | None, typer.Option("--precision", help="auto, bf16, fp16 or fp32.")]
-MemoryLimit = Annotated[str | None, typer.Option("--memory-limit", help="Live under this: 8GiB, 512MiB.")]
-RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where the run is kept; default runs/<config name>.")]
-Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the run directory to go on with.")]
+ModelSource = Annotated[
+    str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")
+]
+ProfileName = Annotated[
+    str, typer.Option("--profile", metavar="PROFILE", help="auto, off, or a profile file that tune wrote.")
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", metavar="N", min=1, help="Optimizer steps in all, also over resumes.")
+]
+Epochs = Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the data.")]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", metavar="N", min=1, help="The largest micro batch per device.")
+]
+Workers = Annotated[int | None, typer.Option("--num-workers", metavar="N", min=0, help="Loader processes.")]
+PrecisionName = Annotated[str | None, typer.Option("--precision", metavar="NAME", help="auto, bf16, fp16 or fp32.")]
+MemoryLimit = Annotated[
+    str | None, typer.Option("--memory-limit", metavar="SIZE", help="Live under this: 8GiB, 512MiB.")
+]
+RunDir = Annotated[
+    Path | None, typer.Option("--run-dir", metavar="DIR", help="Where the run is kept; default runs/<config name>.")
+]
+Resume = Annotated[
+    str, typer.Option("--resume", metavar="RUN", help="auto, never, or the run directory to go on with.")
+]
 NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not ask doctor first.")]
 ProveResume = Annotated[bool, typer.Option("--prove-resume", help="Run, kill, resume, and compare every bit.")]
-Trace = Annotated[int, typer.Option("--trace", min=0, help="Write a profiler trace of N steps.")]
-LogTo = Annotated[str, typer.Option("--log-to", help="tensorboard, wandb, or both with a comma.")]
-Gpus = Annotated[str | None, typer.Option("--gpus", help="auto or N: one process each; on a CPU N processes.")]
-Slurm = Annotated[Path | None, typer.Option("--slurm", help="Write an sbatch file for this run instead of running.")]
-Assign = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable: --set lr=1e-3.")]
+Trace = Annotated[int, typer.Option("--trace", metavar="N", min=0, help="Write a profiler trace of N steps.")]
+LogTo = Annotated[str, typer.Option("--log-to", metavar="NAME,...", help="tensorboard, wandb, or both with a comma.")]
+Gpus = Annotated[
+    str | None, typer.Option("--gpus", metavar="N", help="auto or N: one process each; on a CPU N processes.")
+]
+Slurm = Annotated[
+    Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file for this run instead of running.")
+]
+Assign = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="key=value, repeatable: --set lr=1e-3.")
+]
 
 
 def train(

@@ -10,15 +10,17 @@ import typer
 from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, VerboseFlag
 
 Model = Annotated[str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")]
-Budget = Annotated[str, typer.Option("--budget", help="How long the search may take: 90s, 5m, 1h.")]
-Goal = Annotated[str, typer.Option("--goal", help="throughput: fastest with memory to spare; or largest.")]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long the search may take: 90s, 5m, 1h.")]
+Goal = Annotated[
+    str, typer.Option("--goal", metavar="GOAL", help="throughput: fastest with memory to spare; or largest.")
+]
 Only = Annotated[str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader,scaling.")]
-MaxBatch = Annotated[int | None, typer.Option("--max-batch", help="Try no batch above this one.")]
+MaxBatch = Annotated[int | None, typer.Option("--max-batch", metavar="N", help="Try no batch above this one.")]
 Limit = Annotated[str, typer.Option("--memory-limit", metavar="SIZE", help="Live under this much memory: 8GiB.")]
 Target = Annotated[
     str, typer.Option("--target", metavar="GPU_OR_SIZE,...", help="Run nothing: predict for 'RTX 3090', 24GiB, ...")
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Write the profile to this file.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the profile to this file.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget the trials of an earlier, unfinished search.")]
 
 
