@@ -43,7 +43,10 @@ class Feeder:
             batch_size=request.batches[0],
             device=session.where.device,
             options=StepOptions(
-                precision=variant.precision, channels_last=variant.channels_last, compile=variant.compile
+                precision=variant.precision,
+                channels_last=variant.channels_last,
+                compile=variant.compile,
+                activation_checkpointing=variant.activation_checkpointing,
             ),
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
             progress=session.progress,

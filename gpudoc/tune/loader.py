@@ -16,7 +16,9 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.stats import median, quantile
 from gpudoc.tune import loader_reasons
 from gpudoc.tune.loader_model import (
+    LEAST_STEPS,
     SAME_SHARE,
+    WARM_STEPS,
     LoaderBounds,
     LoaderCosts,
     LoaderSetting,
@@ -102,6 +104,7 @@ class Search:
     stretch_s: float
     progress: Progress
     trials: dict[LoaderSetting, LoaderTrial] = field(default_factory=dict)
+    left_out: list[LoaderSetting] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
     def add(self, settings: Sequence[LoaderSetting], rounds: int) -> None:
@@ -112,8 +115,14 @@ class Search:
         for turn in range(rounds):
             for place in range(len(settings)):
                 setting = settings[(place + turn) % len(settings)]
-                if not self.trials[setting].failure and not (turn and self._is_late()):
+                if not self.trials[setting].failure and (not self.measured or self._has_time_for(setting)):
                     self._time(setting)
+        for setting in settings:
+            trial = self.trials[setting]
+            if not trial.runs and not trial.failure:
+                del self.trials[setting]
+                self.left_out.append(setting)
+                self.progress.say(f"{loader_reasons.name(setting)}: no time left to try it; a longer --budget would")
 
     def period_s(self, trial: LoaderTrial) -> float:
         """Seconds per step of a measured trial."""
@@ -143,8 +152,12 @@ class Search:
             return
         self.trials[setting] = replace(trial, runs=(*trial.runs, run))
 
-    def _is_late(self) -> bool:
-        return time.monotonic() - self.started > self.bounds.seconds
+    def _has_time_for(self, setting: LoaderSetting) -> bool:
+        """Whether one stretch of the setting, its first batches included, should end within the time given."""
+        trial = self.trials[setting]
+        period = self.period_s(trial) if trial.runs else max(trial.predicted_s, self.best.runs[-1].step_s / 4)
+        needed = max(self.stretch_s, LEAST_STEPS * period) + (WARM_STEPS + setting.num_workers) * period
+        return time.monotonic() - self.started + needed <= self.bounds.seconds
 
 
 def tune_loader(
@@ -161,6 +174,7 @@ def tune_loader(
     `bounds` default to this machine's, for one training process. GpudocError when the data cannot be loaded at all.
     """
     limits = bounds or bounds_here()
+    started = time.monotonic()
     progress.say(f"loader: timing one worker and the step at batch {batch_size}")
     with LoaderSession(workload, batch_size=batch_size, device=device, options=options or StepOptions()) as session:
         costs = session.costs(min(3.0, 0.06 * limits.seconds))
@@ -173,6 +187,7 @@ def tune_loader(
             persistent=_runs_epochs(workload, batches_per_epoch),
             stretch_s=min(3.0, max(0.3, 0.7 * limits.seconds / (MOST_SETTINGS * (ROUNDS + 1)))),
             progress=progress,
+            started=started,
         )
         return search_loader(search, samples_per_batch=session.batch_size, pin_memory=device.startswith("cuda"))
 
@@ -215,6 +230,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
         missing_factor=missing,
         limit=_limit_above(search, chosen),
         prefetch_gain=prefetch_gain,
+        left_out=tuple(search.left_out),
         epoch_start_s=median([run.start_s - run.restart_s for run in chosen.runs]),
         keeps_workers=keeps,
         pinned_gain=_pinned_gain(search, chosen),
@@ -276,7 +292,8 @@ def _fourth_setting(search: Search) -> LoaderSetting | None:
         option = _beside(fewest, costs, bounds, up=False)
     if option is None and best.setting.pin_memory:
         option = replace(best.setting, pin_memory=False)
-    return option if option not in search.trials else None
+    is_new = option not in search.trials and option not in search.left_out
+    return option if is_new else None
 
 
 def _more_workers(search: Search) -> LoaderSetting | None:

@@ -22,6 +22,7 @@ class Outcome:
     epoch_start_s: float
     keeps_workers: bool
     pinned_gain: float | None
+    left_out: tuple[LoaderSetting, ...] = ()
 
 
 def name(setting: LoaderSetting) -> str:
@@ -50,6 +51,9 @@ def sentences(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tup
     reasons.append(_why_pinned(outcome))
     if outcome.chosen.num_workers:
         reasons.append(_why_persistent(outcome))
+    if outcome.left_out:
+        names = " and ".join(name(setting) for setting in outcome.left_out)
+        reasons.append(f"not tried, for want of time: {names}; a longer --budget would")
     return (*reasons, *_what_is_missing(outcome, costs, bounds))
 
 

@@ -40,6 +40,7 @@ class StepOptions:
     precision: str = "fp32"
     channels_last: bool = False
     compile: bool = False
+    activation_checkpointing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class LoaderSession:
             "precision": options.precision,
             "channels_last": options.channels_last,
             "compile": options.compile,
+            "activation_checkpointing": options.activation_checkpointing,
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None

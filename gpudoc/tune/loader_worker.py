@@ -22,14 +22,14 @@ from typing import TextIO
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from gpudoc.tune.loader_model import resample_batches
+from gpudoc.train import recompute
+from gpudoc.train.build import may_fuse
+from gpudoc.tune.loader_model import LEAST_STEPS, WARM_STEPS, resample_batches
 from gpudoc.workload.batch import Batch, num_bytes, to_device
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
 PR_SET_PDEATHSIG = 1
-WARM_STEPS = 2
-LEAST_STEPS = 4
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -93,7 +93,10 @@ class Bench:
             model = self.workload.build_model()
         if self.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimizer = self.workload.build_optimizer(model)
+        if order.get("activation_checkpointing"):
+            recompute.apply(model)
+        fused = {"fused": True} if may_fuse(self.workload, model, self.device) else {}
+        self.optimizer = self.workload.build_optimizer(model, fused)
         self.model: Callable[..., object] = torch.compile(model) if order["compile"] else model
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.loss = self.workload.step().to(self.device)

@@ -143,6 +143,16 @@ def test_pinned_memory_is_compared_on_a_gpu(unpinned, pinned):
     assert choice.pin_memory is pinned
 
 
+def test_settings_that_do_not_fit_in_the_time_are_left_out_and_named():
+    """A step of 4 s and 12 s of time: the first setting runs whatever it costs, and nothing else is begun."""
+    machine = Modelled(costs(batch_s=(8.0,) * 50, worker_cpu_s=0.01, step_s=4.0), 32)
+    choice = search(machine, bounds=LoaderBounds(cpus=32, seconds=12))
+    assert machine.asked == [LoaderSetting(num_workers=0)]
+    assert choice.num_workers == 0
+    assert [trial.setting for trial in choice.trials] == machine.asked
+    assert any(reason.startswith("not tried, for want of time") for reason in choice.reasons)
+
+
 def test_the_start_of_a_short_epoch_counts():
     """Workers that take 0.3 s to start pay over a thousand batches and not over two."""
     machine = Modelled(costs(batch_s=(0.004,) * 50, worker_cpu_s=0.004), 8)

@@ -69,6 +69,11 @@ def test_pinned_memory_is_judged_by_its_run():
     assert "pinned memory measured +7.0% against pageable" in reasons[2]
 
 
+def test_what_there_was_no_time_for_is_named():
+    reasons = sentences(outcome(left_out=(LoaderSetting(num_workers=6),)), costs(), BOUNDS)
+    assert reasons[-1] == "not tried, for want of time: 6 workers x 2 batches; a longer --budget would"
+
+
 def test_one_pass_over_the_data_keeps_no_workers():
     assert sentences(outcome(keeps_workers=False), costs(), BOUNDS)[3].startswith("persistent_workers false")
 
