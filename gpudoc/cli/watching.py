@@ -52,8 +52,9 @@ def _watch_process(wish: Wish) -> int:
 
 def _watch_command(wish: Wish) -> int:
     from gpudoc.doctor.document import exit_code
-    from gpudoc.doctor.live.judge import judge, judge_end
+    from gpudoc.doctor.live.judge import is_empty, judge, judge_end
     from gpudoc.facts import Listener, launch
+    from gpudoc.render import console, watch
     from gpudoc.render.doctor_output import show
     from gpudoc.render.live import Live
 
@@ -73,6 +74,8 @@ def _watch_command(wish: Wish) -> int:
     report = judge_end(reports[0] if reports else None, end, ignore=wish.ignore)
     if wish.output.json:
         _show(report, end.watch, wish.output, {"exit_code": end.exit_code, "signal": end.signal})
+    elif is_empty(report):
+        console.stderr(plain=wish.output.plain).print(watch.render_nothing(report), end="", soft_wrap=True)
     elif not reports or report is not reports[0]:
         show(report, wish.output)
     if end.signal is not None:

@@ -58,6 +58,12 @@ def render(report: Report, watch: Watch, *, verbose: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_nothing(report: Report) -> str:
+    """The one line about a command of which there was nothing to watch and nothing to read."""
+    seen = report.unexplained[0].value if report.unexplained else "it ended"
+    return f"? Nothing to judge: the command {seen}\n"
+
+
 def to_json(report: Mapping[str, object], watch: Watch | None, ended: Mapping[str, object] | None) -> dict[str, object]:
     """The document of the report, with what was watched, and how a launched command ended."""
     extra: dict[str, object] = {}

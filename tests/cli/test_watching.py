@@ -140,6 +140,13 @@ def test_a_command_that_fails_keeps_its_exit_code_and_its_log_is_judged():
     assert "oom" in plain.stdout
 
 
+def test_a_command_too_short_to_watch_says_so_in_one_line():
+    done = doctor("--", "true")
+    assert done.returncode == 1
+    assert done.stderr.startswith("? Nothing to judge: the command ended with exit code 0")
+    assert done.stdout == ""
+
+
 def test_a_command_that_a_signal_ends_gives_the_shells_code():
     done = doctor("--json", "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == 128 + 15

@@ -7,7 +7,7 @@ from gpudoc.doctor.document import dump
 from gpudoc.doctor.live.judge import judge
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
-from gpudoc.render.watch import render, render_page, save_text, to_json
+from gpudoc.render.watch import render, render_nothing, render_page, save_text, to_json
 from tests.facts.live.made import track, watch, worker
 
 SLOW = watch(
@@ -93,3 +93,7 @@ def test_the_file_holds_what_its_name_says(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "text"
     with pytest.raises(GpudocError, match="cannot write"):
         save_text(tmp_path / "no" / "a.txt", "text", {})
+
+
+def test_nothing_to_judge_is_one_line():
+    assert render_nothing(judge(SLOW)).count("\n") == 1

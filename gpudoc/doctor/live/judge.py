@@ -12,6 +12,7 @@ from gpudoc.doctor.model import Evidence, Finder, Observation, Report
 from gpudoc.facts.live.job import Outcome
 from gpudoc.facts.process import Watch
 
+_END = "command"
 # what a shell prints of a command that a signal ended, which the command itself cannot say
 _SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
 
@@ -36,6 +37,11 @@ def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) 
     return dataclasses.replace(report, source="process", seconds={"total": end.seconds})
 
 
+def is_empty(report: Report) -> bool:
+    """Whether the report says only that there was nothing to judge."""
+    return not report.findings and [seen.fact for seen in report.unexplained] == [_END]
+
+
 def _nothing_seen(end: Outcome) -> Report:
     report = diagnose(Evidence(source="process"), finders=())
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
@@ -44,7 +50,7 @@ def _nothing_seen(end: Outcome) -> Report:
         if end.interrupted or not (end.exit_code or end.signal)
         else "and wrote nothing"
     )
-    seen = Observation("command", f"ended with {how} after {end.seconds:.1f} s, {what}", "its end")
+    seen = Observation(_END, f"ended with {how} after {end.seconds:.1f} s, {what}", "its end")
     return dataclasses.replace(report, verdict="unknown", unexplained=(seen,), seconds={"total": end.seconds})
 
 

@@ -1,4 +1,4 @@
-from gpudoc.doctor.live.judge import judge, judge_end
+from gpudoc.doctor.live.judge import is_empty, judge, judge_end
 from gpudoc.facts.live.job import Outcome
 from tests.facts.live.made import track, watch, worker
 
@@ -62,3 +62,9 @@ def test_a_command_that_the_user_interrupted_did_not_fail():
     watched = judge(watch({1: "backward*100"}))
     assert judge_end(watched, end(code=1, log="KeyboardInterrupt", interrupted=True)) is watched
     assert "before a training step" in judge_end(None, end(code=1, interrupted=True)).unexplained[0].value
+
+
+def test_a_report_of_nothing_is_known_as_such():
+    assert is_empty(judge_end(None, end()))
+    assert not is_empty(judge(watch({1: "backward*100"})))
+    assert not is_empty(judge_end(None, end(code=1, log=FAILED)))
