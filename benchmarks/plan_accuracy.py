@@ -141,9 +141,7 @@ def summary(rows: list[dict[str, object]]) -> dict[str, float]:
 def machine() -> dict[str, object]:
     """What the figures depend on; no names of hosts."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
-    )
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT)
     load = os.getloadavg()[0]
     return {

@@ -281,10 +281,10 @@ def build_gan(width=256) -> GAN:
     return GAN(generator, critic, torch.optim.Adam(generator.parameters()), torch.optim.RMSprop(critic.parameters()))
 
 
-def gan_step(precision: str) -> Callable[[GAN, torch.Tensor], None]:
+def gan_step(precision: str, device: str = "cpu") -> Callable[[GAN, torch.Tensor], None]:
     def step(gan: GAN, real: torch.Tensor) -> None:
         noise = torch.randn(len(real), 32)
-        with autocast(precision):
+        with autocast(precision, device):
             made = gan.generator(noise)
             right, wrong = gan.critic(real), gan.critic(made.detach())
             loss = F.softplus(-right).mean() + F.softplus(wrong).mean()
@@ -292,7 +292,7 @@ def gan_step(precision: str) -> Callable[[GAN, torch.Tensor], None]:
         loss.backward()
         gan.for_critic.step()
         gan.for_generator.zero_grad()
-        with autocast(precision):
+        with autocast(precision, device):
             loss = F.softplus(-gan.critic(made)).mean()
         loss.backward()
         gan.for_generator.step()
@@ -300,16 +300,16 @@ def gan_step(precision: str) -> Callable[[GAN, torch.Tensor], None]:
     return step
 
 
-def autocast(precision: str):
-    return nullcontext() if precision == "fp32" else torch.autocast("cpu", torch.bfloat16)
+def autocast(precision: str, device: str = "cpu"):
+    return nullcontext() if precision == "fp32" else torch.autocast(device, torch.bfloat16)
 
 
-def train_step(precision: str, clip: bool = False) -> Callable[..., None]:
+def train_step(precision: str, clip: bool = False, device: str = "cpu") -> Callable[..., None]:
     def step(state, batch) -> None:
         model, optimizer = state
         inputs, target = batch
         optimizer.zero_grad()
-        with autocast(precision):
+        with autocast(precision, device):
             out = model(inputs)
             loss = (
                 F.mse_loss(out, target)
@@ -329,7 +329,7 @@ def recipe(build: Callable[[], nn.Module], batch: Callable[[int], object], preci
         model = build()
         return model, torch.optim.AdamW(model.parameters())
 
-    return Recipe(build=make, batch=batch, step=train_step(precision, clip=True), like=like)
+    return Recipe(build=make, batch=batch, step=train_step(precision, clip=True, device=like), like=like)
 
 
 def tokens(length: int, vocab: int = 1000) -> Callable[[int], object]:
@@ -361,7 +361,7 @@ def recipes(precision: str, scale: int = 1, like: str = "cpu") -> dict[str, Reci
         "gan": Recipe(
             build=lambda: build_gan(256 * scale),
             batch=lambda n: torch.randn(n, 784),
-            step=gan_step(precision),
+            step=gan_step(precision, like),
             like=like,
         ),
         "checkpointed": of(lambda: GPT(vocab, wide, saving=True), tokens(64, vocab)),
