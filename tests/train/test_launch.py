@@ -109,8 +109,6 @@ def leave(code, **more):
     if speaks and code:
         sys.stderr.write(f"rank {rank} says {code}\\n")
     sys.exit(status)
-if what == "finish":
-    leave(0)
 if what == "mistake":
     leave(2)
 if what == "die" and rank == 1 and restarts < int(sys.argv[4]):
@@ -168,13 +166,6 @@ def wait_for(*paths: Path) -> None:
     while not all(path.exists() for path in paths):
         assert time.monotonic() < until, f"{paths} did not come"
         time.sleep(0.05)
-
-
-def test_ranks_that_finish_are_a_success(world):
-    folder, start = world
-    assert start("finish", str(folder)).wait(90) == 0
-    assert (folder / "started-0-0").exists()
-    assert (folder / "started-1-0").exists()
 
 
 def test_a_mistake_is_said_once_and_not_tried_again(world):

@@ -144,9 +144,8 @@ def test_a_killed_rank_comes_back_and_the_run_ends_as_if_nothing_had_been(place,
     assert_same(alone, weights(place, "ranks"))
 
 
-@pytest.mark.parametrize("oom_at", [1, 5])
-def test_one_rank_out_of_memory_shrinks_all_and_changes_nothing(place, alone, oom_at):
-    code, said = train(place, "ranks", "--gpus", "2", oom_at=oom_at)
+def test_one_rank_out_of_memory_shrinks_all_and_changes_nothing(place, alone):
+    code, said = train(place, "ranks", "--gpus", "2", oom_at=5)
     assert code == 0, said
     assert "out of memory" in said
     rescues = summary(place, "ranks")["rescues"]
