@@ -21,14 +21,19 @@ _MAX_HEADER = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a journal is about: it is used only where `key` is the same; `limit_bytes` is the memory it ran under."""
+    """What a journal is about: it is used only where `key` is the same; `limit_bytes` is the memory it ran under.
+
+    `start_s` are the seconds before the first trial; a run that goes on counts those of the first, to decide the same.
+    """
 
     key: Mapping[str, str]
     limit_bytes: int | None
+    start_s: float = 0.0
 
     def line(self) -> str:
         """The first line of the file."""
-        return json.dumps({"schema": SCHEMA, "key": dict(self.key), "limit_bytes": self.limit_bytes}, sort_keys=True)
+        known = {"schema": SCHEMA, "key": dict(self.key), "limit_bytes": self.limit_bytes, "start_s": self.start_s}
+        return json.dumps(known, sort_keys=True)
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class Journal:
     trials: list[Trial] = field(default_factory=list)
     lost: str = ""
     num_replayed: int = 0
+    start_s: float = 0.0
 
     def find(self, request: Request) -> Trial | None:
         """The finished trial of an equal request, or None."""
@@ -64,11 +70,13 @@ class Journal:
 
 def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
     """The journal at `path` for `header`; another key, another schema or `fresh` starts it anew."""
-    journal = Journal(path)
+    journal = Journal(path, start_s=header.start_s)
     kept = None if fresh else _read(path, header)
     if kept is not None:
         journal.trials.extend(kept)
         journal.num_replayed = len(kept)
+        started = (_first_line(path) or {}).get("start_s")
+        journal.start_s = float(started) if isinstance(started, float | int) else 0.0
         return journal
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

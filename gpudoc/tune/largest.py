@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.tune.memory_model import NOT_AFFINE, MemoryLine, as_fresh, fit_memory, growth_exponent, residual_bytes
+from gpudoc.tune.memory_model import NOT_AFFINE, MemoryLine, fit_memory, growth_exponent, residual_bytes
 from gpudoc.tune.trial import End, Point, Trial
 from gpudoc.units import format_bytes
 
@@ -119,9 +119,8 @@ class _Search:
         """One process that goes up while nothing can go wrong, and the first line."""
         trial = self._prober.calibrate(self._found.cap)
         self._found.launches += 1
-        # the C library's own heap keeps what a batch left and reuses it: there nothing is to be taken off
-        is_exact = trial.request.variant.allocator == "exact"
-        self._points = as_fresh(trial.points) if is_exact else trial.points
+        # peaks of a process that ran other batches before are a little high: the first prediction errs on the safe side
+        self._points = trial.points
         if not trial.fits:
             if not trial.end.is_too_large:
                 raise GpudocError(f"calibrating stopped: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
@@ -174,7 +173,7 @@ class _Search:
     def _refit(self) -> None:
         batches = sorted(self._fresh)
         last = batches[-1]
-        if self._line is None or (len(batches) > 1 and last >= 1.05 * batches[0]):
+        if self._line is None or (len(batches) > 1 and last >= 1.5 * batches[0]):
             low = batches[0] if len(batches) > 1 else self._points[-1].batch
             low_peak = self._fresh.get(low) or self._points[-1].peak_bytes or 0
             if last > low and self._fresh[last] > low_peak:

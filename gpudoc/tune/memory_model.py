@@ -66,24 +66,12 @@ def fit_memory(points: Sequence[Point]) -> MemoryLine | None:
         return None
     (last_batch, last_peak) = known[-1]
     for batch, peak in reversed(known[:-1]):
-        # neighbours close together tell the slope badly: noise of 1 MiB over two samples is half a MiB a sample
-        far_enough = last_batch >= 1.25 * batch
+        # neighbours tell the slope badly: what the heap keeps between steps moves a peak by up to 10 MiB
+        far_enough = last_batch >= 2 * batch
         if peak < last_peak and far_enough:
             slope = (last_peak - peak) / (last_batch - batch)
             return MemoryLine(batch=last_batch, peak_bytes=last_peak, bytes_per_sample=slope)
     return None
-
-
-def as_fresh(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The same points as a fresh process would show them: less what the earlier batches of the process left behind."""
-    if not points or points[0].rest_bytes is None:
-        return tuple(points)
-    first_rest, before, fresh = points[0].rest_bytes, points[0].rest_bytes, []
-    for point in points:
-        peak = None if point.peak_bytes is None else point.peak_bytes - (before - first_rest)
-        fresh.append(point.model_copy(update={"peak_bytes": peak}))
-        before = point.rest_bytes or before
-    return tuple(fresh)
 
 
 def residual_bytes(points: Sequence[Point], line: MemoryLine) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,8 +73,15 @@ def check_place(path: Path) -> None:
     folder = path.parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or path.is_dir():
-        raise GpudocError(f"{path}: the profile cannot be written there", hint="choose another place: --out FILE")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError
+        # asked of the file system itself, since an administrator passes every check of permissions
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError:
+        message = f"{path}: the profile cannot be written there"
+        raise GpudocError(message, hint="choose another place: --out FILE") from None
 
 
 class _Search:
@@ -89,7 +96,7 @@ class _Search:
     def run(self, launcher: Launcher) -> Result:
         told = launcher.inspect(Where(device=self._choice.name, limit_bytes=None))
         start_s = time.monotonic() - self._started
-        journal, limit_bytes = self._open_journal(told)
+        journal, limit_bytes = self._open_journal(told, start_s)
         where = Where(device=self._choice.name, limit_bytes=limit_bytes, cap=self._cap(told))
         session = Session(
             launcher=launcher,
@@ -97,7 +104,7 @@ class _Search:
             where=where,
             progress=self._progress,
             budget_s=self._options.budget_s,
-            spent_s=start_s,
+            spent_s=journal.start_s,
         )
         plan = self._plan(told)
         session.accumulation = self._accumulation(plan)
@@ -113,7 +120,7 @@ class _Search:
             session.release()
         return self._write(told, session, found, interrupted)
 
-    def _open_journal(self, told: Message) -> tuple[Journal, int]:
+    def _open_journal(self, told: Message, start_s: float) -> tuple[Journal, int]:
         workload = WorkloadKey.model_validate(told["workload"])
         key = {
             "method": _METHOD,
@@ -131,7 +138,7 @@ class _Search:
         path = store.folder_to_write().parent / "journals" / f"{self._loaded.name}-{name}.jsonl"
         recorded = None if self._options.fresh else recorded_limit(path, key)
         limit_bytes = self._limit(told, recorded)
-        journal = open_journal(path, Header(key, limit_bytes), fresh=self._options.fresh)
+        journal = open_journal(path, Header(key, limit_bytes, round(start_s, 3)), fresh=self._options.fresh)
         if journal.num_replayed:
             self._progress.say(
                 f"going on with {journal.num_replayed} finished trials of an earlier run (--fresh starts anew)"

@@ -11,6 +11,8 @@ from gpudoc.tune.trial import End, Point, Request, Trial, Variant
 from gpudoc.units import format_bytes, format_seconds
 
 _SILENCE_FACTOR = 20.0
+# the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
+FIT_STEPS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class Session:
 
     def fit(self, batch: int) -> Trial:
         """The first steps at `batch`; on a CPU the process then rests, so that `steady` can go on with it."""
-        request = self._request("fit", batch, steps=2)
+        request = self._request("fit", batch, steps=FIT_STEPS)
         known = self.find(request)
         if known is not None:
             return known

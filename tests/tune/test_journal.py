@@ -3,7 +3,7 @@ from pathlib import Path
 from gpudoc.tune.journal import Header, open_journal, recorded_limit
 from gpudoc.tune.trial import End, Point, Request, Trial
 
-HEADER = Header({"model": "abc"}, 1 << 30)
+HEADER = Header({"model": "abc"}, 1 << 30, 2.5)
 RELEASED = Path(__file__).parents[1] / "journals"
 
 
@@ -19,6 +19,7 @@ def test_what_was_added_is_found_by_the_next_run(tmp_path):
     journal.add(trial(4))
     again = open_journal(path, HEADER)
     assert again.num_replayed == 1
+    assert open_journal(path, Header(HEADER.key, 1 << 30, 9.0)).start_s == 2.5
     assert again.find(Request(kind="fit", batches=(4,))) == trial(4)
     assert again.find(Request(kind="fit", batches=(5,))) is None
     assert recorded_limit(path, HEADER.key) == 1 << 30

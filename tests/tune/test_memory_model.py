@@ -62,15 +62,6 @@ def test_quadratic_growth_is_seen_and_affine_growth_is_not():
     assert memory_model.growth_exponent(points(lambda b: 100 * MIB, [64, 128, 256])) is None
 
 
-def test_points_of_a_shared_process_are_corrected_for_what_was_left_behind():
-    shared = [
-        Point(batch=1, peak_bytes=150, rest_bytes=100),
-        Point(batch=8, peak_bytes=200, rest_bytes=130),
-        Point(batch=16, peak_bytes=300, rest_bytes=140),
-    ]
-    assert [p.peak_bytes for p in memory_model.as_fresh(shared)] == [150, 200, 270]
-
-
 def test_growth_over_steps():
     flat = [100 * MIB] * 20
     assert memory_model.growth_per_step(flat) == 0

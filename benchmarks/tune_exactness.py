@@ -1,0 +1,346 @@
+"""How exact the largest batch is: three models under six limits, against truth by bisection in fresh processes.
+
+    python benchmarks/tune_exactness.py table [--only mlp,conv,transformer] [--limits 384,512,...]
+    python benchmarks/tune_exactness.py cap          # a true limit between 4096 and 7781
+    python benchmarks/tune_exactness.py after        # 500 further steps at what was found, in fresh processes
+    python benchmarks/tune_exactness.py peer         # Lightning's binsearch on the same models and limits
+    python benchmarks/tune_exactness.py record       # the table as Markdown, under benchmarks/records/
+
+Every answer is appended to benchmarks/records/tune_exactness.jsonl at once; what is there already is not run again.
+Truth: the largest batch of which the first steps fit, by bisection in fresh processes; then every batch within 8 of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tune_workloads import KINDS, write_workload
+
+from gpudoc.tune.journal import Journal
+from gpudoc.tune.largest import find_largest
+from gpudoc.tune.launch import Launcher, Where
+from gpudoc.tune.session import FIT_STEPS, Session
+from gpudoc.tune.trial import Request, Variant
+from gpudoc.units import MIB
+
+RECORDS = Path(__file__).parent / "records"
+ROWS = RECORDS / "tune_exactness.jsonl"
+EXACT = Variant(allocator="exact")
+LIMITS = (352, 384, 416, 448, 480, 512)
+AROUND = 8
+
+
+class Said:
+    """Keeps what the search says for the record; draws nothing."""
+
+    def say(self, text: str) -> None:
+        print(f"    {text}", flush=True)
+
+    def advance(self, done: float, total: float, text: str) -> None:
+        pass
+
+
+def rows() -> list[dict]:
+    """Every answer so far."""
+    if not ROWS.exists():
+        return []
+    return [json.loads(line) for line in ROWS.read_text().splitlines()]
+
+
+def keep(**row) -> None:
+    """Append one answer."""
+    RECORDS.mkdir(exist_ok=True)
+    row = {"at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **row}
+    with ROWS.open("a") as stream:
+        stream.write(json.dumps(row) + "\n")
+    print(row, flush=True)
+
+
+def known(what: str, kind: str, limit_mib: int) -> dict | None:
+    """The answer of that kind, if it is there."""
+    same = [r for r in rows() if (r["what"], r["model"], r["limit_mib"]) == (what, kind, limit_mib)]
+    return same[-1] if same else None
+
+
+def search(source: str, limit_bytes: int) -> tuple[object, float]:
+    """Our search with start-up, and its wall time; without the steady steps, which run once on the chosen batch."""
+    start = time.perf_counter()
+    with Launcher(source) as launcher:
+        count = int(launcher.warm("exact").ready["num_samples"])
+        session = Session(
+            launcher=launcher,
+            journal=Journal(None),
+            where=Where(device="cpu", limit_bytes=limit_bytes, cap=count),
+            progress=Said(),
+            budget_s=1e9,
+            share_s=1e9,
+            variant=EXACT,
+        )
+        found = find_largest(session, limit_bytes=limit_bytes, cap=count)
+        wall = time.perf_counter() - start
+        session.release()
+    return found, wall
+
+
+def truth(source: str, limit_bytes: int, guess: int) -> tuple[int, dict[int, bool]]:
+    """Bisection from scratch in fresh processes, bracketed without looking at our answer's neighbours; then +-8."""
+    with Launcher(source) as launcher:
+        answers: dict[int, bool] = {}
+
+        def fits(batch: int) -> bool:
+            if batch not in answers:
+                where = Where(device="cpu", limit_bytes=limit_bytes)
+                answers[batch] = launcher.run(
+                    Request(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where
+                ).fits
+            return answers[batch]
+
+        low, high = max(1, guess * 3 // 4), guess * 5 // 4 + 2
+        while not fits(low):
+            low //= 2
+        while fits(high):
+            high *= 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        for batch in range(max(1, low - AROUND), low + AROUND + 1):
+            fits(batch)
+        return max(b for b, ok in answers.items() if ok), answers
+
+
+def table(kinds: list[str], limits: list[int]) -> None:
+    """Search and truth for every cell that is not there yet."""
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            source = str(write_workload(Path(folder), kind))
+            for limit_mib in limits:
+                ours = known("search", kind, limit_mib)
+                if ours is None:
+                    found, wall = search(source, limit_mib * MIB)
+                    keep(
+                        what="search",
+                        model=kind,
+                        limit_mib=limit_mib,
+                        batch=found.batch,
+                        fails_at=found.fails_at,
+                        launches=found.launches,
+                        ooms=found.num_oom,
+                        predicted=found.predicted,
+                        bytes_per_sample=found.line.bytes_per_sample,
+                        wall_s=round(wall, 2),
+                    )
+                    ours = known("search", kind, limit_mib)
+                if known("truth", kind, limit_mib) is None:
+                    start = time.perf_counter()
+                    largest, answers = truth(source, limit_mib * MIB, ours["batch"])
+                    around = {b: ok for b, ok in sorted(answers.items()) if abs(b - largest) <= AROUND}
+                    holes = sum(1 for b, ok in around.items() if b < largest and not ok)
+                    keep(
+                        what="truth",
+                        model=kind,
+                        limit_mib=limit_mib,
+                        batch=largest,
+                        probes=len(answers),
+                        holes=holes,
+                        around="".join("+" if ok else "-" for ok in around.values()),
+                        wall_s=round(time.perf_counter() - start, 2),
+                    )
+
+
+def cap() -> None:
+    """A small model whose true limit lies between 4096 and 7781, where doubling to 8192 was once never checked."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = str(write_workload(Path(folder), "mlp"))
+        for limit_mib in (448, 560):
+            found, wall = search(source, limit_mib * MIB)
+            with Launcher(source) as launcher:
+                where = Where(device="cpu", limit_bytes=limit_mib * MIB)
+                answers = {
+                    batch: launcher.run(
+                        Request(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where
+                    ).end.value
+                    for batch in (found.batch, 7782, 8192)
+                }
+            keep(what="cap", model="mlp", limit_mib=limit_mib, batch=found.batch, runs=answers, wall_s=round(wall, 2))
+
+
+def after(kinds: list[str], limits: list[int], steps: int) -> None:
+    """The whole script with `steps` steps at the batch that was found."""
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            source = str(write_workload(Path(folder), kind))
+            for limit_mib in limits:
+                ours = known("search", kind, limit_mib)
+                if ours is None or known("after", kind, limit_mib):
+                    continue
+                with Launcher(source) as launcher:
+                    where = Where(device="cpu", limit_bytes=limit_mib * MIB)
+                    request = Request(kind="steady", batches=(ours["batch"],), variant=EXACT, steps=steps)
+                    trial = launcher.run(request, where)
+                keep(
+                    what="after",
+                    model=kind,
+                    limit_mib=limit_mib,
+                    batch=ours["batch"],
+                    steps=steps,
+                    end=trial.end.value,
+                    stage=trial.stage,
+                    wall_s=trial.seconds,
+                )
+
+
+PEER = r"""
+import json, resource, sys, time
+start = time.perf_counter()
+sys.path.insert(0, sys.argv[1])
+import torch, lightning, warnings, logging
+from lightning.pytorch.tuner import Tuner
+from torch import nn
+import tune_models as m
+warnings.filterwarnings("ignore"); logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+kind, limit = sys.argv[2], int(sys.argv[3])
+trials = []
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net, self.batch_size, self.loss = m.build(kind), 2, nn.CrossEntropyLoss()
+    def forward(self, x): return self.net(x)
+    def training_step(self, batch, _):
+        x, y = batch
+        if not trials or trials[-1] != len(x): trials.append(len(x))
+        return self.loss(self(x), y)
+    def configure_optimizers(self): return torch.optim.AdamW(self.parameters(), lr=1e-4)
+    def train_dataloader(self): return torch.utils.data.DataLoader(m.Random(kind, 200000), batch_size=self.batch_size)
+
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+model = Module()
+trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+                            enable_progress_bar=False, enable_model_summary=False)
+result = Tuner(trainer).scale_batch_size(model, mode="binsearch")
+print(json.dumps({"batch": result, "trials": trials, "wall_s": round(time.perf_counter() - start, 2)}))
+"""
+
+
+def peer(kinds: list[str], limits: list[int]) -> None:
+    """Lightning's binsearch in a fresh process with the same allocator, next to our search run again beside it."""
+    import os
+
+    from gpudoc.tune.limit import allocator_environment
+
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            source = str(write_workload(Path(folder), kind))
+            for limit_mib in limits:
+                if known("peer", kind, limit_mib):
+                    continue
+                command = [sys.executable, "-c", PEER, folder, kind, str(limit_mib * MIB)]
+                environment = {**os.environ, **allocator_environment("exact")}
+                start = time.perf_counter()
+                done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+                theirs_s = time.perf_counter() - start
+                found, ours_s = search(source, limit_mib * MIB)
+                answer = {}
+                with contextlib.suppress(ValueError, IndexError):
+                    answer = json.loads(done.stdout.strip().splitlines()[-1])
+                keep(
+                    what="peer",
+                    model=kind,
+                    limit_mib=limit_mib,
+                    lightning=answer or done.stderr.strip().splitlines()[-1:],
+                    lightning_wall_s=round(theirs_s, 2),
+                    ours=found.batch,
+                    ours_wall_s=round(ours_s, 2),
+                    ratio=round(ours_s / theirs_s, 3),
+                )
+
+
+def main() -> int:
+    """Run one part; returns 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["table", "cap", "after", "peer", "record"])
+    parser.add_argument("--only", default=",".join(KINDS))
+    parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
+    parser.add_argument("--steps", type=int, default=500)
+    options = parser.parse_args()
+    kinds, limits = options.only.split(","), [int(part) for part in options.limits.split(",")]
+    match options.part:
+        case "table":
+            table(kinds, limits)
+        case "cap":
+            cap()
+        case "after":
+            after(kinds, limits, options.steps)
+        case "peer":
+            peer(kinds, limits)
+        case _:
+            write_record()
+    return 0
+
+
+def write_record() -> None:
+    """The table as Markdown with machine, versions and commit."""
+    import torch
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
+    versions = f"torch {torch.__version__}, {torch.get_num_threads()} threads, Python {platform.python_version()}"
+    machine = f"CPU{cpu.partition(':')[2]}, Linux {platform.release()}"
+    columns = ["model", "limit_MiB", "truth", "found", "fails_at", "launches", "OOMs", "predicted", "s", "around_truth"]
+    lines = [
+        "# Exactness of the largest batch",
+        "",
+        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {versions}, {machine}.",
+        "Limits are RLIMIT_DATA of a fresh process; truth by bisection in fresh processes and every batch within 8.",
+        "",
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+    ]
+    cells = [(r["model"], r["limit_mib"]) for r in rows() if r["what"] == "search"]
+    exact, ratios, launches, ooms = 0, [], [], []
+    for kind, limit_mib in dict.fromkeys(cells):
+        ours, true = known("search", kind, limit_mib), known("truth", kind, limit_mib)
+        if true is None:
+            continue
+        tolerance = max(1, int(2 * MIB / ours["bytes_per_sample"]))
+        exact += abs(ours["batch"] - true["batch"]) <= tolerance
+        ratios.append(ours["batch"] / true["batch"])
+        launches.append(ours["launches"])
+        ooms.append(ours["ooms"])
+        lines.append(
+            f"| {kind} | {limit_mib} | {true['batch']} | {ours['batch']} | {ours['fails_at']} | {ours['launches']} | "
+            f"{ours['ooms']} | {ours['predicted']} | {ours['wall_s']} | `{true['around']}` |"
+        )
+    if ratios:
+        middle = sorted(launches)
+        within = f"Equal within max(1, 2 MiB / bytes per sample): {exact} of {len(ratios)}; found / truth "
+        within += (
+            f"{min(ratios):.4f} to {max(ratios):.4f}; launches median {middle[len(middle) // 2]}, most {middle[-1]};"
+        )
+        lines += ["", f"{within} out of memory median {sorted(ooms)[len(ooms) // 2]}, most {max(ooms)}."]
+    for what, title in (("peer", "Lightning binsearch beside"), ("cap", "Cap"), ("after", "Steps that follow")):
+        found = [r for r in rows() if r["what"] == what]
+        if found:
+            lines += [
+                "",
+                f"## {title}",
+                "",
+                *[f"- `{json.dumps({k: v for k, v in r.items() if k != 'what'})}`" for r in found],
+            ]
+    path = RECORDS / f"{datetime.date.today()}-tune-exactness.md"
+    path.write_text("\n".join(lines) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""The whole search as a person starts it: a profile at the end, nothing twice after a kill, nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import yaml
+
+from .planted import write_workload
+
+
+def start(folder, *arguments, **kwargs):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_DATA_HOME": str(folder / "data")}
+    command = [sys.executable, "-m", "gpudoc", "tune", "--model", "cfg.yaml", "--device", "cpu", "--budget", "20s"]
+    command += ["--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml", *arguments]
+    pipe = subprocess.PIPE
+    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])  # noqa: PTH109
+    return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, **kwargs)
+
+
+def finish(process, code=0):
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == code, err
+    return out, err
+
+
+def journal_of(folder):
+    (path,) = (folder / "data" / "gpudoc" / "journals").glob("*.jsonl")
+    return path
+
+
+def learned(folder):
+    """What a profile says besides when it was made."""
+    profile = yaml.safe_load((folder / "profile.yaml").read_text())
+    return {key: value for key, value in profile.items() if key != "made"}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    write_workload(folder, net={"width": 4096}, data={"count": 30_000})
+    out, err = finish(start(folder, "--json", "--html", "page.html"))
+    return folder, json.loads(out), err
+
+
+def test_the_document_holds_the_profile_that_was_written(tuned):
+    folder, document, err = tuned
+    assert document["schema"] == "gpudoc.tune.v1"
+    written = yaml.safe_load((folder / "profile.yaml").read_text())
+    assert document["profile"] == json.loads(json.dumps(written))
+    evidence = written["evidence"]
+    assert evidence["memory_limit_bytes"] == 640 * 2**20
+    assert written["hardware"]["memory_bytes"] == 640 * 2**20
+    assert evidence["speedup_over_default"] >= 1
+    assert 1 <= written["settings"]["micro_batch"] <= evidence["largest_batch"] < 30_000
+    assert any(sentence.startswith("largest batch") for sentence in written["why"])
+    assert "trial 0" in err
+
+
+def test_the_page_shows_the_curves_and_every_trial(tuned):
+    folder, document, _ = tuned
+    page = (folder / "page.html").read_text()
+    assert page.count("<svg") >= 1
+    assert page.count("<tr>") > len(document["profile"]["evidence"]["trials"])
+    assert "<script" not in page
+
+
+def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
+    folder, _, _ = tuned
+    before = learned(folder)
+    path = journal_of(folder)
+    whole = path.read_text().splitlines(keepends=True)
+    for kept in (len(whole) // 2, len(whole)):
+        path.write_text("".join(whole[:kept]))
+        finish(start(folder, "--json"))
+        again = path.read_text().splitlines(keepends=True)
+        assert again[:kept] == whole[:kept]
+        requests = [json.dumps(json.loads(line)["request"], sort_keys=True) for line in again[1:]]
+        assert len(set(requests)) == len(requests)
+        if kept == len(whole):
+            assert again == whole
+            assert learned(folder) == before
+
+
+def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
+    write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
+    process = start(tmp_path)
+    for line in process.stderr:
+        if "calibrat" in line:
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    done = len(journal_of(tmp_path).read_text().splitlines()) - 1
+    assert done >= 1
+    _, err = finish(start(tmp_path))
+    assert f"going on with {done} finished trials" in err
+
+
+def test_ctrl_c_writes_the_best_so_far(tmp_path):
+    write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
+    process = start(tmp_path, "--budget", "200s")
+    for line in process.stderr:
+        if "default batch" in line:
+            break
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, _ = finish(process, code=130)
+    assert "interrupted; the best so far" in out
+    assert yaml.safe_load((tmp_path / "profile.yaml").read_text())["settings"]["micro_batch"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("plant", "arguments", "code", "says"),
+    [
+        ({"fault": "raise", "at": 1}, (), 1, "planted: batch 8 is refused"),
+        ({"data": {"lengths": True}, "collate": False}, (), 2, "collate"),
+        ({}, ("--memory-limit", "20MiB"), 1, "is below what Python, torch and the data take"),
+        ({}, ("--out", "/proc/no/profile.yaml"), 2, "cannot be written"),
+    ],
+    ids=["fails on its own", "no collate", "below the baseline", "unwritable"],
+)
+def test_bad_input(tmp_path, plant, arguments, code, says):
+    keeps_collate = plant.pop("collate", True)
+    path = write_workload(tmp_path, **plant)
+    if not keeps_collate:
+        config = yaml.safe_load(path.read_text())
+        del config["data"]["collate"]
+        path.write_text(yaml.safe_dump(config))
+    _, err = finish(start(tmp_path, *arguments), code=code)
+    assert says in err
+    assert "Traceback" not in err.replace("Traceback (most recent call last) of your code", "")
+    assert not (tmp_path / "profile.yaml").exists()
+
+
+def test_nothing_fits_says_by_how_much(tmp_path):
+    write_workload(tmp_path, net={"width": 4096, "hidden": 20_000}, data={"count": 100})
+    _, err = finish(start(tmp_path, "--memory-limit", "700MiB"), code=1)
+    assert "nothing fits in 700 MiB" in err
+    assert "bytes more" in err
+    assert "--memory-limit" in err
+
+
+def test_a_data_set_smaller_than_the_batch_caps_everything(tmp_path):
+    write_workload(tmp_path, data={"count": 5})
+    finish(start(tmp_path))
+    profile = learned(tmp_path)
+    assert profile["evidence"]["largest_batch"] == 5
+    assert profile["settings"]["micro_batch"] <= 5
