@@ -211,4 +211,16 @@ def _read(child: Child) -> None:
 
 
 def _no_answer(child: Child) -> str:
-    return f"no answer within {child.deadline_s:g} s: {child.asking or 'it did not start'}"
+    question = child.asking or "it did not start"
+    if _is_starved(child):
+        return f"the machine is too busy, still working after {child.deadline_s:g} s: {question}"
+    return f"no answer within {child.deadline_s:g} s: {question}"
+
+
+def _is_starved(child: Child) -> bool:
+    """Whether the process would run if it got a CPU: on a machine with twice the load it can carry, that is no hang."""
+    try:
+        state = Path(f"/proc/{child.group}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1)

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from gpudoc.facts.children import Child, how_it_ended, listen, start_workers
 
 
@@ -78,6 +80,14 @@ def processes_of(group: int) -> list[str]:
     return rows
 
 
+@pytest.mark.parametrize(("load", "said"), [(1000.0, "the machine is too busy, still working"), (0.0, "no answer")])
+def test_a_child_that_starves_on_a_busy_machine_does_not_hang(monkeypatch, load, said):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    one = heard(child("""print('{"begin": "import torch"}', flush=True)\nwhile True: pass""", 3.0))
+    assert one.failure.startswith(said)
+    assert one.failure.endswith("import torch")
+
+
 def test_nothing_stays_behind(tmp_path):
     workers = start_workers({"files": ("host",), "devices": ("pci",)}, tmp_path, {"files": 20.0, "devices": 20.0})
     launcher = workers[0].group
@@ -97,9 +107,9 @@ def test_a_worker_that_hangs_takes_no_other_along(tmp_path):
     os.mkfifo(tmp_path / "dev/kmsg")
     (tmp_path / "etc").mkdir()
     os.mkfifo(tmp_path / "etc/os-release")
-    workers = start_workers({"host": ("host",), "pci": ("pci",)}, tmp_path, {"host": 1.0, "pci": 20.0})
+    workers = start_workers({"host": ("host",), "pci": ("pci",)}, tmp_path, {"host": 3.0, "pci": 20.0})
     listen(workers, lambda _: None)
-    assert [worker.failure for worker in workers] == ["no answer within 1 s: host", ""]
+    assert [worker.failure for worker in workers] == ["no answer within 3 s: host", ""]
 
 
 def test_an_end_in_words():

@@ -12,7 +12,7 @@ from gpudoc.facts.collect import Deadlines
 from tests.fakes.machine import A100, GIB, GTX1080, H100, RTX4090, RTX5090, T4, FakeMachine, Model
 
 Build = Callable[[FakeMachine], None]
-SHORT = Deadlines(torch_s=2.0, driver_s=1.5, files_s=1.5)
+SHORT = Deadlines(torch_s=4.0, driver_s=3.0, files_s=3.0)
 
 
 @dataclass(frozen=True, kw_only=True)
