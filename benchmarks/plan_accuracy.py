@@ -30,7 +30,7 @@ from gpudoc.stats import median, quantile  # noqa: E402
 from tests.plan.measure import measured_peak  # noqa: E402
 from tests.plan.zoo import GPT, mlp, recipe, recipes, tokens  # noqa: E402
 
-BATCHES = (8, 32, 64)
+BATCHES = (8, 16, 32)
 CONVOLUTIONAL = ("resnet", "unet", "vit")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpudoc.plan.tape import Block, Kind, Note, Tape, Work
+from gpudoc.plan.tape import Block, Formula, Kind, Note, Tape, Work
 
 Sizes = npt.NDArray[np.int64]
 
@@ -40,6 +40,7 @@ class MemoryModel:
     marks: dict[str, int]
     notes: tuple[Note, ...]
     exact: bool = True
+    formulas: tuple[tuple[int, Formula, Formula], ...] = ()
 
     def sizes(self, batch: int) -> Sizes:
         """Bytes of every block at `batch`, as the code asks for them."""
@@ -56,7 +57,13 @@ class MemoryModel:
                     divisor *= here - there
             total += size.astype(object) * (weight * (shared // divisor))
         result: Sizes = np.maximum(0, -(-total // shared)).astype(np.int64)
+        for index, small, large in self.formulas:
+            result[index] = small.of(*(self._line(a, b, batch) for a, b in zip(small.dims, large.dims, strict=True)))
         return result
+
+    def _line(self, first: int, second: int, batch: int) -> int:
+        at, there = self.batches[:2]
+        return max(0, first + (second - first) * (batch - at) // (there - at))
 
     def living(self, batch: int) -> Sizes:
         """Allocated bytes after every event; on CUDA every block is rounded up as its allocator does."""
@@ -101,7 +108,9 @@ class MemoryModel:
         if len(self.batches) != 2:
             return False
         (small, large), (first, second) = self.batches, self.points
-        return bool((first * large < second * small).any())
+        superlinear = first * large < second * small
+        superlinear[[index for index, _, _ in self.formulas]] = False
+        return bool(superlinear.any())
 
 
 def largest_that(fits: object, most: int) -> int:
@@ -127,7 +136,9 @@ def join(tapes: Sequence[Tape], like: str) -> MemoryModel:
     if same:
         points = tuple(np.array([block.size_bytes for block in tape.blocks], dtype=np.int64) for tape in tapes)
         blocks, events = tuple(first.blocks), np.array(orders[0], dtype=np.int64)
+        formulas = _formulas(tapes)
     else:
+        formulas = ()
         whole = Block(0, "whole step", "", first.blocks[-1].phase)
         points = tuple(np.array([tape.peak_bytes()], dtype=np.int64) for tape in tapes)
         blocks, events = (whole,), np.array([0, -1], dtype=np.int64)
@@ -140,7 +151,13 @@ def join(tapes: Sequence[Tape], like: str) -> MemoryModel:
         marks=dict(first.marks) if same else {},
         notes=tuple(dict.fromkeys(note for tape in tapes for note in tape.notes)),
         exact=same,
+        formulas=formulas,
     )
+
+
+def _formulas(tapes: Sequence[Tape]) -> tuple[tuple[int, Formula, Formula], ...]:
+    pairs = enumerate(zip(tapes[0].blocks, tapes[1].blocks, strict=True))
+    return tuple((index, a.formula, b.formula) for index, (a, b) in pairs if a.formula and b.formula)
 
 
 def _in_order(tape: Tape) -> list[int]:

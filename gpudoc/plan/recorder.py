@@ -78,7 +78,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         extra = self._rules.find(func, args, out)
         for position, tensor in enumerate(_tensors(out)):
             self._see(tensor, func, phase, extra.held.get(position, 0))
-        self._pulse(extra.pulse_bytes, func, phase)
+        if extra.pulse_bytes > 0:
+            index = self._born(extra.pulse_bytes, func, phase)
+            self.tape.blocks[index].formula = extra.formula
+            self.tape.events.append(~index)
         if self.weighing and self._weigh is not None and not _is_view(func):
             work = self._weigh(func, args, kwargs, out)
             if work is not None:
@@ -153,10 +156,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = self._living.pop(key, None)
         if known is not None:
             self.tape.events.append(~known[1])
-
-    def _pulse(self, size: int, func: OpOverload, phase: Phase) -> None:
-        if size > 0:
-            self.tape.events.append(~self._born(size, func, phase))
 
     def _read_value(self, func: OpOverload, args: Sequence[Any]) -> object:
         from torch._subclasses.fake_tensor import DataDependentOutputException

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpudoc.plan.tape import Formula
+
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
@@ -27,11 +29,13 @@ class Extra:
     """Memory of one call besides its visible results.
 
     `pulse_bytes` comes on top of the results and goes before the call returns; `held` maps the position of a result
-    to the bytes it really has, where its fake stands in with none.
+    to the bytes it really has, where its fake stands in with none. `formula` gives the pulse at other batches, where
+    it is no line in them.
     """
 
     pulse_bytes: int = 0
     held: Mapping[int, int] = field(default_factory=dict)
+    formula: Formula | None = None
 
 
 NOTHING = Extra()
@@ -101,14 +105,20 @@ def cpu_matmul(args: Sequence[Any], _: object) -> Extra:
     left, right = [item for item in args if isinstance(item, torch.Tensor)][-2:]
     if left.dtype not in (torch.bfloat16, torch.float16) or not _has_onednn():
         return NOTHING
-    rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
-    block, threads = min(rows, 256), torch.get_num_threads()
+    is_transposed = left.stride(-1) != 1 and left.shape[-1] > 1
+    dims = (left.shape[-2], left.shape[-1], right.shape[-1], int(is_transposed), torch.get_num_threads())
+    return Extra(packed_bytes(*dims), formula=Formula(packed_bytes, dims))
+
+
+def packed_bytes(rows: int, inner: int, columns: int, is_transposed: int, threads: int) -> int:
+    """Bytes that the threads pack for one 16-bit product; grows with each dimension up to a block's size."""
+    block = min(rows, 256)
     plain = 256 * block + 128 * (min(inner, 512) if inner < 2048 else 1024)
-    if left.stride(-1) == 1 or left.shape[-1] == 1:
-        return Extra(threads * plain)
+    if not is_transposed:
+        return threads * plain
     packed = plain + 2 * block * inner if inner <= 512 else 1024 * (block + min(columns, 1024)) + _SUMS
     # threads share one block of rows and only sum apart
-    return Extra(packed * min(threads, rows // 256) if rows > 256 else packed + _SUMS * (threads - 1))
+    return packed * min(threads, rows // 256) if rows > 256 else packed + _SUMS * (threads - 1)
 
 
 CPU_RULES = Rules(

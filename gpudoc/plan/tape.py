@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -28,6 +29,14 @@ class Phase(str, Enum):
     EVALUATE = "evaluate"
 
 
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A size that is no line in the batch: `of` the dimensions of one call, each of which is one."""
+
+    of: Callable[..., int]
+    dims: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Block:
     """One storage: its bytes, the operation, module and phase that made it, and what it turned out to be for."""
@@ -37,6 +46,7 @@ class Block:
     module: str
     phase: Phase
     kind: Kind = Kind.TEMPORARY
+    formula: Formula | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from gpudoc.plan.memory import WorkModel, join, largest_that
-from gpudoc.plan.tape import Block, Kind, Phase, Tape, Work
+from gpudoc.plan.tape import Block, Formula, Kind, Phase, Tape, Work
 from gpudoc.plan.tracing import Recipe, record
 from tests.plan.zoo import recipes
 
@@ -30,6 +30,14 @@ def test_a_third_batch_makes_a_square_exact():
     squares = [tape(batch, 4 * batch * batch + 7) for batch in (2, 4, 8)]
     assert join(squares[:2], "cpu").grows_faster_than_the_batch()
     assert join(squares, "cpu").peak_bytes(100) == 40_007
+
+
+def test_a_size_with_a_formula_is_computed_from_its_dimensions():
+    made = [tape(batch, min(100 * batch, 1000)) for batch in (2, 4)]
+    for one in made:
+        one.blocks[0].formula = Formula(lambda rows: min(100 * rows, 1000), (one.batch,))
+    model = join(made, "cpu")
+    assert [model.peak_bytes(batch) for batch in (1, 5, 50)] == [100, 500, 1000]
 
 
 def test_a_line_does_not_look_like_a_square():
