@@ -45,6 +45,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
         self._seed = seed
         self._drawn = 0
         self._generators: draws.Generators | None = None
+        self.snapshot: draws.Snapshot | None = None
 
     @property
     def drawn(self) -> int:
@@ -57,7 +58,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
         if generators is None:
             generators = self._generators = draws.Generators()
         while True:
-            before = generators.snapshot()
+            before = self.snapshot = generators.snapshot()
             batch = self._read(chunk)
             moved = generators.moved(before)
             if not moved:
@@ -68,7 +69,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
             self._drawn |= moved
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_generators": None}
+        return {**self.__dict__, "_generators": None, "snapshot": None}
 
     def _read(self, chunk: Chunk) -> Batch:
         if not self._drawn:
@@ -105,6 +106,11 @@ class DirectFeed:
         """The batch, read now."""
         batch = self._reader[chunk]
         return map_tensors(batch, torch.Tensor.pin_memory) if self._pin else batch
+
+    @property
+    def snapshot(self) -> draws.Snapshot | None:
+        """The random state of this process at the last `take`."""
+        return self._reader.snapshot
 
     def close(self) -> None:
         """Nothing to end."""

@@ -13,8 +13,9 @@ from gpudoc.train.blame import in_data, in_model
 from gpudoc.train.boundary import Boundary
 from gpudoc.train.crash import leave_smaller_batch
 from gpudoc.train.distributed import AbandonedError
+from gpudoc.train.draws import Snapshot
 from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
-from gpudoc.train.feed import Feed
+from gpudoc.train.feed import DirectFeed, Feed
 from gpudoc.train.job import Job
 from gpudoc.train.meters import Meter, Split, clock, memory_peak_bytes
 from gpudoc.train.order import Chunk
@@ -38,6 +39,10 @@ class Loop:
         self._undo = Undo(job.stepper.parts.model, job.stepper.parts.device)
         self._feed: Feed | None = None
         self._chunks: list[Chunk] = []
+        self._lr_factor = -1.0
+        self._on_host = job.stepper.parts.device.type == "cpu"
+        chosen = job.workload.config.schedule
+        self._lr_stays = chosen.name == "constant" and chosen.warmup_steps == 0
         self._boundary = Boundary(job, self._meter, self._undo)
         self._rescuer = Rescuer(job, self._undo)
         self._tracer = Tracer(job.run.path, job.trace_steps)
@@ -84,7 +89,7 @@ class Loop:
         micros = self._fetch(progress.step)
         fetched = clock()
         meter.wait(fetched - began)
-        undo.mark()
+        undo.mark(self._snapshot())
         flags = STOP if micros is None else 0
         if micros is not None:
             try:
@@ -149,9 +154,18 @@ class Loop:
         total = job.ranks.total([sum(items)])[0]
         return [Micro(b, n * job.ranks.world / total) for b, n in zip(batches, items, strict=True)]
 
+    def _snapshot(self) -> Snapshot | None:
+        """The random state that the loader just took; it knows nothing of a GPU's."""
+        return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
+
     def _set_lr(self, step: int) -> None:
         job = self._job
+        if self._lr_stays and self._lr_factor > 0:
+            return
         factor = schedule.factor(job.workload.config.schedule, step, job.end_step)
+        if factor == self._lr_factor:
+            return
+        self._lr_factor = factor
         for group, base in zip(job.stepper.parts.optimizer.param_groups, job.base_lrs, strict=True):
             lr = base * factor
             if isinstance(group["lr"], torch.Tensor):

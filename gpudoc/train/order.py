@@ -69,6 +69,8 @@ class Order:
     def chunks(self, step: int) -> list[Chunk]:
         """This rank's micro batches of a step: as many on every rank, the last ones smaller or weightless."""
         epoch, start, end = self.span(step)
+        if self.world == 1 and end - start <= self.micro_batch:
+            return [Chunk(step, epoch, start, self.indices(epoch, start, end), True)]
         share, extra = divmod(end - start, self.world)
         first = start + self.rank * share + min(self.rank, extra)
         mine = range(first, first + share + (self.rank < extra))

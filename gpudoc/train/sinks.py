@@ -37,8 +37,11 @@ class Sinks:
 
     def add(self, document: Mapping[str, object]) -> None:
         """Write one object; numbers that JSON cannot say become null."""
-        clean = finite(document)
-        self._stream.write(json.dumps(clean) + "\n")
+        try:
+            text = json.dumps(document, allow_nan=False)
+        except ValueError:
+            text = json.dumps(finite(document))
+        self._stream.write(text + "\n")
         self._stream.flush()
         if self._extra:
             step = document.get("step")

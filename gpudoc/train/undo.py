@@ -25,8 +25,11 @@ class Undo:
         self._first = True
         self.snapshot: Snapshot = self._generators.snapshot()
 
-    def mark(self) -> None:
-        """Remember this step boundary; about 2 µs for a model whose buffers do not move."""
+    def mark(self, snapshot: Snapshot | None = None) -> None:
+        """Remember this step boundary; about 2 µs for a model whose buffers do not move.
+
+        A `snapshot` that the caller took, with nothing drawn since, is not taken a second time.
+        """
         if self._moving:
             if self._first:
                 self._first = False
@@ -34,7 +37,7 @@ class Undo:
                 self._narrow()
             if self._moving:
                 torch._foreach_copy_(self._copies, self._moving)
-        self.snapshot = self._generators.snapshot()
+        self.snapshot = snapshot or self._generators.snapshot()
 
     def back(self) -> None:
         """Return to the marked boundary: random state, buffers, no gradients."""
