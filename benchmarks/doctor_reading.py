@@ -100,17 +100,16 @@ def run(arguments: list[str]) -> tuple[float, str]:
     return time.perf_counter() - began, done.stdout + done.stderr
 
 
-def peak(arguments: list[str]) -> int:
-    """Peak resident bytes of one command, as the kernel counts it."""
+def cost(arguments: list[str]) -> tuple[int, float]:
+    """Peak resident bytes and CPU seconds of one command, as the kernel counts them, whatever else runs."""
     code = (
         "import resource,subprocess,sys;subprocess.run([sys.executable,'-m','gpudoc',*sys.argv[1:]],"
         "stdout=subprocess.DEVNULL,stderr=subprocess.DEVNULL);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss*1024)"
+        "u=resource.getrusage(resource.RUSAGE_CHILDREN);print(u.ru_maxrss*1024,u.ru_utime+u.ru_stime)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    return int(done.stdout)
+    command = [sys.executable, "-c", code, *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
+    return int(said[0]), float(said[1])
 
 
 def main() -> None:
@@ -127,7 +126,7 @@ def main() -> None:
                 seconds, said = run(["doctor", *files, "--json"])
                 times.append(seconds)
             right = expected in said and "a fault of gpudoc" not in said
-            rows.append((label, statistics.median(times), peak(["doctor", *files, "--json"]), right))
+            rows.append((label, statistics.median(times), *cost(["doctor", *files, "--json"]), right))
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT
     ).stdout.strip()
@@ -142,9 +141,9 @@ def main() -> None:
         "",
         machine,
         "",
-        "| input | seconds | peak memory, MB | right answer |",
-        "|---|---|---|---|",
-        *(f"| {label} | {s:.2f} | {m / 1e6:.0f} | {'yes' if right else 'NO'} |" for label, s, m, right in rows),
+        "| input | seconds | CPU seconds | peak memory, MB | right answer |",
+        "|---|---|---|---|---|",
+        *(f"| {name} | {s:.2f} | {c:.2f} | {m / 1e6:.0f} | {'yes' if ok else 'NO'} |" for name, s, m, c, ok in rows),
     ]
     text = "\n".join(lines) + "\n"
     print(text)

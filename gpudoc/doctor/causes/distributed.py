@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Absent
@@ -58,7 +58,7 @@ _STUCK = words(
     r"\bhang\w*\b",
     r"\bhung\b",
     r"\bstuck\b",
-    r"\bfreez\w*|frozen",
+    r"\bfreez\w*|\bfrozen\b",
     r"dead ?lock\w*",
     r"never (?:returns|finish\w*|ends)",
     r"\bstall\w*",
@@ -105,6 +105,8 @@ def _find_uneven(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if mismatch:
         yield Finding(id="ddp_uneven_inputs", confidence=0.75, evidence=(quote(mismatch, "collective"),))
         return
+    if not about_training(text):
+        return
     uneven = text.find(_UNEVEN)
     stuck = text.find(_STUCK) or text.find(_TIMEOUT)
     many = text.find(
@@ -131,7 +133,7 @@ def _find_uneven(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _find_p2p(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
-    if text.find(_REFUSES_RTX):
+    if text.find(_REFUSES_RTX) or not about_training(text):
         return
     path = text.find(_P2P)
     stuck = text.find(_STUCK) or text.find(_TIMEOUT)
@@ -253,7 +255,7 @@ FINDERS = (
         ),
         Sign(
             id="duplicate_gpu_ranks",
-            said=words(r"devices used by this process are currently unknown", r"ncclInvalidUsage"),
+            said=words(r"ncclInvalidUsage"),
             sure=0.45,
         ),
         Sign(
@@ -303,6 +305,7 @@ FINDERS = (
         ),
         Sign(
             id="nccl_network_unreachable",
+            in_training=True,
             said=words(
                 r"No route to host",
                 r"socketPollConnect",

@@ -8,6 +8,7 @@ from gpudoc.doctor.causes.sign import Sign, finders, words
 FINDERS = finders(
     Sign(
         id="cpu_oversubscription",
+        in_training=True,
         said=words(
             r"(?:OMP|MKL|OPENBLAS|NUMEXPR)_NUM_THREADS\s?=\s?\d",
             r"set_num_threads\(\s?\d",
@@ -31,14 +32,15 @@ FINDERS = finders(
     ),
     Sign(
         id="cgroup_cpu_limit",
+        in_training=True,
         said=words(
             r"cpu\.max\b",
             r"cfs_quota",
             r"--cpus[ =]\d",
             r"nr_throttled|throttled_(?:usec|time)",
             r"(?:cpu|core) (?:quota|limit)\w*",
-            r"(?:limits?|requests?|resources)\W.{0,30}\bcpu\W{1,4}\d",
-            r"(?:container|pod|docker|job|allocat\w+) .{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|"
+            r"(?:limits?|requests?|resources)\W[^\n]{0,30}\bcpu\W{1,4}\d",
+            r"(?:container|pod|docker|job|allocat\w+) [^\n]{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|"
             r"cores?)\b",
             r"cpus-per-task\W{0,2}\d",
             r"(?:os\.cpu_count|cpu_count|nproc).{0,60}(?:\d+).{0,60}(?:container|cgroup|limit|affinity|"
@@ -51,9 +53,6 @@ FINDERS = finders(
             r"nproc",
             r"sees? \d+",
             r"all \d+",
-            r"workers?",
-            r"threads?",
-            r"takes?",
             r"host has|machine has|node has",
         ),
         sure=0.74,
@@ -61,6 +60,7 @@ FINDERS = finders(
     ),
     Sign(
         id="slow_storage",
+        in_training=True,
         said=words(
             r"google drive|gdrive|/content/drive",
             r"\bNFS\b",
@@ -144,6 +144,7 @@ FINDERS = finders(
     ),
     Sign(
         id="tf32_off",
+        in_training=True,
         said=words(
             r"TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled",
             r"To properly utilize them, you should set .?torch\.set_float32_matmul_precision",
@@ -157,6 +158,7 @@ FINDERS = finders(
     ),
     Sign(
         id="gpu_sync_each_step",
+        in_training=True,
         said=words(
             r"cudaStreamSynchronize|cudaDeviceSynchronize|cudaEventSynchronize",
             r"\.item\(\).{0,80}(?:every|each|per|at each|in the loop|sync\w*|wait\w*|slow\w*)",
@@ -171,6 +173,7 @@ FINDERS = finders(
     ),
     Sign(
         id="cudnn_benchmark_variable_shapes",
+        in_training=True,
         said=words(r"cudnn\.benchmark\s*=\s*True", r"cudnn[._ ]benchmark", r"benchmark\s?=\s?True"),
         also=words(
             r"multi-?scale",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.memory import SPILLS
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import Text
@@ -137,7 +137,7 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 _GROWS = words(
     r"(?:memory|ram|rss|usage)\b.{0,80}(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|keeps? (?:going|"
     r"getting)|accumulat\w*|fills? up|creep\w*)",
-    r"(?:grow\w*|increas\w*|leak\w*|rising|climb\w*).{0,60}(?:memory|ram\b|rss)",
+    r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b.{0,60}\b(?:memory|ram|rss|vram)\b",
 )
 _HOST_SIDE = words(
     r"\bram\b",
@@ -184,7 +184,7 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     grows = text.find(_GROWS)
     keeps = text.find(_KEEPS)
-    if text.find(SPILLS):
+    if text.find(SPILLS) or not (about_training(text) or text.find(_DEVICE_SIDE)):
         return
     over = text.find(_ENDED)
     if grows is None:
@@ -201,7 +201,7 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             )
         )
         yield Finding(id="leak_graph_kept", confidence=0.85 if keeps else 0.8 if each else 0.66, evidence=seen)
-    if host and not keeps:
+    if host and not keeps and about_training(text):
         workers = text.find(
             words(
                 r"\bworkers?\b",
@@ -229,6 +229,7 @@ FINDERS = (
     *finders(
         Sign(
             id="too_few_workers",
+            in_training=True,
             said=words(r"does not have many workers which may be a bottleneck"),
             sure=0.86,
             severity="warning",
@@ -236,6 +237,7 @@ FINDERS = (
         Sign(id="too_few_workers", said=_WORKERS_ZERO, also=SLOW, sure=0.78, severity="warning"),
         Sign(
             id="workers_recreated_each_epoch",
+            in_training=True,
             said=words(
                 r"persistent_workers\W{0,3}=\W{0,3}True.{0,60}(?:speed up|avoid|faster|to)",
                 r"Consider setting .?persistent_workers",

@@ -18,16 +18,17 @@ from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
 _WANTS_GPU = words(
     r"is_available\(\)\W{0,8}False",
     r"not compiled with CUDA",
-    r"no CUDA",
     r"can'?t use (?:the )?gpu",
     r"gpu (?:is )?not (?:used|found|available|detected|working|recogni[sz]ed)",
-    r"\bcuda\b.{0,40}(?:not available|False|unavailable|not enabled)",
+    # collect_env's own fields say the same on every machine without a GPU, where nothing is wrong
+    r"(?<!Is\s)\bcuda\b(?! available:)[^\n]{0,40}(?:not available|False\b|unavailable|not enabled)",
     r"\.cuda\(\)",
     r"\.to\(['\"]cuda",
     r"requested GPUs?",
-    r"device=['\"]?(?:cuda|0)",
+    r"device=['\"]?(?:cuda|0)\b",
     r"AssertionError",
-    r"slow\w*",
+    r"\bslow(?:ly|er)?\b",
+    r"(?:use|using|see|find|detect)s? (?:the |my |a )?gpu",
 )
 _WORKS = words(r"Is CUDA available: (?:True|Yes)")
 
@@ -280,9 +281,6 @@ FINDERS = (
         Sign(
             id="cpu_only_torch",
             said=words(
-                r"Torch not compiled with CUDA enabled",
-                r"PyTorch (?:was )?(?:built|compiled|installed) without (?:CUDA|GPU)",
-                r"not (?:compiled|built|linked) with (?:CUDA|GPU)\b",
                 r"(?:torch|pytorch)\W{0,4}(?:==)?[\d.]+\+cpu",
                 r"download\.pytorch\.org/whl/cpu",
                 r"_pytorch_select .{0,60}cpu",
@@ -291,6 +289,17 @@ FINDERS = (
                 r"pytorch .{0,24}\bcpu_(?:py|generic|mkl)?\w*",
                 r"CPU[- ]only (?:version|build|wheel|torch|pytorch)",
                 r"torch-[\d.]+-cp\d+\S*-win_amd64\.whl",
+            ),
+            also=_WANTS_GPU,
+            unless=words(r"Is CUDA available: (?:True|Yes)", r"mac ?os", r"torchvision::nms"),
+            sure=0.85,
+        ),
+        Sign(
+            id="cpu_only_torch",
+            said=words(
+                r"Torch not compiled with CUDA enabled",
+                r"PyTorch (?:was )?(?:built|compiled|installed) without (?:CUDA|GPU)",
+                r"not (?:compiled|built|linked) with (?:CUDA|GPU)\b",
                 r"torch\.version\.cuda\W{0,12}None",
                 r"Could not run 'aten::\S+' with arguments from the 'CUDA' backend",
             ),

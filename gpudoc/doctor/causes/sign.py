@@ -21,9 +21,39 @@ def words(*alternatives: str) -> Words:
     return _known[alternatives]
 
 
+def about_training(text: Text) -> bool:
+    """Whether the text speaks of training; else the words of a kernel log or a system list mean something else."""
+    return text.find(_TRAINING) is not None
+
+
+_TRAINING = words(
+    r"\b(?:py)?torch\w*",
+    r"\btrain\w*",
+    r"\bepochs?\b",
+    r"data_?loaders?\b",
+    "num_workers",
+    r"\bnccl\b",
+    r"\bddp\b",
+    "DataParallel",
+    r"\bdatasets?\b",
+    r"\bbatch(?:es|_size)?\b",
+    r"gpu[- ]?util\w*",
+    r"multi-?gpu",
+    r"\bc10d\b",
+    r"\bgloo\b",
+    r"world_size|local_rank",
+    r"deep learning|neural|fine-?tun\w*",
+    r"\bgpu is idle\b",
+    r"\b(?:two|2|four|4|eight|8|multiple|several) gpus\b",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """Words that show a cause: `sure` is the confidence when `said` (and `also`) stand there and `unless` does not."""
+    """Words that show a cause: `sure` is the confidence when `said` (and `also`) stand there and `unless` does not.
+
+    `in_training` says that the words mean this only in a text about training.
+    """
 
     id: str
     said: Words
@@ -32,6 +62,7 @@ class Sign:
     unless: Words | None = None
     severity: Severity = "broken"
     fact: str = "text"
+    in_training: bool = False
 
 
 def finder(sign: Sign) -> Finder:
@@ -41,6 +72,8 @@ def finder(sign: Sign) -> Finder:
         assert evidence.reading is not None
         text = evidence.reading.text
         first = text.find(sign.said)
+        if first is not None and sign.in_training and not about_training(text):
+            return
         if first is None or (sign.unless is not None and text.find(sign.unless) is not None):
             return
         beside = None if sign.also is None else text.find(sign.also)

@@ -34,3 +34,23 @@ def test_the_install_command_fits_packager_and_gpu():
 
 def test_a_build_without_cuda_and_no_wish_for_one_is_no_fault():
     assert report_of(HEAD + "PyTorch version: 2.4.1+cpu\nOS: Ubuntu 22.04\nPython version: 3.11.4").verdict == "healthy"
+
+
+def test_a_machine_without_a_gpu_that_nobody_misses_is_healthy():
+    text = HEAD + (
+        "PyTorch version: 2.13.0+cpu\nIs debug build: False\nCUDA used to build PyTorch: None\nIs CUDA available: False\n"
+        "CUDA runtime version: No CUDA\nGPU models and configuration: No CUDA\nNvidia driver version: No CUDA\n"
+        "Thread(s) per core: 1\nCaching allocator config: N/A\n[pip3] torch==2.13.0+cpu\n"
+    )
+    report = report_of(text)
+    assert report.verdict == "healthy"
+    assert [(f.id, f.severity) for f in report.findings] == [("cpu_only_torch", "info")]
+
+
+def test_a_plain_kernel_log_blames_no_training():
+    text = (
+        "[    0.255134] deferred_init=lazy: 5361485 pages left to deferred_grow_zone()\n"
+        "[    0.309400] iommu: Default domain type: Translated\n[    0.427962] Bridge firewalling registered\n"
+        "[ 3410.049212]  __alloc_frozen_pages_noprof+0x32b/0x340\n[ 3410.05] workqueue: events hung\n"
+    )
+    assert not [f.id for f in report_of(text).findings if f.severity != "info"]

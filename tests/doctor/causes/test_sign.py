@@ -28,3 +28,9 @@ def test_evidence_of_a_long_line_shows_the_words_that_matter():
 
 def test_the_same_words_are_compiled_once():
     assert words("a b", "c") is words("a b", "c")
+
+
+def test_words_that_mean_something_in_training_only_need_its_context():
+    sign = Sign(id="x", said=words("it stalls"), sure=0.8, in_training=True)
+    assert found("epoch 3: it stalls", sign)
+    assert not found("the bridge firewall: it stalls", sign)

@@ -573,6 +573,188 @@ CASES = [
         "2021-01-01 INFO epoch 1: loss 0.7, acc 0.61, 120 samples/s\n2021-01-01 INFO epoch 2: loss 0.5, acc 0.72, 121 samples/s",
     ),
     ("healthy", ENV + "torch.jit.script fails: RuntimeError: Unknown builtin op: aten::foo"),
+    (
+        "oom_capacity",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 7.63 GiB of which 512.12 MiB is free. Including non-PyTorch memory, this process has 7.06 GiB memory in use. Of the allocated memory 6.80 GiB is allocated by PyTorch, and 130.58 MiB is reserved by PyTorch but unallocated. stable diffusion xl 1024x1024",
+    ),
+    (
+        "oom_fragmentation",
+        "RuntimeError: CUDA out of memory. Tried to allocate 1.88 GiB (GPU 0; 10.92 GiB total capacity; 5.34 GiB already allocated; 1.02 GiB free; 9.10 GiB reserved in total by PyTorch)",
+    ),
+    (
+        "oom_other_process",
+        "torch.cuda.OutOfMemoryError: Tried to allocate 2.00 GiB. GPU 3 has a total capacty of 79.11 GiB of which 1.5 GiB is free. Process 18273 has 60.32 GiB memory in use. Process 19011 has 17.2 GiB memory in use. Of the allocated memory 16.4 GiB is allocated by PyTorch",
+    ),
+    (
+        "shm_too_small",
+        "Traceback... RuntimeError: DataLoader worker (pid 60) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit. (kubernetes)",
+    ),
+    (
+        "nccl_timeout_one_rank_busy",
+        "Some NCCL operations have failed or timed out. [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLGATHER, Timeout(ms)=1800000) ran for 1806712 ms. It happens at the evaluation, which is only done on rank 0",
+    ),
+    (
+        "nccl_timeout_one_rank_busy",
+        "accelerate: main process downloads and tokenizes the dataset for an hour, other processes: torch.distributed.DistBackendError: NCCL timeout",
+    ),
+    (
+        "ddp_uneven_inputs",
+        "Each rank reads its own list of shards, shards have different numbers of samples, training stalls at the end of the epoch with an allreduce timeout",
+    ),
+    ("duplicate_gpu_ranks", "NCCL WARN Duplicate GPU detected : rank 0 and rank 4 both on CUDA device 4b000"),
+    ("invalid_device_ordinal", "CUDA error: invalid device ordinal. devices: 8 in config, machine has 4"),
+    (
+        "illegal_memory_access",
+        "terminate called after throwing an instance of 'c10::Error' what(): CUDA error: an illegal memory access was encountered Exception raised from create_event_internal",
+    ),
+    (
+        "gpu_ecc_error",
+        "nvidia-smi -q: Remapped Rows ... Remapping Failure Occurred : Yes\nGPU 00000000:3B:00.0\nCUDA error: uncorrectable ECC error encountered",
+    ),
+    ("gpu_fallen_off_bus", "kernel: NVRM: Xid (PCI:0000:65:00): 79, pid=3133, GPU has fallen off the bus."),
+    (
+        "gsp_firmware_timeout",
+        "kernel: NVRM: Xid (PCI:0000:17:00): 119, pid=2931418, name=nvidia-smi, Timeout after 6s of waiting for RPC response from GSP!",
+    ),
+    (
+        "driver_library_mismatch",
+        "torch: UserWarning: Can't initialize NVML\nnvidia-smi: Failed to initialize NVML: Driver/library version mismatch NVML library version: 535.183",
+    ),
+    (
+        "container_toolkit_missing",
+        'docker: Error response from daemon: OCI runtime create failed: unable to retrieve OCI runtime error: exec: "nvidia-container-runtime": executable file not found in $PATH: unknown.',
+    ),
+    (
+        "container_without_gpu_access",
+        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory. I build and run it with docker run -p 8000:8000 myimage",
+    ),
+    ("driver_missing_or_not_loaded", "Failed to initialize NVML: Driver Not Loaded"),
+    (
+        "no_gpu_on_machine",
+        "RuntimeError: No CUDA GPUs are available\n(Colab, after exceeding the usage limit the runtime has no GPU)",
+    ),
+    ("cpu_only_torch", '(base) C:\\>python -c "import torch; print(torch.__version__)"\n2.2.0+cpu\nGeForce GTX 1650'),
+    (
+        "cpu_only_torch",
+        "conda install pytorch torchvision -c conda-forge; torch.cuda.is_available() False; conda list: pytorch 2.0.0 cpu_generic_py310h",
+    ),
+    (
+        "gpu_newer_than_wheel_archs",
+        "RTX 5060 Ti, torch 2.6.0+cu124: CUDA error: no kernel image is available for execution on the device",
+    ),
+    (
+        "gpu_newer_than_wheel_archs",
+        "/usr/local/lib/python3.8/dist-packages/torch/cuda/__init__.py:143: UserWarning: NVIDIA H100 PCIe with CUDA capability sm_90 is not compatible with the current PyTorch installation. The current PyTorch install supports CUDA capabilities sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86.",
+    ),
+    (
+        "torchvision_torch_mismatch",
+        "torchvision 0.16.2 requires torch==2.1.2, but you have torch 2.3.0 which is incompatible.\nRuntimeError: operator torchvision::nms does not exist",
+    ),
+    (
+        "library_path_shadows_bundled",
+        "ImportError: /opt/conda/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister",
+    ),
+    ("library_path_shadows_bundled", "libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent"),
+    (
+        "bundled_cuda_library_missing",
+        'OSError: libcurand.so.10: cannot open shared object file: No such file or directory\n  File "/usr/lib/python3/dist-packages/torch/__init__.py", line 229, in _load_global_deps',
+    ),
+    (
+        "bundled_cuda_library_missing",
+        "Could not locate cudnn_ops64_9.dll. Please make sure it is in your library path! Invalid handle. Cannot load symbol cudnnCreateTensorDescriptor",
+    ),
+    (
+        "extension_built_for_other_cuda",
+        "bitsandbytes: CUDA Setup failed despite GPU being available. libbitsandbytes_cuda118.so not found",
+    ),
+    (
+        "extension_missing_arch",
+        "error in modulated_deformable_im2col_cuda: no kernel image is available for execution on the device (mmcv/_ext)",
+    ),
+    (
+        "fabric_manager_not_running",
+        "torch.cuda.is_available(): CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized (H100 SXM in VM)",
+    ),
+    (
+        "mig_enabled_no_instance",
+        "nvidia-smi shows MIG M. Enabled and 'No MIG devices found', torch says no CUDA GPUs are available",
+    ),
+    (
+        "visible_devices_hides_gpu",
+        "CUDA_VISIBLE_DEVICES=2 on a machine with two cards: RuntimeError: No CUDA GPUs are available\nGPU 0: A\nGPU 1: B",
+    ),
+    (
+        "secure_boot_blocks_module",
+        "nvidia: loading out-of-tree module taints kernel. Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
+    ),
+    (
+        "fp16_overflow_nan",
+        "fairseq: NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 0.0001220703125 ... FloatingPointError: Minimum loss scale reached",
+    ),
+    ("amp_fp16_params_with_scaler", 'raise ValueError("Attempting to unscale FP16 gradients.")'),
+    (
+        "half_on_cpu",
+        "RuntimeError: \"LayerNormKernelImpl\" not implemented for 'Half' when running on my laptop without GPU",
+    ),
+    (
+        "training_on_cpu",
+        "WARNING: You are running on CPU although a GPU (Tesla T4) is available; device = torch.device('cpu')",
+    ),
+    (
+        "too_few_workers",
+        "UserWarning: The 'val_dataloader' does not have many workers which may be a bottleneck. Consider increasing the value of the `num_workers` argument` to `num_workers=7`",
+    ),
+    (
+        "dataloader_bottleneck",
+        "[mmengine] Epoch(train) [1][  50/1000]  lr: 1e-2 eta: 0:50:10 time: 1.9011  data_time: 1.5022  memory: 5120 loss: 2.1\n[mmengine] Epoch(train) [1][ 100/1000]  lr: 1e-2 eta: 0:50:10 time: 1.8011  data_time: 1.4022  memory: 5120 loss: 2.0",
+    ),
+    ("slow_storage", "reading jpegs from an S3 bucket mounted with s3fs; the GPU is idle most of the time"),
+    (
+        "pcie_link_degraded",
+        "nvidia-smi --query-gpu=pcie.link.width.current,pcie.link.width.max: 4, 16 while training; host to device copies take 4x longer, PCIe x4 instead of x16",
+    ),
+    ("thermal_throttle", "The fan failed; temperature 95 C, SM clock falls to 139 MHz, throughput drops to 10%"),
+    (
+        "python_unsupported_by_wheel",
+        "ERROR: torch-1.12.1+cu113-cp39-cp39-linux_x86_64.whl is not a supported wheel on this platform.",
+    ),
+    (
+        "windows_dll_dependency_missing",
+        'OSError: [WinError 127] The specified procedure could not be found. Error loading "C:\\Python39\\lib\\site-packages\\torch\\lib\\cudnn_cnn_infer64_8.dll" or one of its dependencies.',
+    ),
+    ("state_dict_module_prefix", 'Unexpected key(s) in state_dict: "_orig_mod.layer1.weight", "_orig_mod.layer1.bias"'),
+    (
+        "port_in_use",
+        "RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:12355 (errno: 98 - Address already in use).",
+    ),
+    (
+        "leak_graph_kept",
+        "VRAM usage grows by 50MB per step. I store all outputs in a list for the metrics: all_outputs.append(output)",
+    ),
+    ("host_oom_killed", "Your session crashed after using all available RAM."),
+    ("host_oom_killed", "srun: error: node07: task 0: Out Of Memory\nslurmstepd: error: Detected 1 oom-kill event(s)"),
+    (
+        "wsl_windows_or_kernel_too_old",
+        "WSL: cat /proc/version -> Linux version 4.4.0-19041-Microsoft; torch.cuda.is_available() False",
+    ),
+    (
+        "jetson_generic_wheel",
+        "NVIDIA Jetson Nano, aarch64, Python 3.8 venv, pip install torch -> torch.cuda.is_available() False",
+    ),
+    (
+        "wrong_accelerator_build",
+        "PyTorch version: 2.4.0+cu121\nROCM used to build PyTorch: N/A\nIs CUDA available: False\nGPU: AMD Radeon RX 7800 XT",
+    ),
+    (
+        "compute_mode_exclusive",
+        "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable; nvidia-smi -c shows EXCLUSIVE_PROCESS",
+    ),
+    (
+        "uvm_broken_after_suspend",
+        "cuda runtime error (30) : unknown error at THCGeneral.c; it works again after a reboot or rmmod nvidia_uvm; happens after suspend",
+    ),
+    ("too_many_open_files", "RuntimeError: received 0 items of ancdata (num_workers=16)"),
+    ("compile_recompiles", "torch._dynamo.exc.FailOnRecompileLimitHit: recompile_limit reached with one_graph=True"),
 ]
 
 
