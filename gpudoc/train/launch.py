@@ -23,7 +23,8 @@ from gpudoc.errors import ExitCode, GpudocError
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
-SHUTDOWN_SECONDS = 600
+# a rank that is stopped may save for so long; one that hangs in NCCL since its peer died holds a restart up as long
+SHUTDOWN_SECONDS = 120
 _AGENT = "from gpudoc.train.launch import agent; import sys; sys.exit(agent(sys.argv[1:]))"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 

@@ -244,6 +244,7 @@ class Loop:
         alone = self._job.ranks.world == 1
         if self._rescuer.torn or not alone or self._job.progress.step == 0:
             # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
+            self._job.writer.collect(wait=True)
             return
         self._undo.back()
         try:

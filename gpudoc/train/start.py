@@ -65,6 +65,11 @@ def as_rank(action: Callable[[], int]) -> int:
         status, speaks = end(problem.exit_code, lost_peer=is_crash)
         if not speaks:
             return status
+        if is_crash and _waits_for_device():
+            # NCCL would wait at the interpreter's end for a collective that never comes
+            sys.stderr.write(f"gpudoc: {problem.message}\n")
+            sys.stderr.flush()
+            os._exit(status)
         raise GpudocError(problem.message, hint=problem.hint, exit_code=ExitCode(status)) from problem
     except Exception as problem:
         lost = _LOST.search(str(problem)) is not None
@@ -74,6 +79,11 @@ def as_rank(action: Callable[[], int]) -> int:
             return status
         message = "another rank is gone" if lost else f"a fault of gpudoc itself: {type(problem).__name__}"
         raise GpudocError(f"{message}: {str(problem)[:300]}", exit_code=ExitCode(status)) from problem
+
+
+def _waits_for_device() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def without(arguments: Sequence[str], *names: str) -> list[str]:

@@ -170,7 +170,8 @@ def test_a_stop_signal_is_agreed_on_saved_and_gone_on_from(place, alone):
 def test_an_error_on_one_rank_ends_all_and_is_said_once(place):
     code, said = train(place, "ranks", "--gpus", "2", raise_at=17)
     assert code == 1, said
-    assert said.count("gpudoc: KeyError: 'sample 17 is broken'") == 1
+    assert said.count("\ngpudoc: ") == 1, said
+    assert "sample 17 is broken" in said
     assert "Traceback" not in said
     assert "another rank is gone" not in said
 
