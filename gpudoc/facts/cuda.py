@@ -10,7 +10,7 @@ from pathlib import Path
 from gpudoc.facts.model import Absent, CudaDevice, Fact
 from gpudoc.facts.telling import Teller
 
-# https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html, enum CUresult, read 2026-11-20
+# enum CUresult and CUdevice_attribute of cuda.h, CUDA 13.0; compared with the header on 2026-11-21
 NAMES = {
     0: "CUDA_SUCCESS", 1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 3: "CUDA_ERROR_NOT_INITIALIZED",
     34: "CUDA_ERROR_STUB_LIBRARY", 46: "CUDA_ERROR_DEVICE_UNAVAILABLE", 100: "CUDA_ERROR_NO_DEVICE",
