@@ -49,6 +49,7 @@ def compare(reports: Sequence[tuple[str, Report]]) -> Report:
         crashed=(),
         machine=Machine(),
         unexplained=summary,
+        recognised=(f"{len(names)} machines",),
     )
 
 
@@ -80,7 +81,7 @@ def _finding(difference: Difference, severity: Severity) -> Finding:
     for name, text in difference.values.items():
         groups.setdefault(text, []).append(name)
     if difference.usual is not None:
-        shown = [observe("odd one", f"{n}: {difference.values[n]}", n) for n in difference.odd[:5]]
+        shown = [observe("odd one", f"{n}: {difference.values[n]}", "") for n in difference.odd[:5]]
         shown.append(observe("the others", difference.usual, f"{len(groups[difference.usual])} machines"))
         who = ", ".join(difference.odd[:3]) + (
             f" and {len(difference.odd) - 3} more" if len(difference.odd) > 3 else ""

@@ -86,6 +86,9 @@ def _explain(cause: Cause) -> str:
 
 def headline(report: Report) -> str:
     """Line one: device, driver, Python examined, torch; what is not known is left out."""
+    if report.source == "fleet":
+        odd = f"; the odd one: {report.unexplained[0].value}" if report.unexplained else ""
+        return _cut(f"{', '.join(report.recognised)} compared{odd}")
     machine = report.machine
     parts = [_gpus(machine)]
     driver = _first_known(machine.driver.module_version, machine.driver.library_version)
@@ -130,9 +133,11 @@ def _others(report: Report) -> list[str]:
     rest = [f for f in report.findings[1:] if f.confidence >= _WORTH_NAMING]
     lines = []
     if rest:
-        named = ", ".join(f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
+        fleet = report.source == "fleet"
+        named = "; ".join(f.title if fleet else f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
         lines.append(_cut(f"also: {named}" + (f" and {len(rest) - 3} more" if len(rest) > 3 else "")))
-    lines.append(_cut(f"next: gpudoc doctor --verbose, or gpudoc doctor --explain {report.findings[0].id}"))
+    explain = "" if report.source == "fleet" else f", or gpudoc doctor --explain {report.findings[0].id}"
+    lines.append(_cut(f"next: gpudoc doctor --verbose{explain}"))
     return lines
 
 

@@ -105,3 +105,17 @@ def test_the_catalogue_as_json_and_a_misspelt_id(capsys):
     with pytest.raises(GpudocError) as refused:
         show_catalogue("nouveau_loadet")
     assert "nouveau_loaded" in refused.value.hint
+
+
+def test_a_fleet_names_the_odd_machine_on_line_one():
+    from gpudoc.doctor import fleet
+
+    def report(driver, torch):
+        machine = Machine(driver=Driver(module_version=driver), torch=TorchBuild(version=torch))
+        return diagnose(Evidence(source="machine", machine=machine), finders=(), catalogue={})
+
+    alike = [(f"n{i}", report("550.54.15", "2.6.0")) for i in range(3)]
+    lines = render(fleet.compare([*alike, ("bad", report("535.54.03", "2.5.0"))])).splitlines()
+    assert lines[0] == "4 machines compared; the odd one: bad (2 differences)"
+    assert "also: torch differs: bad" in lines
+    assert render(fleet.compare(alike)).splitlines()[1].startswith("No problem found")
