@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune import limit
 from gpudoc.tune.classify import classify_status
-from gpudoc.tune.template import MAX_MESSAGE, send
+from gpudoc.tune.sweep import clean_up_after_the_dead, sweep_shared_memory
 from gpudoc.tune.trial import Allocator, End, Point, Request, Trial
+from gpudoc.tune.warm import POLL_SECONDS, Message, TemplateDiedError, WarmProcess, trial_error
 
-START_SECONDS = 300.0
 SILENCE_SECONDS = 60.0
-_POLL_SECONDS = 0.25
-Message = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +31,6 @@ class Where:
     cap: int = 1 << 31
     silence_s: float = SILENCE_SECONDS
     stop_s: float = 1e9
-
-
-class TemplateDiedError(Exception):
-    """The warm process ended on its own."""
 
 
 @dataclass(slots=True)
@@ -59,94 +47,6 @@ class _Progress:
     group: int = 0
     first_pid: int = 0
     waiting: int = 0
-
-
-class WarmProcess:
-    """One template process, started with one allocator's environment."""
-
-    def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
-        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.allocator = allocator
-        self._channel = own
-        self._log = folder / f"template-{allocator}-{own.fileno()}.log"
-        self._inbox: dict[int, deque[Message]] = {}
-        environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
-        environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        code = f"import sys; sys.path[:] = {sys.path!r}; from gpudoc.tune.template import main; "
-        code += f"main({theirs.fileno()}, {source!r}, {os.getpid()})"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        theirs.close()
-        self.ready = self._await_ready()
-
-    def _await_ready(self) -> Message:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            message = self.receive(-1, _POLL_SECONDS)
-            if message is None:
-                continue
-            if message["event"] == "ready":
-                return message
-            self.close()
-            _raise_user_error(message)
-        self.close()
-        raise GpudocError(
-            f"importing the workload took longer than {START_SECONDS:.0f} s", hint="import less at module level"
-        )
-
-    def send(self, message: Message) -> None:
-        """Ask the template for something."""
-        try:
-            send(self._channel, message)
-        except OSError as problem:
-            raise TemplateDiedError(self.last_words()) from problem
-
-    def receive(self, id_: int, timeout_s: float) -> Message | None:
-        """The next message about trial `id_` (-1: about the template), or None after `timeout_s`."""
-        inbox = self._inbox.setdefault(id_, deque())
-        if inbox:
-            return inbox.popleft()
-        self._channel.settimeout(timeout_s)
-        try:
-            data = self._channel.recv(MAX_MESSAGE * 2)
-        except TimeoutError:
-            return None
-        except OSError as problem:
-            raise TemplateDiedError(self.last_words()) from problem
-        if not data:
-            raise TemplateDiedError(self.last_words())
-        message: Message = json.loads(data)
-        owner = message.get("id", -1)
-        if owner == id_:
-            return message
-        self._inbox.setdefault(int(str(owner)), deque()).append(message)
-        return None
-
-    def last_words(self) -> str:
-        """How the process ended and what it wrote last."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        text = self._log.read_text(errors="replace") if self._log.exists() else ""
-        code = self._process.returncode
-        return f"exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'no output'}"
-
-    def close(self) -> None:
-        """End the template and everything it started."""
-        self._channel.close()
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
 
 
 class Running:
@@ -195,7 +95,7 @@ class Running:
         heard = start
         try:
             while len(self._seen.statuses) < self._request.ranks:
-                message = self._warm.receive(self._id, _POLL_SECONDS)
+                message = self._warm.receive(self._id, POLL_SECONDS)
                 now = time.monotonic()
                 if message is not None:
                     heard = now
@@ -239,7 +139,7 @@ class Running:
         with contextlib.suppress(TemplateDiedError):
             deadline = time.monotonic() + 5.0
             while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
-                message = self._warm.receive(self._id, _POLL_SECONDS)
+                message = self._warm.receive(self._id, POLL_SECONDS)
                 if message is not None:
                     self._take(message)
         sweep_shared_memory(self._seen.first_pid, self._started_at)
@@ -388,54 +288,3 @@ class Launcher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def trial_error(trial: Trial) -> GpudocError:
-    """What to tell the user when their own code failed in a trial: the error, its place, their traceback."""
-    if not trial.traceback:
-        return GpudocError(trial.detail or trial.end.value, hint=trial.hint, exit_code=ExitCode(trial.exit_code))
-    batch = f" at batch {trial.failed_batch}" if trial.failed_batch else ""
-    text = f"the training step failed on its own{batch}, in {trial.stage}: {trial.detail}\n\n"
-    return GpudocError(
-        text + users_traceback(trial.traceback),
-        hint="correct that first; nothing was written",
-        exit_code=ExitCode.BAD_ANSWER,
-    )
-
-
-def users_traceback(text: str) -> str:
-    """A traceback under a heading that says whose it is."""
-    return text.rstrip().replace(
-        "Traceback (most recent call last):", "Traceback (most recent call last) of your code:"
-    )
-
-
-def sweep_shared_memory(first_pid: int, since: float) -> None:
-    """Remove torch's shared memory files of this trial's dead processes; a killed process cannot do it itself."""
-    for path in Path("/dev/shm").glob("torch_*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pid = int(path.name.split("_")[1])
-            status = path.stat()
-            is_ours = status.st_uid == os.getuid() and status.st_ctime >= since and pid >= first_pid > 0
-            if is_ours and not Path(f"/proc/{pid}").exists():
-                path.unlink()
-
-
-def clean_up_after_the_dead() -> None:
-    """Remove the temporary folders of searches that were killed."""
-    for folder in _tune_folders():
-        with contextlib.suppress(ValueError, IndexError):
-            pid = int(folder.name.split("-")[2])
-            if not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _tune_folders() -> Iterator[Path]:
-    return Path(tempfile.gettempdir()).glob("gpudoc-tune-*")
-
-
-def _raise_user_error(message: Message) -> None:
-    text = str(message["message"])
-    if message["kind"] != "GpudocError":
-        text += "\n\n" + users_traceback(str(message["traceback"]))
-    raise GpudocError(text, hint=str(message["hint"]))

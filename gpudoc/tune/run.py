@@ -21,13 +21,14 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.tune import limit
 from gpudoc.tune.feeding import Feeder
 from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
-from gpudoc.tune.launch import Launcher, Message, Where
+from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.options import Options
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.session import Session
 from gpudoc.tune.stages import Findings, Plan, run_stages
 from gpudoc.tune.trial import Variant
 from gpudoc.tune.variants import Abilities
+from gpudoc.tune.warm import Message
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from gpudoc.progress import Progress
 from gpudoc.tune.journal import Journal
-from gpudoc.tune.launch import SILENCE_SECONDS, Launcher, Running, Where, trial_error
+from gpudoc.tune.launch import SILENCE_SECONDS, Launcher, Running, Where
 from gpudoc.tune.trial import End, Point, Request, Trial, Variant
+from gpudoc.tune.warm import trial_error
 from gpudoc.units import format_bytes, format_seconds
 
 _SILENCE_FACTOR = 20.0

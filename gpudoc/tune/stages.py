@@ -159,7 +159,7 @@ def _affordable_steps(session: Session, batch: int) -> int:
 
 
 def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
-    largest = found.largest.batch if found.largest else plan.reference
+    largest = found.largest.batch if found.largest else plan.useful
     useful = largest if plan.goal == "largest" else plan.useful
     sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
     rate = session.samples_per_s or 1.0

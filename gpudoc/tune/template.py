@@ -83,6 +83,7 @@ def _prepare(source: str, channel: socket.socket) -> Prepared:
     samples = collect_samples(workload)
     # what cannot be collated is said before anything is tried
     samples.typical(min(8, samples.count))
+    samples.worst(min(2, samples.count))
     held_out = workload.eval_dataset
     has_eval = held_out is not None and hasattr(held_out, "__len__")
     eval_samples = Samples(held_out, workload.collate, len(held_out)) if has_eval else None  # type: ignore[arg-type]

@@ -1,15 +1,14 @@
 """Real processes: how trials end, that nothing is left behind, that ranks cannot wait for the dead."""
 
-import os
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from gpudoc.errors import GpudocError
-from gpudoc.tune.launch import Launcher, Where, clean_up_after_the_dead, sweep_shared_memory, trial_error
+from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.trial import End, Feed, Request, Variant
+from gpudoc.tune.warm import trial_error
 from gpudoc.units import GIB, MIB
 
 from .planted import write_workload
@@ -129,13 +128,6 @@ def test_orphans_in_another_session_are_found_and_killed(launch):
     assert len(template) == 1, template
 
 
-def test_errors_before_the_first_trial_are_the_users_own(launch):
-    with pytest.raises(GpudocError, match="data set is empty"):
-        launch(data={"count": 0}).warm("default")
-    with pytest.raises(GpudocError, match="unexpected keyword argument 'hiden'"):
-        launch(net={"hiden": 3}).inspect(CPU)
-
-
 def test_inspection_names_model_data_and_machine(launch):
     told = launch().inspect(CPU)
     assert told["num_samples"] == 512
@@ -163,27 +155,3 @@ def test_several_ranks_run_and_one_failure_ends_all(launch):
     start = time.monotonic()
     assert failing.run(Request(kind="fit", batches=(8,), ranks=2), CPU).end is End.SIGNAL
     assert time.monotonic() - start < 60
-
-
-def test_shared_memory_of_dead_processes_is_swept_and_of_others_is_not():
-    mine = Path("/dev/shm/torch_999999_1_0")
-    alive = Path(f"/dev/shm/torch_{os.getpid()}_1_0")
-    mine.write_text("x")
-    alive.write_text("x")
-    try:
-        sweep_shared_memory(0, time.time() - 60)
-        assert mine.exists()
-        sweep_shared_memory(2, time.time() - 60)
-        assert not mine.exists()
-        assert alive.exists()
-    finally:
-        mine.unlink(missing_ok=True)
-        alive.unlink(missing_ok=True)
-
-
-def test_folders_of_killed_searches_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "gpudoc-tune-999999-abc").mkdir()
-    (tmp_path / f"gpudoc-tune-{os.getpid()}-abc").mkdir()
-    clean_up_after_the_dead()
-    assert [p.name for p in tmp_path.iterdir()] == [f"gpudoc-tune-{os.getpid()}-abc"]

@@ -1,0 +1,30 @@
+from gpudoc.tune.inspection import inspect_workload
+from gpudoc.tune.probe import Place, Prepared
+from gpudoc.tune.samples import collect_samples
+from gpudoc.workload.build import load_workload
+
+from .planted import write_workload
+
+
+def inspected(folder, monkeypatch, **changes):
+    monkeypatch.syspath_prepend(str(folder))
+    workload = load_workload(str(write_workload(folder, **changes)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+    told = []
+    inspect_workload(prepared, Place(device="cpu", limit_bytes=None), told.append)
+    return told
+
+
+def test_facts_name_workload_machine_and_sizes(tmp_path, monkeypatch):
+    facts, end = inspected(tmp_path, monkeypatch)
+    assert end["end"] == "fits"
+    assert facts["workload"]["optimizer"] == "torch.optim:AdamW"
+    assert facts["parameters"] == 256 * 256 + 256 + 256 * 10 + 10
+    assert facts["hardware"]["device"] == "cpu"
+    assert facts["has_images"] is False
+
+
+def test_a_model_that_cannot_be_built_is_the_users_error(tmp_path, monkeypatch):
+    (end,) = inspected(tmp_path, monkeypatch, net={"hiden": 3})
+    assert end["end"] == "user_error"
+    assert "hiden" in end["detail"]

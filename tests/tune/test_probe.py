@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.probe import Place, Prepared, Probe, describe_failure, endless
+from gpudoc.tune.samples import collect_samples
+from gpudoc.tune.trial import Feed, Request
+from gpudoc.units import GIB
+from gpudoc.workload.build import load_workload
+
+from .planted import write_workload
+
+
+@pytest.fixture
+def events(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+
+    def run(request, **place):
+        told = []
+        Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB, **place), told.append).run()
+        return told
+
+    return run
+
+
+def stages(told):
+    return [event["stage"] for event in told if event["event"] == "stage"]
+
+
+def batches(told):
+    return [event["point"]["batch"] for event in told if event["event"] == "point"]
+
+
+def test_calibration_goes_up_to_the_cap_and_tells_each_point(events):
+    assert batches(events(Request(kind="calibrate", batches=(50,)), cap=40))[:3] == [1, 2, 4]
+    assert batches(events(Request(kind="calibrate", batches=(50,)), cap=40))[-1] == 40
+
+
+def test_calibration_ends_when_its_time_is_over(events):
+    assert batches(events(Request(kind="calibrate", batches=(500,)), cap=500, stop_s=0.0)) == [1]
+
+
+def test_the_steady_script_in_its_order(events):
+    told = events(Request(kind="steady", batches=(100,), steps=9))
+    assert stages(told) == ["build", "train", "partial batch", "eval", "checkpoint", "steady"]
+    facts = {event["name"]: event["value"] for event in told if event["event"] == "fact"}
+    assert facts == {"settled": 1, "growth_bytes_per_step": 0.0}
+    assert "partial batch" not in stages(events(Request(kind="steady", batches=(128,), steps=1)))
+
+
+def test_every_size_is_timed_upward_and_downward(events):
+    told = events(Request(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
+    assert batches(told) == [2, 4, 4, 2]
+    assert len(told[-1]["point"]["step_s"]) >= 2
+
+
+def test_steps_fed_by_a_real_loader(events):
+    told = events(Request(kind="joint", batches=(8,), feed=Feed(), seconds_per_batch=0.05))
+    assert batches(told) == [8]
+    assert len(told[-1]["point"]["step_s"]) >= 3
+
+
+def test_failures_are_told_with_the_traceback_only_when_it_is_the_users():
+    mine = describe_failure(GpudocError("no such thing", hint="that one", exit_code=2))
+    assert (mine["end"], mine["detail"], mine["hint"], mine["code"]) == ("user_error", "no such thing", "that one", 2)
+    theirs = describe_failure(KeyError("x"))
+    assert "KeyError" in theirs["traceback"]
+    assert describe_failure(MemoryError())["traceback"] == ""
+
+
+def test_a_loader_goes_on_epoch_after_epoch():
+    loader = endless(torch.utils.data.DataLoader(list(range(3))))
+    assert [int(next(loader)) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]

@@ -1,0 +1,75 @@
+import pytest
+
+from gpudoc.profile import store
+from gpudoc.tune.choose import BatchChoice
+from gpudoc.tune.largest import Largest
+from gpudoc.tune.memory_model import MemoryLine
+from gpudoc.tune.record import Context, make_profile
+from gpudoc.tune.stages import Findings
+from gpudoc.tune.trial import End, Feed, Point, Request, Trial, Variant
+from gpudoc.workload.config import load_config
+
+DEFAULT = Trial(
+    request=Request(kind="default", batches=(32,), feed=Feed()),
+    end=End.FITS,
+    points=(Point(batch=32, peak_bytes=400, step_s=(0.5,)),),
+    seconds=3.0,
+)
+FAILED = Trial(request=Request(kind="fit", batches=(101,)), end=End.OOM_HOST, failed_batch=101, seconds=1.0)
+
+
+@pytest.fixture
+def context():
+    told = {
+        "hardware": {"device": "cpu", "name": "a CPU", "memory_bytes": 1 << 34, "torch": "2.13.0"},
+        "workload": {"config": "quickstart", "model": "abc"},
+    }
+    return Context(
+        config=load_config("quickstart"),
+        told=told,
+        device="cpu",
+        limit_bytes=1 << 30,
+        user_limit_bytes=1 << 30,
+        seconds=9.0,
+    )
+
+
+def found():
+    line = MemoryLine(batch=100, peak_bytes=900, bytes_per_sample=9.0)
+    largest = Largest(
+        batch=100, cap=1000, limit_bytes=1 << 30, fails_at=101, fails_with=End.OOM_HOST, line=line, predicted=100
+    )
+    joint = DEFAULT.model_copy(
+        update={"request": Request(kind="joint", batches=(16,)), "points": (Point(batch=16, step_s=(0.125,)),)}
+    )
+    return Findings(
+        defaults=[DEFAULT],
+        joints=[joint],
+        largest=largest,
+        choice=BatchChoice(16, 64, "micro_batch 16: because"),
+        variant=Variant(precision="bf16"),
+        feed=Feed(num_workers=2),
+    )
+
+
+def test_a_profile_holds_settings_evidence_and_reasons_and_can_be_read_back(context, tmp_path):
+    profile = make_profile(context, found(), [DEFAULT, FAILED])
+    assert profile.settings.micro_batch == 16
+    assert profile.settings.accumulation == -(-context.config.config.train.global_batch // 16)
+    assert profile.settings.loader.num_workers == 2
+    assert profile.hardware.memory_bytes == 1 << 30
+    evidence = profile.evidence
+    assert (evidence.largest_batch, evidence.fastest_batch, evidence.speedup_over_default) == (100, 64, 2.0)
+    assert evidence.memory_model.bytes_per_sample == 9.0
+    assert [(t.kind, t.batch, t.fits, t.end) for t in evidence.trials] == [
+        ("default", 32, True, "fits"),
+        ("fit", 101, False, "oom_host"),
+    ]
+    assert profile.why[0] == "micro_batch 16: because"
+    assert store.load(store.save(profile, tmp_path / "p.yaml")) == profile
+
+
+def test_an_interrupted_search_gives_the_default(context):
+    profile = make_profile(context, Findings(defaults=[DEFAULT]), [DEFAULT])
+    assert (profile.settings.micro_batch, profile.settings.precision) == (32, "fp32")
+    assert profile.evidence.speedup_over_default is None

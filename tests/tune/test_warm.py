@@ -1,0 +1,39 @@
+import psutil
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.trial import End, Request, Trial
+from gpudoc.tune.warm import TemplateDiedError, WarmProcess, trial_error, users_traceback
+
+from .planted import write_workload
+
+
+def test_errors_before_the_first_trial_are_the_users_own(tmp_path):
+    source = str(write_workload(tmp_path, data={"count": 0}))
+    with pytest.raises(GpudocError, match="data set is empty"):
+        WarmProcess(source, "default", tmp_path)
+    assert psutil.Process().children() == []
+
+
+def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    warm = WarmProcess(str(write_workload(tmp_path)), "exact", tmp_path)
+    (process,) = psutil.Process().children()
+    assert process.environ()["MALLOC_ARENA_MAX"] == "1"
+    assert (warm.ready["num_samples"], warm.ready["can_fork"]) == (512, True)
+    warm.close()
+    with pytest.raises(psutil.NoSuchProcess):
+        process.status()
+    with pytest.raises((TemplateDiedError, OSError)):
+        warm.send({"id": 1})
+
+
+def test_the_users_traceback_is_headed_as_theirs():
+    assert users_traceback("Traceback (most recent call last):\n  x\n").startswith(
+        "Traceback (most recent call last) of your code:"
+    )
+    request = Request(kind="fit", batches=(3,))
+    own = Trial(request=request, end=End.USER_ERROR, detail="no such key", hint="add it", exit_code=2)
+    assert (trial_error(own).message, trial_error(own).hint, trial_error(own).exit_code) == ("no such key", "add it", 2)
+    theirs = Trial(request=request, end=End.USER_ERROR, detail="E: x", failed_batch=3, stage="train", traceback="T")
+    assert "at batch 3, in train: E: x" in trial_error(theirs).message
