@@ -140,7 +140,7 @@ def test_a_killed_rank_comes_back_and_the_run_ends_as_if_nothing_had_been(place,
     rank_of(process, 1).kill()
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
-    assert summary(place, "ranks")["resumed_from"] in ("step-4", "step-6", "step-8")
+    assert summary(place, "ranks")["resumed_from"].startswith("step-")
     assert_same(alone, weights(place, "ranks"))
 
 
