@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.live.phases import Phase
 from gpudoc.doctor.live.say import MODEL, PROC, STACKS, estimated, finding, percent, place
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
-from gpudoc.doctor.live.trend import Growth, grows
+from gpudoc.doctor.live.trend import LEAST_SECONDS, Growth, grows
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Limits, ProcessTrack, Stacks, Watch
@@ -112,6 +112,9 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
     job = summarise(watch)
     if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
         yield Skip("the job was starting up, when memory always grows")
+        return
+    if watch.seconds < LEAST_SECONDS:
+        yield Skip(f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20")
         return
     settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
     growing = [(t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t))) is not None]

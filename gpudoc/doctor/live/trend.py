@@ -10,7 +10,8 @@ from gpudoc.stats import fit_line, median
 
 # below this a leak takes days to matter, and noise of the allocator looks the same
 LEAST_BYTES_PER_S = 512 * 1024
-LEAST_SECONDS = 6.0
+# in less time a few slow steps look like a trend: a healthy job on a crowded machine rose by 15 MiB over 8 s and fell
+LEAST_SECONDS = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ def grows(series: Sequence[tuple[float, int]]) -> Growth | None:
     average = sum(steps) / 3
     if average <= 0 or min(steps) < 0.35 * average:
         return None
-    rate = fit_line([(t, float(b)) for t, b in series]).slope
+    line = fit_line([(t, float(b)) for t, b in series])
+    rate = line.slope
+    if line.residual > 0.5 * (quarters[3] - quarters[0]):
+        return None
     if rate < LEAST_BYTES_PER_S or quarters[3] - quarters[0] < 0.01 * quarters[0]:
         return None
     return Growth(float(series[0][1]), float(series[-1][1]), rate)

@@ -26,3 +26,11 @@ def test_little_growth_or_little_time_says_nothing():
     assert grows(series(lambda t: 4000 * MIB + 0.1 * MIB * t)) is None
     assert grows(series(lambda t: 300 * MIB + 5 * MIB * t, count=5)) is None
     assert grows([]) is None
+
+
+def test_a_rise_that_is_no_larger_than_its_noise_is_no_leak():
+    assert grows(series(lambda t: 360 * MIB + 0.8 * MIB * t + (t * 2 % 4) * 5 * MIB)) is None
+
+
+def test_few_seconds_are_too_few():
+    assert grows(series(lambda t: 300 * MIB + 5 * MIB * t, count=20)) is None
