@@ -115,7 +115,7 @@ class Search:
         for turn in range(rounds):
             for place in range(len(settings)):
                 setting = settings[(place + turn) % len(settings)]
-                if not self.trials[setting].failure and (not self.measured or self._has_time_for(setting)):
+                if not self.trials[setting].failure and self._may_run(setting):
                     self._time(setting)
         for setting in settings:
             trial = self.trials[setting]
@@ -152,11 +152,18 @@ class Search:
             return
         self.trials[setting] = replace(trial, runs=(*trial.runs, run))
 
-    def _has_time_for(self, setting: LoaderSetting) -> bool:
-        """Whether one stretch of the setting, its first batches included, should end within the time given."""
-        trial = self.trials[setting]
+    def _may_run(self, setting: LoaderSetting) -> bool:
+        """Whether a stretch of the setting should end in time; the first runs anyway, and the second if it is short.
+
+        Starting the process may have cost most of a small budget, and one setting alone is no comparison.
+        """
+        trial, done = self.trials[setting], self.measured
+        if not done:
+            return True
         period = self.period_s(trial) if trial.runs else max(trial.predicted_s, self.best.runs[-1].step_s / 4)
         needed = max(self.stretch_s, LEAST_STEPS * period) + (WARM_STEPS + setting.num_workers) * period
+        if len(done) == 1 and not trial.runs and needed <= self.bounds.seconds / 4:
+            return True
         return time.monotonic() - self.started + needed <= self.bounds.seconds
 
 
@@ -250,11 +257,11 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
 
 
 def _first_settings(costs: LoaderCosts, bounds: LoaderBounds, predicted: LoaderSetting) -> list[LoaderSetting]:
-    """No workers (the default to beat), the predicted count, and its neighbour on the side that may still gain."""
-    settings = [LoaderSetting(num_workers=0, pin_memory=predicted.pin_memory)]
+    """The predicted count, no workers (the default to beat), and the neighbour on the side that may still gain."""
+    without = LoaderSetting(num_workers=0, pin_memory=predicted.pin_memory)
     if predicted.num_workers == 0 or _is_negligible(costs):
-        return settings
-    settings.append(predicted)
+        return [without]
+    settings = [predicted, without]
     is_fed = predict_period(costs, predicted, bounds.cpus) <= costs.fed_s * (1 + SAME_SHARE)
     beside = _beside(predicted, costs, bounds, up=not is_fed or predicted.num_workers == 1)
     return [*settings, beside] if beside else settings
@@ -324,7 +331,12 @@ def _choose(search: Search) -> LoaderTrial:
 
 
 def _missing_factor(search: Search, chosen: LoaderTrial) -> float | None:
-    """How many times slower than its step the fed step is, where the CPUs and not a bound on workers are the reason."""
+    """How many times slower than its step the fed step is, where the CPUs and not a bound on workers are the reason.
+
+    None as well when the time was too short to try the settings that could have fed it.
+    """
+    if search.left_out:
+        return None
     period, needed = search.period_s(chosen), cpu_period(search.costs, search.bounds.cpus)
     if period <= search.costs.fed_s * (1 + STARVED_SHARE) or needed <= search.costs.fed_s * (1 + SAME_SHARE):
         return None

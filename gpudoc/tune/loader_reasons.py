@@ -63,6 +63,8 @@ def _why_workers(outcome: Outcome, costs: LoaderCosts) -> str:
     batch = (
         f"one worker makes a batch in {format_seconds(costs.mean_batch_s)}, a step takes {format_seconds(costs.step_s)}"
     )
+    if count == 0 and any(setting.num_workers for setting in outcome.left_out):
+        return f"num_workers 0: {batch}; {rate} without workers; settings with workers are not tried yet"
     if count == 0:
         return f"num_workers 0: {batch}; {rate} without workers, and none of the settings with workers was 2 % faster"
     if outcome.without_s is None:

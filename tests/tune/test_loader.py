@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import textwrap
+import time
 
 import pytest
 
@@ -45,7 +46,7 @@ class Modelled:
         return Run(step_s=period, steps=50, wait_share=0.1, start_s=0.3 + period, restart_s=0.01 + period)
 
 
-def search(machine, *, guessed=None, bounds=None, per_epoch=1000, pin_memory=False):
+def search(machine, *, guessed=None, bounds=None, per_epoch=1000, pin_memory=False, started=None):
     state = Search(
         measures=machine,
         costs=guessed or machine.truth,
@@ -54,6 +55,7 @@ def search(machine, *, guessed=None, bounds=None, per_epoch=1000, pin_memory=Fal
         persistent=True,
         stretch_s=1.0,
         progress=SILENT,
+        started=time.monotonic() if started is None else started,
     )
     return search_loader(state, samples_per_batch=32, pin_memory=pin_memory)
 
@@ -147,10 +149,21 @@ def test_settings_that_do_not_fit_in_the_time_are_left_out_and_named():
     """A step of 4 s and 12 s of time: the first setting runs whatever it costs, and nothing else is begun."""
     machine = Modelled(costs(batch_s=(8.0,) * 50, worker_cpu_s=0.01, step_s=4.0), 32)
     choice = search(machine, bounds=LoaderBounds(cpus=32, seconds=12))
-    assert machine.asked == [LoaderSetting(num_workers=0)]
-    assert choice.num_workers == 0
+    assert machine.asked == [LoaderSetting(num_workers=2)]
+    assert choice.num_workers == 2
     assert [trial.setting for trial in choice.trials] == machine.asked
+    assert choice.missing_factor is None
     assert any(reason.startswith("not tried, for want of time") for reason in choice.reasons)
+
+
+def test_a_late_search_still_compares_the_prediction_with_no_workers():
+    """All the time went into starting the process: two short stretches are run all the same, and no more."""
+    machine = Modelled(costs(worker_cpu_s=0.002), 2)
+    choice = search(machine, bounds=LoaderBounds(cpus=2, seconds=6), started=time.monotonic() - 60)
+    assert [setting.num_workers for setting in machine.asked] == [4, 0]
+    assert choice.num_workers == 4
+    assert choice.samples_per_s_without_workers is not None
+    assert not any("cannot feed" in reason for reason in choice.reasons)
 
 
 def test_the_start_of_a_short_epoch_counts():
