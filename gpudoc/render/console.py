@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from collections.abc import Mapping
+from typing import TextIO
 
 from rich.console import Console
 
@@ -22,13 +24,20 @@ def stderr(plain: bool = False) -> Console:
 
 def print_json(document: Mapping[str, object]) -> None:
     """Exactly one JSON document on stdout."""
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=not _says_everything(sys.stdout))
     sys.stdout.write("\n")
     sys.stdout.flush()
 
 
+def _says_everything(stream: TextIO) -> bool:
+    """Whether the stream's encoding has every character; a pipe of the C locale or of Windows has not."""
+    return (stream.encoding or "").lower().replace("-", "").startswith("utf")
+
+
 def _console(*, stderr: bool, plain: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and not _says_everything(stream):
+        stream.reconfigure(errors="replace")
     is_terminal = stream.isatty() and not plain
     quiet_colour = plain or not stream.isatty() or bool(os.environ.get("NO_COLOR"))
     return Console(

@@ -105,3 +105,15 @@ def test_the_parent_never_imports_torch(log):
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, log], capture_output=True, timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize("how", [[], ["--json"], ["--markdown"], ["--verbose"]])
+def test_a_pipe_that_knows_only_ascii_gets_an_answer_and_no_fault(log, how):
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudoc", "doctor", log, *how],
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 1, done.stderr
+    assert b"gpu_ecc_error" in done.stdout
