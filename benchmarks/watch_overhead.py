@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 
-from watch_scripts import CATALOGUE, ROOT, Job, machine
+from watch_scripts import CATALOGUE, ROOT, Job, machine, typed
 
 CASES = {"a core idle": "healthy_mlp", "all cores busy": "decode_augment"}
 
@@ -74,7 +74,7 @@ def main():
     if options.record:
         date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         title = "# What watching costs the watched job"
-        command = "python benchmarks/watch_overhead.py " + " ".join(sys.argv[1:])
+        command = "python benchmarks/watch_overhead.py " + typed()
         about = f"{date}; {about}; load at the end {os.getloadavg()[0]:.1f}."
         how = f"Command: `{command}`; {options.pairs} pairs of {options.seconds:g} s each."
         body = [title, "", about, how, "", *lines]

@@ -182,6 +182,15 @@ def machine():
     )
 
 
+def typed():
+    """The options of this call, without where the record goes."""
+    words = list(sys.argv[1:])
+    if "--record" in words:
+        place = words.index("--record")
+        del words[place : place + 2]
+    return " ".join(words)
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=20.0)
@@ -230,7 +239,7 @@ def main():
     if options.record:
         title = "# gpudoc doctor on running jobs: planted bottlenecks and healthy scripts"
         date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        command = "python benchmarks/watch_scripts.py " + " ".join(sys.argv[1:])
+        command = "python benchmarks/watch_scripts.py " + typed()
         text = [
             title,
             "",

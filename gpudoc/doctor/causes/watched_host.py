@@ -16,7 +16,7 @@ from gpudoc.units import format_bytes, format_seconds
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
 HUNG_AFTER_S = 4.0
-SETTLED_AFTER_S = 15.0
+SETTLED_AFTER_S = 10.0
 
 
 def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
