@@ -102,15 +102,18 @@ def cost_recipes(like: str) -> dict[str, Recipe]:
 
 
 def cost_of(name: str, like: str) -> None:
-    """Print seconds and peak resident bytes of one plan in this process, imports not counted."""
+    """Print seconds, CPU seconds and peak resident bytes of one plan in this process, imports not counted.
+
+    A trace runs on one thread, so its CPU seconds are its seconds on a machine that does nothing else.
+    """
     import resource
 
     traced(recipe(lambda: mlp(8), lambda n: (torch.randn(n, 64), torch.randint(0, 10, (n,))), "bf16", like))
-    begin = time.perf_counter()
+    begin, spent = time.perf_counter(), time.process_time()
     plan = traced(cost_recipes(like)[name])
-    seconds = time.perf_counter() - begin
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - spent
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    row = {"name": name, "like": like, "seconds": seconds, "resident_bytes": resident}
+    row = {"name": name, "like": like, "seconds": seconds, "cpu_seconds": cpu_seconds, "resident_bytes": resident}
     print(json.dumps({**row, "parameters": plan.num_parameters, "peak_at_1": plan.memory.peak_bytes(1)}))
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
 from gpudoc.knowledge.cards import Card, context_bytes, cublas_workspace_bytes, find_card, require_card
 from gpudoc.plan.allocator import Replay, replay
 from gpudoc.plan.memory import MemoryModel, largest_that
-from gpudoc.plan.planning import Plan
 from gpudoc.plan.tape import Kind
 from gpudoc.units import format_bytes, parse_size
+
+if TYPE_CHECKING:
+    from gpudoc.plan.planning import Plan
 
 _MOST = 1 << 20
 

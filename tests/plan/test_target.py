@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from gpudoc.errors import GpudocError
@@ -53,3 +56,9 @@ def test_a_plan_larger_than_the_target_still_says_what_it_would_need():
     need = Need(plan_of(8 * GIB, MIB), parse_target("4GiB"))
     assert need.largest_batch() == 0
     assert need.peak_bytes(1) > 8 * GIB
+
+
+def test_documents_and_arithmetic_need_no_torch():
+    light = "gpudoc.plan, gpudoc.plan.allocator, gpudoc.plan.memory, gpudoc.plan.target, gpudoc.render.plan"
+    code = f"import {light}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
