@@ -141,7 +141,7 @@ class _Job:
     _code: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        _adopt_orphans()
+        _adopt_orphans(True)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpudoc-job-"))
         self._read = {1: 0, 2: 0}
         orders, self._orders = os.pipe()
@@ -259,7 +259,8 @@ class _Job:
         return "".join(_end_of(self.output(number)) for number in (1, 2))
 
     def tidy(self) -> None:
-        """Remove the files; only ever called when the job no longer writes into them."""
+        """Remove the files, and adopt no more orphans; only ever called when the job no longer writes into them."""
+        _adopt_orphans(False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -310,9 +311,9 @@ def _is_a_step(look: Glance) -> bool:
     return any(mark in frame.file for frame in look.frames for mark in _TRAINS)
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of what the job leaves behind, so that its exit code can be asked for."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def _adopt_orphans(wanted: bool) -> None:
+    """Become the parent of what the job leaves behind, so that its exit code can be asked for; or no longer."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def _end_of(place: pathlib.Path) -> str:

@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 import pytest
 
 from gpudoc.facts.live.nvml import GpuRecorder, parse
+from gpudoc.facts.live.tree import read_stat
 from gpudoc.facts.model import Absent
 
 HEAD = {"gpus": [{"name": "Test GPU", "memory_total_bytes": 80, "pcie_generation_max": 4, "pcie_width_max": 16}]}
@@ -102,8 +102,12 @@ def test_the_child_ends_when_its_parent_dies(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True, check=False)
     child = int(done.stdout)
-    for _ in range(50):
-        if not pathlib.Path(f"/proc/{child}").exists():
-            break
+    until = time.monotonic() + 20
+    while _lives(child) and time.monotonic() < until:
         time.sleep(0.1)
-    assert not pathlib.Path(f"/proc/{child}").exists()
+    assert not _lives(child)
+
+
+def _lives(pid):
+    stat = read_stat(pid)
+    return stat is not None and stat.state not in "ZX"
