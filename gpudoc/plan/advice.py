@@ -126,10 +126,17 @@ def _largest_module(blocks: tuple[Block, ...], sizes: object) -> int:
     by_module: dict[str, int] = {}
     for block, size in zip(blocks, sizes, strict=True):
         if block.kind is Kind.WEIGHTS:
-            top = ".".join(block.module.split(".")[:2])
-            by_module[top] = by_module.get(top, 0) + int(size)
+            unit = unit_of(block.module)
+            by_module[unit] = by_module.get(unit, 0) + int(size)
     # the next block is gathered while one runs
     return 2 * max(by_module.values(), default=0)
+
+
+def unit_of(module: str) -> str:
+    """What full sharding gathers at once: the numbered block that `module` lies in, else the module itself."""
+    parts = module.split(".")
+    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 1)
+    return ".".join(parts[: numbered + 1])
 
 
 def _words(settings: Settings) -> str:

@@ -3,6 +3,7 @@ import textwrap
 import pytest
 
 from gpudoc import plan
+from gpudoc.plan.advice import unit_of
 from gpudoc.workload.build import load_workload
 
 MODULE = """
@@ -69,3 +70,9 @@ def test_where_nothing_fits_two_gpus_are_proposed(answers):
     answer = answers["1800MiB"]
     assert answer.largest_batch == 0
     assert any("such GPUs with FSDP" in advice.change for advice in answer.advice)
+
+
+def test_sharding_gathers_one_numbered_block_at_a_time():
+    assert unit_of("model.blocks.3.mlp.0") == "model.blocks.3"
+    assert unit_of("model.head") == "model.head"
+    assert unit_of("") == ""
