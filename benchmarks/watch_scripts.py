@@ -8,6 +8,7 @@ one script the right to make a CPU cgroup (v1 or v2); without it that script is 
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -22,8 +23,10 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "tests" / "scripts"
-sys.path.insert(0, str(SCRIPTS))
+sys.path[:0] = [str(SCRIPTS), str(ROOT)]
 from catalogue import SCRIPTS as CATALOGUE  # noqa: E402
+
+from gpudoc.facts.live.tree import descendants  # noqa: E402
 
 WARM_S = 3.0
 
@@ -77,8 +80,10 @@ class Job:
         return (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0]) if len(rows) > 1 else 0.0
 
     def end(self):
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        # torchrun gives every rank a session of its own, which outlives the group
+        for pid in reversed(descendants(self.process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
 
