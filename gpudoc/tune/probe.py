@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,21 +190,23 @@ class Probe:
         self._stage("speed", batch)
         self._reset_peak()
         loader = iter(endless(self._make_loader(batch, feed)))
-        drop = max(2, feed.num_workers * feed.prefetch_factor)
-        for _ in range(min(drop, 8)):
+        ahead = max(1, feed.num_workers * feed.prefetch_factor)
+        for _ in range(max(2, ahead)):
             self._trainee.train([next(loader)])
             self._emit({"event": "beat"})
+            if self._is_late():
+                break
         seconds: list[float] = []
-        while len(seconds) < _MIN_TIMED_STEPS or (
-            sum(seconds) < self._request.seconds_per_batch
-            and len(seconds) < 10 * _MAX_TIMED_STEPS
-            and not self._is_late()
+        while len(seconds) < max(_MIN_TIMED_STEPS, ahead) or (
+            sum(seconds) < self._request.seconds_per_batch and len(seconds) < 10 * _MAX_TIMED_STEPS
         ):
             start = time.perf_counter()
             self._timed_step(next(loader))
             seconds.append(time.perf_counter() - start)
             self._emit({"event": "beat"})
-        point = self._point(batch, tuple(seconds))
+            if self._is_late():
+                break
+        point = self._point(batch, mean_per_cycle(seconds, ahead))
         self._emit({"event": "point", "point": point.model_dump(mode="json")})
 
     def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
@@ -307,6 +309,17 @@ def apply_limit(place: Place) -> None:
 def start_worker(_: int) -> None:
     """What every loader worker does first: shed the limit it inherited, and compute with one thread."""
     limit.lift_data_limit()
+
+
+def mean_per_cycle(seconds: Sequence[float], length: int) -> tuple[float, ...]:
+    """The mean step of each whole run of `length` steps, or of all when there are fewer.
+
+    Workers hand over what they have ready in a burst and then let the step wait: single steps, and so their median,
+    show the burst alone.
+    """
+    starts = range(0, len(seconds) - length + 1, length)
+    runs = [seconds[start : start + length] for start in starts] or [seconds]
+    return tuple(sum(run) / len(run) for run in runs)
 
 
 def endless(loader: DataLoader[object]) -> Iterator[object]:

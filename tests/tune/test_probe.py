@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune.probe import Place, Prepared, Probe, describe_failure, endless
+from gpudoc.tune.probe import Place, Prepared, Probe, describe_failure, endless, mean_per_cycle
 from gpudoc.tune.samples import collect_samples
 from gpudoc.tune.trial import Feed, Request
 from gpudoc.units import GIB
@@ -73,3 +73,10 @@ def test_failures_are_told_with_the_traceback_only_when_it_is_the_users():
 def test_a_loader_goes_on_epoch_after_epoch():
     loader = endless(torch.utils.data.DataLoader(list(range(3))))
     assert [int(next(loader)) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_the_speed_of_a_loader_counts_the_wait_after_the_burst():
+    burst = [0.001] * 7 + [0.8]
+    assert mean_per_cycle(burst * 3, 8) == pytest.approx((0.807 / 8,) * 3)
+    assert mean_per_cycle([0.1, 0.3], 8) == pytest.approx((0.2,))
+    assert mean_per_cycle([0.1, 0.3, 0.2], 1) == (0.1, 0.3, 0.2)
