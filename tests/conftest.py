@@ -1,6 +1,12 @@
 """Every test has profile folders and a home of its own, so that what a user keeps is neither read nor written."""
 
+import signal
+
 import pytest
+
+# a shell that starts the suite in the background leaves Ctrl+C ignored, and every child would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

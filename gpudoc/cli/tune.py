@@ -14,7 +14,7 @@ Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long 
 Goal = Annotated[
     str, typer.Option("--goal", metavar="GOAL", help="throughput: fastest with memory to spare; or largest.")
 ]
-Only = Annotated[str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader,scaling.")]
+Only = Annotated[str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader.")]
 MaxBatch = Annotated[int | None, typer.Option("--max-batch", metavar="N", help="Try no batch above this one.")]
 Limit = Annotated[str, typer.Option("--memory-limit", metavar="SIZE", help="Live under this much memory: 8GiB.")]
 Target = Annotated[

@@ -227,7 +227,10 @@ def _as_it_is(batch: Batch) -> Batch:
 
 def _explain(problem: Exception) -> Exception:
     text = str(problem)
-    if "exited unexpectedly" in text or "killed by signal" in text:
+    # a worker that dies while it hands a batch over closes the socket that the tensors' descriptors come through
+    cut_off = isinstance(problem, ConnectionError | EOFError)
+    if cut_off or "exited unexpectedly" in text or "killed by signal" in text:
+        text = text or "the connection to it broke"
         hint = "--num-workers 0 shows the error itself; a full /dev/shm or too little memory kills workers too"
         return GpudocError(f"a loader worker died: {text.splitlines()[0]}", hint=hint, exit_code=ExitCode.BAD_ANSWER)
     return problem

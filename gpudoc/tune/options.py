@@ -11,7 +11,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.units import parse_duration, parse_size
 
 T = TypeVar("T")
-PARTS = ("batch", "speed", "loader", "scaling")
+PARTS = ("batch", "speed", "loader")
 GOALS = ("throughput", "largest")
 _LEAST_BUDGET_S = 5.0
 

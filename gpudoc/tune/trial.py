@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"]
+Kind = Literal["default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
 

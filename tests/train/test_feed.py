@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpudoc.train import draws
-from gpudoc.train.feed import DirectFeed, Feeds, LoaderSettings, Reader
+from gpudoc.train.feed import DirectFeed, Feeds, LoaderSettings, Reader, _explain
 from gpudoc.train.order import Chunk, Order
 from gpudoc.train.stop import Stop
 
@@ -93,3 +93,10 @@ def test_batched_reading_is_used_where_the_data_set_offers_it():
             return [torch.tensor([float(i)]) for i in indices]
 
     assert Reader(Batched(), None, 5)[Chunk(0, 0, 0, (3, 1), True)].tolist() == [[3.0], [1.0]]
+
+
+@pytest.mark.parametrize("problem", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
+def test_a_connection_that_breaks_is_a_dead_worker(problem):
+    explained = _explain(problem)
+    assert "a loader worker died" in str(explained)
+    assert "--num-workers 0" in explained.hint
