@@ -68,11 +68,9 @@ def advise(split: Split, situation: Situation) -> list[Advice]:
         longer = max(1, situation.settings.checkpoint_every) * 4
         say = f"steps waited {split.share('checkpoint'):.0%} for checkpoints"
         found.append((split.share("checkpoint"), Advice(say, f"--set checkpoint_every={longer}")))
-    if (
-        split.share("evaluate") >= 0.25
-        and split.seconds["evaluate"] >= _WORTH_SAYING_S
-        and situation.settings.eval_every
-    ):
+    # the one evaluation at the end of a short run is nobody's habit
+    often = 0 < 2 * situation.settings.eval_every <= situation.settings.steps
+    if often and split.share("evaluate") >= 0.25 and split.seconds["evaluate"] >= _WORTH_SAYING_S:
         say = f"evaluation took {split.share('evaluate'):.0%}"
         run = f"--set eval_every={4 * situation.settings.eval_every}"
         found.append((split.share("evaluate"), Advice(say, run)))

@@ -29,7 +29,6 @@ class LoaderSettings:
     num_workers: int = 0
     prefetch_factor: int = 2
     pin_memory: bool = False
-    persistent_workers: bool = True
 
 
 class Reader(torch.utils.data.Dataset[Batch]):

@@ -133,13 +133,12 @@ class Loop:
     def _fetch(self, step: int) -> list[Micro] | None:
         """The step's micro batches on the host with their shares of the loss; None when a stop came while waiting."""
         job = self._job
-        if self._feed is None:
-            self._feed = job.feeds.open(job.order, step, job.end_step)
+        feed = self._open_feed(step)
         chunks = self._chunks = job.order.chunks(step)
         batches = []
         for chunk in chunks:
             try:
-                batch = self._feed.take(chunk)
+                batch = feed.take(chunk)
             except Exception as problem:
                 raise in_data(problem, chunk.indices) from problem
             if batch is None:
@@ -153,6 +152,18 @@ class Loop:
         items = [0.0 if c.weightless else float(count(b)) for c, b in zip(chunks, batches, strict=True)]
         total = job.ranks.total([sum(items)])[0]
         return [Micro(b, n * job.ranks.world / total) for b, n in zip(batches, items, strict=True)]
+
+    def _open_feed(self, step: int) -> Feed:
+        """The loader at `step`. One set of workers serves all epochs, unless they are asked not to persist."""
+        job, end = self._job, self._job.end_step
+        if job.settings.num_workers and not job.settings.persistent_workers:
+            epoch, first = divmod(step, job.order.steps_per_epoch)
+            end = min(end, (epoch + 1) * job.order.steps_per_epoch)
+            if first == 0:
+                self._close_feed()
+        if self._feed is None:
+            self._feed = job.feeds.open(job.order, step, end)
+        return self._feed
 
     def _snapshot(self) -> Snapshot | None:
         """The random state that the loader just took; it knows nothing of a GPU's."""

@@ -62,3 +62,9 @@ def test_the_verdict_is_one_sentence_of_the_largest_shares():
         verdict(split(compute=90.0, data_wait=9.5, other=0.5)) == "time went into 90% computing, 10% waiting for data"
     )
     assert verdict(NOTHING) == "no step was trained"
+
+
+def test_one_evaluation_at_the_end_of_a_short_run_is_no_habit():
+    seconds = {"compute": 50.0, "evaluate": 50.0}
+    assert advise(split(**seconds), situation(steps=6, eval_every=200)) == []
+    assert advise(split(**seconds), situation(steps=600, eval_every=200))[0].run == "--set eval_every=800"

@@ -8,7 +8,7 @@ import pytest
 
 from gpudoc.train import schedule
 from gpudoc.workload.config import Schedule
-from tests.train.support import metrics, train_here, write_workload
+from tests.train.support import metrics, train, train_here, write_workload
 
 LINE = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight")
 
@@ -51,3 +51,19 @@ def test_epochs_differ_in_their_order(tmp_path):
     losses = [row["loss"] for row in metrics(tmp_path / "runs/cfg")]
     assert losses[:8] != losses[8:]
     assert sum(losses[:8]) == pytest.approx(sum(losses[8:]), rel=1e-4)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_workers_that_do_not_persist_begin_anew_with_each_epoch(tmp_path, persistent):
+    """Each worker process writes its number; three epochs make one or three of them."""
+    write_workload(tmp_path, epochs=3, log_every=1)
+    module = tmp_path / "tiny_workload.py"
+    spy = "        import os, pathlib; pathlib.Path('pids').mkdir(exist_ok=True)\n"
+    spy += "        pathlib.Path('pids', str(os.getpid())).touch()\n        x = self.inputs[index]\n"
+    module.write_text(module.read_text().replace("        x = self.inputs[index]\n", spy))
+    line = (*LINE, "--num-workers", 1, "--set", f"persistent_workers={persistent}")
+    done = train(tmp_path, *line)
+    assert done.returncode == 0, done.stderr
+    workers = len(list((tmp_path / "pids").iterdir()))
+    # the parent itself reads one sample for its shape
+    assert workers == (2 if persistent else 4)
