@@ -113,6 +113,8 @@ def gpudoc_loop(module, steps, seconds):
                 began = clock()
             if isinstance(event, Progressed) and event.step == steps:
                 ended = clock()
+        if not (began and ended):
+            sys.exit("gpudoc's loop was stopped before its last step, so there is nothing to compare")
         return (ended - began) / (steps - WARM_UP)
 
 
