@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import re
@@ -100,6 +101,8 @@ def join(place: Place, device: torch.device) -> Distributed:
     except (RuntimeError, ValueError) as problem:
         raise _explain_meeting(place, problem) from problem
     ranks = Distributed(place, device)
+    # a group that outlives the interpreter's end aborts the process now and then, after work that went well
+    atexit.register(ranks.leave)
     check_versions(ranks)
     return ranks
 

@@ -189,6 +189,24 @@ def test_a_rank_that_is_gone_is_noticed_and_named(tmp_path):
     assert "pair.cc" not in said
 
 
+def test_a_rank_leaves_its_group_however_it_ends(tmp_path):
+    done = torchrun(
+        tmp_path,
+        """
+        import atexit
+        import torch.distributed as dist
+
+        # what is registered first runs last
+        mark = out / f"{place.rank}.json"
+        atexit.register(lambda: mark.write_text(json.dumps({"still in it": dist.is_initialized()})))
+        join(place, torch.device("cpu")).barrier()
+        sys.exit(0)
+        """,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert told(tmp_path, 0) == told(tmp_path, 1) == {"still in it": False}
+
+
 @pytest.mark.parametrize("disable", ["0", "1"], ids=["store kept by the agent", "store of the ranks"])
 def test_ranks_meet_again_after_one_was_killed(tmp_path, disable):
     done = torchrun(
