@@ -52,12 +52,12 @@ def accuracy(scale: int, only: list[str]) -> list[dict[str, object]]:
     return rows
 
 
-def line_errors() -> dict[str, float]:
-    """How far the lines through two small batches are from a trace at batch 64."""
+def line_errors() -> dict[str, dict[str, float]]:
+    """How far the lines through the two batches that the program traces are from a trace at batch 64 and at 512."""
     errors = {}
     for name, made in recipes("fp32").items():
-        model = join([record(made, batch) for batch in (4, 6)], "cpu")
-        errors[name] = model.peak_bytes(64) / record(made, 64).peak_bytes() - 1
+        model = join([record(made, batch) for batch in TRACED_AT], "cpu")
+        errors[name] = {str(n): model.peak_bytes(n) / record(made, n).peak_bytes() - 1 for n in (64, 512)}
     return errors
 
 
@@ -183,7 +183,7 @@ def main() -> None:
     if "accuracy" in options.parts:
         rows = accuracy(options.scale, [name for name in options.only.split(",") if name])
         lines = line_errors()
-        found["accuracy"] = {"scale": options.scale, "summary": summary(rows), "line_error_at_64": lines, "rows": rows}
+        found["accuracy"] = {"scale": options.scale, "summary": summary(rows), "line_errors": lines, "rows": rows}
         print(found["accuracy"]["summary"], lines)
     if "cost" in options.parts:
         found["cost"] = {"rows": costs()}

@@ -74,6 +74,13 @@ class Harvest:
         self.telemetry.stop()
         return annotate(self.readings, self.telemetry.looks)
 
+    def reasons(self) -> tuple[NotMeasured, ...]:
+        """What was not measured, once: every process skips the same case for its own number of seconds."""
+        kept: dict[object, NotMeasured] = {}
+        for one in self.not_measured:
+            kept.setdefault(one if one.failed else one.case, one)
+        return tuple(kept.values())
+
 
 def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Record:
     """Measure and judge. Ctrl+C, a hung driver or a killed worker end the run early and keep what was measured."""
@@ -95,7 +102,7 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
     return Record(
         environment=environment,
         measurements=situation.rows,
-        not_measured=tuple(dict.fromkeys(harvest.not_measured)),
+        not_measured=harvest.reasons(),
         findings=find_causes(situation),
         interrupted=harvest.interrupted,
         seconds=time.monotonic() - started,
