@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpudoc.bench.model import SCHEMA, Ceiling, Doubt, Measurement, NoCeiling, NotMeasured, Parameter, Reading, Record
 from gpudoc.errors import GpudocError
+from gpudoc.writing import write_whole
 
 
 class _DoubtDoc(BaseModel):
@@ -198,11 +199,6 @@ def check_places(*places: Path | None) -> None:
 
 
 def save_record(path: Path, record: Record) -> None:
-    """Write the record beside its place and rename it there, so that a reader never sees half of it."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(json.dumps(record_to_json(record), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise GpudocError(f"cannot write the record: {path}: {reason}", hint="--out bench.json") from error
+    """Write the record, whole or not at all; GpudocError when the place cannot be written."""
+    text = json.dumps(record_to_json(record), indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, text, hint="--out bench.json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,11 @@ from pydantic import ValidationError
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import SCHEMA, Profile
+from gpudoc.writing import write_whole
 
 MAX_BYTES = 1 << 20
 LOCAL_FOLDER = Path(".gpudoc") / "profiles"
+_ELSEWHERE = "choose another place: --out FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +88,9 @@ def save(profile: Profile, path: Path) -> Path:
     text += yaml.safe_dump(profile.document(), sort_keys=False, allow_unicode=True, width=110)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
     except OSError as problem:
-        raise GpudocError(
-            f"{path}: the profile cannot be written: {problem.strerror}", hint="choose another place: --out FILE"
-        ) from None
-    return path
+        raise GpudocError(f"{path}: its folder cannot be made: {problem.strerror}", hint=_ELSEWHERE) from None
+    return write_whole(path, text, hint=_ELSEWHERE)
 
 
 def file_name(profile: Profile) -> str:

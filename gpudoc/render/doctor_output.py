@@ -9,11 +9,11 @@ from pathlib import Path
 
 from gpudoc.doctor import document
 from gpudoc.doctor.model import Finding, Report
-from gpudoc.errors import GpudocError
 from gpudoc.facts.redact import Redactor
 from gpudoc.render import console
 from gpudoc.render.doctor import headline, render
 from gpudoc.render.page import Note, Section, Table, page, save_page
+from gpudoc.writing import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +123,7 @@ def _save(path: Path, report: Report, kept: dict[str, object]) -> None:
             text = render_page(report)
         case _:
             text = render(report, verbose=True)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise GpudocError(
-            f"cannot write {path}: {problem.strerror}", hint="name a file in a folder that exists"
-        ) from problem
+    write_whole(path, text, hint="name a file in a folder that exists")
 
 
 def _in_code(text: str) -> str:

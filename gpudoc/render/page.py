@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudoc.errors import GpudocError
+from gpudoc.writing import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,7 @@ def page(title: str, sections: Sequence[Section], lead: str = "", foot: str = ""
 
 def save_page(path: Path, text: str) -> None:
     """Write the page; GpudocError when the folder is missing or not writable."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise GpudocError(f"cannot write the page: {path}: {reason}", hint="--html page.html") from error
+    write_whole(path, text, hint="--html page.html")
 
 
 def _section(section: Section) -> str:

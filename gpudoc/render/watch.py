@@ -12,10 +12,10 @@ from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import GAIN
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Report
-from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
 from gpudoc.render.page import Figure, Note, Section, Table, page, save_page
+from gpudoc.writing import write_whole
 
 _MARK = {"broken": "✗", "warning": "!", "info": "i"}
 _WIDTH = 118
@@ -78,12 +78,7 @@ def save_text(path: Path, text: str, document: Mapping[str, object]) -> None:
     """Write the screen, or the document when the file's name ends in .json; GpudocError when it cannot be written."""
     if path.suffix.lower() == ".json":
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise GpudocError(
-            f"cannot write {path}: {problem.strerror}", hint="name a file in a folder that exists"
-        ) from problem
+    write_whole(path, text, hint="name a file in a folder that exists")
 
 
 def save(path: Path, report: Report, watch: Watch) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+from gpudoc import writing
 from gpudoc.errors import GpudocError
 from gpudoc.train.checkpoint import Bad, found_in, newest_good, remove_ruins
 from gpudoc.workload.config import Config
@@ -146,20 +146,8 @@ def write_config(run: Run, config: Config, fixed: Mapping[str, object], name: st
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that it is there whole or as before; GpudocError when the place cannot be written."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as problem:
-        raise GpudocError(f"{path}: cannot be written: {problem.strerror}", hint="--run-dir DIR") from None
+    """Write a small file of a run, whole or as before; GpudocError when the place cannot be written."""
+    writing.write_whole(path, text, hint="--run-dir DIR")
 
 
 def cut_metrics(run: Run, last_step: int) -> None:

@@ -13,6 +13,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.launch import choose_ranks, end, launch, nodes_here
 from gpudoc.train.run import Request
 from gpudoc.train.slurm import Job, sbatch_text
+from gpudoc.writing import write_whole
 
 # what gloo and NCCL say in the ranks that are left, besides PeerLostError
 _LOST = re.compile(r"Connection (closed|reset)|NCCL (error|communicator)|gloo/transport|ProcessGroup\w+ .*abort", re.I)
@@ -115,9 +116,5 @@ def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
         on_gpu=on_gpu,
         cpus_per_rank=4 if on_gpu else max(1, num_cpus() // ranks),
     )
-    try:
-        place.write_text(sbatch_text(job), "utf-8")
-        place.chmod(0o755)
-    except OSError as problem:
-        raise GpudocError(f"{place}: cannot be written: {problem.strerror}", hint="--slurm job.sh") from None
+    write_whole(place, sbatch_text(job), hint="--slurm job.sh", executable=True)
     return Elsewhere(0, f"{place} is written; look it over, then: sbatch {place}")

@@ -92,5 +92,5 @@ def test_places_are_checked_before_anything_is_measured(tmp_path, monkeypatch):
 
 
 def test_writing_where_no_folder_is(tmp_path):
-    with pytest.raises(GpudocError, match="cannot write the record"):
+    with pytest.raises(GpudocError, match="cannot be written"):
         save_record(tmp_path / "no" / "r.json", RECORD)

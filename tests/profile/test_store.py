@@ -89,7 +89,7 @@ def test_a_named_file_that_is_missing(here):
 def test_a_place_that_cannot_be_written_is_said(here):
     blocker = here / "file"
     blocker.write_text("")
-    with pytest.raises(GpudocError, match="cannot be written") as caught:
+    with pytest.raises(GpudocError, match="folder cannot be made") as caught:
         save(tuned(), blocker / "p.yaml")
     assert "--out" in caught.value.hint
 

@@ -95,5 +95,5 @@ def test_an_empty_record_is_still_a_page():
 def test_saving(tmp_path):
     save(tmp_path / "p.html", Report(RECORD))
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(GpudocError, match="cannot write the page"):
+    with pytest.raises(GpudocError, match="cannot be written"):
         save(tmp_path / "no" / "p.html", Report(RECORD))

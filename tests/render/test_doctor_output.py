@@ -62,5 +62,5 @@ def test_markdown_has_commands_in_fences_and_no_broken_code_marks():
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(GpudocError, match="cannot write"):
+    with pytest.raises(GpudocError, match="cannot be written"):
         show(SECRET, Output(out=tmp_path / "none" / "r.json", json=True))

@@ -91,7 +91,7 @@ def test_the_file_holds_what_its_name_says(tmp_path):
     save_text(tmp_path / "a.txt", "text", {"x": 1})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
     assert (tmp_path / "a.txt").read_text() == "text"
-    with pytest.raises(GpudocError, match="cannot write"):
+    with pytest.raises(GpudocError, match="cannot be written"):
         save_text(tmp_path / "no" / "a.txt", "text", {})
 
 
