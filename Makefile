@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check gpu-check slurm-check clean
+.PHONY: demo test test-failed check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
 
 test: $(VENV)/.ready-test  ## set up and run the whole suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-failed: $(VENV)/.ready-test  ## once more, one after the other, what failed in the last `make test`
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 check: $(VENV)/.ready-test  ## lint, types, layers, docs
 	$(BIN)/ruff check .
