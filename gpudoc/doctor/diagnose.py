@@ -51,10 +51,10 @@ def diagnose(
     found, passed, skipped, crashed = _ask(asked, evidence)
     ordered = _order(_merge(found), catalogue)
     rest = look(evidence, ordered, crashed)
-    if evidence.source == "file" and evidence.reading is not None and (rest.wrong or _in_doubt(ordered)):
+    if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _in_doubt(ordered)):
         from gpudoc.doctor.causes.topics import guess
 
-        guesses = guess(evidence.reading.text, [f.id for f in ordered])
+        guesses = guess(evidence.reading.text, [f.id for f in ordered], complaint=rest.wrong or bool(ordered))
         ordered += [g for g in guesses if g.id in catalogue and g.id not in unwanted]
     findings = _complete(ordered, evidence, catalogue)
     return Report(

@@ -176,7 +176,7 @@ CAUSES: tuple[Cause, ...] = (
             do("torch.load(path, map_location='cpu'), and the same in every library that loads."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/generated/torch.load.html",),
-        explains=("duplicate_gpu_ranks",),
+        explains=("duplicate_gpu_ranks", "oom_capacity", "oom_variable_length_batch"),
     ),
     Cause(
         id="vram_spill_to_system_memory",

@@ -324,5 +324,6 @@ CAUSES: tuple[Cause, ...] = (
             do("Or compute the loss inside forward, so that only a number is gathered."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html",),
+        explains=("oom_capacity",),
     ),
 )

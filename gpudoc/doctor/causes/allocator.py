@@ -32,7 +32,9 @@ _ALLOCATED = (
     re.compile(rf"{_SIZE}\s+is\s+allocated\s+by\s+PyTorch", re.IGNORECASE),
     re.compile(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", re.IGNORECASE),
 )
-_RESERVED = re.compile(rf"{_SIZE}\s+(?:reserved\s+in\s+total\s+by\s+PyTorch|cached)\b", re.IGNORECASE)
+_RESERVED = re.compile(rf"{_SIZE}\s+reserved\s+in\s+total\s+by\s+PyTorch\b", re.IGNORECASE)
+# before torch 1.4 the message gave what was held and not in use
+_CACHED = re.compile(rf"{_SIZE}\s+cached\b", re.IGNORECASE)
 _UNALLOCATED = re.compile(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", re.IGNORECASE)
 _OWN = re.compile(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
 _OTHER = re.compile(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
@@ -105,7 +107,7 @@ def _messages(text: Text) -> Iterator[OutOfMemory]:
 
 def _parse(part: str, line: Line) -> OutOfMemory:
     allocated = _first(_ALLOCATED, part)
-    unallocated = _bytes(_UNALLOCATED.search(part))
+    unallocated = _bytes(_UNALLOCATED.search(part) or _CACHED.search(part))
     reserved = _bytes(_RESERVED.search(part))
     if reserved is None and allocated is not None and unallocated is not None:
         reserved = allocated + unallocated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.causes.sign import Sign, finders, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, words
 
 DOCKER = words(
     r"\bdocker\b",
@@ -28,7 +28,7 @@ _NO_DRIVER = words(
     r"nvidia-smi'?:? (?:command )?not found",
     r"libcuda\.so(?:\.1)?: cannot open shared object",
     r"No CUDA GPUs are available",
-    r"is_available\(\)\W{0,8}False",
+    UNAVAILABLE,
     r"CUDA (?:is )?not available",
     r"NVML Shared Library Not Found",
     r"Failed to initialize NVML",

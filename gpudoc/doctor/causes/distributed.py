@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
-from gpudoc.units import MIB, format_bytes
 
 _TIMEOUT = words(
     r"Watchdog caught collective operation timeout",
@@ -42,8 +39,11 @@ _BUSY = words(
 )
 _UNEVEN = words(
     r"uneven (?:inputs?|number|batches|data|shards?)",
-    r"(?:different|unequal|differing|fewer|uneven|same) (?:number|count|amount)s? of (?:batch|step|sample|iteration|"
-    r"input|example)\w*",
+    r"(?:different|unequal|differing|fewer|uneven|same) (?:\w+ )?(?:number|count|"
+    r"amount)s? of (?:\w+ )?(?:batch|step|sample|"
+    r"iteration|input|example|utterance|item|image|sequence|token|shard)\w*",
+    r"number of (?:batches|samples|steps|examples|utterances)[^.\n]{0,40}(?:differ\w*|not (?:the )?same|var(?:y|ies))",
+    r"rank-?dependent",
     r"(?:one|some|a|each|other) (?:rank|process|worker|gpu)s? .{0,60}(?:fewer|less|more|runs? out|finish\w*|"
     r"exhaust\w*|ends?) .{0,30}(?:batch|step|data|sample|epoch|earlier|first|before)\w*",
     r"\bJoin\b.{0,20}context|with Join\(|model\.join\(\)",
@@ -63,6 +63,13 @@ _STUCK = words(
     r"never (?:returns|finish\w*|ends)",
     r"\bstall\w*",
     r"waits? forever",
+)
+_BARRIER = words(r"\bbarrier\b", "wait_for_everyone", "monitored_barrier", r"other (?:ranks|processes) (?:to )?wait")
+# work that one process does while the others wait for it
+_ALONE = words(
+    r"only (?:on |in |by )?(?:one|a single|the main|main|the master|master|rank ?0|the first|first)\b",
+    r"(?:just|on) (?:one|a single|1) (?:gpu|rank|process)",
+    r"is_(?:local_|world_)?main_process|is_(?:local_|world_)?process_zero|rank ?== ?0|rank in \[-1, 0\]",
 )
 _COLLECTIVE_MISMATCH = words(
     r"Detected mismatch between collectives on ranks",
@@ -90,6 +97,13 @@ _REFUSES_RTX = words(
 def _find_busy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     said = text.find(_TIMEOUT)
+    alone = text.find(_ALONE)
+    if said is None and alone is not None and text.find(_BARRIER):
+        said = text.find(_STUCK)
+        if said is not None:
+            seen = (quote(said, "effect"), quote(alone, "meanwhile"))
+            yield Finding(id="nccl_timeout_one_rank_busy", confidence=0.72, evidence=seen)
+        return
     if said is None:
         return
     busy = text.find(_BUSY)
@@ -149,55 +163,10 @@ def _find_p2p(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="nccl_p2p_hang", confidence=0.6, evidence=(quote(path, "P2P"),))
 
 
-def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    gpus = evidence.machine.gpus
-    for gpu in () if isinstance(gpus, Absent) else gpus:
-        processes = () if isinstance(gpu.processes, Absent) else gpu.processes
-        held = sorted(
-            p.memory_bytes for p in processes if not isinstance(p.memory_bytes, Absent) and p.memory_bytes > 100 * MIB
-        )
-        names = {p.name for p in processes if not isinstance(p.name, Absent)}
-        # a bare CUDA context takes 200 to 900 MiB: several of that size beside one that trains
-        contexts = [h for h in held if h < 1100 * MIB]
-        if gpu.index == 0 and len(contexts) >= 2 and held[-1] > 2 * max(contexts) and len(names) <= 2:
-            value = ", ".join(format_bytes(h) for h in reversed(held))
-            yield Finding(
-                id="extra_contexts_on_gpu0",
-                confidence=0.9,
-                severity="warning" if not text.find(words("out of memory")) else "broken",
-                evidence=(observe("memory per process on GPU 0", value, "nvidia-smi"),),
-            )
-            return
-    said = text.find(
-        words(
-            r"(?:every|each|all|other) (?:rank|process|worker)\w* .{0,60}(?:on |use |using |allocat\w* .{0,12}|"
-            r"memory .{0,12})(?:the )?(?:first gpu|gpu:? ?0|cuda:0|device 0|gpu0)",
-            r"(?:extra|additional|multiple|several|\d) (?:process\w*|contexts?) .{0,30}(?:on|in) (?:the )?(?:first "
-            r"gpu|gpu:? ?0|cuda:0|gpu0)",
-            r"map_location",
-            r"gpu:? ?0 .{0,50}(?:more|extra|higher|additional) (?:memory|processes)",
-        )
-    )
-    many = text.find(
-        words(
-            r"\bDDP\b",
-            "DistributedDataParallel",
-            r"local_rank",
-            r"\branks?\b",
-            "torchrun",
-            "distributed",
-            r"gpu:? ?0",
-        )
-    )
-    if said and many and not text.find(words("Attempting to deserialize")):
-        yield Finding(id="extra_contexts_on_gpu0", confidence=0.62, severity="warning", evidence=(quote(said),))
-
-
 FINDERS = (
     text_finder("nccl_timeout_one_rank_busy", _find_busy),
     text_finder("ddp_uneven_inputs", _find_uneven),
     text_finder("nccl_p2p_hang", _find_p2p),
-    text_finder("extra_contexts_on_gpu0", _find_contexts),
     *finders(
         Sign(
             id="nccl_network_unreachable",
@@ -244,6 +213,17 @@ FINDERS = (
             ),
             sure=0.96,
         ),
+        Sign(
+            id="communication_bound",
+            in_training=True,
+            said=words(
+                r"(?:multi-?gpu|\bddp\b|torchrun|[2-8] ?(?:x )?gpus)[^.\n]{0,80}slower than[^.\n]{0,40}"
+                r"(?:single|one|1)[ _-]?gpu",
+            ),
+            unless=words(r"\bnn\.DataParallel", "out of memory", r"num_workers|data ?loader"),
+            sure=0.5,
+            severity="warning",
+        ),
         Sign(id="p2p_unsupported_rtx40", said=_REFUSES_RTX, sure=0.97),
         Sign(
             id="duplicate_gpu_ranks",
@@ -274,7 +254,7 @@ FINDERS = (
             id="nccl_wrong_interface",
             said=words(
                 r"Using the loopback address as fallback",
-                r"NET/(?:Socket|IB) : Using .{0,30}(?:\blo:|docker\d|virbr|br-|veth|tun\d|tailscale|cni)",
+                r"NET(?:/Socket|/IB)? : Using .{0,30}(?:\blo:|docker\d|virbr|br-|veth|tun\d|tailscale|cni)",
                 r"Bootstrap : Using .{0,8}(?:lo|docker\d?|virbr\w*|br-\w+|veth\w*|tun\d|tailscale\d?|cni\d?)[:<]",
                 r"no socket interface found",
                 r"Unable to find address for:? \S+",
@@ -296,6 +276,8 @@ FINDERS = (
                 "gloo",
                 "failed",
             ),
+            # the address was tried and did not answer: the interface was the right one, or nobody knows
+            unless=words("No route to host", r"Connect\w* .{0,60}(?:Connection )?timed out"),
             sure=0.72,
         ),
         Sign(
@@ -314,7 +296,7 @@ FINDERS = (
                 r"client socket has (?:timed out|failed to connect)",
                 r"(?:NCCL|c10d|TCPStore|rendezvous|torchrun|rdzv).{0,200}Connection (?:refused|timed out|reset)",
                 r"Network is unreachable",
-                r"Call to connect returned",
+                r"Call to connect (?:returned|failed|timeout)",
                 r"failed to connect to .{0,40}:\d{4,5}",
                 r"ECONNREFUSED",
                 r"firewall",
@@ -340,32 +322,6 @@ FINDERS = (
                 r"unable to allocate shared memory .{0,40}nccl",
             ),
             sure=0.95,
-        ),
-        Sign(
-            id="dataparallel_imbalance",
-            said=words(
-                r"imbalance between your GPUs",
-                r"DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|imbalanc\w*|uneven|\d{4,6} "
-                r"?Mi?B)",
-                r"(?:uneven|imbalanc\w*|unbalanc\w*|unequal) .{0,20}(?:gpu|memory).{0,200}DataParallel",
-                r"DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
-                r"(?:slow\w*|imbalanc\w*|unbalanc\w*|uneven).{0,200}\bDataParallel",
-            ),
-            unless=words(r"DistributedDataParallel.{0,60}(?:Expected to have|unused)"),
-            sure=0.82,
-            severity="warning",
-        ),
-        Sign(
-            id="dataparallel_imbalance",
-            said=words(
-                r"Was asked to gather along dimension 0",
-                r"nn\.DataParallel",
-                r"torch/nn/parallel/data_parallel\.py",
-                r"scatter_gather\.py",
-            ),
-            also=words("out of memory", r"\bslow", r"GPU ?0"),
-            sure=0.5,
-            severity="warning",
         ),
     ),
 )

@@ -100,6 +100,12 @@ FINDERS = finders(
     ),
     Sign(
         id="uvm_broken_after_suspend",
+        said=words(r"error \(?30\)? ?: unknown error", r"CUDA error: unknown error"),
+        unless=words(r"/dev/nvidia-uvm", r"\bsuspend\w*", r"\bXid\b", "fallen off"),
+        sure=0.45,
+    ),
+    Sign(
+        id="uvm_broken_after_suspend",
         said=words(r"CUDA unknown error", r"\berror(?: code)? 999\b", "CUDA_ERROR_UNKNOWN"),
         unless=words(
             r"/dev/nvidia-uvm",
@@ -120,6 +126,7 @@ FINDERS = finders(
             r"(?:missing|not load\w*|without|load(?:ing)?) (?:the )?nvidia[_-]uvm",
             r"modprobe.{0,30}nvidia[_-](?:current-)?uvm",
             r"nvidia-modprobe (?:-c ?\d+ )?-u",
+            r"--device[ =]/dev/nvidia-uvm",
         ),
         unless=words(r"\bsuspend\w*", r"\bhibernat\w*", r"\bresume", "rmmod"),
         sure=0.88,

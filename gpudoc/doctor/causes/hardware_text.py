@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, finders, text_finder, words
+from gpudoc.doctor.causes.sign import Sign, about_training, finders, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Absent, Gpu
@@ -75,6 +75,13 @@ _THROTTLE = words(
 _HOT = re.compile(
     r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b"
 )
+_TOO_HOT = words(
+    r"overheat\w*", "too hot", r"thermal (?:issue|problem|limit|paste)\w*", "cooling pad", r"(?:gets?|got|getting) hot"
+)
+_SLOWER = words(
+    r"\bslow(?:s|ed|er|ing|down)?\b",
+    r"(?:speed|fps|throughput)[^.\n]{0,40}(?:lower|drop\w*|decreas\w*|degrad\w*|fall\w*)",
+)
 _HOT_WORDS = words("overheat", r"thermal\w*", "cooling", r"temperature", "too hot")
 
 
@@ -90,6 +97,9 @@ def _find_throttle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             )
             return
     cut, hot = text.find(_THROTTLE), text.find(_HOT)
+    too_hot = text.find(_TOO_HOT)
+    if cut is None and too_hot and about_training(text):
+        cut = text.find(_SLOWER)
     heat = hot or text.find(_HOT_WORDS)
     if cut and heat:
         yield Finding(
@@ -143,15 +153,16 @@ FINDERS = (
         Sign(
             id="gpu_ecc_error",
             said=words(
-                r"uncorrectable (?:\w+ )?(?:ECC )?(?:memory )?error",
+                # a report's row that counts none ("Uncorrectable : 0") says the opposite
+                r"uncorrectable (?:\w+ )?(?:ECC )?(?:memory )?errors?(?! ?: ?(?:0|N/A|No)\b)",
                 r"CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable",
                 r"double[- ]bit (?:ECC )?error",
                 r"\bDBE\b.{0,40}ECC|ECC.{0,40}\bDBE\b",
                 r"Row Remapp\w+ .{0,30}(?:fail|pending)",
                 r"ECC (?:page retirement|row remapp)\w*",
-                r"uncorrectable.{0,30}(?:SRAM|DRAM|contained|uncontained)",
+                r"uncorrectable(?!(?: errors?)? ?: ?(?:0|N/A|No)\b).{0,30}(?:SRAM|DRAM|contained|uncontained)",
                 r"(?:un)?contained (?:memory )?ECC error",
-                r"ECC .{0,20}uncorrect\w+",
+                r"ECC .{0,20}uncorrect\w+(?! ?(?:errors? ?)?: ?(?:0|N/A|No)\b)",
             ),
             sure=0.94,
         ),
@@ -207,7 +218,6 @@ FINDERS = (
                 r"hardware (?:fault|failure|defect|problem|issue|error)",
                 r"(?:only|always) (?:on |with )?(?:gpu|card|cuda:?) ?\d\b",
                 r"same (?:code|job|script) .{0,40}(?:other|another) (?:card|gpu|machine)",
-                r"(?:machine|computer|system|pc|server) (?:re-?boots?|shuts? down|restarts?|freezes?|crashes)",
             ),
             also=words(
                 r"CUDA error",
@@ -221,6 +231,37 @@ FINDERS = (
                 "CUBLAS_STATUS",
             ),
             sure=0.72,
+        ),
+        Sign(
+            id="gpu_hardware_fault",
+            in_training=True,
+            # no program can switch a machine off: the load did
+            said=words(
+                r"(?:machine|computer|system|pc|server|desktop|workstation) (?:\w+ ){0,2}"
+                r"(?:re-?boots?|shuts? ?down|restarts?|freezes?|crashes|turns off|powers? off)\b",
+                r"(?:to|will|would|that|and|it|always) (?:immediately |randomly |suddenly )*re-?boots? (?:the |my )?"
+                r"(?:machine|computer|pc|system|server)",
+                r"shut(?:s|ting)? ?downs? (?:the |my )?(?:computer|pc|machine)",
+                r"(?:transient|power) spikes?|over[- ]?current",
+            ),
+            also=words(r"\bgpus?\b", r"\b[RG]TX\b", r"\b\d0[5-9]0(?: ?ti)?\b", "nvidia"),
+            unless=words(r"\bsuspend\w*", r"\bhibernat\w*", r"secure ?boot"),
+            sure=0.7,
+        ),
+        Sign(
+            id="gpu_hardware_fault",
+            # a driver that cannot say what happened, in a program that had run for long
+            said=words(r"CUDA error: unknown error", r"error \(?30\)? ?: unknown error"),
+            also=words(
+                r"after (?:about |around |~|some |a few |many |several )*[\d,.]*\+? ?k? ?(?:steps|"
+                r"iterations|iters|epochs|hours|"
+                r"minutes)",
+                r"\d{1,3} ?% .{0,30}\bstep",
+                r"(?:at )?random(?:ly)?\b",
+                r"(?:gpu|card) is (?:bad|broken|faulty|dying)",
+            ),
+            unless=words(r"\bsuspend\w*", r"\bhibernat\w*", r"wak(?:e|ing)[ -]?up"),
+            sure=0.62,
         ),
         Sign(
             id="gpu_hardware_fault",

@@ -92,7 +92,8 @@ FINDERS = finders(
             r"(?:shared memory|/dev/shm).{0,60}(?:No space left|full|too small|insufficient|64 ?MB?|limit)",
             r"--shm-size",
             r"\bSIGBUS\b",
-            r"\bBus error\b",
+            # the kernel's "PCIe Bus Error" is about the slot
+            r"(?<!PCIe\x20)\bBus error\b",
             r"No space left on device.{0,200}(?:/dev/shm|shared|worker|multiprocessing)",
         ),
         unless=words(r"\bNCCL (?:WARN|INFO)\b", "nccl-", "Too many open files"),
@@ -136,6 +137,8 @@ FINDERS = finders(
             r"exceeded (?:job |step )?memory limit",
             r"ran out of (?:host |system |cpu )?(?:ram|memory)\b.{0,60}kill",
             r"^\W{0,3}\d+\W{1,3}\d{2,8} (?:killed|Killed)",
+            r"\bline \d+: +\d+ Killed\b",
+            r"(?:got|gets?|was|is|being|said|says|prints?|message|only|just|with) [\"'`*]{1,2}Killed\b",
             r"session crashed after using all available RAM",
             r"invoked oom-killer",
         ),
@@ -161,9 +164,10 @@ FINDERS = finders(
         in_training=True,
         said=words(
             r"cudaStreamSynchronize|cudaDeviceSynchronize|cudaEventSynchronize",
-            r"\.item\(\).{0,80}(?:every|each|per|at each|in the loop|sync\w*|wait\w*|slow\w*)",
+            r"\bitem\(\).{0,80}(?:every|each|per|at each|in the loop|sync\w*|wait\w*|slow\w*)",
             r"(?:every|each) .{0,30}(?:step|iteration|batch).{0,60}\.item\(\)",
-            r"(?:\.cpu\(\)|synchronize\(\)|nonzero|\.tolist\(\)).{0,80}(?:every|each|sync\w*|slow\w*|block\w*)",
+            r"(?:\.cpu\(\)|synchronize\([^)\n]{0,30}\)|nonzero|\.tolist\(\)).{0,80}(?:every|each|"
+            r"sync\w*|slow\w*|block\w*)",
             r"aten::(?:item|_local_scalar_dense)",
             r"(?:device|gpu|cuda|host)[- ]sync\w*",
             r"cudaMemcpyAsync.{0,30}(?:DtoH|Device ?->? ?Host)",

@@ -236,6 +236,7 @@ FINDERS = (
                 r"module 'triton[\w.]*' has no attribute",
                 r"No module named 'triton\.",
                 r"requires (?:pytorch-)?triton\W{0,3}==",
+                r"fields\(AttrsDescriptor\)|AttrsDescriptor\b.{0,200}must be called with a dataclass",
                 r"'(?:CompiledKernel|JITFunction|Autotuner|ASTSource|AttrsDescriptor)' object has no attribute",
                 r"(?:JITFunction|Autotuner|triton\.\w+)\S*\(\) got an unexpected keyword",
                 r"triton.{0,60}(?:incompatible|mismatch|does ?n.t match|wrong version|version conflict)",

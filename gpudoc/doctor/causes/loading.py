@@ -18,6 +18,7 @@ SLOW = words(
     r"hours? per epoch",
     r"an epoch (?:now )?takes",
     r"gpu[- ]?util\w*\W{0,12}(?:is )?(?:only )?(?:0|[1-4]?\d) ?%",
+    r"gpu (?:usage|util\w*|load)[^.\n]{0,24}(?:not above|less than|below|under|at most|only|around|low|never)",
     r"low (?:gpu )?util\w*",
     r"(?:gpu )?util\w* .{0,30}(?:low|zero|idle|\b0 ?%)",
     r"\d+ ?(?:s|sec|seconds)/it",
@@ -100,6 +101,7 @@ _WORKERS_ZERO = words(
     r"(?:one|single|a single|no|zero) (?:loader |data ?loader )?workers?\b",
     r"main process (?:loads|does the loading)",
     r"n_workers\s?=\s?[01]\b",
+    r"workers? (?:is |are |was )?(?:set )?to (?:0|zero|1|one)\b",
 )
 _WORKERS_MANY = words(
     r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b",
@@ -192,7 +194,7 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             yield Finding(id="leak_graph_kept", confidence=0.8, evidence=(quote(keeps, "kept"), quote(over, "effect")))
         return
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
-    if keeps or (device and not host):
+    if keeps or (device and not host) or (over and not host and about_training(text)):
         seen = (quote(grows, "memory"),) + ((quote(keeps, "kept"),) if keeps else ())
         each = text.find(
             words(
@@ -241,12 +243,13 @@ FINDERS = (
             said=words(
                 r"persistent_workers\W{0,3}=\W{0,3}True.{0,60}(?:speed up|avoid|faster|to)",
                 r"Consider setting .?persistent_workers",
-                r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|start\w* "
-                r"again) .{0,40}epoch",
+                r"persistent[_ ]workers?\b.{0,300}(?:faster|\d it/s|overhead|start of|each epoch|every epoch)",
+                r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|re-?set|"
+                r"closed|re-?open\w*|start\w* again) .{0,40}epoch",
                 r"(?:start|beginning|between|first (?:batch|iteration)|every|each|new) "
                 r".{0,24}epochs?.{0,80}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*|hang\w*|\d+ ?s(?:ec\w*)?\b)",
                 r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each "
-                r"|every |the )?epochs?",
+                r"|every |the )?epochs?\b(?! ?\d)",
             ),
             sure=0.72,
             severity="warning",

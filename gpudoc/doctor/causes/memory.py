@@ -14,16 +14,17 @@ from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes
 
-_OOM = words(
+RAN_OUT = words(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory",
     r"(?:torch|cuda)\S*OutOfMemoryError",
     r"CUDA error: out of memory",
     r"out of memory at /",
-    r"error \(?2\)? ?: out of memory",
+    r"error[ =]*\(?2\)? ?: out of memory",
     r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
     r"Tried to allocate [\d.]+ [KMGT]iB",
     r"\bOOM\b(?!-?kill)",
-    r"out of (?:gpu |cuda |video |v)memory",
+    r"out of (?:gpu |cuda |video |v)(?:memory|ram)\b",
+    r"exceed\w* (?:the )?(?:gpu|cuda|video|card'?s?)[- ]?(?:memory|ram)\b",
     r"GPU .{0,20}out of memory",
     r"gpu oom",
     r"RESOURCE_EXHAUSTED",
@@ -32,6 +33,9 @@ _OOM = words(
     r"No available memory for the cache blocks",
     r"Free memory on device .{0,80}less than desired",
 )
+# said without the device, in a text that has one
+_BARE = words(r"out of memory", r"memory (?:\w+ ){0,2}(?:explod\w+|overflow\w*|blow\w* up|is exhausted)")
+_ON_DEVICE = words(r"\bgpus?\b", r"\bcuda\b", r"\bvram\b", "显存")
 _HOST = words(
     "oom[-_ ]?kill",
     "Killed process",
@@ -78,6 +82,9 @@ _NO_GRAD_USED = words(
     r"with torch\.(?:no_grad|inference_mode)",
     r"torch/utils/_contextlib\.py",
 )
+_NO_GRAD_ADDED = words(
+    r"(?:without|forg[eo]t\w*|miss\w*|add\w*|wrap\w*|need\w*|lack\w*|should) .{0,30}(?:no_grad|inference_mode)"
+)
 _NO_GRAD_LACKS = words(
     r"(?:without|forgot\w*|miss\w*|no|add\w*|wrap\w*|use|using|need\w*|lack\w*) .{0,30}(?:no_grad|inference_mode)",
     r"no_grad",
@@ -97,6 +104,8 @@ _VARIABLE = words(
     r"(?:max|sequence)[_ ]length .{0,40}\d{3,}",
     r"seq(?:uence)?_?len\w*\W{1,4}\d{3,}",
     r"bucket\w*|pad(?:ding|ded) to the longest",
+    r"(?:limit\w*|truncat\w*|max(?:imum)?)[ _](?:the )?(?:sequence|sentence|input)s?\b",
+    r"after (?:the )?(?:first|1st|second|2nd|third|3rd|one|two|three) epochs?\b",
 )
 _FINDER = words(
     r"auto_(?:scale|find)_batch_size",
@@ -110,6 +119,10 @@ _FINDER = words(
     r"Finished batch size finder|largest batch size",
     r"lr_find|tuner\.scale",
 )
+NOT_RELEASED = (
+    r"(?:gpu|device|cuda)[^.\n]{0,20} ?memory[^.\n]{0,30}(?:\bnot|n't|never)[^.\n]{0,12}(?:releas|freed|dealloc)\w*",
+    r"(?:still|keeps?) (?:hold|occup|us)\w*[^.\n]{0,24}\bmemory",
+)
 _OTHERS = words(
     r"(?:other|another|zombie|left-?over|orphan\w*|previous|old|stale|dead|crashed) (?:\w+ )?(?:process|job|run|"
     r"program|kernel|notebook|user|instance)\w*",
@@ -118,11 +131,15 @@ _OTHERS = words(
     r"(?:someone|somebody) else",
     r"\bfuser -v\b",
     r"no (?:running )?process\w* (?:found|listed|shown)",
+    *NOT_RELEASED,
 )
 _BATCH = re.compile(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
 )
-_PROGRESS = re.compile(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<")
+_PROGRESS = (
+    re.compile(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<"),
+    re.compile(r"(?i)\b(\d{1,7})\s?/\s?(\d{2,7})\b[^\n]{0,60}\b(?:loss|acc|ppl|lr)\b"),
+)
 SPILLS = words(
     r"shared gpu memory",
     r"sysmem fallback",
@@ -144,7 +161,7 @@ _DISGUISES = words(
 
 def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
-    said = text.find(_OOM)
+    said = text.find(RAN_OUT) or (text.find(_BARE) if text.find(_ON_DEVICE) else None)
     if said is not None and not allocator.read(text) and text.find(SPILLS):
         return  # memory that spills over is the opposite of an error
     if said is None or (text.find(_HOST) and not re.search("(?i)cuda|hip|gpu", said[0])):
@@ -196,7 +213,7 @@ def _by_place(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | S
         if said:
             yield Finding(id=name, confidence=sure, evidence=(*seen, quote(said, "where")))
     evaluating = text.find(_EVALUATING)
-    if evaluating and not text.find(_NO_GRAD_USED):
+    if evaluating and (not text.find(_NO_GRAD_USED) or text.find(_NO_GRAD_ADDED)):
         explicit = text.find(_NO_GRAD_LACKS)
         yield Finding(
             id="oom_eval_without_no_grad",
@@ -204,7 +221,7 @@ def _by_place(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | S
             evidence=(*seen, quote(explicit or evaluating, "where")),
         )
     variable = text.find(_VARIABLE)
-    late = [p for p in text.find_all(_PROGRESS) if int(p[1]) > 30]
+    late = [p for pattern in _PROGRESS for p in text.find_all(pattern) if int(p[1]) > 30]
     if variable or late:
         yield Finding(
             id="oom_variable_length_batch",
@@ -261,7 +278,7 @@ def _find_disguised(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     said = text.find(_DISGUISES)
     if said is None:
         return
-    memory = text.find(_OOM) or text.find(words("memory", "batch[_ ]size", "smaller", "reduc"))
+    memory = text.find(RAN_OUT) or text.find(words("memory", "batch[_ ]size", "smaller", "reduc"))
     sure = 0.84 if memory else 0.68
     yield Finding(id="oom_masked_as_library_error", confidence=sure, evidence=(quote(said, "error"),))
 
@@ -273,6 +290,27 @@ FINDERS = (
             id="oom_after_batch_size_finder",
             said=words(r"No executable batch size found", r"Batch size finder .{0,60}(?:fail|exceed|error)"),
             sure=0.85,
+        ),
+    ),
+    *finders(
+        Sign(
+            id="oom_other_process",
+            said=words(*NOT_RELEASED),
+            also=words(r"\b(?:crash|kill|interrupt|stopp?|terminat|zombie|finish|exit|quit)\w*", r"ctrl"),
+            sure=0.7,
+            severity="warning",
+        ),
+        Sign(
+            id="gpu_shared",
+            in_training=True,
+            said=words(
+                r"(?:other|another|someone|somebody)[^.\n]{0,40}(?:job|process|user|people|run)\w*[^.\n]{0,30}"
+                r"same (?:gpu|card)",
+            ),
+            also=words(r"\bslow\w*", r"takes? \d+"),
+            unless=words("out of memory", r"\boom\b"),
+            sure=0.6,
+            severity="warning",
         ),
     ),
     text_finder("oom_masked_as_library_error", _find_disguised),

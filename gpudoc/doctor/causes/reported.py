@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
@@ -16,7 +16,7 @@ from gpudoc.knowledge.compatibility import has_index, vision_for
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
 
 _WANTS_GPU = words(
-    r"is_available\(\)\W{0,8}False",
+    UNAVAILABLE,
     r"not compiled with CUDA",
     r"can'?t use (?:the )?gpu",
     r"gpu (?:is )?not (?:used|found|available|detected|working|recogni[sz]ed)",
@@ -324,7 +324,7 @@ FINDERS = (
             id="jetson_generic_wheel",
             said=words(r"\bjetson\b", r"\btegra\b", r"\bjetpack\b", r"\bl4t\b", r"\borin\b", "xavier"),
             also=words(
-                r"is_available\(\)\W{0,8}False",
+                UNAVAILABLE,
                 r"not compiled with CUDA",
                 r"cannot open shared",
                 r"\+cpu",

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import archs_of, capability_of
 from gpudoc.knowledge.wheels import fit
+
+_FAILS = words(
+    r"\berrors?\b|Error\b",
+    r"\bfail\w*",
+    UNAVAILABLE,
+    r"(?:can ?not|can't|does ?n[o']t|is ?n[o']t|not) (?:\w+ )?(?:use|work|see|detect|find|available|recogni\w+)",
+)
 
 
 def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -20,17 +27,23 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     said = text.find(NOT_COMPATIBLE)
     archs = known(machine.torch.arch_list) or archs_of(built_for(machine))
+    fits = False
     for gpu in known(machine.gpus) or ():
         capability = known(gpu.capability) or capability_of(known(gpu.name) or "")
         if capability is None or not archs:
             continue
         match = fit(capability, archs)
         if match == "runs":
+            fits = True
             continue
         listed = known(machine.torch.arch_list) is not None
         sure = 0.95 if said else 0.85 if listed else 0.7
-        if machine.torch.is_available is True and not said and not listed:
-            sure = 0.6
+        if not said and not listed:
+            # which wheel it is was concluded from its version alone, or torch finds nothing to complain about
+            concluded = known(machine.torch.cuda_version) is None
+            sure = 0.4 if concluded else 0.6 if machine.torch.is_available is True else sure
+            if concluded and text.find(_FAILS) is None:
+                continue
         name = "gpu_newer_than_wheel_archs" if match == "too_new" else "gpu_older_than_wheel_archs"
         seen = [
             seen_fact(
@@ -40,7 +53,7 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         seen.append(seen_fact(evidence, "torch.arch_list", " ".join(archs)))
         yield Finding(id=name, confidence=sure, evidence=(*seen, *((quote(said, "torch"),) if said else ())))
         return
-    yield from _arch_by_words(text, _first_capability(machine))
+    yield from _arch_by_words(text, None if fits else _first_capability(machine), fits)
 
 
 def _first_capability(machine: Machine) -> tuple[int, int] | None:
@@ -49,7 +62,7 @@ def _first_capability(machine: Machine) -> tuple[int, int] | None:
     return None
 
 
-def _arch_by_words(text: Text, capability: tuple[int, int] | None) -> Iterator[Finding | Skip]:
+def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
     old = text.find(
         words(
             r"no longer supports this GPU because it is too old",
@@ -86,7 +99,10 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None) -> Iterator[F
         yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.85, evidence=(quote(new, "torch"),))
         return
     generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))
-    if generic and capability is not None:
+    if generic and fits:
+        # torch's own wheel has code for this GPU: something built beside it has none
+        yield Finding(id="extension_missing_arch", confidence=0.55, evidence=(quote(generic, "error"),))
+    elif generic and capability is not None:
         # no wheel ever had code for both ends: an old card was dropped, a new one is not in yet
         old_card = capability < (7, 5)
         name = "gpu_older_than_wheel_archs" if old_card else "gpu_newer_than_wheel_archs"

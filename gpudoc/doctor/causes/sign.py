@@ -21,6 +21,12 @@ def words(*alternatives: str) -> Words:
     return _known[alternatives]
 
 
+# "torch.cuda.is_available() ... False", as a session, a sentence or another language puts it
+UNAVAILABLE = (
+    r"is_available(?:\(\))?(?:(?!\btrue\b|is_available)[^\n]){0,24}?\W{0,8}(?:Out\[\d+\]: ?)?(?:False|Flase)\b"
+)
+
+
 def about_training(text: Text) -> bool:
     """Whether the text speaks of training; else the words of a kernel log or a system list mean something else."""
     return text.find(_TRAINING) is not None
@@ -44,6 +50,7 @@ _TRAINING = words(
     r"world_size|local_rank",
     r"deep learning|neural|fine-?tun\w*",
     r"\bgpu is idle\b",
+    "训练|数据集",
     r"\b(?:two|2|four|4|eight|8|multiple|several) gpus\b",
 )
 

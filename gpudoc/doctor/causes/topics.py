@@ -103,8 +103,26 @@ _TOPICS: Mapping[str, str] = {
 }
 
 
-def guess(text: Text, found: Iterable[str]) -> tuple[Finding, ...]:
-    """Up to three causes whose topic the text is about, likeliest first, none already found; severity info."""
+# what somebody says for whom nothing fails and something is wrong
+_COMPLAINT = words(
+    r"\bslow\w*",
+    r"\b(?:hang|hung|stuck|freez|frozen|leak|crash|stall|lag)\w*",
+    r"(?:too|very|so) (?:long|much|low|high)\b",
+    r"\b(?:wrong|strange|weird|abnormal|unexpected)\b",
+    r"(?:memory|ram|usage)[^.\n]{0,40}(?:grow\w*|increas\w*)",
+    r"\b(?:doesn't|does not|can ?not|can't|don't|isn't|not) (?:work|use|see|find|detect|recogni[sz]e|utili[sz]e)\w*",
+    r"\bwhy\b",
+    r"\b(?:problem|trouble|bottleneck|imbalance\w*|uneven)\b",
+)
+
+
+def guess(text: Text, found: Iterable[str], *, complaint: bool = True) -> tuple[Finding, ...]:
+    """Up to three causes whose topic the text is about, likeliest first, none already found; severity info.
+
+    Without a `complaint` found elsewhere the text must hold one itself: where nothing is wrong nothing is guessed.
+    """
+    if not complaint and text.find(_COMPLAINT) is None:
+        return ()
     known = set(found)
     scored = []
     for cause_id, joined in _TOPICS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
@@ -13,7 +13,7 @@ from gpudoc.facts.readers.model import Text
 
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _UNAVAILABLE = words(
-    r"is_available\(\)\W{0,8}False",
+    UNAVAILABLE,
     r"No CUDA GPUs are available",
     r"no CUDA-capable device",
     r"Is CUDA available: False",
@@ -46,7 +46,7 @@ def _find_masked_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Sk
 
 
 _SET_IN_CODE = re.compile(
-    r"os\.environ\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|"
+    r"\bos(?:\.environ)?\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|"
     r"environ\.update)\(.{0,12}CUDA_VISIBLE_DEVICES",
     re.I,
 )
@@ -57,7 +57,7 @@ _IMPORTS = re.compile(
 _NO_EFFECT = words(
     r"(?:no|without|any) effect",
     r"ignor\w*",
-    r"(?:still|always) (?:use\w*|run\w*|see\w*|goes|pick\w*|show\w*|on|train\w*|return\w*|allocat\w*)",
+    r"(?:still|always|consistently) (?:use\w*|run\w*|see\w*|goes|pick\w*|show\w*|on|train\w*|return\w*|allocat\w*)",
     r"does(?:n't| not) (?:work|change|take)",
     r"changes nothing",
     r"device_count\(\)\W{0,10}\d",
@@ -122,6 +122,7 @@ def _find_too_late(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 _ORDINAL = words(
     r"invalid device ordinal",
+    r"device < num_gpus",
     r"cudaErrorInvalidDevice\b|CUDA_ERROR_INVALID_DEVICE\b",
     r"AssertionError: Invalid device id",
     r"Attempting to deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is [1-9]",
@@ -142,6 +143,11 @@ _CPU = words(
     r"falling back to cpu|defaulting to cpu",
     r"n_gpu\W{1,3}0\b",
     r"\btorch-\S+ CPU\b",
+    r"\bcpu instead of\b",
+    r"\bonly (?:use\w* |using |on )?(?:the |my )?cpu\b",
+    r"gpu (?:usage|util\w*)[^.\n]{0,16}\b0 ?%[^.\n]{0,24}cpu",
+    r"cpu[^.\n]{0,12}\b(?:9\d|100) ?%[^.\n]{0,30}gpu",
+    "没有?使用 ?GPU|用的是 ?CPU|没用 ?GPU",
 )
 _HAS_CARD = words(
     r"\bRTX\b|\bGTX\b|GeForce|Tesla|Quadro|\bA100\b|\bV100\b|\bH100\b|\bT4\b",
@@ -149,7 +155,10 @@ _HAS_CARD = words(
     r"nvidia-smi",
     r"\b(?:my|the|a|have|has) gpu\b",
     r"instead of (?:the )?gpu",
-    r"not (?:the |on )?gpu",
+    r"not (?:using |use )?(?:any of )?(?:the |on |my )?gpu",
+    r"gpu (?:usage|util\w*)",
+    r"\b[1-5]0[5-9]0 ?(?:ti|super)?\b",
+    "使用 ?GPU",
 )
 _WORKS = words(
     r"Is CUDA available: (?:True|Yes)",
@@ -203,16 +212,25 @@ FINDERS = (
                 r"Found no NVIDIA driver",
                 r"No CUDA GPUs",
                 r"no CUDA-capable",
-                r"is_available\(\)\W{0,8}False",
-                r"no gpu",
+                UNAVAILABLE,
                 r"gpus? (?:not|is not|isn't) (?:found|available|detected|connected)",
                 r"CUDA (?:is )?not available",
                 r"No devices were found",
                 r"machine only has: \[\]",
-                "nvidia-smi",
+                r"nvidia-smi\W[^\n]{0,40}(?:not found|fail|no such|error)",
             ),
             unless=_WORKS,
             sure=0.75,
+        ),
+        # nothing fails: somebody says where they work
+        Sign(
+            id="no_gpu_on_machine",
+            said=words(
+                r"no gpu (?:on|in) (?:this|the|my)", r"(?:have|has|having|got) no gpu", r"without (?:a|any) gpu"
+            ),
+            unless=_WORKS,
+            severity="info",
+            sure=0.6,
         ),
         Sign(
             id="training_on_cpu",

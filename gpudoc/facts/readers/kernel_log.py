@@ -12,7 +12,10 @@ from gpudoc.facts.readers.model import Line
 
 _WORTH_A_LOOK = ("nvrm", "xid", "kill", "pci", "suspend", "hibernat", "nvidia", "lockdown", "key was")
 _PCI = r"(?:PCI:)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-_QUOTED = re.compile(rf"\bX[iI][dD]\b\s*(?:error)?\s*(?:\(\s*{_PCI}\s*\))?\s*[:=#]?\s*(\d{{1,3}})\b(?:[\s,]+{_PCI})?")
+_QUOTED = re.compile(
+    rf"\bX[iI][dD]\b\s*(?:error)?\s*(?:\(\s*{_PCI}\s*\))?\s*[:=#]?\s*(?P<code>\d{{1,3}})\b(?:[\s,]+{_PCI})?"
+)
+_EARLIER = re.compile(r"caused by previous X[iI][dD]\s+(?P<code>\d{1,3})\b")
 
 
 def read(lines: Sequence[Line], gather: Gather) -> None:
@@ -29,13 +32,15 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
 
 
 def _loose(text: str) -> KernelEvent | None:
-    match = _QUOTED.search(text)
+    # a channel that was cleaned up names the event that began it
+    match = _EARLIER.search(text) or _QUOTED.search(text)
     if match is None:
         return None
-    address = match[1] or match[3]
+    place = re.search(_PCI, text) if match.re is _EARLIER else None
+    address = place[1] if place else None if match.re is _EARLIER else match[1] or match[3]
     return KernelEvent(
         kind="xid",
         text=text.strip()[:400],
-        code=int(match[2]),
+        code=int(match["code"]),
         pci_address=address.lower() if address else Absent("the line names no device"),
     )

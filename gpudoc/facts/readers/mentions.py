@@ -23,17 +23,17 @@ _DRIVER = re.compile(
     r"(?!\s*(?:or|and)\s+(?:newer|later))"
 )
 _NEEDS = re.compile(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|higher)")
-_TOOLKIT = re.compile(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}v?(\d{1,2})\.(\d)")
+_TOOLKIT = re.compile(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}(?:version\s+)?v?(\d{1,2})\.(\d)")
 _VERSION_CALL = re.compile(r"(?i)torch\.__version__|torch version")
 _BARE_VERSION = re.compile(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
 _CUDA_CALL = re.compile(r"torch\.version\.cuda")
 _BARE_CUDA = re.compile(r"^\W{0,4}['\"]?(\d{1,2})\.(\d)['\"]?\s*$")
 _AVAILABLE = re.compile(
     r"(?i)(?:torch\.cuda\.is_available\(\)|is_available\(\)|\bcuda[ _](?:is[ _])?available)\s*\)*\s*"
-    r"(?:[:=#>-]+|is|returns?|returned|gives|->|→)*\s*['\"`(]*(true|false|yes|no)\b"
+    r"(?:[:=#>-]+|is|always|returns?|returned|gives|->|→|为|是|返回)*\s*(?:always\s*)?['\"`(]*(true|false|yes|no)\b"
 )
 _AVAILABLE_CALL = re.compile(r"torch\.cuda\.is_available\(\)")
-_BARE_BOOL = re.compile(r"^\W{0,4}(True|False)\W*$")
+_BARE_BOOL = re.compile(r"^\W{0,4}(?:Out\[\d+\]:\s*)?(True|False)\W*$")
 _NOT_COMPATIBLE = re.compile(
     r"(?i)(?P<name>[A-Z][\w .+/-]{2,50}?)\s+with\s+CUDA\s+capability\s+sm_(?P<cc>\d{2,3})a?\s+is\s+not\s+compatible"
 )

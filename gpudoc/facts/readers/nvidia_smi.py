@@ -25,6 +25,11 @@ _PROCESS = re.compile(
 _LISTED = re.compile(r"^\W{0,4}GPU (\d{1,2}):\s*(.+?)\s*\(UUID:?\s*([\w-]+)")
 _MIG_LISTED = re.compile(r"^\s*MIG\s+\d+g\.\d+gb\S*\s+Device")
 _SECTION = re.compile(r"^\W{0,3}GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
+# sections that only -q has: a part of its output is pasted without the line that names the GPU
+_ONLY_QUERY = re.compile(
+    r"^\s*(?:Ecc Mode|ECC Errors|Remapped Rows|Retired Pages|FB Memory Usage|GPU Link Info|"
+    r"Clocks (?:Throttle|Event) Reasons|MIG Mode|vGPU Software Licensed Product)\s*$"
+)
 _PAIR = re.compile(r"^\s*([A-Za-z][\w .()/-]*?)\s*:\s+(.*)$")
 _MODES = {"E. Process": "exclusive_process", "E. Thread": "exclusive_thread", "Prohibited": "prohibited"}
 
@@ -125,6 +130,9 @@ def _read_query(line: Line, gather: Gather, state: _State) -> None:
     if opened:
         state.section = [(0, opened[1].replace("_", " ").lower())]
         return
+    if state.query_gpu < 0 and _ONLY_QUERY.match(line.text):
+        state.query_gpu = 0
+        gather.recognise("nvidia_smi_q")
     if state.query_gpu < 0:
         return
     indent = len(line.text) - len(line.text.lstrip())

@@ -41,3 +41,9 @@ def test_a_message_without_numbers_has_none():
     (message,) = allocator.read(read("RuntimeError: CUDA out of memory.").text)
     assert message.total is None
     assert message.unallocated is None
+
+
+def test_what_was_cached_before_torch_1_4_is_what_is_not_in_use():
+    (message,) = allocator.read(read(MESSAGES["torch 1.4"]).text)
+    assert message.unallocated == 512 * MIB
+    assert message.reserved == 10 * GIB

@@ -5,6 +5,8 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
+    ("container_without_gpu_access", "$ docker run -it pytorch/pytorch ipython\nIn [2]: torch.cuda.is_available()\nOut[2]: False"),
+    ("container_without_gpu_access", "在 docker 容器里 torch.cuda.is_available() 为 False"),
     ("container_toolkit_missing", "docker: Error response from daemon: failed to discover GPU vendor from CDI: no known GPU vendor found"),
     ("container_without_gpu_access", "podman run -it image\nRuntimeError: Found no NVIDIA driver on your system."),
     ("device_permission_denied", ">>> torch.cuda.is_available()\nFalse\n$ sudo python -c 'import torch; print(torch.cuda.is_available())'\nTrue"),

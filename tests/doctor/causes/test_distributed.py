@@ -22,7 +22,11 @@ CASES = [
     ("port_in_use", "RuntimeError: The server socket has failed to listen on any local network address. EADDRINUSE, address already in use"),
     ("duplicate_gpu_ranks", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 81000"),
     ("nccl_shm_too_small", "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Ab12 (size 4194660)"),
-    ("dataparallel_imbalance", "With nn.DataParallel the first GPU uses 15 GB and the others 6 GB; it is slower than one card."),
+    ("nccl_timeout_one_rank_busy", "Four processes train, the validation runs only on the main process, and everybody else is stuck in dist.barrier() for ever"),
+    ("nccl_network_unreachable", "NCCL_SOCKET_IFNAME=ens5 is set\nn1:7:9 [0] NCCL INFO NET : Using interface ens5:10.1.0.4<0>\nn1:7:9 [0] NCCL WARN Call to connect failed : Connection timed out"),
+    ("nccl_wrong_interface", "n1:7:9 [0] NCCL INFO NET : Using interface lo:127.0.0.1<0>\nn1:7:9 [0] NCCL WARN Call to connect timeout : Connection refused"),
+    ("ddp_uneven_inputs", "DDP hangs in all_reduce at the last step: rank 0 gets 7 shards and rank 1 gets 8, so the number of batches differs"),
+    ("communication_bound", "DDP training on 4 GPUs is slower than on a single GPU, whatever the batch size"),
     ("extra_contexts_on_gpu0",
      "|    0   N/A  N/A      811      C   python     9120MiB |\n|    0   N/A  N/A      812      C   python      611MiB |\n"
      "|    0   N/A  N/A      813      C   python      611MiB |\n|    1   N/A  N/A      812      C   python     9100MiB |"),

@@ -5,6 +5,11 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
+    ("nvidia_uvm_missing", "nvidia-smi works in the container, CUDA does not: I forgot --device /dev/nvidia-uvm"),
+    (
+        "driver_too_old",
+        "RuntimeError: CUDA driver initialization failed\nNVIDIA-SMI 430.64  Driver Version: 430.64  CUDA Version: 10.1\nconda installed cudatoolkit version 11.3",
+    ),
     (
         "driver_too_old",
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update",

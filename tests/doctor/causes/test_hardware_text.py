@@ -5,6 +5,10 @@ import pytest
 from tests.doctor.causes.judge import first, report_of
 
 CASES = [
+    ("gpu_hardware_fault", "Training on a RTX 4090: the computer shuts down after twenty minutes, other programs are fine"),
+    ("gpu_hardware_fault", "RuntimeError: CUDA error: unknown error, always at random after some hours of training, another card is fine"),
+    ("nvlink_error", "NVRM: Xid (PCI:0000:c3:00): 45, pid=81, name=python3, Ch 00000003 caused by previous Xid 145"),
+    ("thermal_throttle", "torch: speed falls from 12 it/s to 7 it/s after an hour; the card is overheating"),
     ("gpu_ecc_error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
     ("gpu_ecc_error", "[ 8812.102] NVRM: Xid (PCI:0000:3b:00): 48, pid=1200, An uncorrectable double bit error (DBE) has been detected"),
     ("gpu_fallen_off_bus", "NVRM: GPU 0000:0a:00.0: GPU has fallen off the bus."),
@@ -35,3 +39,18 @@ def test_an_xid_of_the_application_alone_blames_no_hardware():
     assert "gpu_hardware_fault" not in [
         f.id for f in report_of("NVRM: Xid (PCI:0000:41:00): 43, pid=900, name=python3, Ch 00000010").findings
     ]
+
+
+def test_rows_that_count_no_error_are_no_fault():
+    text = (
+        "    ECC Errors\n        Volatile\n            SRAM Uncorrectable    : 0\n            DRAM Correctable      : 2\n"
+        "            DRAM Uncorrectable    : 0\n    Remapped Rows\n        Uncorrectable Error       : 0\n"
+    )
+    assert report_of(text).verdict == "healthy", report_of(text).findings
+
+
+def test_corrected_errors_of_the_slot_are_no_fault_of_shared_memory():
+    text = (
+        "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True"
+    )
+    assert report_of(text).verdict == "healthy", report_of(text).findings

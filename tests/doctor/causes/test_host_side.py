@@ -5,6 +5,9 @@ import pytest
 from tests.doctor.causes.judge import first, report_of
 
 CASES = [
+    ("host_oom_killed", "the program only prints 'Killed' after it loaded the images; 64 GB of RAM, train.py"),
+    ("host_oom_killed", "start.sh: line 12: 4471 Killed python train.py"),
+    ("gpu_sync_each_step", "torch.cuda.synchronize(device) after each batch makes training slower by a quarter"),
     ("slow_storage", "reading the images from an external USB drive, an epoch takes 2 hours"),
     ("cgroup_cpu_limit", "docker run --cpus 2: os.cpu_count() sees 64 cores, training is slow and throttled"),
     ("host_oom_killed", "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\nexitcode: -9"),

@@ -5,6 +5,10 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
+    (
+        "triton_torch_mismatch",
+        "  attrs = {f.name for f in fields(AttrsDescriptor)}\nTypeError: must be called with a dataclass type or instance",
+    ),
     ("library_path_shadows_bundled", "cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"),
     (
         "library_path_shadows_bundled",

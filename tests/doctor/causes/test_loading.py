@@ -5,6 +5,9 @@ import pytest
 from tests.doctor.causes.judge import first, report_of
 
 CASES = [
+    ("too_few_workers", "the number of workers is set to 0, the GPU is idle most of the time and training is slow"),
+    ("workers_recreated_each_epoch", "with persistent workers each epoch runs at 9 it/s instead of 7 it/s, training on one GPU"),
+    ("slow_storage", "training data is on an HDD, the GPU usage is never above 20 percent"),
     ("too_few_workers", "The 'train_dataloader' does not have many workers which may be a bottleneck. Consider increasing `num_workers`"),
     ("too_few_workers", "DataLoader(ds, batch_size=64, num_workers=0)\nGPU utilization stays at 12% and an epoch takes 40 minutes"),
     ("too_many_workers", "UserWarning: This DataLoader will create 24 worker processes in total. Our suggested max number of worker in current system is 4, which is smaller than"),

@@ -40,3 +40,15 @@ def test_without_a_name_both_ends_are_possible():
 def test_a_card_that_the_wheel_has_code_for_is_no_fault():
     text = "PyTorch version: 2.6.0+cu126\nIs CUDA available: True\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 4090"
     assert report_of(text).verdict == "healthy"
+
+
+def test_a_card_that_the_wheel_fits_points_at_what_was_built_beside_it():
+    text = (
+        "RTX 4090, torch 2.1.0+cu121\n  out = _ext.sample(x)\n"
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    )
+    assert first(text) == "extension_missing_arch"
+
+
+def test_a_wheel_guessed_from_its_version_accuses_nobody_where_nothing_fails():
+    assert "gpu_newer_than_wheel_archs" not in ids("pytorch 1.11 on an A100: which batch size do you use?")

@@ -5,6 +5,8 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
+    ("compile_recompiles", "torch.compile constantly recompiles my model, every new sequence length takes 20 s"),
+    ("compile_recompiles", "GuardFail(reason=\"tensor 'L['x']' size mismatch at index 1. expected 32, actual 48\")"),
     ("label_out_of_range", "../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed."),
     ("label_out_of_range", "IndexError: Target 10 is out of bounds."),
     ("label_out_of_range", "  loss = F.cross_entropy(out, y)\nRuntimeError: CUDA error: device-side assert triggered"),

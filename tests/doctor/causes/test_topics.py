@@ -34,3 +34,11 @@ def test_a_healthy_text_is_not_guessed_about():
         "Epoch 1 step 2 loss 3.0\nEpoch 1 step 3 loss 2.9\nthe model uses little gpu memory at this batch size"
     )
     assert not [f for f in report.findings if f.confidence < 0.3]
+
+
+def test_a_complaint_without_any_mechanism_gets_a_guess_and_stays_without_a_verdict():
+    report = report_of(
+        "The epochs on my GPU take far too long, the images lie on a disk and are read by one loop. Why so slow?"
+    )
+    assert report.verdict in ("healthy", "warning")
+    assert report.findings

@@ -5,6 +5,9 @@ import pytest
 from tests.doctor.causes.judge import first, report_of
 
 CASES = [
+    ("training_on_cpu", "The script uses the CPU instead of my GPU (RTX 3070), an epoch takes hours"),
+    ("training_on_cpu", "GPU usage is 0% and the CPU 100% although I call model.to(device); training"),
+    ("visible_devices_set_too_late", "os.environ['CUDA_VISIBLE_DEVICES'] = '3' stands below import torch, it consistently uses GPU 0"),
     ("visible_devices_hides_gpu", "export CUDA_VISIBLE_DEVICES=\n>>> torch.cuda.is_available()\nFalse"),
     ("visible_devices_hides_gpu", "CUDA_VISIBLE_DEVICES=-1 python train.py\nRuntimeError: No CUDA GPUs are available"),
     ("visible_devices_hides_gpu", "nvidia-smi -L\nGPU 0: NVIDIA L4 (UUID: GPU-1c)\nCUDA_VISIBLE_DEVICES=1 python t.py\nRuntimeError: No CUDA GPUs are available"),
@@ -24,4 +27,9 @@ def test_who_sees_which_device(cause, text):
 
 def test_a_mask_that_leaves_a_gpu_is_no_fault():
     text = "CUDA_VISIBLE_DEVICES=0 python train.py\nGPU 0: NVIDIA L4 (UUID: GPU-1c)\nGPU 1: NVIDIA L4 (UUID: GPU-2c)\nstep 10 loss 2.1"
+    assert report_of(text).verdict == "healthy"
+
+
+def test_someone_without_a_gpu_who_wants_none_has_no_fault():
+    text = "I have no GPU in this notebook and train the tutorial on it\nepoch 1 loss 2.2\nepoch 2 loss 1.9"
     assert report_of(text).verdict == "healthy"

@@ -1,0 +1,140 @@
+"""What fills the first GPU more than the others: DataParallel gathers there, and other ranks open contexts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.model import Absent
+from gpudoc.facts.readers.model import Text
+from gpudoc.units import MIB, format_bytes
+
+_RAN_OUT = words("out of memory", r"\boom\b")
+_FIRST = r"(?:rank[- ]?=?0|gpu[-:#]? ?0|cuda:0|first gpu|main gpu|master)\b"
+_HELD = r"(?:process\w*|threads?|contexts?|memory|mem)\b"
+_MORE = rf"(?:extra|additional|several|multiple|more|other|higher) [^.\n]{{0,40}}{_HELD}"
+_CROWDED = words(
+    rf"{_MORE}[^.\n]{{0,60}}{_FIRST}",
+    rf"{_FIRST}[^.\n]{{0,60}}{_MORE}",
+    r"process\w* (?:on|in) (?:the )?(?:unused|other|unassigned|wrong|all|0 and 1)\b[^.\n]{0,20}",
+)
+
+
+def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    gpus = evidence.machine.gpus
+    for gpu in () if isinstance(gpus, Absent) else gpus:
+        processes = () if isinstance(gpu.processes, Absent) else gpu.processes
+        held = sorted(
+            p.memory_bytes for p in processes if not isinstance(p.memory_bytes, Absent) and p.memory_bytes > 100 * MIB
+        )
+        names = {p.name for p in processes if not isinstance(p.name, Absent)}
+        # a bare CUDA context takes 200 to 900 MiB: several of that size beside one that trains
+        contexts = [h for h in held if h < 1100 * MIB]
+        if gpu.index == 0 and len(contexts) >= 2 and held[-1] > 2 * max(contexts) and len(names) <= 2:
+            value = ", ".join(format_bytes(h) for h in reversed(held))
+            yield Finding(
+                id="extra_contexts_on_gpu0",
+                confidence=0.9,
+                severity="warning" if not text.find(words("out of memory")) else "broken",
+                evidence=(observe("memory per process on GPU 0", value, "nvidia-smi"),),
+            )
+            return
+    stated = text.find(_CROWDED)
+    said = stated or text.find(
+        words(
+            r"(?:every|each|all|other) (?:rank|process|worker)\w* .{0,60}(?:on |use |using |allocat\w* .{0,12}|"
+            r"memory .{0,12})(?:the )?(?:first gpu|gpu:? ?0|cuda:0|device 0|gpu0)",
+            r"(?:extra|additional|multiple|several|\d) (?:process\w*|contexts?) .{0,30}(?:on|in) (?:the )?(?:first "
+            r"gpu|gpu:? ?0|cuda:0|gpu0)",
+            r"map_location",
+            r"gpu:? ?0 .{0,50}(?:more|extra|higher|additional) (?:memory|processes)",
+        )
+    )
+    many = text.find(
+        words(
+            r"\bDDP\b",
+            "DistributedDataParallel",
+            r"local_rank",
+            r"\branks?\b",
+            "torchrun",
+            "distributed",
+            r"gpu:? ?0",
+        )
+    )
+    if said and many and not text.find(words("Attempting to deserialize")):
+        over = stated is not None and text.find(_RAN_OUT) is not None
+        yield Finding(
+            id="extra_contexts_on_gpu0",
+            confidence=0.78 if stated else 0.62,
+            severity="broken" if over else "warning",
+            evidence=(quote(said),),
+        )
+
+
+# one card is compared with the rest: "GPU 0 takes 10 GB while the others take 3"
+_LOPSIDED = words(
+    rf"{_FIRST}[^.\n]{{0,80}}(?:mem\w*|usage|util\w*|\d ?[MG]i?B)[^.\n]{{0,60}}\bothers?\b",
+    rf"{_FIRST}[^.\n]{{0,40}}(?:more|larger|higher|large|twice|double|\dx|full)\b[^.\n]{{0,80}}\b(?:others?|rest)\b",
+    rf"(?:mem\w*|usage)[^.\n]{{0,30}}{_FIRST}[^.\n]{{0,40}}(?:more|larger|higher)\b",
+    rf"gather\w*[^.\n]{{0,30}}{_FIRST}",
+    r"(?:im|un)balanc\w*[^.\n]{0,30}(?:gpu|memory)|(?:gpu|memory)[^.\n]{0,30}(?:im|un)balanc\w*",
+)
+_ONE_PROCESS_EACH = words(
+    r"\bDDP\b", "DistributedDataParallel", "torchrun", r"local_rank", "--multiprocessing-distributed"
+)
+
+
+def _find_lopsided(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The first GPU does more than the others, and nothing says that each has a process of its own."""
+    del evidence
+    said = text.find(_LOPSIDED)
+    if said is None or not about_training(text) or text.find(_ONE_PROCESS_EACH):
+        return
+    named = text.find(words(r"(?<!Distributed)DataParallel\b"))
+    seen = (quote(said, "memory"), *((quote(named, "wrapper"),) if named else ()))
+    sure = 0.8 if named else 0.62
+    over = named is not None and text.find(_RAN_OUT) is not None
+    yield Finding(id="dataparallel_imbalance", confidence=sure, severity="broken" if over else "warning", evidence=seen)
+
+
+FINDERS = (
+    text_finder("extra_contexts_on_gpu0", _find_contexts),
+    text_finder("dataparallel_imbalance", _find_lopsided),
+    *finders(
+        Sign(
+            id="dataparallel_imbalance",
+            said=words(
+                r"imbalance between your GPUs",
+                r"DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|imbalanc\w*|uneven|\d{4,6} "
+                r"?Mi?B)",
+                r"(?:uneven|imbalanc\w*|unbalanc\w*|unequal) .{0,20}(?:gpu|memory).{0,200}DataParallel",
+                r"DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
+                r"(?:slow\w*|imbalanc\w*|unbalanc\w*|uneven).{0,200}\bDataParallel",
+            ),
+            unless=words(r"DistributedDataParallel.{0,60}(?:Expected to have|unused)"),
+            sure=0.82,
+            severity="warning",
+        ),
+        Sign(
+            id="dataparallel_imbalance",
+            said=words(
+                r"Was asked to gather along dimension 0",
+                r"nn\.DataParallel",
+                r"torch/nn/parallel/data_parallel\.py",
+                r"scatter_gather\.py",
+            ),
+            also=words(
+                "out of memory",
+                r"\bslow",
+                r"GPU ?0",
+                r"util\w* (?:is |very )*low",
+                r"low (?:gpu )?util\w*",
+                "training speed",
+            ),
+            sure=0.5,
+            severity="warning",
+        ),
+    ),
+)
