@@ -101,8 +101,8 @@ def _find_busy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if said is None and alone is not None and text.find(_BARRIER):
         said = text.find(_STUCK)
         if said is not None:
-            seen = (quote(said, "effect"), quote(alone, "meanwhile"))
-            yield Finding(id="nccl_timeout_one_rank_busy", confidence=0.72, evidence=seen)
+            both = (quote(said, "effect"), quote(alone, "meanwhile"))
+            yield Finding(id="nccl_timeout_one_rank_busy", confidence=0.72, evidence=both)
         return
     if said is None:
         return
