@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import re
-
 from gpudoc.doctor.model import Evidence, Packager, Place, Setting
 from gpudoc.facts.model import Absent, Fact, Machine, T
+from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.compatibility import capability_of
 from gpudoc.knowledge.drivers import cuda_of_driver
 
-_PLACES: tuple[tuple[Place, re.Pattern[str]], ...] = (
-    ("colab", re.compile(r"(?i)\bcolab\b|/content/|google\.colab")),
-    ("kubernetes", re.compile(r"(?i)\bkubectl\b|kubernetes|\bnvidia\.com/gpu\b|\bkubeflow\b")),
-    ("slurm", re.compile(r"(?i)\b(?:srun|sbatch|salloc|squeue|slurmstepd)\b|SLURM_")),
-    ("docker", re.compile(r"(?i)\bdocker\b|\bpodman\b|docker-compose|/\.dockerenv|\bcontainerd\b|ENTRYPOINT")),
-    ("wsl", re.compile(r"(?i)\bwsl\s?2?\b|microsoft-standard|/usr/lib/wsl|/dev/dxg")),
-    ("jetson", re.compile(r"(?i)\bjetson\b|\bjetpack\b|\bl4t\b|tegra")),
-    ("windows", re.compile(r"(?i)[A-Z]:\\\\?[\w. -]+\\|\bWin(?:Error|dows)\b|\.dll\b")),
-    ("notebook", re.compile(r"(?i)\bjupyter\b|\bipython-input\b|ipykernel|\bkaggle\b")),
-    ("macos", re.compile(r"(?i)\bmacos\b|darwin|mac\s?os\s?x|/Users/")),
+_PLACES: tuple[tuple[Place, Pattern], ...] = (
+    ("colab", Pattern(r"(?i)\bcolab\b|/content/|google\.colab")),
+    ("kubernetes", Pattern(r"(?i)\bkubectl\b|kubernetes|\bnvidia\.com/gpu\b|\bkubeflow\b")),
+    ("slurm", Pattern(r"(?i)\b(?:srun|sbatch|salloc|squeue|slurmstepd)\b|SLURM_")),
+    ("docker", Pattern(r"(?i)\bdocker\b|\bpodman\b|docker-compose|/\.dockerenv|\bcontainerd\b|ENTRYPOINT")),
+    ("wsl", Pattern(r"(?i)\bwsl\s?2?\b|microsoft-standard|/usr/lib/wsl|/dev/dxg")),
+    ("jetson", Pattern(r"(?i)\bjetson\b|\bjetpack\b|\bl4t\b|tegra")),
+    ("windows", Pattern(r"(?i)[A-Z]:\\\\?[\w. -]+\\|\bWin(?:Error|dows)\b|\.dll\b")),
+    ("notebook", Pattern(r"(?i)\bjupyter\b|\bipython-input\b|ipykernel|\bkaggle\b")),
+    ("macos", Pattern(r"(?i)\bmacos\b|darwin|mac\s?os\s?x|/Users/")),
 )
-_PACKAGERS: tuple[tuple[Packager, re.Pattern[str]], ...] = (
-    ("uv", re.compile(r"\buv (?:pip|add|sync|run|venv|lock)\b|\buv\.lock\b|tool\.uv")),
-    ("poetry", re.compile(r"\bpoetry (?:add|install|run|lock)\b|tool\.poetry")),
+_PACKAGERS: tuple[tuple[Packager, Pattern], ...] = (
+    ("uv", Pattern(r"\buv (?:pip|add|sync|run|venv|lock)\b|\buv\.lock\b|tool\.uv")),
+    ("poetry", Pattern(r"\bpoetry (?:add|install|run|lock)\b|tool\.poetry")),
     (
         "conda",
-        re.compile(
+        Pattern(
             r"(?i)\b(?:conda|mamba) (?:install|create|activate|env|list)\b|\[conda\] (?!could not)|"
             r"(?:mini|ana)conda|miniforge|/envs/"
         ),

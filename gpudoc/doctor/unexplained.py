@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
 from gpudoc.facts.model import Absent
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_LAST_LINE = re.compile(
+_LAST_LINE = Pattern(
     r"(?m)^(?:E\s+)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)\b)(?::\s*(.*))?$"
 )
-_TRACEBACK = re.compile(r"Traceback\s+\(most\s+recent\s+call\s+last\)")
-_DEVICE_WORDS = re.compile(
+_TRACEBACK = Pattern(r"Traceback\s+\(most\s+recent\s+call\s+last\)")
+_DEVICE_WORDS = Pattern(
     r"(?i)cuda|nvml|nvidia-smi\s+has\s+failed|nccl|cudnn|cublas|\bxid\b|gpu\s+(?:not|is\s+lost)|out\s+of\s+memory|"
     r"segmentation\s+fault|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)"
 )
-_FAILURE_WORDS = re.compile(
+_FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,23 +10,24 @@ from pathlib import Path
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import read_text
 from gpudoc.facts.model import Absent, Fact, KernelEvent
+from gpudoc.facts.patterns import Pattern
 
 _ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-_TIME = re.compile(r"\[\s*(?P<time>\d+\.\d{3,6})\]")
-_RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("xid", re.compile(rf"NVRM: Xid(?:\s+\d+)?\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
-    ("sxid", re.compile(rf"SXid\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
-    ("fallen_off_bus", re.compile(rf"(?:NVRM: )?GPU (?:at )?{_ADDRESS}.{{0,40}}has fallen off the bus")),
-    ("aer", re.compile(rf"{_ADDRESS}: (?:PCIe Bus Error|AER:).{{0,10}}severity=(?P<severity>[A-Za-z() -]+)")),
-    ("api_mismatch", re.compile(r"NVRM: API mismatch")),
-    ("module_rejected", re.compile(r"(?:Loading of (?:unsigned )?module is rejected|Key was rejected by service"
+_TIME = Pattern(r"\[\s*(?P<time>\d+\.\d{3,6})\]")
+_RULES: tuple[tuple[str, Pattern], ...] = (
+    ("xid", Pattern(rf"NVRM: Xid(?:\s+\d+)?\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
+    ("sxid", Pattern(rf"SXid\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
+    ("fallen_off_bus", Pattern(rf"(?:NVRM: )?GPU (?:at )?{_ADDRESS}.{{0,40}}has fallen off the bus")),
+    ("aer", Pattern(rf"{_ADDRESS}: (?:PCIe Bus Error|AER:).{{0,10}}severity=(?P<severity>[A-Za-z() -]+)")),
+    ("api_mismatch", Pattern(r"NVRM: API mismatch")),
+    ("module_rejected", Pattern(r"(?:Loading of (?:unsigned )?module is rejected|Key was rejected by service"
                                    r"|nvidia: module verification failed|Lockdown: .{0,80}unsigned module)")),
-    ("gsp", re.compile(r"NVRM: .{0,120}(?:GSP.{0,60}(?:timeout|heartbeat|failed)|RmInitAdapter failed)")),
-    ("oom_kill", re.compile(r"(?:Out of memory: Killed process|Memory cgroup out of memory: Killed process"
+    ("gsp", Pattern(r"NVRM: .{0,120}(?:GSP.{0,60}(?:timeout|heartbeat|failed)|RmInitAdapter failed)")),
+    ("oom_kill", Pattern(r"(?:Out of memory: Killed process|Memory cgroup out of memory: Killed process"
                             r"|oom-kill:constraint=)")),
-    ("module_loaded", re.compile(r"nvidia: loading out-of-tree module|NVRM: loading NVIDIA UNIX")),
-    ("resume", re.compile(r"PM: suspend exit|PM: hibernation: hibernation exit")),
-    ("nvrm", re.compile(r"\bNVRM: ")),
+    ("module_loaded", Pattern(r"nvidia: loading out-of-tree module|NVRM: loading NVIDIA UNIX")),
+    ("resume", Pattern(r"PM: suspend exit|PM: hibernation: hibernation exit")),
+    ("nvrm", Pattern(r"\bNVRM: ")),
 )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from gpudoc.facts.patterns import Pattern
+
 # Every repetition is bounded, or begins only where a run of its characters begins: a report may quote one line of
 # megabytes, and nothing here may take time beyond proportion to it.
 _SENSITIVE = (
@@ -18,74 +20,74 @@ _SENSITIVE = (
     r"private[_-]?key|signing[_-]?key|encryption[_-]?key|license[_-]?key|credential|cookie|session[_-]?id|"
     r"auth(?:orization)?(?!or))[\w.-]{0,64}"
 )
-_SECRET_KEY = re.compile(rf"(?i)(?:{_SENSITIVE}|(?:.*_)?key)")
+_SECRET_KEY = Pattern(rf"(?i)(?:{_SENSITIVE}|(?:.*_)?key)")
 # keys under which counts and switches stand, whose names only sound secret
-_NO_SECRET = re.compile(
+_NO_SECRET = Pattern(
     r"(?i)(?:max|num|total|new|pad|eos|bos|unk|n|per|tokens?|key)?[_-]?tokens?(?:[_-].*|s)?|.*tokeniz.*|author.*|key"
 )
-_ASSIGNED = re.compile(
+_ASSIGNED = Pattern(
     rf"(?i)(?P<name>(?<![\w.-]){_SENSITIVE})(?P<join>['\"]?\s*[=:]\s*['\"]?|\s+(?=\S{{8,}}))"
     r"(?P<value>[^\s'\",;&}]{3,})"
 )
-_TOKENS = re.compile(
+_TOKENS = Pattern(
     r"(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|"
     r"xox[abprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{20,}|npm_\w{20,}|pypi-[\w-]{20,}|"
     r"dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}|r8_\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
 )
-_PEM = re.compile(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
-_BEARER = re.compile(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
-_URL_LOGIN = re.compile(
+_PEM = Pattern(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
+_BEARER = Pattern(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
+_URL_LOGIN = Pattern(
     r"(?P<scheme>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://)(?P<value>[^\s/@:]{1,256}(?::[^\s/@]{0,256})?)@"
 )
-_SIGNED = re.compile(r"(?i)(?P<name>[?&](?:sig|signature|x-amz-[\w-]+|x-goog-[\w-]+|key|code)=)(?P<value>[^&\s'\"]+)")
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,128}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}\.[A-Za-z]{2,24}\b")
-_UUID = re.compile(r"\b(?P<kind>GPU-|MIG-)?(?P<value>[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})\b")
-_SHORT_UUID = re.compile(r"\b(?P<kind>GPU-|MIG-)(?P<value>[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]+)*)\b")
-_MAC = re.compile(r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])")
-_SERIAL = re.compile(
+_SIGNED = Pattern(r"(?i)(?P<name>[?&](?:sig|signature|x-amz-[\w-]+|x-goog-[\w-]+|key|code)=)(?P<value>[^&\s'\"]+)")
+_EMAIL = Pattern(r"(?<![\w.+-])[\w.+-]{1,128}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}\.[A-Za-z]{2,24}\b")
+_UUID = Pattern(r"\b(?P<kind>GPU-|MIG-)?(?P<value>[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})\b")
+_SHORT_UUID = Pattern(r"\b(?P<kind>GPU-|MIG-)(?P<value>[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]+)*)\b")
+_MAC = Pattern(r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])")
+_SERIAL = Pattern(
     r"(?i)(?P<name>\b(?:serial(?:[ _-]?(?:number|no))?|asset[ _-]tag|board[ _-]id|s/n)\b['\"]?\s*[:=]\s*['\"]?)"
     r"(?P<value>[\w./-]{4,})"
 )
-_IP4 = re.compile(
+_IP4 = Pattern(
     r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)(?!\.so|[-+_]\w)"
 )
-_IP6 = re.compile(r"(?i)(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?:::?[0-9a-f]{1,4}){2,7}(?![\w:])")
-_HOME = re.compile(
+_IP6 = Pattern(r"(?i)(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?:::?[0-9a-f]{1,4}){2,7}(?![\w:])")
+_HOME = Pattern(
     r"(?P<base>(?<![\w.])/(?:home|Users|export/home|data/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
     r"(?P<value>[^\s/\\:'\",;)\]<>]+)"
 )
 _PLAIN_USERS = frozenset(
     ("root", "user", "users", "runner", "ubuntu", "admin", "jovyan", "shared", "public", "default", "all")
 )
-_VERSION_BEFORE = re.compile(
+_VERSION_BEFORE = Pattern(
     r"(?i)(?:[=~><@_/+-]=?|\bv|versions?|release|build|driver|vbios|firmware|cuda|cudnn|nccl|"
     r"(?:^|\s)(?:nvidia|cuda|lib|py|torch)[\w.-]*|(?:^|\s)[A-Za-z][\w.]*(?:-[\w.]+)+)[\"':]*\s*[:=]?\s*\(?\s*[\"']?$"
 )
 _HOSTS = (
-    re.compile(r"(?P<before>(?<![\w.-])[A-Za-z_][\w.-]{0,63}@)(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:[~/])"),
-    re.compile(
+    Pattern(r"(?P<before>(?<![\w.-])[A-Za-z_][\w.-]{0,63}@)(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:[~/])"),
+    Pattern(
         r"(?m)(?P<before>^(?:[A-Z][a-z]{2}\s+\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+)\s)(?P<value>[A-Za-z0-9][\w.-]*)"
         r"(?P<after>\s+[\w./-]+(?:\[\d+\])?:)"
     ),
-    re.compile(r"(?m)(?P<before>^[ \t]{0,8})(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:\d+:\d+ \[\d+\] NCCL)"),
-    re.compile(
+    Pattern(r"(?m)(?P<before>^[ \t]{0,8})(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:\d+:\d+ \[\d+\] NCCL)"),
+    Pattern(
         r"(?i)(?P<before>\b(?:host(?:_?name)?|node_?name|node_?list|master[_-]addr(?:ess)?|submit_host|rdzv[_-]endpoint)"
         r"['\"]?\s*[=:]\s*['\"]?)(?P<value>[A-Za-z0-9][\w.\[\],-]*)(?P<after>)"
     ),
-    re.compile(
+    Pattern(
         r"(?P<before>\b(?:tcp|nccl|grpc|ssh|redis|postgres(?:ql)?|mongodb|amqp|ftp|smb|nfs)://)"
         r"(?P<value>[A-Za-z0-9][\w.-]*)(?P<after>)"
     ),
-    re.compile(
+    Pattern(
         r"(?i)(?P<before>(?<![\w.-]))(?P<value>[a-z0-9][\w-]{0,63}(?:\.[\w-]{1,63}){0,8}"
         r"\.(?:internal|local|lan|corp|intra|intranet|cluster|hpc|home\.arpa))(?P<after>(?![\w-]))"
     ),
 )
 _KNOWN_PLACES = frozenset(("localhost", "none", "null", "true", "false", "unknown", "auto", "static", "memory"))
-_WHOLE_VALUES = re.compile(
+_WHOLE_VALUES = Pattern(
     r"(?i)(?:host_?name|node_?name|node_?list|user_?name|user|login|master_addr|.*_host|.*_user|.*nodelist|serial.*|uuid)"
 )
-_PLACEHOLDER = re.compile(r"<[a-z]+-\d+>")
+_PLACEHOLDER = Pattern(r"<[a-z]+-\d+>")
 
 
 @dataclass(slots=True)

@@ -7,38 +7,39 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line, Text
 from gpudoc.units import parse_size
 
 _SIZE = r"(\d+(?:\.\d+)?)\s*(bytes|[KMGT]i?B)"
-_HEAD = re.compile(
+_HEAD = Pattern(
     r"(?:(?:CUDA|HIP|XPU|MPS\s+backend)\s+out\s+of\s+memory|OutOfMemoryError|Allocation\s+on\s+device|"
     r"Tried\s+to\s+allocate)",
     re.IGNORECASE,
 )
-_REQUEST = re.compile(rf"(?:Tried\s+to\s+allocate|Requested\s*:)\s+{_SIZE}", re.IGNORECASE)
+_REQUEST = Pattern(rf"(?:Tried\s+to\s+allocate|Requested\s*:)\s+{_SIZE}", re.IGNORECASE)
 _TOTAL = (
-    re.compile(rf"{_SIZE}\s+total\s+capacity", re.IGNORECASE),
-    re.compile(rf"has\s+(?:a\s+)?total(?:\s+capaci?ty)?(?:\s+of)?\s+{_SIZE}", re.IGNORECASE),
-    re.compile(rf"(?:Device\s+limit\s*:|max\s+allowed:)\s+{_SIZE}", re.IGNORECASE),
+    Pattern(rf"{_SIZE}\s+total\s+capacity", re.IGNORECASE),
+    Pattern(rf"has\s+(?:a\s+)?total(?:\s+capaci?ty)?(?:\s+of)?\s+{_SIZE}", re.IGNORECASE),
+    Pattern(rf"(?:Device\s+limit\s*:|max\s+allowed:)\s+{_SIZE}", re.IGNORECASE),
 )
 _FREE = (
-    re.compile(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", re.IGNORECASE),
-    re.compile(rf"of\s+which\s+{_SIZE}\s+is\s+free", re.IGNORECASE),
-    re.compile(rf"{_SIZE}\s+free\b", re.IGNORECASE),
+    Pattern(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", re.IGNORECASE),
+    Pattern(rf"of\s+which\s+{_SIZE}\s+is\s+free", re.IGNORECASE),
+    Pattern(rf"{_SIZE}\s+free\b", re.IGNORECASE),
 )
 _ALLOCATED = (
-    re.compile(rf"{_SIZE}\s+already\s+allocated", re.IGNORECASE),
-    re.compile(rf"{_SIZE}\s+is\s+allocated\s+by\s+PyTorch", re.IGNORECASE),
-    re.compile(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", re.IGNORECASE),
+    Pattern(rf"{_SIZE}\s+already\s+allocated", re.IGNORECASE),
+    Pattern(rf"{_SIZE}\s+is\s+allocated\s+by\s+PyTorch", re.IGNORECASE),
+    Pattern(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", re.IGNORECASE),
 )
-_RESERVED = re.compile(rf"{_SIZE}\s+reserved\s+in\s+total\s+by\s+PyTorch\b", re.IGNORECASE)
+_RESERVED = Pattern(rf"{_SIZE}\s+reserved\s+in\s+total\s+by\s+PyTorch\b", re.IGNORECASE)
 # before torch 1.4 the message gave what was held and not in use
-_CACHED = re.compile(rf"{_SIZE}\s+cached\b", re.IGNORECASE)
-_UNALLOCATED = re.compile(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", re.IGNORECASE)
-_OWN = re.compile(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
-_OTHER = re.compile(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
-_GPU = re.compile(r"\bGPU\s+(\d+)", re.IGNORECASE)
+_CACHED = Pattern(rf"{_SIZE}\s+cached\b", re.IGNORECASE)
+_UNALLOCATED = Pattern(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", re.IGNORECASE)
+_OWN = Pattern(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
+_OTHER = Pattern(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
+_GPU = Pattern(r"\bGPU\s+(\d+)", re.IGNORECASE)
 # how far behind its first words one message reaches
 _REACH = 1_300
 
@@ -126,7 +127,7 @@ def _parse(part: str, line: Line) -> OutOfMemory:
     )
 
 
-def _first(patterns: tuple[re.Pattern[str], ...], part: str) -> int | None:
+def _first(patterns: tuple[Pattern, ...], part: str) -> int | None:
     return next((_bytes(m) for p in patterns if (m := p.search(part))), None)
 
 

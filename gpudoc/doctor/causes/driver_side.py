@@ -20,9 +20,10 @@ from gpudoc.doctor.causes.live import (
 )
 from gpudoc.doctor.model import Evidence, Finding, Observation, Skip
 from gpudoc.facts.model import Absent, Gpu, Machine
+from gpudoc.facts.patterns import Pattern
 
 # a worker that was asking one of these was inside the driver, not still starting on a busy machine
-_IN_DRIVER = re.compile(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")
+_IN_DRIVER = Pattern(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")
 # what one code alone says; those that depend on more are decided below
 _NVML_CAUSES: Mapping[int, tuple[str, float]] = {
     8: ("gpu_power_missing", 0.95),

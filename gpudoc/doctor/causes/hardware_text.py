@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Absent, Gpu
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.xids import find_xid
 
@@ -72,9 +72,7 @@ _THROTTLE = words(
     r"(?:drop|fall|fell|cut|reduc)\w*.{0,40}(?:clock|mhz|frequency)",
     r"clock[^\n]{0,40}\d{3,4}(?:-\d{3,4})? MHz[^\n]{0,30}(?:default|max|boost|instead|of|rather)[^\n]{0,12}\d{4}",
 )
-_HOT = re.compile(
-    r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b"
-)
+_HOT = Pattern(r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b")
 _TOO_HOT = words(
     r"overheat\w*", "too hot", r"thermal (?:issue|problem|limit|paste)\w*", "cooling pad", r"(?:gets?|got|getting) hot"
 )

@@ -10,11 +10,12 @@ from pathlib import PurePosixPath
 from gpudoc.doctor.causes.live import observe, value
 from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
 from gpudoc.facts.model import Absent, Machine, Package
+from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.drivers import parse_version
 
-_CUDA_PACKAGE = re.compile(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
-_PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)\s*\(?==\s*(?P<version>[^\s;,)]+)\)?\s*(?:;\s*(?P<marker>.+))?$")
-_LIBRARY = re.compile(
+_CUDA_PACKAGE = Pattern(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
+_PIN = Pattern(r"^(?P<name>[A-Za-z0-9._-]+)\s*\(?==\s*(?P<version>[^\s;,)]+)\)?\s*(?:;\s*(?P<marker>.+))?$")
+_LIBRARY = Pattern(
     r"lib(?P<name>cudart|cublasLt|cublas|cudnn|nccl|cusparseLt|cusparse|cufft|curand|cusolver|nvJitLink)[_.\w-]*\.so"
 )
 _WATCHED = ("torch", "torchvision", "torchaudio", "triton", "numpy")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
 # libraries that torch's own wheels bring; their names as the dynamic loader writes them
@@ -31,12 +32,12 @@ _UNDEFINED = words(
     r"symbol not found in flat namespace \(?'?(\S+)",
     r"Symbol not found: (\S+)",
 )
-_TORCH_SYMBOL = re.compile(r"_ZN?K?R?\w*?(?:3c10|2at|5torch|c10d|6caffe2)|^_?_Z\w*(?:at|c10|torch)\w*|aoti_|THC|THP")
-_OWN_SYMBOL = re.compile(
+_TORCH_SYMBOL = Pattern(r"_ZN?K?R?\w*?(?:3c10|2at|5torch|c10d|6caffe2)|^_?_Z\w*(?:at|c10|torch)\w*|aoti_|THC|THP")
+_OWN_SYMBOL = Pattern(
     r"(?i)^_{0,2}(?:nvJitLink|cublas|cudnn|cusparse|cusolver|nccl|cufft|nvrtc|cuda[A-Z]|cu[A-Z]|iJIT|curand|cupti|"
     r"MKL|omp_)"
 )
-_EXTENSION_FRAME = re.compile(
+_EXTENSION_FRAME = Pattern(
     r"(?i)(?:site|dist)-packages/(?!torch/|nvidia/|ctypes|numpy/|functorch/)(\w[\w.-]*)|"
     r"\b(flash[_-]?attn\w*|xformers|mmcv|bitsandbytes|apex|deepspeed|torch[_-](?:scatter|sparse|cluster|geometric)|"
     r"detectron2|fairseq|vllm|pytorch3d|auto_?gptq|exllama\w*|causal_conv1d\w*|mamba_ssm|selective_scan\w*|"
@@ -44,7 +45,7 @@ _EXTENSION_FRAME = re.compile(
     r"MinkowskiEngine|dgl|natten|warpctc\w*|kaolin|tinycudann|sageattention|punica|ctranslate2|pointnet2\w*|"
     r"MultiScaleDeformable\w*|\w+_cuda|\w*_ext)\b(?=[\w./-]*(?:\.so|\.pyd|\W))"
 )
-_TORCH_IMPORT = re.compile(
+_TORCH_IMPORT = Pattern(
     r"torch/__init__\.py\W+line\s+\d+|from\s+torch\._C\s+import|_preload_cuda_deps|_load_global_deps"
 )
 _SYSTEM_PLACE = words(
@@ -99,7 +100,7 @@ def _find_undefined(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             yield Finding(id="extension_torch_abi_mismatch", confidence=0.5, evidence=seen)
 
 
-_BUILT_FOR = re.compile(
+_BUILT_FOR = Pattern(
     r"(?i)built for:?\s*PyTorch\s+([\d.]+)\S*\s+with CUDA\s+(\d+)\s*\(you have\s+([\d.]+)\S*?(?:\+cu(\d+)|\+cpu)?\)"
 )
 

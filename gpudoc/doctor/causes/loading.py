@@ -9,6 +9,7 @@ from gpudoc.doctor.causes.memory import SPILLS
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
 SLOW = words(
@@ -36,11 +37,11 @@ SLOW = words(
 )
 # "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
 _TIMES = (
-    re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
-    re.compile(r"\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)[^\n]{0,60}?\btime:\s*(?P<step>\d+\.\d+)"),
-    re.compile(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,80}?\bdata_time:\s*(?P<data>\d+\.\d+)"),
-    re.compile(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,120}?\bData:?\s+(?P<data>\d+\.\d+)"),
-    re.compile(
+    Pattern(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
+    Pattern(r"\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)[^\n]{0,60}?\btime:\s*(?P<step>\d+\.\d+)"),
+    Pattern(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,80}?\bdata_time:\s*(?P<data>\d+\.\d+)"),
+    Pattern(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,120}?\bData:?\s+(?P<data>\d+\.\d+)"),
+    Pattern(
         r"\b(?:step|batch|iter)_?time\W{1,3}(?P<step>\d+\.\d+)[^\n]{0,60}?\bdata(?:_?(?:time|load\w*|"
         r"wait))?\W{1,3}(?P<data>\d+\.\d+)"
     ),
@@ -48,7 +49,7 @@ _TIMES = (
 
 
 # a profiler's table: the row of the loader with its share at the end (Lightning) or in percent (torch.profiler)
-_PROFILED = re.compile(
+_PROFILED = Pattern(
     r"(?im)^[^\n]{0,80}(?P<row>get_train_batch|train_dataloader_next|_(?P<single>Single)ProcessDataLoaderIter|"
     r"_MultiProcessingDataLoaderIter|enumerate\(DataLoader\)|'acquire' of '_thread\.lock')[^\n]{0,200}?"
     r"(?P<share>\d{1,3}(?:\.\d+)?)\s*(?:%|\|?\s*$)"
@@ -87,7 +88,7 @@ def _find_waiting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             return
 
 
-_SUGGESTED = re.compile(
+_SUGGESTED = Pattern(
     r"create\s+(\d+)\s+worker\s+processes\s+in\s+total.{0,80}?suggested\s+max\s+number\s+of\s+worker\s+in\s+current\s"
     r"+system\s+is\s+(\d+)",
     re.S,

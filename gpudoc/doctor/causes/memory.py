@@ -11,6 +11,7 @@ from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes
 
@@ -133,12 +134,12 @@ _OTHERS = words(
     r"no (?:running )?process\w* (?:found|listed|shown)",
     *NOT_RELEASED,
 )
-_BATCH = re.compile(
+_BATCH = Pattern(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
 )
 _PROGRESS = (
-    re.compile(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<"),
-    re.compile(r"(?i)\b(\d{1,7})\s?/\s?(\d{2,7})\b[^\n]{0,60}\b(?:loss|acc|ppl|lr)\b"),
+    Pattern(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<"),
+    Pattern(r"(?i)\b(\d{1,7})\s?/\s?(\d{2,7})\b[^\n]{0,60}\b(?:loss|acc|ppl|lr)\b"),
 )
 SPILLS = words(
     r"shared gpu memory",

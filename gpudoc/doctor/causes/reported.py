@@ -11,6 +11,7 @@ from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Package
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import has_index, vision_for
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
@@ -50,8 +51,8 @@ def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="cpu_only_torch", confidence=0.5, severity="info", evidence=tuple(seen))
 
 
-_INDEX = re.compile(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b")
-_PLAIN_INSTALL = re.compile(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|index-url|\+cu|-f http))[^\n]*\btorch\b")
+_INDEX = Pattern(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b")
+_PLAIN_INSTALL = Pattern(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|index-url|\+cu|-f http))[^\n]*\btorch\b")
 
 
 def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -104,7 +105,7 @@ def _find_amd_card(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-_TAGGED = re.compile(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b")
+_TAGGED = Pattern(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b")
 
 
 def _find_changing_builds(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:

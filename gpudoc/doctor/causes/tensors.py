@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
 _ASSERT = words("device-side assert", r"indexSelect\w*", "Assertion")
@@ -108,7 +109,7 @@ def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="embedding_index_out_of_range", confidence=sure, evidence=seen)
 
 
-_SCALE = re.compile(
+_SCALE = Pattern(
     r"(?i)(?:(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)|loss\s+scale:?\s*[\d.e+]+,\s*reducing\s+to)"
     r"\s+([\d.]+(?:e[+-]?\d+)?)"
 )

@@ -9,6 +9,7 @@ from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_fi
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -45,12 +46,12 @@ def _find_masked_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Sk
         yield Finding(id="visible_devices_hides_gpu", confidence=0.78, evidence=seen)
 
 
-_SET_IN_CODE = re.compile(
+_SET_IN_CODE = Pattern(
     r"\bos(?:\.environ)?\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|"
     r"environ\.update)\(.{0,12}CUDA_VISIBLE_DEVICES",
     re.I,
 )
-_IMPORTS = re.compile(
+_IMPORTS = Pattern(
     r"\bimport\s+torch\b|from\s+torch\b|torch\.cuda\.\w+\(|import\s+(?:transformers|lightning|pytorch_lightning|"
     r"catalyst)"
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from gpudoc.facts.live.sources import is_library
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.process import Frame
 
 
@@ -52,15 +52,15 @@ class Sighting:
 @dataclass(frozen=True, slots=True)
 class _Mark:
     phase: Phase
-    file: re.Pattern[str]
-    function: re.Pattern[str]
+    file: Pattern
+    function: Pattern
 
     def fits(self, frame: Frame) -> bool:
         return bool(self.file.search(frame.file) and self.function.search(frame.function))
 
 
 def _mark(phase: Phase, file: str, function: str = "") -> _Mark:
-    return _Mark(phase, re.compile(file), re.compile(function))
+    return _Mark(phase, Pattern(file), Pattern(function))
 
 
 # Marks that decide wherever they stand in the stack, because all below them works for them; the outermost wins.
@@ -104,19 +104,19 @@ _INNER = (
 )
 
 _IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
-_LOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
+_LOADER = Pattern(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
 # where a thread that waits for another one stands in Python's own library
-_BLOCKED = re.compile(r"/lib/python3[^/]*/(threading|queue|selectors|subprocess|socket|ssl|multiprocessing/\w+)\.py$")
-_FRAMEWORK = re.compile(r"-packages/(torch|lightning|pytorch_lightning|transformers|accelerate|timm|peft|trl)/")
+_BLOCKED = Pattern(r"/lib/python3[^/]*/(threading|queue|selectors|subprocess|socket|ssl|multiprocessing/\w+)\.py$")
+_FRAMEWORK = Pattern(r"-packages/(torch|lightning|pytorch_lightning|transformers|accelerate|timm|peft|trl)/")
 _MANY = {"_try_get_data", "_get_data", "_try_put_index", "_process_data", "_shutdown_workers", "_reset"}
-_IMPORTS = re.compile(r"^<frozen importlib|/importlib/")
-_STARTS = re.compile(r"multiprocessing/process\.py$")
+_IMPORTS = Pattern(r"^<frozen importlib|/importlib/")
+_STARTS = Pattern(r"multiprocessing/process\.py$")
 
 # What a line calls, where the call itself is written in C and leaves no frame; `.to(torch.bfloat16)` is no copy.
 _NOT_A_DTYPE = r"(?!torch\.(?:float|bfloat|half|int|long|double|bool|uint))"
 _TENSOR_CALLS = r"matmul|softmax|bmm|mm|einsum|sigmoid|tanh|relu|gelu|mean|sum|pow|exp|log_softmax"
 _LINES = tuple(
-    (phase, re.compile(pattern))
+    (phase, Pattern(pattern))
     for phase, pattern in (
         (Phase.SLEEP, r"\bsleep\(|\.acquire\(|\.wait\(|\.join\(\)"),
         (Phase.CHECKPOINT, r"torch\.save\(|pickle\.dump\(|save_file\(|save_pretrained\("),
@@ -129,7 +129,7 @@ _LINES = tuple(
         (Phase.FORWARD, rf"criterion\(|\bmodel\(|loss_fn\(|\w @ \w|\.({_TENSOR_CALLS})\("),
     )
 )
-_PLAIN_PYTHON = re.compile(
+_PLAIN_PYTHON = Pattern(
     r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b"
     r"|\b(range|len|sorted|zip|enumerate|str|int|dict|list|set|ord|chr)\("
     r"|\b(math|np|numpy|random|re|json|hashlib|statistics)\."

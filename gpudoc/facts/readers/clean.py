@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import html
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line
 
 # what is read in full; of more, the head, the tail and the surroundings of words that name a fault
@@ -32,15 +32,15 @@ _TELLING = (
     "Driver Version:",
 )
 _LONGEST_LINE = 2_000
-_DIGITS = re.compile(r"\d+(?:\.\d+)?")
+_DIGITS = Pattern(r"\d+(?:\.\d+)?")
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|\x9b[0-?]*[ -/]*[@-~]")
-_BARE_ANSI = re.compile(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
-_QUOTE = re.compile(r"^(?:\s{0,3}>(?!>>)\s?)+")
-_FENCE = re.compile(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
-_TAG = re.compile(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u200e\u200f]")
-_ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,5});")
+_ANSI = Pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|\x9b[0-?]*[ -/]*[@-~]")
+_BARE_ANSI = Pattern(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
+_QUOTE = Pattern(r"^(?:\s{0,3}>(?!>>)\s?)+")
+_FENCE = Pattern(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
+_TAG = Pattern(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
+_CONTROL = Pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u200e\u200f]")
+_ENTITY = Pattern(r"&(?:gt|lt|amp|quot|apos|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,5});")
 _PLAIN = str.maketrans(
     {
         "\u2018": "'",
@@ -56,7 +56,7 @@ _PLAIN = str.maketrans(
         "\u00d7": "x",
     }
 )
-_MOJIBAKE = re.compile("â€|Ã[\u0080-\u00bf©¨¼¤¶]|â\u0094|â”")
+_MOJIBAKE = Pattern("â€|Ã[\u0080-\u00bf©¨¼¤¶]|â\u0094|â”")
 
 
 @dataclass(frozen=True, slots=True)

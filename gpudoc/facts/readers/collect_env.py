@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather, stated, version_pair
 from gpudoc.facts.readers.model import Line
 
-_FIELD = re.compile(r"^\W{0,4}([A-Z][A-Za-z ]{1,40}?)\s*:\s*(.*)$")
-_GPU = re.compile(r"^\W{0,3}(?:GPU models and configuration:\s*)?GPU (\d{1,3}):\s*(.+?)(?:\s*\(UUID.*)?\s*$")
-_UNNUMBERED = re.compile(r"^\W{0,3}GPU models and configuration:\s*((?:AMD|NVIDIA|Tesla|GeForce|Quadro|Radeon|gfx).+)$")
-_MEMORY = re.compile(r"[,(]\s*(\d{3,6})\s*Mi?B\b")
-_SLICE = re.compile(r"^\s*MIG \d+g\.")
+_FIELD = Pattern(r"^\W{0,4}([A-Z][A-Za-z ]{1,40}?)\s*:\s*(.*)$")
+_GPU = Pattern(r"^\W{0,3}(?:GPU models and configuration:\s*)?GPU (\d{1,3}):\s*(.+?)(?:\s*\(UUID.*)?\s*$")
+_UNNUMBERED = Pattern(r"^\W{0,3}GPU models and configuration:\s*((?:AMD|NVIDIA|Tesla|GeForce|Quadro|Radeon|gfx).+)$")
+_MEMORY = Pattern(r"[,(]\s*(\d{3,6})\s*Mi?B\b")
+_SLICE = Pattern(r"^\s*MIG \d+g\.")
 # fields that only collect_env writes; one of them is enough to call the text its output
 _OWN = {"pytorch version", "cuda used to build pytorch", "is cuda available", "gpu models and configuration"}
 

@@ -5,62 +5,63 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line, Text
 
-_TORCH = re.compile(
+_TORCH = Pattern(
     r"(?i)(?<![\w./-])(?:py)?torch(?:\s*version|"
     r"\.__version__)?[\s:=\"'(-]{1,4}v?(\d\.\d{1,2}(?:\.\d+)?[\w.]*(?:\+[\w.]+)?)(?![\w])"
 )
-_TORCH_REQUIRED = re.compile(
+_TORCH_REQUIRED = Pattern(
     r"(?i)requires?\b|require[sd]? torch|>=|<=|~=|depends|no matching|could not find|collecting|cached"
 )
-_WITH_CUDA = re.compile(
+_WITH_CUDA = Pattern(
     r"(?i)\btorch\D{0,12}\d\.\d+[\w.+]*\s*[,;/(]?\s*(?:with\s+|for\s+)?(?:cuda|cu)\s*-?(\d{2})\.?(\d)\b"
 )
-_DRIVER = re.compile(
+_DRIVER = Pattern(
     r"(?i)\b(?:nvidia[ -]?)?driver(?:\s+version)?\s*(?:is|:|=)?\s*v?(\d{3}(?:\.\d{2,3}){0,2})\b"
     r"(?!\s*(?:or|and)\s+(?:newer|later))"
 )
-_NEEDS = re.compile(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|higher)")
-_TOOLKIT = re.compile(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}(?:version\s+)?v?(\d{1,2})\.(\d)")
-_VERSION_CALL = re.compile(r"(?i)torch\.__version__|torch version")
-_BARE_VERSION = re.compile(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
-_CUDA_CALL = re.compile(r"torch\.version\.cuda")
-_BARE_CUDA = re.compile(r"^\W{0,4}['\"]?(\d{1,2})\.(\d)['\"]?\s*$")
-_AVAILABLE = re.compile(
+_NEEDS = Pattern(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|higher)")
+_TOOLKIT = Pattern(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}(?:version\s+)?v?(\d{1,2})\.(\d)")
+_VERSION_CALL = Pattern(r"(?i)torch\.__version__|torch version")
+_BARE_VERSION = Pattern(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
+_CUDA_CALL = Pattern(r"torch\.version\.cuda")
+_BARE_CUDA = Pattern(r"^\W{0,4}['\"]?(\d{1,2})\.(\d)['\"]?\s*$")
+_AVAILABLE = Pattern(
     r"(?i)(?:torch\.cuda\.is_available\(\)|is_available\(\)|\bcuda[ _](?:is[ _])?available)\s*\)*\s*"
     r"(?:[:=#>-]+|is|always|returns?|returned|gives|->|→|为|是|返回)*\s*(?:always\s*)?['\"`(]*(true|false|yes|no)\b"
 )
-_AVAILABLE_CALL = re.compile(r"torch\.cuda\.is_available\(\)")
-_BARE_BOOL = re.compile(r"^\W{0,4}(?:Out\[\d+\]:\s*)?(True|False)\W*$")
-_NOT_COMPATIBLE = re.compile(
+_AVAILABLE_CALL = Pattern(r"torch\.cuda\.is_available\(\)")
+_BARE_BOOL = Pattern(r"^\W{0,4}(?:Out\[\d+\]:\s*)?(True|False)\W*$")
+_NOT_COMPATIBLE = Pattern(
     r"(?i)(?P<name>[A-Z][\w .+/-]{2,50}?)\s+with\s+CUDA\s+capability\s+sm_(?P<cc>\d{2,3})a?\s+is\s+not\s+compatible"
 )
-_SUPPORTS = re.compile(r"(?i)supports\s+(?:CUDA\s+)?capabilities\s+((?:(?:sm|compute)_\d+a?[\s,]*)+)")
-_TOO_OLD = re.compile(
+_SUPPORTS = Pattern(r"(?i)supports\s+(?:CUDA\s+)?capabilities\s+((?:(?:sm|compute)_\d+a?[\s,]*)+)")
+_TOO_OLD = Pattern(
     r"(?i)Found\s+GPU\s?(\d+)\s+(.{2,60}?)\s+which\s+is\s+of\s+(?:cuda|"
     r"compute)\s+capability\s+(?:\(CC\)\s+)?(\d{1,2})\.(\d)"
 )
-_ARCH_LIST = re.compile(
+_ARCH_LIST = Pattern(
     r"get_arch_list\(\)[\s:>=]*\[([^\]]{2,300})\]|\[((?:\s*['\"](?:sm|compute|gfx)_?\w+['\"],?)+)\s*\]"
 )
-_CAPABILITY = re.compile(
+_CAPABILITY = Pattern(
     r"(?i)(?:get_device_capability\([^)]*\)|compute capability|capability)\s*[:=>]*\s*\(?(\d{1,2})\s*[.,]\s*(\d)\)?"
 )
-_EXPORT = re.compile(
+_EXPORT = Pattern(
     r"(?:^|[\s;$\"'`(])(?:export\s+|set\s+|ENV\s+|-e\s+|\$env:)?"
     r"((?:CUDA|HIP|NVIDIA|ROCR|NCCL|GLOO|LD|PYTORCH|OMP|MKL)_[A-Z][A-Z_0-9]*)\s?=\s?(\"[^\"]*\"|'[^']*'|[^\s;&|]*)"
 )
-_OS_ENVIRON = re.compile(r"os\.environ\[\s*['\"]([A-Z][A-Z_0-9]+)['\"]\s*\]\s*=\s*['\"]([^'\"]*)['\"]")
-_CARD = re.compile(
+_OS_ENVIRON = Pattern(r"os\.environ\[\s*['\"]([A-Z][A-Z_0-9]+)['\"]\s*\]\s*=\s*['\"]([^'\"]*)['\"]")
+_CARD = Pattern(
     r"(?<![\w])((?:NVIDIA )?(?:GeForce )?(?:RTX|GTX)\s?(?:PRO |A)?\d{3,4}(?:\s?(?:Ti|SUPER|Laptop GPU|Ada|Max-Q|D))*"
     r"|(?:NVIDIA )?(?:Tesla )?(?:K20|K40|K80|M40|M60|P4|P40|P100|V100|T4|A10G?|A16|A30|A40|A100|A800|L4|L20|L40S?|H20"
     r"|H100|H200|H800|B100|B200|B300)(?:[ -](?:SXM\d|PCIE|PCIe|\d{2}GB))*|Quadro \w+|TITAN \w+|GB200|GH200)(?![\w.])"
 )
-_WSL = re.compile(r"(?i)microsoft-standard|\bWSL\s?2?\b|/usr/lib/wsl")
-_JETSON = re.compile(r"(?i)\bjetson\b|\btegra\b|\bjetpack\b|\bL4T\b")
-_PYTHON = re.compile(r"(?i)\bpython[ -=]{0,3}(?:version)?[ :=]{0,3}(3\.\d{1,2}(?:\.\d+)?)\b")
+_WSL = Pattern(r"(?i)microsoft-standard|\bWSL\s?2?\b|/usr/lib/wsl")
+_JETSON = Pattern(r"(?i)\bjetson\b|\btegra\b|\bjetpack\b|\bL4T\b")
+_PYTHON = Pattern(r"(?i)\bpython[ -=]{0,3}(?:version)?[ :=]{0,3}(3\.\d{1,2}(?:\.\d+)?)\b")
 
 
 def read(text: Text, gather: Gather) -> None:

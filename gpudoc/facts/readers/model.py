@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.facts.model import Machine
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.words import Words
 
 
@@ -62,13 +63,13 @@ class Text:
         self.flat = "\n".join(parts)
         self._lowered = self.flat.replace("\n", " ").lower()
 
-    def find(self, pattern: re.Pattern[str] | Words) -> Mention | None:
+    def find(self, pattern: Pattern | Words) -> Mention | None:
         """The first place where `pattern` matches the flat text, or None."""
         flat = self.flat
         match = pattern.search(flat, self._lowered) if isinstance(pattern, Words) else pattern.search(flat)
         return None if match is None else Mention(match, self._line_at(match.start()))
 
-    def find_all(self, pattern: re.Pattern[str] | Words, most: int = 200) -> Iterator[Mention]:
+    def find_all(self, pattern: Pattern | Words, most: int = 200) -> Iterator[Mention]:
         """Every place where `pattern` matches, first to last, at most `most`."""
         if isinstance(pattern, Words):
             matches = pattern.finditer(self.flat, self._lowered)

@@ -6,31 +6,32 @@ import re
 from collections.abc import Sequence
 
 from gpudoc.facts.model import GpuProcess
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather, stated, version_pair
 from gpudoc.facts.readers.model import Line
 
-_HEADER = re.compile(r"NVIDIA-SMI\s+(\d{3}\.[\d.]+)")
-_DRIVER = re.compile(r"(?:Driver|KMD) Version\s*[:=]?\s*(\d{3}\.[\d.]*\d)")
-_CUDA = re.compile(r"CUDA (?:UMD )?Version\s*[:=]?\s*(\d{1,2})\.(\d{1,2})")
-_ROW = re.compile(
+_HEADER = Pattern(r"NVIDIA-SMI\s+(\d{3}\.[\d.]+)")
+_DRIVER = Pattern(r"(?:Driver|KMD) Version\s*[:=]?\s*(\d{3}\.[\d.]*\d)")
+_CUDA = Pattern(r"CUDA (?:UMD )?Version\s*[:=]?\s*(\d{1,2})\.(\d{1,2})")
+_ROW = Pattern(
     r"^\W{0,3}\|?\s{1,4}(\d{1,2})\s{1,4}([A-Z][\w. /+-]*?[\w.)])\s{1,}(?:On|Off|N/A|TCC|WDDM|MCDM)?\s*\|"
     r"\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?"
 )
-_USAGE = re.compile(r"(\d+)\s*MiB\s*/\s*(\d+)\s*MiB")
-_HEAT = re.compile(r"\|\s*(?:\d+%|N/A|ERR!)?\s+(\d{1,3})C\s+P(\d{1,2})\s+(?:(\d+)W|N/A|\S+)\s*/\s*(?:(\d+)W|N/A|\S+)")
-_LOAD = re.compile(r"\|\s*(\d{1,3})%\s+(Default|E\. Process|E\. Thread|Prohibited|Exclusive\w*)\s*\|")
-_PROCESS = re.compile(
+_USAGE = Pattern(r"(\d+)\s*MiB\s*/\s*(\d+)\s*MiB")
+_HEAT = Pattern(r"\|\s*(?:\d+%|N/A|ERR!)?\s+(\d{1,3})C\s+P(\d{1,2})\s+(?:(\d+)W|N/A|\S+)\s*/\s*(?:(\d+)W|N/A|\S+)")
+_LOAD = Pattern(r"\|\s*(\d{1,3})%\s+(Default|E\. Process|E\. Thread|Prohibited|Exclusive\w*)\s*\|")
+_PROCESS = Pattern(
     r"^\W{0,4}\|?\s*(\d{1,2})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,8})\s+([CGM+]{1,3})\s+(\S.*?)\s+(\d+)\s*MiB"
 )
-_LISTED = re.compile(r"^\W{0,4}GPU (\d{1,2}):\s*(.+?)\s*\(UUID:?\s*([\w-]+)")
-_MIG_LISTED = re.compile(r"^\s*MIG\s+\d+g\.\d+gb\S*\s+Device")
-_SECTION = re.compile(r"^\W{0,3}GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
+_LISTED = Pattern(r"^\W{0,4}GPU (\d{1,2}):\s*(.+?)\s*\(UUID:?\s*([\w-]+)")
+_MIG_LISTED = Pattern(r"^\s*MIG\s+\d+g\.\d+gb\S*\s+Device")
+_SECTION = Pattern(r"^\W{0,3}GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 # sections that only -q has: a part of its output is pasted without the line that names the GPU
-_ONLY_QUERY = re.compile(
+_ONLY_QUERY = Pattern(
     r"^\s*(?:Ecc Mode|ECC Errors|Remapped Rows|Retired Pages|FB Memory Usage|GPU Link Info|"
     r"Clocks (?:Throttle|Event) Reasons|MIG Mode|vGPU Software Licensed Product)\s*$"
 )
-_PAIR = re.compile(r"^\s*([A-Za-z][\w .()/-]*?)\s*:\s+(.*)$")
+_PAIR = Pattern(r"^\s*([A-Za-z][\w .()/-]*?)\s*:\s+(.*)$")
 _MODES = {"E. Process": "exclusive_process", "E. Thread": "exclusive_thread", "Prohibited": "prohibited"}
 
 

@@ -6,19 +6,18 @@ import re
 from collections.abc import Sequence
 
 from gpudoc.facts.model import Package
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
 
-_PINNED = re.compile(
+_PINNED = Pattern(
     r"^\W{0,3}(?:\[(pip3?|conda)\]\s+|[+~]\s+|\d+:\s+)?([A-Za-z][\w.-]*\w)\s?==\s?([0-9][\w.+!-]*)\s*(?:;.*|\\)?$"
 )
-_COLLECTED = re.compile(
-    r"^\W{0,3}\[(pip3?|conda)\]\s+([A-Za-z_][\w.-]*\w)\s+(\d[\w.+!-]*)(?:\s+(\S+))?(?:\s+(\S+))?\s*$"
-)
-_TABLE = re.compile(r"^\s{0,4}([A-Za-z_][\w.-]*\w)\s{2,}v?(\d[\w.+!-]*)(?:\s{1,}(\S+))?(?:\s{1,}(\S+))?\s*$")
-_HEADER = re.compile(r"^\W{0,3}(?:# )?(?:Package|Name)\s{2,}Version\b", re.I)
-_INSTALLED = re.compile(r"Successfully installed ((?:[A-Za-z][\w.-]*-\d\S*\s*)+)")
-_INTERESTING = re.compile(
+_COLLECTED = Pattern(r"^\W{0,3}\[(pip3?|conda)\]\s+([A-Za-z_][\w.-]*\w)\s+(\d[\w.+!-]*)(?:\s+(\S+))?(?:\s+(\S+))?\s*$")
+_TABLE = Pattern(r"^\s{0,4}([A-Za-z_][\w.-]*\w)\s{2,}v?(\d[\w.+!-]*)(?:\s{1,}(\S+))?(?:\s{1,}(\S+))?\s*$")
+_HEADER = Pattern(r"^\W{0,3}(?:# )?(?:Package|Name)\s{2,}Version\b", re.I)
+_INSTALLED = Pattern(r"Successfully installed ((?:[A-Za-z][\w.-]*-\d\S*\s*)+)")
+_INTERESTING = Pattern(
     r"(?i)^(?:lib)?(?:torch|pytorch|nvidia|triton|cuda|cudnn|numpy|xformers|flash|bitsandbytes|apex|deepspeed|tensorrt|"
     r"pynvml|cupy|jax|tensorflow|lightning|transformers|accelerate|_pytorch|nccl|libcu|mkl|mmcv|vllm|onnxruntime|"
     r"cutlass)"

@@ -23,11 +23,19 @@ class _Alternative:
 class Words:
     """Several ways to say one thing, blind to case; a blank stands for any white space, so wrapped lines match too."""
 
-    __slots__ = ("_alternatives",)
+    __slots__ = ("_given", "_known")
 
     def __init__(self, *alternatives: str) -> None:
-        parts = [part for given in alternatives for part in _branches(given)]
-        self._alternatives = tuple(_Alternative(part, anchors_of(part)) for part in parts)
+        self._given = alternatives
+        self._known: tuple[_Alternative, ...] | None = None
+
+    @property
+    def _alternatives(self) -> tuple[_Alternative, ...]:
+        # taken apart when a text is first searched: at import there are hundreds of them and no text
+        if self._known is None:
+            parts = (part for given in self._given for part in _branches(given))
+            self._known = tuple(_Alternative(part, anchors_of(part)) for part in parts)
+        return self._known
 
     def search(self, flat: str, lowered: str) -> re.Match[str] | None:
         """The leftmost match of any alternative in `flat`, whose lower-case form is `lowered`."""
