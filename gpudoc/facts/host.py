@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -64,9 +63,9 @@ def collect(root: Path = ROOT) -> Host:
         transparent_hugepages=_chosen(read_text(root, "sys/kernel/mm/transparent_hugepage/enabled")),
         shm_total_bytes=_space(root / "dev/shm", "total"),
         shm_free_bytes=shm_free_bytes(root),
-        open_files_limit=_limit(resource.RLIMIT_NOFILE),
-        locked_memory_limit_bytes=_limit(resource.RLIMIT_MEMLOCK),
-        processes_limit=_limit(resource.RLIMIT_NPROC),
+        open_files_limit=_limit("RLIMIT_NOFILE"),
+        locked_memory_limit_bytes=_limit("RLIMIT_MEMLOCK"),
+        processes_limit=_limit("RLIMIT_NPROC"),
     )
 
 
@@ -222,11 +221,17 @@ def _chosen(text: Fact[str]) -> Fact[str]:
 def _space(place: Path, which: str) -> Fact[int]:
     try:
         sizes = os.statvfs(place)
+    except AttributeError:
+        return Absent("this system has no statvfs")
     except OSError as error:
         return Absent(reason_of(error, str(place)))
     return sizes.f_frsize * (sizes.f_blocks if which == "total" else sizes.f_bavail)
 
 
-def _limit(which: int) -> Fact[int]:
-    soft, _ = resource.getrlimit(which)
+def _limit(name: str) -> Fact[int]:
+    try:
+        import resource
+    except ImportError:
+        return Absent("this system has no resource limits")
+    soft, _ = resource.getrlimit(getattr(resource, name))
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft

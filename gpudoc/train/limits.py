@@ -43,8 +43,10 @@ def apply(limit_bytes: int, device: torch.device) -> None:
             hint=f"--memory-limit {format_bytes(2 * held).replace(' ', '')} or more",
             exit_code=ExitCode.BAD_ANSWER,
         )
-    import resource
-
+    try:
+        import resource
+    except ImportError:
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Mapping
@@ -153,11 +152,25 @@ class Meter:
 
 
 def memory_peak_bytes(device: torch.device) -> int:
-    """The most memory held so far: allocated on the GPU, resident on a CPU (`grep VmHWM /proc/self/status`)."""
+    """The most memory held so far: allocated on the GPU, resident on a CPU (`grep VmHWM /proc/self/status`).
+
+    On Windows it is the peak working set.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:
+        return _peak_of_windows()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _peak_of_windows() -> int:
+    import psutil
+
+    found = psutil.Process().memory_info()
+    return int(getattr(found, "peak_wset", found.rss))
 
 
 def _event() -> torch.cuda.Event:

@@ -75,7 +75,8 @@ def ignore_in_worker() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):
+        # no such call here, or (Windows) no library without a name
         return
 
 
