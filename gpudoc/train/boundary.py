@@ -144,8 +144,10 @@ class Boundary:
         job.progress.micro_batch = job.order.micro_batch
         states = job.ranks.gather(rng_document(job.generators.snapshot()))
         if job.ranks.rank == 0 or job.ranks.is_sharded:
-            content = capture(job.stepper, job.progress, job.constants, dict(enumerate(states)))
-        if job.ranks.rank == 0:
+            # gathering full weights costs time and memory: only where somebody will want them in one file
+            wanted = job.progress.step in (job.progress.best_step, job.end_step)
+            random = dict(enumerate(states))
+            content = capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
             best = job.progress.best_step
             keep = [step for step in self._good if step != job.progress.step][: job.settings.keep - 1]
             job.writer.start(content, tuple(keep if best is None else {*keep, best}))

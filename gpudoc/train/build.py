@@ -20,7 +20,7 @@ from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
 from gpudoc.train.events import Event, Finished, Said
 from gpudoc.train.feed import Feeds, LoaderSettings, Reader
-from gpudoc.train.fsdp import shard_if_needed
+from gpudoc.train.fsdp import council_of, shard_if_needed
 from gpudoc.train.identity import hardware_here, num_cpus, workload_key
 from gpudoc.train.job import Job
 from gpudoc.train.order import Order, sample_seed
@@ -35,6 +35,7 @@ from gpudoc.train.rundir import Choice, Lock, Run, cut_metrics, identity, write_
 from gpudoc.train.rundir import choose as choose_run
 from gpudoc.train.settings import Settings, Surroundings, resolve
 from gpudoc.train.sinks import NoSinks, Sinks, open_extra
+from gpudoc.train.staging import Staging
 from gpudoc.train.state import Progress, restore, restore_rng
 from gpudoc.train.step import Parts, Stepper
 from gpudoc.train.stop import Stop
@@ -223,7 +224,8 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
         feeds=Feeds(Reader(workload.dataset, workload.collate, settings.seed), loader, plan.stop),
         eval_feeds=None if eval_reader is None else Feeds(eval_reader, loader, plan.stop),
         progress=Progress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing),
-        writer=Writer(plan.choice.run.checkpoints),
+        writer=Writer(plan.choice.run.checkpoints, council=council_of(ranks) if ranks.is_sharded else None),
+        staging=Staging(device, ranks.local_world),
         sinks=NoSinks(),
         constants={
             "model_fingerprint": fingerprint,
@@ -290,7 +292,7 @@ def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
 
 def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
     """Put the checkpoint into the job."""
-    loaded = checkpoint.load(path)
+    loaded = checkpoint.load(path, parts=plan.ranks.is_sharded)
     job.progress = restore(loaded, job.stepper, job.constants)
     job.resumed_from = path.name
     asked = plan.settings.source("micro_batch") == "flag"

@@ -1,7 +1,8 @@
 """Checkpoints that are whole or not there: written aside, fsynced, hashed, a manifest last, then renamed.
 
 A checkpoint is a folder `step-N` with `model.safetensors` (plain names), `optimizer.pt`, `state.json`, one
-`rng-rank<r>.pt` per rank and `manifest.json`, which holds size and sha256 of every other file.
+`rng-rank<r>.pt` per rank and `manifest.json`, which holds size and sha256 of every other file. Ranks that shard write
+their parts of weights and optimizer into `dcp/` instead; `model.safetensors` is then there for the best and the last.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,24 +22,35 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from gpudoc.errors import GpudocError
+from gpudoc.train.staging import Copying, Staging
 
 SCHEMA = "gpudoc.checkpoint.v1"
 MANIFEST = "manifest.json"
+SHARDS = "dcp"
+WEIGHTS = "model.safetensors"
 _NAME = re.compile(r"step-(\d+)")
 
 # called after each act of writing, so that tests can die or fail at every one of them
 Fault = Callable[[str], None]
+# name in the folder -> {"bytes", "sha256"}
+Rows = Mapping[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What goes into a checkpoint: tensors on the host, other state as plain data."""
+    """What goes into a checkpoint: tensors on the host, other state as plain data.
+
+    `shards` are this rank's parts of spread tensors; `model` is then empty where no whole file is wanted. `copying` is
+    to be waited for before anything is read.
+    """
 
     step: int
     model: Mapping[str, torch.Tensor]
     optimizer: Mapping[str, object]
     state: Mapping[str, object]
     rng: Mapping[int, Mapping[str, object]]
+    shards: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    copying: Copying | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +68,28 @@ def plain_name(name: str) -> str:
     return name
 
 
-def model_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of the model's state on the host under plain names; tied tensors stand under each of their names."""
+def model_tensors(model: nn.Module, staging: Staging | None = None) -> dict[str, torch.Tensor]:
+    """Copies of the model's state on the host under plain names; tied tensors stand under each of their names.
+
+    With a `staging` they may still be on their way.
+    """
+    steady = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    copies = staging or Staging(torch.device("cpu"))
+    return {
+        plain_name(name): copies.take(f"model.{name}", tensor, moves=name not in steady, contiguous=True)
+        for name, tensor in model.state_dict().items()
+        if isinstance(tensor, torch.Tensor)
+    }
+
+
+def whole_model(model: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
+    """The full tensors of a model spread over ranks, gathered one by one by all of them; empty without `keep`."""
     found = {}
     for name, tensor in model.state_dict().items():
         if isinstance(tensor, torch.Tensor):
-            found[plain_name(name)] = whole(tensor.detach()).to("cpu", copy=True).contiguous()
+            full = whole(tensor.detach())
+            if keep:
+                found[plain_name(name)] = full.to("cpu", copy=True).contiguous()
     return found
 
 
@@ -77,14 +105,16 @@ def own_part(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if take is None else take()
 
 
-def host_copy(value: object) -> object:
-    """A deep copy of nested state whose tensors lie on the host."""
+def host_copy(value: object, staging: Staging | None = None, name: str = "optimizer") -> object:
+    """A deep copy of nested state whose tensors lie on the host; with a `staging` they may still be on their way."""
     if isinstance(value, torch.Tensor):
-        return whole(value.detach()).to("cpu", copy=True)
+        if staging is None:
+            return whole(value.detach()).to("cpu", copy=True)
+        return staging.take(name, value)
     if isinstance(value, Mapping):
-        return {key: host_copy(item) for key, item in value.items()}
+        return {key: host_copy(item, staging, f"{name}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(host_copy(item) for item in value)
+        return type(value)(host_copy(item, staging, f"{name}.{place}") for place, item in enumerate(value))
     return value
 
 
@@ -93,27 +123,38 @@ def write(folder: Path, content: Content, *, keep: Sequence[int] | None = None, 
 
     `keep` are the steps that stay; other checkpoints are removed afterwards. None are removed without it.
     """
-    act = fault or _no_fault
-    target = folder / f"step-{content.step}"
-    aside = folder / f"{target.name}.tmp-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = open_aside(folder, content.step)
     try:
-        aside.mkdir(parents=True)
-        digests = {name: _write_file(aside / name, produce, act) for name, produce in _writers(content)}
-        manifest = {"schema": SCHEMA, "step": content.step, "torch": torch.__version__, "files": digests}
-        text = json.dumps(manifest, indent=1)
-        _write_file(aside / MANIFEST, lambda path: path.write_text(text, "utf-8"), act)
-        _sync_folder(aside)
-        act("before rename")
-        if target.exists():
-            # the same step saved twice: the old one gives way only to a whole new one
-            shutil.rmtree(target)
-        aside.rename(target)
-        act("after rename")
-        _sync_folder(folder)
+        return finish(aside, content, {}, keep=keep, act=fault or no_fault)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def open_aside(folder: Path, step: int) -> Path:
+    """An empty folder beside the final one, under a name that nobody takes for a checkpoint."""
+    aside = folder / f"step-{step}.tmp-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    return aside
+
+
+def finish(aside: Path, content: Content, rows: Rows, *, keep: Sequence[int] | None, act: Fault) -> Path:
+    """Write what is missing in `aside`, where the files of `rows` are already, then the manifest; and rename it."""
+    folder = aside.parent
+    target = folder / f"step-{content.step}"
+    digests = {**rows, **{name: _write_file(aside / name, produce, act) for name, produce in _writers(content)}}
+    manifest = {"schema": SCHEMA, "step": content.step, "torch": torch.__version__, "files": digests}
+    text = json.dumps(manifest, indent=1)
+    _write_file(aside / MANIFEST, lambda path: path.write_text(text, "utf-8"), act)
+    sync_folder(aside)
+    act("before rename")
+    if target.exists():
+        # the same step saved twice: the old one gives way only to a whole new one
+        shutil.rmtree(target)
+    aside.rename(target)
+    act("after rename")
+    sync_folder(folder)
     if keep is not None:
         remove_others(folder, {content.step, *keep})
     act("after pruning")
@@ -176,7 +217,7 @@ def verify(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A verified checkpoint in memory."""
+    """A verified checkpoint in memory; one of sharded ranks that was not read whole has no model yet."""
 
     path: Path
     state: Mapping[str, object]
@@ -188,20 +229,36 @@ class Loaded:
         file = self.path / f"rng-rank{rank}.pt"
         return _load_pt(file) if file.exists() else None
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether ranks wrote their parts."""
+        return (self.path / SHARDS).is_dir()
 
-def load(path: Path) -> Loaded:
-    """Read a checkpoint that `verify` found whole; GpudocError when a file does not hold what it should."""
+
+def load(path: Path, *, parts: bool = False) -> Loaded:
+    """Read a checkpoint that `verify` found whole; GpudocError when a file does not hold what it should.
+
+    `parts`: leave what sharded ranks wrote where it is, for each rank to read its own.
+    """
+    sharded = (path / SHARDS).is_dir()
     try:
         state = json.loads((path / "state.json").read_text("utf-8"))
-        model = load_file(path / "model.safetensors")
+        model = {} if sharded else load_file(path / WEIGHTS)
         optimizer = _load_pt(path / "optimizer.pt")
+        if sharded and not parts:
+            from gpudoc.train.shards import read_whole
+
+            model, optimizer = read_whole(path, optimizer)
+    except GpudocError:
+        raise
     except Exception as problem:
         raise GpudocError(f"{path}: not a checkpoint of this gpudoc: {type(problem).__name__}: {problem}") from problem
     return Loaded(path, state, model, optimizer)
 
 
 def _writers(content: Content) -> Iterator[tuple[str, Callable[[Path], object]]]:
-    yield "model.safetensors", lambda path: save_file(dict(content.model), path)
+    if content.model:
+        yield WEIGHTS, lambda path: save_file(dict(content.model), path)
     yield "optimizer.pt", lambda path: torch.save(content.optimizer, path)
     for rank, state in content.rng.items():
         yield f"rng-rank{rank}.pt", lambda path, state=state: torch.save(state, path)  # type: ignore[misc]
@@ -212,11 +269,17 @@ def _write_file(path: Path, produce: Callable[[Path], object], act: Fault) -> di
     act(f"before {path.name}")
     produce(path)
     act(f"inside {path.name}")
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-        row = {"bytes": os.fstat(stream.fileno()).st_size, "sha256": _sha256(stream)}
+    row = settle(path)
     act(f"after {path.name}")
     return row
+
+
+def settle(path: Path) -> dict[str, object]:
+    """Bring a written file to the disk; returns its size and sha256."""
+    # Windows flushes only what may be written
+    with path.open("r+b") as stream:
+        os.fsync(stream.fileno())
+        return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": _sha256(stream)}
 
 
 def _verify_file(path: Path, row: object) -> str | None:
@@ -247,7 +310,10 @@ def _load_pt(path: Path) -> Mapping[str, object]:
     return found
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; Windows opens no folders, and keeps its names by itself."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -255,5 +321,6 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _no_fault(place: str) -> None:
+def no_fault(place: str) -> None:
+    """The fault of a writer that nobody harms."""
     del place

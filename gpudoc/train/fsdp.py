@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -14,10 +15,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from gpudoc.train.distributed import Distributed, Place, talking
+from gpudoc.train.distributed import PATIENCE_SECONDS, Distributed, Place, talking
 from gpudoc.train.ranks import Ranks
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload
+
+if TYPE_CHECKING:
+    from gpudoc.train.shards import Council
 
 T = TypeVar("T")
 
@@ -43,6 +47,9 @@ class Sharded(Distributed):
     def __init__(self, place: Place, device: torch.device) -> None:
         super().__init__(place, device)
         self.is_sharded = True
+        from gpudoc.train.shards import Council
+
+        self.council = Council(dist.new_group(backend="gloo", timeout=timedelta(seconds=PATIENCE_SECONDS)))
 
     def shard(self, model: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
         """The same model with its blocks, then the rest, spread over the ranks."""
@@ -74,6 +81,12 @@ class Sharded(Distributed):
         """The largest `found` of all ranks, since each saw only its own part of the gradients."""
         with talking():
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
+
+
+def council_of(ranks: Ranks) -> Council:
+    """The ranks that write together; only sharded ones do."""
+    assert isinstance(ranks, Sharded)
+    return ranks.council
 
 
 def shard_if_needed(ranks: Ranks, workload: Workload, model: nn.Module, limit_bytes: int | None) -> tuple[Ranks, str]:

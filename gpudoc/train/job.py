@@ -13,6 +13,7 @@ from gpudoc.train.ranks import Ranks
 from gpudoc.train.rundir import Run
 from gpudoc.train.settings import Settings
 from gpudoc.train.sinks import Sinks
+from gpudoc.train.staging import Staging
 from gpudoc.train.state import Progress
 from gpudoc.train.step import Stepper
 from gpudoc.train.stop import Stop
@@ -36,6 +37,7 @@ class Job:
     eval_feeds: Feeds | None
     progress: Progress
     writer: Writer
+    staging: Staging
     sinks: Sinks
     constants: Mapping[str, object]
     base_lrs: list[float]

@@ -13,6 +13,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.train import checkpoint
 from gpudoc.train.checkpoint import Content, Loaded
 from gpudoc.train.draws import Generators, Snapshot
+from gpudoc.train.staging import Staging
 from gpudoc.train.step import Stepper
 
 SCHEMA = "gpudoc.state.v1"
@@ -39,19 +40,39 @@ class Progress:
 
 
 def capture(
-    stepper: Stepper, progress: Progress, constants: Mapping[str, object], rng: Mapping[int, Mapping[str, object]]
+    stepper: Stepper,
+    progress: Progress,
+    constants: Mapping[str, object],
+    rng: Mapping[int, Mapping[str, object]],
+    staging: Staging | None = None,
+    *,
+    whole: bool = False,
 ) -> Content:
-    """A copy on the host of all that must come back; waits for the device."""
+    """A copy on the host of all that must come back. On a GPU a `staging` lets the copy run beside the next steps, up
+    to their update; without one this waits for the device. `whole`: sharded ranks gather the full weights as well."""
     parts = stepper.parts
-    optimizer = checkpoint.host_copy(parts.optimizer.state_dict())
     scaler = None if stepper.scaler is None else stepper.scaler.state_dict()
     state = {"schema": SCHEMA, **asdict(progress), **constants, "scaler": scaler}
+    shards: Mapping[str, torch.Tensor] = {}
+    if parts.ranks.is_sharded:
+        from gpudoc.train import shards as spread
+        from gpudoc.train.fsdp import council_of
+
+        copies = staging or Staging(torch.device("cpu"))
+        shards, optimizer = spread.capture(parts.model, parts.optimizer, council_of(parts.ranks), copies)
+        model = checkpoint.whole_model(parts.model, keep=parts.ranks.rank == 0) if whole else {}
+    else:
+        optimizer = cast("dict[str, object]", checkpoint.host_copy(parts.optimizer.state_dict(), staging))
+        model = checkpoint.model_tensors(parts.model, staging)
+    stepper.copying = None if staging is None else staging.finish()
     return Content(
         step=progress.step,
-        model=checkpoint.model_tensors(parts.model),
-        optimizer=cast("Mapping[str, object]", optimizer),
+        model=model,
+        optimizer=optimizer,
         state=state,
         rng=rng,
+        shards=shards,
+        copying=stepper.copying,
     )
 
 
@@ -67,17 +88,28 @@ def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -
                 "checkpoint is of another run",
                 hint="put it back, or start anew: --resume never --run-dir runs/NEW",
             )
-    load_model(stepper.parts.model, loaded.model, str(loaded.path))
-    optimizer = dict(loaded.optimizer)
-    if stepper.parts.ranks.is_sharded:
-        from gpudoc.train.fsdp import spread_optimizer
-
-        optimizer = spread_optimizer(stepper.parts.optimizer, optimizer)
-    stepper.parts.optimizer.load_state_dict(optimizer)
+    _restore_tensors(loaded, stepper)
     if stepper.scaler is not None and state.get("scaler"):
         stepper.scaler.load_state_dict(cast("dict[str, object]", state["scaler"]))
     known = set(Progress.__dataclass_fields__)
     return Progress(**{key: value for key, value in state.items() if key in known})  # type: ignore[arg-type]
+
+
+def _restore_tensors(loaded: Loaded, stepper: Stepper) -> None:
+    parts = stepper.parts
+    if not parts.ranks.is_sharded:
+        load_model(parts.model, loaded.model, str(loaded.path))
+        parts.optimizer.load_state_dict(dict(loaded.optimizer))
+        return
+    from gpudoc.train.fsdp import council_of, spread_optimizer
+
+    if loaded.is_sharded:
+        from gpudoc.train.shards import read_into
+
+        read_into(loaded.path, parts.model, parts.optimizer, loaded.optimizer, council_of(parts.ranks))
+        return
+    load_model(parts.model, loaded.model, str(loaded.path))
+    parts.optimizer.load_state_dict(spread_optimizer(parts.optimizer, loaded.optimizer))
 
 
 def load_model(model: nn.Module, tensors: Mapping[str, torch.Tensor], source: str) -> None:

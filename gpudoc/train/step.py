@@ -14,6 +14,7 @@ from gpudoc.train.checkpoint import own_part, whole
 from gpudoc.train.meters import Meter
 from gpudoc.train.precision import Precision
 from gpudoc.train.ranks import Alone, Ranks
+from gpudoc.train.staging import Copying
 from gpudoc.workload.batch import Batch, tensors_in, to_device
 from gpudoc.workload.build import Step
 
@@ -64,6 +65,8 @@ class Stepper:
         self._loss: torch.Tensor = self._found
         self.grad_norm: torch.Tensor | None = None
         self.meter: Meter | None = None
+        # a checkpoint whose copies from the device may still read what the next update writes
+        self.copying: Copying | None = None
         self._copies: torch.cuda.Stream | None = _stream(parts.device) if parts.device.type == "cuda" else None
 
     def run(self, micros: Sequence[Micro]) -> None:
@@ -94,6 +97,9 @@ class Stepper:
         parts = self.parts
         if parts.ranks.world > 1:
             self._reduce()
+        if self.copying is not None:
+            self.copying.hold_update()
+            self.copying = None
         if self.scaler is not None:
             self._update_scaled(self.scaler)
         else:

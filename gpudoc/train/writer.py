@@ -5,16 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudoc.train.checkpoint import Content, Fault, write
 from gpudoc.train.events import Saved
 
+if TYPE_CHECKING:
+    from gpudoc.train.shards import Council
+
 
 class Writer:
-    """One checkpoint at a time in a thread. A save that comes due meanwhile waits its turn at a later step."""
+    """One checkpoint at a time in a thread. A save that comes due meanwhile waits its turn at a later step.
 
-    def __init__(self, folder: Path, fault: Fault | None = None) -> None:
+    With a `council` all ranks write at the same time, each its part; without one only rank 0 has anything to write.
+    """
+
+    def __init__(self, folder: Path, fault: Fault | None = None, council: Council | None = None) -> None:
         self.folder = folder
+        self._council = council
         self._fault = fault
         self._thread: threading.Thread | None = None
         self._outcome: Saved | OSError | None = None
@@ -47,10 +55,19 @@ class Writer:
     def _work(self, content: Content, keep: tuple[int, ...]) -> None:
         began = time.perf_counter()
         try:
-            path = write(self.folder, content, keep=keep, fault=self._fault)
-            size = sum(entry.stat().st_size for entry in path.iterdir())
+            if content.copying is not None:
+                content.copying.wait()
+            path = self._write(content, keep)
+            size = sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
             self._outcome = Saved(step=content.step, path=path, num_bytes=size, seconds=time.perf_counter() - began)
         except OSError as problem:
             self._outcome = problem
         except Exception as problem:
             self._outcome = OSError(f"{type(problem).__name__}: {problem}")
+
+    def _write(self, content: Content, keep: tuple[int, ...]) -> Path:
+        if self._council is None:
+            return write(self.folder, content, keep=keep, fault=self._fault)
+        from gpudoc.train.shards import write_together
+
+        return write_together(self.folder, content, self._council, keep=keep, fault=self._fault)

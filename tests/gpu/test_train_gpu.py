@@ -12,6 +12,8 @@ from torch import nn
 
 from gpudoc.train import precision
 from gpudoc.train.meters import Meter
+from gpudoc.train.staging import Staging
+from gpudoc.train.state import Progress, capture
 from gpudoc.train.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
 from tests.train.support import environment, metrics, summary, write_workload
@@ -127,3 +129,94 @@ def test_running_out_of_memory_is_rescued_and_equals_the_planned_switch(tmp_path
         for run in ("rescued", "planned")
     ]
     assert manifests[0]["model.safetensors"] == manifests[1]["model.safetensors"]
+
+
+def state_at(stepper):
+    """The state on the host now, copied while nothing else happens."""
+    torch.cuda.synchronize()
+    weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in stepper.parts.model.state_dict().items()}
+    rows = stepper.parts.optimizer.state_dict()["state"]
+    return weights, {f"{n}.{key}": value.to("cpu", copy=True) for n, row in rows.items() for key, value in row.items()}
+
+
+def large_stepper():
+    """1.5 GiB of weights and state: the copy takes far longer than the host needs to queue the next steps."""
+    model = nn.Sequential(nn.Linear(64, 8192), nn.BatchNorm1d(8192), nn.Linear(8192, 8192), nn.Linear(8192, 8192))
+    model = nn.Sequential(model, nn.Linear(8192, 1)).to(GPU)
+    return Stepper(
+        Parts(
+            model=model,
+            forward=model,
+            optimizer=torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True),
+            step=Step(loss=nn.MSELoss(), name="t"),
+            device=GPU,
+            precision=precision.Precision("fp32", "t"),
+        )
+    )
+
+
+def assert_holds(content, weights, rows):
+    assert all(torch.equal(content.model[name], weights[name]) for name in weights)
+    saved = {f"{n}.{key}": value for n, row in content.optimizer["state"].items() for key, value in row.items()}
+    assert saved.keys() == rows.keys()
+    assert all(torch.equal(saved[name], rows[name]) for name in rows)
+
+
+def test_a_checkpoint_holds_the_state_of_its_step_though_steps_go_on_at_once():
+    """Weights, optimizer and running statistics as they were, copied beside the following steps."""
+    found, staging = large_stepper(), Staging(GPU)
+    for _ in range(2):
+        found.run([Micro(batch(), 1.0)])
+    weights, rows = state_at(found)
+    content = capture(found, Progress(step=2), {}, {}, staging)
+    for _ in range(3):
+        found.run([Micro(batch(), 1.0)])
+    content.copying.wait()
+    assert_holds(content, weights, rows)
+    later, _ = state_at(found)
+    assert not torch.equal(later["1.weight"], weights["1.weight"])
+    assert not torch.equal(later["0.1.running_mean"], weights["0.1.running_mean"])
+
+
+def test_the_next_update_waits_for_the_copy_and_the_host_does_not():
+    found, staging = large_stepper(), Staging(GPU)
+    found.run([Micro(batch(), 1.0)])
+    capture(found, Progress(step=1), {}, {}, staging).copying.wait()
+    torch.cuda.synchronize()
+    one = batch()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        content = capture(found, Progress(step=1), {}, {}, staging)
+        assert found.copying is content.copying
+        found.run([Micro(one, 1.0)])
+        assert found.copying is None
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    content.copying.wait()
+
+
+def test_pinned_memory_is_kept_between_checkpoints():
+    found, staging = stepper("fp32"), Staging(GPU)
+    found.run([Micro(batch(), 1.0)])
+    places = []
+    for number in range(2):
+        content = capture(found, Progress(step=number), {}, {}, staging)
+        content.copying.wait()
+        assert all(tensor.is_pinned() for tensor in content.model.values())
+        places.append([tensor.data_ptr() for tensor in content.model.values()])
+    assert places[0] == places[1]
+    held = sum(p.nbytes for p in found.parameters)
+    assert staging.pinned_bytes >= 3 * held
+
+
+def test_what_may_not_be_pinned_is_copied_all_the_same(monkeypatch):
+    monkeypatch.setattr("gpudoc.train.staging.default_limit_bytes", lambda: 4096)
+    found, staging = stepper("fp32"), Staging(GPU)
+    found.run([Micro(batch(), 1.0)])
+    weights, rows = state_at(found)
+    content = capture(found, Progress(step=1), {}, {}, staging)
+    if content.copying is not None:
+        content.copying.wait()
+    assert_holds(content, weights, rows)
+    assert staging.pinned_bytes <= 4096
+    assert not all(tensor.is_pinned() for tensor in content.model.values())

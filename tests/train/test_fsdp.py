@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from gpudoc.train import checkpoint
 from gpudoc.train.checkpoint import own_part, whole
-from gpudoc.train.fsdp import must_shard, spread_like
+from gpudoc.train.fsdp import council_of, must_shard, spread_like
+from gpudoc.train.identity import digest
+from gpudoc.train.ranks import Alone
 from tests.train.support import train
 from tests.train.test_distributed import told, torchrun
 from tests.train.test_start import CONFIG, MODULE
@@ -131,15 +136,26 @@ SHARDED_RUN = """
     """
 
 
-def test_a_sharded_run_is_saved_whole_and_goes_on_sharded_or_alone(tmp_path):
-    """Sharded steps 1 to 4, sharded 5 to 7, one process 8 to 12: the weights of one process all the way."""
-    (tmp_path / "ranked.py").write_text(MODULE)
-    (tmp_path / "c.yaml").write_text(
+def write_run(folder):
+    (folder / "ranked.py").write_text(MODULE)
+    (folder / "c.yaml").write_text(
         CONFIG.format(sleep=0.0, oom_at=-1, raise_at=-1)
         .replace("SGD", "AdamW")
         .replace(", momentum: 0.9", "")
         .replace("precision: fp32", "precision: fp32, grad_clip: 0.5")
     )
+
+
+def state_of(run, step):
+    """Everything in a checkpoint that a resumed run must reproduce, as one digest."""
+    loaded = checkpoint.load(run / "checkpoints" / f"step-{step}")
+    kept = {key: value for key, value in loaded.state.items() if key not in ("seconds", "final_loss")}
+    return digest([dict(loaded.model), dict(loaded.optimizer), kept, dict(loaded.rng(0)), dict(loaded.rng(1))])
+
+
+def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path):
+    """Sharded steps 1 to 4, sharded 5 to 7, one process 8 to 12: the weights of one process all the way."""
+    write_run(tmp_path)
     whole_run = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "alone")
     assert whole_run.returncode == 0, whole_run.stderr
     for steps in ("4", "7"):
@@ -147,13 +163,50 @@ def test_a_sharded_run_is_saved_whole_and_goes_on_sharded_or_alone(tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
         assert any("spread over 2 processes (FSDP2)" in text for text in told(tmp_path, 0))
     assert any("goes on from step-4" in text for text in told(tmp_path, 0))
+    # the last one holds a whole file as well, one in between only the shards
+    kept = dict(checkpoint.found_in(tmp_path / "run" / "checkpoints"))
+    assert len(kept) == 2
+    assert max(kept) == 7
+    assert all((path / "model.safetensors").exists() == (step in (4, 7)) for step, path in kept.items())
+    assert all((path / "dcp" / "__1_0.distcp").exists() for path in kept.values())
+    parts, weights = checkpoint.load(kept[7]).model, load_file(kept[7] / "model.safetensors")
+    assert digest(dict(sorted(parts.items()))) == digest(dict(sorted(weights.items())))
     last = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "run", "--steps", "12")
     assert last.returncode == 0, last.stderr
+    assert "2 -> 1 processes" in last.stderr
     alone, sharded = (
         load_file(tmp_path / run / "checkpoints" / "step-12" / "model.safetensors") for run in ("alone", "run")
     )
     assert alone.keys() == sharded.keys()
     assert all((alone[name] - sharded[name]).abs().max() < 1e-5 for name in alone)
+
+
+def test_a_sharded_run_in_two_pieces_is_the_run_in_one(tmp_path):
+    """Bit for bit; the second piece begins at the older checkpoint, since a shard of the newer one is damaged."""
+    found = {}
+    for pieces in (("9",), ("7", "9")):
+        folder = tmp_path / str(len(pieces))
+        folder.mkdir()
+        write_run(folder)
+        for steps in pieces:
+            done = torchrun(folder, SHARDED_RUN, arguments=(steps,))
+            assert done.returncode == 0, done.stderr[-3000:]
+            shard = folder / "run" / "checkpoints" / "step-7" / "dcp" / "__1_0.distcp"
+            if steps == "7":
+                data = bytearray(shard.read_bytes())
+                data[len(data) // 2] ^= 1
+                shard.write_bytes(data)
+        found[len(pieces)] = state_of(folder / "run", 9)
+    said = told(tmp_path / "2", 0)
+    assert any("step-7 is not used: dcp/__1_0.distcp: its sha256" in text for text in said)
+    # a save that comes due while the last one is written waits for the next step, so which one it is may differ
+    assert any(re.search(r"goes on from step-[2-6] ", text) for text in said)
+    assert found[1] == found[2]
+
+
+def test_shards_are_not_looked_for_where_nothing_is_sharded():
+    with pytest.raises(AssertionError):
+        council_of(Alone())
 
 
 @pytest.mark.gpu
@@ -178,10 +231,27 @@ def test_two_gpus_shard_over_nccl(tmp_path):
         ranks.reduce_gradients([])
         optimizer.step()
         moved = (whole(model.weight) - before).abs().max().item()
-        (out / f"{place.rank}.json").write_text(json.dumps({"moved": moved, "total": ranks.total([1.0])}))
+        from gpudoc.train import checkpoint
+        from gpudoc.train.shards import capture, read_into, write_together
+        from gpudoc.train.staging import Staging
+        staging = Staging(device)
+        spread, state = capture(model, optimizer, ranks.council, staging)
+        staging.finish().wait()
+        content = checkpoint.Content(step=1, model={}, optimizer=state, state={"step": 1}, rng={}, shards=spread)
+        path = write_together(out / "checkpoints", content, ranks.council, keep=())
+        expected = whole(model.weight).clone()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        loaded = checkpoint.load(path, parts=True)
+        read_into(path, model, optimizer, loaded.optimizer, ranks.council)
+        same = bool(torch.equal(whole(model.weight), expected)) and spread["model.weight"].to_local().is_pinned()
+        report = {"moved": moved, "total": ranks.total([1.0]), "same": same}
+        (out / f"{place.rank}.json").write_text(json.dumps(report))
         ranks.leave()
         """,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert told(tmp_path, 0) == told(tmp_path, 1)
     assert told(tmp_path, 0)["moved"] > 0
+    assert told(tmp_path, 0)["same"]

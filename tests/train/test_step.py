@@ -113,3 +113,23 @@ def test_bf16_trains_with_fp32_weights():
     found.run([Micro([x, x.sum(1, keepdim=True).bfloat16()], 1.0)])
     assert model.weight.dtype == torch.float32
     assert model.weight.grad.dtype == torch.float32
+
+
+def test_an_update_waits_once_for_copies_that_still_read_the_weights():
+    """Forward and backward go on beside the copies; only what overwrites the weights is held."""
+    model = nn.Linear(6, 1).double()
+    before = model.weight.detach().clone()
+    held = []
+
+    class Copying:
+        def hold_update(self):
+            held.append(torch.equal(model.weight, before))
+
+    found = stepper(model)
+    found.copying = Copying()
+    found.backward([Micro(batch(3), 1.0)])
+    assert held == []
+    found.update()
+    assert held == [True]
+    found.run([Micro(batch(3), 1.0)])
+    assert held == [True]

@@ -1,6 +1,7 @@
 """Checkpoints are written beside the training, one at a time, and a failure comes back as an outcome."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,3 +55,16 @@ def test_a_full_disk_is_an_outcome_and_leaves_no_ruin(tmp_path):
     assert outcome.errno == 28
     assert not list(tmp_path.iterdir())
     assert writer.last_seconds == 0
+
+
+def test_copies_that_are_on_their_way_are_waited_for_before_anything_is_written(tmp_path):
+    order = []
+
+    class Copying:
+        def wait(self):
+            order.append("copied")
+
+    writer = Writer(tmp_path, fault=order.append)
+    writer.start(replace(content(1), copying=Copying()), (1,))
+    assert isinstance(writer.collect(wait=True), Saved)
+    assert order[:2] == ["copied", "before model.safetensors"]

@@ -1,0 +1,106 @@
+"""Host memory that state is copied into before writing; on CUDA pinned and kept, so that steps go on meanwhile."""
+
+from __future__ import annotations
+
+import torch
+
+from gpudoc.train.limits import default_limit_bytes
+
+
+class Copying:
+    """Copies from the device that are on their way: the writer waits for them, and so does the next update."""
+
+    def __init__(self, device: torch.device, done: torch.cuda.Event, sources: list[torch.Tensor]) -> None:
+        self._device = device
+        self._done = done
+        # memory that is freed could be handed out again and overwritten before it is copied
+        self._sources = sources
+
+    def wait(self) -> None:
+        """Return when everything has arrived on the host."""
+        self._done.synchronize()
+        self._sources = []
+
+    def hold_update(self) -> None:
+        """Let what the device is given from here on begin after the copies; the host does not wait."""
+        torch.cuda.current_stream(self._device).wait_event(self._done)
+
+
+class Staging:
+    """Takes copies on the host. On CUDA they run in a stream of their own into pinned memory, kept from one checkpoint
+    to the next, beside the following forward and backward; elsewhere they are made at once and freed after writing.
+
+    What pinning would take beyond half of the free memory is copied into ordinary memory, which the host waits for.
+    """
+
+    def __init__(self, device: torch.device, local_world: int = 1) -> None:
+        self._device = device
+        self._on_device = device.type == "cuda"
+        self._local_world = local_world
+        self._stream: torch.cuda.Stream | None = None
+        self._kept: dict[str, torch.Tensor] = {}
+        self._room_bytes: int | None = None
+        self._sources: list[torch.Tensor] = []
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Pinned memory that is kept for the next checkpoint."""
+        return sum(kept.nbytes for kept in self._kept.values())
+
+    def take(self, name: str, tensor: torch.Tensor, *, moves: bool = False, contiguous: bool = False) -> torch.Tensor:
+        """A copy of `tensor` on the host, whole once `finish` was waited for; `name` finds the memory of last time.
+
+        `moves`: a forward pass changes it (running statistics), so it is copied before anything that follows.
+        """
+        detached = tensor.detach()
+        kept = self._memory_for(name, detached, contiguous) if detached.is_cuda and self._on_device else None
+        if kept is None:
+            copied = detached.to("cpu", copy=True)
+            return copied.contiguous() if contiguous else copied
+        current = torch.cuda.current_stream(self._device)
+        if not self._sources:
+            self._side().wait_stream(current)
+        with torch.cuda.stream(current if moves else self._side()):
+            kept.copy_(detached, non_blocking=True)
+        self._sources.append(detached)
+        return kept
+
+    def finish(self) -> Copying | None:
+        """The copies begun since the last call; None when all of them were made at once."""
+        if not self._sources:
+            return None
+        side = self._side()
+        side.wait_stream(torch.cuda.current_stream(self._device))
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record(side)
+        sources, self._sources = self._sources, []
+        return Copying(self._device, done, sources)
+
+    def _side(self) -> torch.cuda.Stream:
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        return self._stream
+
+    def _memory_for(self, name: str, tensor: torch.Tensor, contiguous: bool) -> torch.Tensor | None:
+        """Pinned memory of the tensor's shape, that of last time where it fits; None when there is no room for it."""
+        if tensor.layout is not torch.strided:
+            return None
+        kept = self._kept.get(name)
+        if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
+            return kept
+        if self._room_bytes is None:
+            self._room_bytes = (default_limit_bytes() or 0) // self._local_world
+        # torch's allocator of pinned memory rounds up to a power of two
+        needed = 1 << max(0, tensor.nbytes - 1).bit_length()
+        if needed > self._room_bytes:
+            return None
+        form = torch.contiguous_format if contiguous else torch.preserve_format
+        try:
+            kept = torch.empty_like(tensor, device="cpu", memory_format=form, pin_memory=True)
+        except RuntimeError:
+            # the system allows less than it has: a locked-memory limit, a small container
+            self._room_bytes = 0
+            return None
+        self._room_bytes -= needed
+        self._kept[name] = kept
+        return kept
