@@ -1,19 +1,21 @@
 """The training scripts with a planted bottleneck and the healthy ones, watched by `gpudoc doctor --pid`.
 
     python benchmarks/watch_scripts.py [--seconds 20] [--only NAME,...] [--gains] [--record FILE]
+                                       [--results FILE [--resume] [--budget SECONDS]]
 
 For each script: what was planted, the first verdict, the share of time, the estimated gain. With --gains the scripts
-whose mend is a loader setting are run again mended, and the real gain stands beside the estimate. Needs Linux, and for
-one script the right to make a CPU cgroup (v1 or v2); without it that script is left out and said so.
+whose mend is a loader setting are run again mended, and the real gain stands beside the estimate. With --results every
+row is kept as it ends, --resume goes on after the last one, and --budget makes slices of a long run. Needs Linux, and
+for one script the right to make a CPU cgroup (v1 or v2); scripts that need more GPUs than there are here are left out.
 """
 
 import argparse
 import contextlib
-import datetime
+import importlib.util
 import json
 import os
 import pathlib
-import platform
+import shutil
 import signal
 import statistics
 import subprocess
@@ -25,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "tests" / "scripts"
 sys.path[:0] = [str(SCRIPTS), str(ROOT)]
 from catalogue import SCRIPTS as CATALOGUE  # noqa: E402
+from in_parts import add_options, open_parts  # noqa: E402
 
 from gpudoc.facts.live.tree import descendants  # noqa: E402
 
@@ -148,20 +151,18 @@ def try_one(script, seconds):
         job.end()
 
 
-def real_gain(script, seconds, rounds):
-    """The speed mended over the speed as planted: medians of runs that take turns."""
-    speeds = {False: [], True: []}
-    for _ in range(rounds):
-        for mended in (False, True):
-            job = Job(script, mended)
-            try:
-                if job.wait_until_it_trains(False):
-                    speeds[mended].append(job.steps_per_s(seconds))
-            finally:
-                job.end()
-    if not speeds[False] or not speeds[True]:
-        return None
-    return statistics.median(speeds[True]) / max(1e-9, statistics.median(speeds[False]))
+def one_pair(script, seconds):
+    """Steps per second as planted and mended; None when either did not train."""
+    speeds = []
+    for mended in (False, True):
+        job = Job(script, mended)
+        try:
+            if not job.wait_until_it_trains(False):
+                return None
+            speeds.append(job.steps_per_s(seconds))
+        finally:
+            job.end()
+    return speeds
 
 
 def phases(document):
@@ -170,30 +171,122 @@ def phases(document):
     return ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
 
-def machine():
-    model = next(
-        (r.split(":")[1].strip() for r in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in r),
-        "?",
-    )
-    import torch
-
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return (
-        f"{model}, {os.cpu_count()} cores; Linux {platform.release().partition('-')[0]}, Python "
-        f"{platform.python_version()}, torch {torch.__version__}; commit {commit.stdout.strip()}; load at the begin "
-        f"{os.getloadavg()[0]:.1f}"
-    )
+def gpus():
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
 
 
 def typed():
-    """The options of this call, without where the record goes."""
-    words = list(sys.argv[1:])
-    if "--record" in words:
-        place = words.index("--record")
-        del words[place : place + 2]
-    return " ".join(words)
+    """The options of this call, without where its results go."""
+    words, kept = sys.argv[1:], []
+    while words:
+        word = words.pop(0)
+        if word in ("--record", "--results", "--budget"):
+            words.pop(0)
+        elif word != "--resume":
+            kept.append(word)
+    return " ".join(kept)
+
+
+def choose(options):
+    """The scripts that were asked for and can run here."""
+    wanted = [w for w in options.only.split(",") if w]
+    scripts = [s for s in CATALOGUE if not wanted or any(w in (s.name, s.expected) for w in wanted)]
+    if options.gains:
+        scripts = [s for s in scripts if s.mended]
+    left = [s.name for s in scripts if s.gpus > gpus() or importlib.util.find_spec(s.framework) is None]
+    if left:
+        print(f"left out, not enough GPUs here or a library that is not installed: {', '.join(left)}", flush=True)
+    return [s for s in scripts if s.name not in left]
+
+
+def verdict_row(script, document):
+    advised = evidence(document, "estimated_gain")
+    return {
+        "kind": "verdict", "script": script.name, "planted": script.expected, "framework": script.framework,
+        "verdict": first_of(document), "document_verdict": document["verdict"], "right": is_right(script, document),
+        "main_thread": phases(document), "estimate": float(advised.rstrip("x")) if advised else None,
+        "with_workers": evidence(document, "with_workers").partition("x")[0] or None,
+    }  # fmt: skip
+
+
+def look_at(script, options, parts):
+    """The rows that this script still lacks."""
+    mine = [r for r in parts.rows if key(r) == (script.name, script.expected)]
+    if not any(r["kind"] == "verdict" for r in mine):
+        document = try_one(script, options.seconds) or {"findings": [], "verdict": "the script did not start"}
+        parts.add(**verdict_row(script, document))
+    for number in range(sum(r["kind"] == "pair" for r in mine), options.rounds if options.gains else 0):
+        if parts.time_is_up():
+            return
+        pair = one_pair(script, options.gain_seconds)
+        if pair is not None:
+            parts.add(
+                kind="pair", script=script.name, planted=script.expected, round=number, before=pair[0], after=pair[1]
+            )
+
+
+def key(row):
+    """One script may stand in the catalogue twice, with and without a quota."""
+    return row["script"], row["planted"]
+
+
+def real_gain(row, rows):
+    """The median speed mended over the median speed as planted; None without a pair."""
+    pairs = [r for r in rows if r["kind"] == "pair" and key(r) == key(row)]
+    if not pairs:
+        return None
+    return statistics.median(p["after"] for p in pairs) / max(1e-9, statistics.median(p["before"] for p in pairs))
+
+
+def is_close(row, real):
+    """Whether the estimate was within a factor of 1.5; a mend that was advised against must indeed not help."""
+    if row["estimate"] is None:
+        return real < 1.1
+    return 1 / 1.5 <= real / row["estimate"] <= 1.5
+
+
+def cells(row, rows):
+    guess = f"{row['estimate']:.2f}x" if row["estimate"] is not None else ""
+    if row["with_workers"]:
+        guess = f"not advised ({row['with_workers']}x)"
+    real = real_gain(row, rows)
+    right = "yes" if row["right"] else "NO"
+    measured = "" if real is None else f"{real:.2f}x"
+    names = (row["script"], row["framework"], row["planted"], row["verdict"])
+    return (*names, right, row["main_thread"], guess, measured)
+
+
+def summary(rows):
+    verdicts = [r for r in rows if r["kind"] == "verdict"]
+    planted = sum(r["planted"] != "healthy" for r in verdicts)
+    broken = sum(r["planted"] == "healthy" and r["document_verdict"] == "broken" for r in verdicts)
+    right = sum(r["right"] for r in verdicts)
+    total = f"{right} of {len(verdicts)} right ({planted} planted, {len(verdicts) - planted} healthy)"
+    total += f"; healthy called broken: {broken}"
+    compared = [(r, real) for r in verdicts if (real := real_gain(r, rows)) is not None]
+    if compared:
+        close = sum(is_close(r, real) for r, real in compared)
+        total += f"; gain within a factor of 1.5: {close} of {len(compared)}"
+    return total
+
+
+HEADING = (
+    "| script | framework | planted | first verdict | right | main thread | estimated gain | real gain |",
+    "|" + "---|" * 8,
+)
+
+
+def write_record(place, parts, options):
+    title = "# gpudoc doctor on running jobs: planted bottlenecks and healthy scripts"
+    command = f"Command: `python benchmarks/watch_scripts.py {typed()}`; {options.seconds:g} s watched each"
+    if options.gains:
+        command += f", pairs of {options.gain_seconds:g} s"
+    lines = ["| " + " | ".join(cells(r, parts.rows)) + " |" for r in parts.rows if r["kind"] == "verdict"]
+    text = [title, "", f"{parts.about()}.", f"{command}.", "", summary(parts.rows), "", *HEADING, *lines]
+    place.write_text("\n".join(text) + "\n")
 
 
 def main():
@@ -203,58 +296,23 @@ def main():
     options.add_argument("--gains", action="store_true")
     options.add_argument("--gain-seconds", type=float, default=15.0)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--record", type=pathlib.Path)
+    add_options(options)
     options = options.parse_args()
-    wanted = [w for w in options.only.split(",") if w]
-    scripts = [s for s in CATALOGUE if not wanted or any(w == s.name or w == s.expected for w in wanted)]
-    if options.gains:
-        scripts = [s for s in scripts if s.mended]
-    about = machine()
-    lines = [
-        "| script | framework | planted | first verdict | right | main thread | estimated gain | real gain |",
-        "|" + "---|" * 8,
-    ]
-    print("\n".join(lines), flush=True)
-    right, broken, close, compared = 0, 0, 0, 0
-    for script in scripts:
-        document = try_one(script, options.seconds)
-        if document is None:
-            document = {"findings": [], "verdict": "the script did not start"}
-        good = is_right(script, document)
-        right += good
-        broken += script.expected == "healthy" and document["verdict"] == "broken"
-        estimate, real = evidence(document, "estimated_gain"), ""
-        if options.gains:
-            measured = real_gain(script, options.gain_seconds, options.rounds)
-            if measured is not None:
-                real = f"{measured:.2f}x"
-                compared += 1
-                guess = float(estimate.rstrip("x")) if estimate else 1.0
-                close += 1 / 1.5 <= measured / guess <= 1.5
-        row = (script.name, script.framework, script.expected, first_of(document), "yes" if good else "NO",
-               phases(document), estimate, real)  # fmt: skip
-        lines.append("| " + " | ".join(row) + " |")
-        print(lines[-1], flush=True)
-    planted = sum(s.expected != "healthy" for s in scripts)
-    total = f"{right} of {len(scripts)} right ({planted} planted, {len(scripts) - planted} healthy)"
-    total += f"; healthy called broken: {broken}"
-    if options.gains:
-        total += f"; gain within a factor of 1.5: {close} of {compared}"
-    print(total)
-    if options.record:
-        title = "# gpudoc doctor on running jobs: planted bottlenecks and healthy scripts"
-        date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        command = "python benchmarks/watch_scripts.py " + typed()
-        text = [
-            title,
-            "",
-            f"{date}; {about}.",
-            f"Command: `{command}`; {options.seconds:g} s watched each.",
-            "",
-            total,
-            "",
-        ]
-        options.record.write_text("\n".join([*text, *lines]) + "\n")
+    parts = open_parts(options)
+    print("\n".join(HEADING), flush=True)
+    scripts = choose(options)
+    for place, script in enumerate(scripts):
+        if parts.time_is_up():
+            print(f"time is up; {len(scripts) - place} scripts are left for --resume", flush=True)
+            break
+        before = len(parts.rows)
+        look_at(script, options, parts)
+        for row in parts.rows if len(parts.rows) > before else ():
+            if row["kind"] == "verdict" and key(row) == (script.name, script.expected):
+                print("| " + " | ".join(cells(row, parts.rows)) + " |", flush=True)
+        if options.record:
+            write_record(options.record, parts, options)
+    print(summary(parts.rows))
 
 
 if __name__ == "__main__":

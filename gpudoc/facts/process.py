@@ -34,7 +34,7 @@ class ThreadStacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
-    """What the sampler saw of every Python thread of the job (`py-spy record -s -t -i`)."""
+    """What the sampler saw of every Python thread, at the rate that it reached (`py-spy record -s -t -i`)."""
 
     rate_hz: float
     start_s: float
@@ -55,13 +55,25 @@ class Glance:
     holds_gil: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Memory that a process allocated or inherited by fork, at one moment; `own_bytes` counts a page that n processes
+    share as its n-th part, so it grows with each page that is copied and `mapped_bytes` does not
+    (`grep -E 'Anonymous|Pss_Anon' /proc/PID/smaps_rollup`).
+    """
+
+    time_s: float
+    mapped_bytes: int
+    own_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTrack:
     """One process of the job over the watch; counters are what was added while it was seen (`/proc/PID`).
 
     `age_s` is how long it had lived when it was first seen. `memory` and `cpu` are series of (seconds, bytes) and
     (seconds, CPU seconds). `blocked` counts the moments in which the main thread waited, per system call and the
-    file system behind it.
+    file system behind it. `pages` holds what copies of shared memory show (`cat /proc/PID/smaps_rollup`).
     """
 
     pid: int
@@ -88,7 +100,7 @@ class ProcessTrack:
     blocked: Mapping[str, int] = field(default_factory=dict)
     memory: tuple[tuple[float, int], ...] = ()
     cpu: tuple[tuple[float, float], ...] = ()
-    private_bytes: tuple[tuple[float, int], ...] = ()
+    pages: tuple[Pages, ...] = ()
     born_during_watch: bool = False
     died_during_watch: bool = False
     rank: Fact[int] = NOT_READ
@@ -98,6 +110,17 @@ class ProcessTrack:
     def seconds(self) -> float:
         """How long the process was seen."""
         return max(self.last_s - self.first_s, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """Seconds for passing one batch of two tensors between processes, on this machine as busy as it is.
+
+    `free_s` from a worker that lets go of the interpreter's lock, `held_s` from one that holds it while it works.
+    """
+
+    free_s: float
+    held_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +193,17 @@ class GpuTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Watch:
-    """What was seen of one job while it ran; compared by identity, because it holds thousands of samples."""
+    """What was seen of one job while it ran; compared by identity, because it holds thousands of samples.
+
+    `close_up` is a second or two of one training process without loader workers, sampled fast enough to count steps.
+    `handoff` is what passing a batch between two processes costs here, looked at for the same jobs.
+    """
 
     pid: int
     seconds: float
     stacks: Fact[Stacks] = NOT_READ
+    close_up: Fact[Stacks] = NOT_READ
+    handoff: Fact[Handoff] = NOT_READ
     glances: Fact[tuple[Glance, ...]] = NOT_READ
     processes: tuple[ProcessTrack, ...] = ()
     limits: Fact[Limits] = NOT_READ

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpudoc.doctor.live.facts import dump
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
-from gpudoc.doctor.live.say import GAIN
+from gpudoc.doctor.live.say import GAIN, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.facts.model import Absent
@@ -48,7 +49,7 @@ def render(report: Report, watch: Watch, *, verbose: bool = False) -> str:
     for finding in shown:
         lines += _finding(finding, verbose)
     if not verbose and len(report.findings) > 1:
-        lines.append(_cut("also: " + ", ".join(f"{f.id} ({f.confidence:.0%})" for f in report.findings[1:4])))
+        lines.append(_cut("also: " + ", ".join(f"{f.id} ({percent(f.confidence)})" for f in report.findings[1:4])))
     if isinstance(watch.stacks, Absent):
         lines.append(_cut(f"less certain: no stacks: {watch.stacks.reason}"))
     if verbose:
@@ -124,7 +125,7 @@ def _where_time_goes(watch: Watch, job: JobShares, verbose: bool) -> list[str]:
         return []
     lines = [_cut(f"  main thread: {_phases(lead)}")]
     if job.workers:
-        busy = ", ".join(f"{w.busy:.0%}" for w in job.workers[:8])
+        busy = ", ".join(percent(w.busy) for w in job.workers[:8])
         lines.append(_cut(f"  workers busy: {busy}"))
     if verbose:
         lines += [_cut(f"  {_name(rank, job)}: {_phases(rank)}") for rank in job.ranks[1:]]
@@ -135,7 +136,7 @@ def _where_time_goes(watch: Watch, job: JobShares, verbose: bool) -> list[str]:
 
 def _phases(rank: RankShares) -> str:
     ordered = sorted(rank.phases.items(), key=lambda pair: -pair[1])
-    return " · ".join(f"{phase.value} {share:.0%}" for phase, share in ordered if share >= 0.015)
+    return " · ".join(f"{phase.value} {percent(share)}" for phase, share in ordered if share >= 0.015)
 
 
 def _no_finding(watch: Watch, job: JobShares) -> str:
@@ -143,24 +144,33 @@ def _no_finding(watch: Watch, job: JobShares) -> str:
         reason = watch.stacks.reason if isinstance(watch.stacks, Absent) else "no training process was seen"
         return _cut(f"No verdict on the training loop: {reason}")
     computing = job.lead.share(*COMPUTE)
-    return f"No bottleneck found: computing takes {computing:.0%} of the time, and nothing else stands out."
+    return f"No bottleneck found: computing takes {percent(computing)} of the time, and nothing else stands out."
 
 
 def _finding(finding: Finding, verbose: bool) -> list[str]:
-    head = f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]"
     gain = next((o.value for o in finding.evidence if o.fact == GAIN), "")
     seen = [o for o in finding.evidence if o.fact != GAIN]
-    lines = ["" if verbose else None, head if verbose else _cut(head)]
+    lines = [""] if verbose else []
+    lines += _fold("", f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {percent(finding.confidence)} sure]")
     if verbose and finding.why:
-        lines.append(f"  why: {finding.why}")
-    lines += [_cut(f"  {o.fact.replace('_', ' ')}: {o.value}  ({o.origin})") for o in (seen if verbose else seen[:4])]
+        lines += _fold("  why: ", finding.why)
+    # what to do stands before what it rests on
     for remedy in finding.fix if verbose else finding.fix[:2]:
-        lines.append(f"  fix: {remedy.say}")
+        lines += _fold("  fix: ", remedy.say)
         if remedy.run:
             lines.append(f"    $ {remedy.run}")
     if gain:
-        lines.append(f"  gain: {gain} as fast, estimated")
-    return [line for line in lines if line is not None]
+        lines.append(f"  gain: about {gain} as fast (estimate)")
+    for o in seen if verbose else seen[:4]:
+        lines.append(_cut(f"  {o.fact.replace('_', ' ')}: {o.value}{f'  ({o.origin})' if verbose else ''}"))
+    return lines
+
+
+def _fold(label: str, text: str) -> list[str]:
+    """`text` in lines of the screen's width, all after the first as far in as the label is long."""
+    return textwrap.wrap(
+        label + text, _WIDTH, subsequent_indent=" " * max(2, len(label)), break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _note(finding: Finding) -> Note:

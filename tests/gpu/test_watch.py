@@ -8,9 +8,12 @@ import sys
 import time
 
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
+
+TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 pytestmark = pytest.mark.gpu
 
@@ -24,6 +27,7 @@ pytestmark = pytest.mark.gpu
         ("gpu_copies", "pageable_copies"),
         ("gpu_leak", "gpu_memory_leak"),
         ("healthy_conv", "training_on_cpu"),
+        pytest.param("gpu_dataparallel", "dataparallel_imbalance", marks=TWO_GPUS),
     ],
 )
 def test_the_first_finding_on_a_gpu(name, expected, tmp_path):

@@ -11,6 +11,7 @@ class Script:
     ranks: int = 1
     mended: bool = False
     quota: float | None = None
+    gpus: int = 0
 
 
 SCRIPTS = (
@@ -39,6 +40,7 @@ SCRIPTS = (
     Script("leak_list", "host_memory_leak"),
     Script("leak_graph", "leak_graph_kept"),
     Script("leak_worker", "host_memory_leak"),
+    Script("leak_copied_pages", "worker_copy_on_write_growth"),
     Script("recompiles", "compile_recompiles"),
     Script("hang_ranks", "job_hung", ranks=2),
     Script("hang_alone", "job_hung"),
@@ -56,6 +58,13 @@ SCRIPTS = (
     Script("transformers_collate", "collate_in_main_process", "transformers"),
     Script("transformers_checkpoint", "checkpoint_too_often", "transformers"),
     Script("transformers_logging", "logging_each_step", "transformers"),
+    Script("timm_workers_none", "too_few_workers", "timm", mended=True),
+    Script("gpu_sync", "gpu_sync_each_step", gpus=1),
+    Script("gpu_launch", "launch_bound", gpus=1),
+    Script("gpu_copies", "pageable_copies", gpus=1),
+    Script("gpu_leak", "gpu_memory_leak", gpus=1),
+    Script("gpu_dataparallel", "dataparallel_imbalance", gpus=2),
+    Script("gpu_healthy", "healthy", gpus=1),
     Script("healthy_conv", "healthy"),
     Script("healthy_mlp", "healthy"),
     Script("healthy_own_ops", "healthy"),
@@ -67,4 +76,5 @@ SCRIPTS = (
     Script("healthy_lightning", "healthy", "lightning"),
     Script("healthy_accelerate", "healthy", "accelerate"),
     Script("healthy_transformers", "healthy", "transformers"),
+    Script("healthy_timm", "healthy", "timm"),
 )

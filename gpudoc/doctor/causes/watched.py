@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes import watched_gpu, watched_host, watched_input, watched_loop
+from gpudoc.doctor.causes import watched_gpu, watched_host, watched_input, watched_loop, watched_memory
 from gpudoc.doctor.live.device import summarise_devices
 from gpudoc.doctor.live.phases import COMPUTE, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, percent
@@ -12,7 +12,13 @@ from gpudoc.doctor.live.shares import RankShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 
-_OTHERS = (*watched_host.FINDERS, *watched_input.FINDERS, *watched_loop.FINDERS, *watched_gpu.FINDERS)
+_OTHERS = (
+    *watched_host.FINDERS,
+    *watched_memory.FINDERS,
+    *watched_input.FINDERS,
+    *watched_loop.FINDERS,
+    *watched_gpu.FINDERS,
+)
 _NEITHER = (Phase.SYNC, Phase.STARTUP)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
+from gpudoc.doctor.causes.watched_input import WORTH_TELLING
 from gpudoc.doctor.live.device import DeviceUse, summarise_devices
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import MODEL, NVML, PROC, STACKS, at_sites, estimated, finding, percent, place
-from gpudoc.doctor.live.shares import JobShares, summarise
+from gpudoc.doctor.live.shares import JobShares, share_inside, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
@@ -17,6 +19,10 @@ from gpudoc.units import format_bytes, format_seconds
 # a device this busy is the limit, whatever the host waits for
 BUSY = 0.9
 IDLE = 0.03
+# replicas of one model need the same memory; the GPU that gathers outputs and computes the loss needs more
+UNEVEN = 1.25
+_DATA_PARALLEL = re.compile(r"torch/nn/parallel/(data_parallel|parallel_apply)\.py$")
+_PASSES_ON = re.compile(r"torch/nn/parallel/(replicate|scatter_gather|comm|_functions)\.py$")
 Judge = Callable[[Watch, JobShares, Sequence[DeviceUse]], "Finding | None"]
 
 
@@ -247,7 +253,52 @@ def judge_cpu_by_mistake(watch: Watch, job: JobShares, devices: Sequence[DeviceU
     )
 
 
+def judge_dataparallel(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+    """nn.DataParallel over several GPUs: one of them gathers for all, and one process launches for all."""
+    lead = job.lead
+    working = [d for d in devices if d.is_ours or d.busy >= IDLE]
+    if lead is None or len(working) < 2 or share_inside(watch, lead.pid, _DATA_PARALLEL) < 0.05:
+        return None
+    passing = share_inside(watch, lead.pid, _PASSES_ON)
+    first = max(working, key=lambda d: d.memory_used_bytes or 0)
+    rest = [d for d in working if d is not first]
+    others = sum(d.memory_used_bytes or 0 for d in rest) / len(rest)
+    fuller = (first.memory_used_bytes or 0) / others if others else 1.0
+    busy = sum(d.busy for d in working) / len(working)
+    if fuller < UNEVEN and passing < WORTH_TELLING and first.busy - sum(d.busy for d in rest) / len(rest) < 0.2:
+        return None
+    return finding(
+        "dataparallel_imbalance",
+        lost=max(passing, 1 - busy),
+        sure=0.85,
+        title=f"nn.DataParallel drives {len(working)} GPUs from one process: they are busy {percent(busy)} of the "
+        f"time, and GPU {first.index} holds {fuller:.1f} times the memory of the others",
+        evidence=(
+            Observation("memory_used", ", ".join(_held(d) for d in working[:8]), NVML),
+            Observation("gpus_busy", ", ".join(f"GPU {d.index}: {percent(d.busy)}" for d in working[:8]), NVML),
+            Observation("copying_model_and_batches", f"{percent(passing)} of the main thread's time", STACKS),
+            Observation("upper_bound_of_gain", f"{1 / max(busy, 0.05):.1f}x if no GPU waited", MODEL),
+        ),
+        fix=(
+            Remedy(
+                say="One process for each GPU: wrap the model in DistributedDataParallel instead.",
+                run=f"torchrun --nproc-per-node={len(working)} train.py",
+            ),
+            Remedy(
+                say=f"Until then compute the loss inside the model's forward, so that GPU {first.index} gathers "
+                f"a number and not all outputs."
+            ),
+        ),
+    )
+
+
+def _held(device: DeviceUse) -> str:
+    used = device.memory_used_bytes
+    return f"GPU {device.index}: {format_bytes(used) if used is not None else 'unknown'}"
+
+
 FINDERS = (
+    _with_devices("dataparallel_imbalance", judge_dataparallel),
     _with_devices("gpu_sync_each_step", judge_sync),
     _with_devices("launch_bound", judge_launch),
     _with_devices("pageable_copies", judge_copies),

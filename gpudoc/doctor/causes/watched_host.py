@@ -1,22 +1,19 @@
-"""What the machine holds back while a job runs: CPUs, quota, memory that grows, and a job in which nothing moves."""
+"""What the machine holds back while a job runs: CPUs, a quota, and a job in which nothing moves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpudoc.doctor.live.phases import Phase
-from gpudoc.doctor.live.say import MODEL, PROC, STACKS, estimated, finding, percent, place
+from gpudoc.doctor.live.say import PROC, STACKS, estimated, finding, percent, place
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
-from gpudoc.doctor.live.trend import LEAST_SECONDS, Growth, grows
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
-from gpudoc.facts.process import Limits, ProcessTrack, Stacks, Watch
-from gpudoc.units import format_bytes, format_seconds
+from gpudoc.facts.process import Watch
 
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
 HUNG_AFTER_S = 4.0
-SETTLED_AFTER_S = 10.0
 
 
 def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -103,97 +100,6 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
     )
 
 
-def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Memory of the main process or of its workers that grows steadily; with the line that keeps the "
-    "graph, if seen."""
-    watch = evidence.watch
-    if watch is None:
-        return
-    job = summarise(watch)
-    if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
-        yield Skip("the job was starting up, when memory always grows")
-        return
-    if watch.seconds < LEAST_SECONDS:
-        yield Skip(f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20")
-        return
-    settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
-    growing = [(t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t))) is not None]
-    if not growing:
-        return
-    worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
-    total = sum(g.bytes_per_s for _, g in growing)
-    room = _room(watch)
-    left = f"{format_seconds(room / total)} until it is full" if room is not None else "room unknown"
-    of_workers = {w.pid for w in job.workers}
-    kept = _kept_lines(watch)
-    name = "leak_graph_kept" if kept and worst.pid not in of_workers else "host_memory_leak"
-    what = "a loader worker" if worst.pid in of_workers else "the training process"
-    title = f"The memory of {what} grows by {format_bytes(total)} per second: {left}"
-    if name == "leak_graph_kept":
-        title = (
-            f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, {left}"
-        )
-    yield finding(
-        name,
-        lost=0.5,
-        sure=0.8 if name == "leak_graph_kept" else 0.75,
-        title=title,
-        evidence=(
-            Observation("memory_growth", _describe(worst, growth), PROC),
-            Observation("time_left", left, MODEL),
-            *(Observation("kept_at", line, "source") for line in kept[:3]),
-        ),
-        fix=_leak_fix(name, kept),
-    )
-
-
-def _settled(track: ProcessTrack) -> list[tuple[float, int]]:
-    """The memory of a process without its first seconds, in which imports and first steps fill it."""
-    return [(t, size) for t, size in track.memory if track.age_s + t - track.first_s >= SETTLED_AFTER_S]
-
-
-def _describe(track: ProcessTrack, growth: Growth) -> str:
-    return (
-        f"process {track.pid}: {format_bytes(growth.first)} to {format_bytes(growth.last)}, "
-        f"{format_bytes(growth.bytes_per_s)}/s"
-    )
-
-
-def _leak_fix(name: str, kept: list[str]) -> tuple[Remedy, ...]:
-    if name == "leak_graph_kept":
-        return (
-            Remedy(say=f"At {kept[0].split(' ')[0]} keep the number, not the tensor: loss.item() or loss.detach()."),
-        )
-    return (
-        Remedy(
-            say="Look for a list, dict or cache that every step adds to; in a Dataset, hold data in "
-            "arrays, not Python lists."
-        ),
-        Remedy(say="Find the line that allocates.", run="memray run --live train.py"),
-    )
-
-
-def _kept_lines(watch: Watch) -> list[str]:
-    if not isinstance(watch.stacks, Stacks):
-        return []
-    from gpudoc.facts.process import Frame
-
-    return [
-        f"{place(Frame('', file, line), watch)} {text}"
-        for (file, line), text in sorted(watch.stacks.accumulations.items())
-    ]
-
-
-def _room(watch: Watch) -> float | None:
-    limits = watch.limits
-    if not isinstance(limits, Limits):
-        return None
-    rooms = [float(limits.memory_available_bytes)] if isinstance(limits.memory_available_bytes, int) else []
-    if isinstance(limits.memory_limit_bytes, int) and isinstance(limits.memory_used_bytes, int):
-        rooms.append(float(max(0, limits.memory_limit_bytes - limits.memory_used_bytes)))
-    return min(rooms) if rooms else None
-
-
 def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Nothing moves: no CPU used, no I/O, every rank in one place for the whole watch."""
     watch = evidence.watch
@@ -261,5 +167,4 @@ FINDERS = (
     Finder(id="job_hung", find=find_hang, reads="watch"),
     Finder(id="cgroup_cpu_limit", find=find_cpu_quota, reads="watch"),
     Finder(id="cpu_oversubscription", find=find_oversubscription, reads="watch"),
-    Finder(id="host_memory_leak", find=find_memory_growth, reads="watch"),
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.live.gain import LoaderPlan, plan_workers, saturated, without
+from gpudoc.doctor.live.gain import ENOUGH, HANDING, LoaderPlan, plan_workers, saturated, without
+from gpudoc.doctor.live.pace import Pace
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import MODEL, PROC, STACKS, at_sites, estimated, finding, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
+from gpudoc.units import format_seconds
 
 # below this share of the time a fix would gain less than a run differs from the next
 WORTH_TELLING = 0.15
@@ -85,7 +87,7 @@ def _recreated(watch: Watch, job: JobShares, share: float) -> Finding:
 
 def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
     loading, collating = lead.share(Phase.DATA_LOAD), lead.share(Phase.COLLATE)
-    plan = plan_workers(job)
+    plan = plan_workers(watch)
     share = loading + collating
     seen = (
         Observation("loading_in_main_process", percent(share), STACKS),
@@ -96,20 +98,45 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
             "collate_in_main_process",
             lost=share,
             title=f"{percent(collating)} of the time goes into collating batches in the main process",
-            evidence=(*seen, estimated(plan.gain)),
+            evidence=(*seen, *_with_plan(plan)),
             fix=(
-                _use_workers(plan),
+                *((_use_workers(plan),) if plan.gain >= ENOUGH else ()),
                 Remedy(say="Make collate_fn cheaper: stack once, without a Python loop per sample."),
             ),
         )
-    if job.cpus < 1.5 and plan.gain < 1.1:
-        return _decode_bound(watch, job, seen)
+    if plan.gain < ENOUGH:
+        return _small_batches(plan, share, seen) if plan.limit == HANDING else _decode_bound(watch, job, seen)
     return finding(
         "too_few_workers",
         lost=share,
         title=f"{percent(share)} of the time the main process loads data itself (num_workers=0)",
-        evidence=(*seen, _cpus(job), estimated(plan.gain)),
+        evidence=(*seen, _cpus(job), *_with_plan(plan)),
         fix=(_use_workers(plan),),
+    )
+
+
+def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
+    """The gain of workers where it is one; where it is none, that workers were thought of, and why not."""
+    length = () if plan.step is None else (Observation("step", _length(plan.step), STACKS),)
+    if plan.gain >= ENOUGH:
+        return (*length, estimated(plan.gain))
+    return (*length, Observation("with_workers", f"{plan.gain:.2f}x as fast: the limit is {plan.limit}", MODEL))
+
+
+def _length(step: Pace) -> str:
+    return f"{'less than ' if step.at_most else ''}{format_seconds(step.seconds)}"
+
+
+def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]) -> Finding:
+    return finding(
+        "dataloader_bottleneck",
+        lost=share,
+        title=f"{percent(share)} of the time goes into loading batches that are too small for workers to help",
+        evidence=(*seen, *_with_plan(plan)),
+        fix=(
+            Remedy(say="Make each sample cheaper: build tensors once, before training, and only index them then."),
+            Remedy(say="Or load a batch at a time: a Dataset with __getitems__, or larger batches; then use workers."),
+        ),
     )
 
 
@@ -135,10 +162,12 @@ def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
         return _too_many(job, waiting, seen)
     if busy < 0.6:
         return _unexplained_wait(waiting, seen, lead)
-    plan = plan_workers(job)
+    plan = plan_workers(watch)
     computing = sum(w.cpu + w.queued for w in workers) / len(workers)
     if computing >= 0.6 * busy and (saturated(job) or plan.num_workers <= job.num_workers):
         return _decode_bound(watch, job, (*seen, _cpus(job)))
+    if plan.gain < ENOUGH:
+        return _unexplained_wait(waiting, seen, lead)
     return finding(
         "too_few_workers",
         lost=waiting,
@@ -272,15 +301,15 @@ def _cpus(job: JobShares) -> Observation:
 
 def _use_workers(plan: LoaderPlan) -> Remedy:
     return Remedy(
-        say=f"Load in other processes: DataLoader(..., num_workers={plan.num_workers}, persistent_workers=True); "
-        f"about {plan.gain:.1f} times as fast, then {plan.limit} is the limit."
+        say=f"Load in other processes: DataLoader(..., num_workers={plan.num_workers}, persistent_workers=True). "
+        f"Then the limit is {plan.limit}."
     )
 
 
 def _more(job: JobShares, plan: LoaderPlan | None) -> tuple[Remedy, ...]:
     wanted = max(plan.num_workers if plan is not None else 0, round(job.num_workers) + 1)
-    promise = f"; about {plan.gain:.1f} times as fast, then {plan.limit} is the limit" if plan is not None else ""
-    return (Remedy(say=f"Use more workers: DataLoader(..., num_workers={wanted}, persistent_workers=True){promise}."),)
+    then = f" Then the limit is {plan.limit}." if plan is not None else ""
+    return (Remedy(say=f"Use more workers: DataLoader(..., num_workers={wanted}, persistent_workers=True).{then}"),)
 
 
 _NAMES = (

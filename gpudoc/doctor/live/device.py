@@ -27,7 +27,7 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """One GPU: shares of the time 0 to 1, averages of the rest."""
+    """One GPU: shares of the time 0 to 1, the most memory that was used, averages of the rest."""
 
     index: int
     name: str
@@ -43,6 +43,7 @@ class DeviceUse:
     link_max: tuple[int, int] | None
     rx_bytes_per_s: float | None
     memory_total_bytes: int | None
+    memory_used_bytes: int | None
     growth: Growth | None
     strangers: tuple[Stranger, ...]
     is_ours: bool
@@ -108,6 +109,7 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
         link_max=(best[0], best[1]) if isinstance(best[0], int) and isinstance(best[1], int) else None,
         rx_bytes_per_s=_mean([m.pcie_rx_bytes_per_s for m in moments]),
         memory_total_bytes=gpu.memory_total_bytes if isinstance(gpu.memory_total_bytes, int) else None,
+        memory_used_bytes=max((size for _, size in memory), default=None),
         growth=grows(memory),
         strangers=tuple(
             Stranger(

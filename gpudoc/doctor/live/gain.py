@@ -5,53 +5,123 @@ All figures are estimates: the job is taken as steady, and work as something tha
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from gpudoc.doctor.live.phases import Phase
-from gpudoc.doctor.live.shares import JobShares
+from gpudoc.doctor.live.pace import Pace, step_pace
+from gpudoc.doctor.live.phases import Phase, classify
+from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
+from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Stacks, Watch
 
-# what passing a batch between processes adds to the work of making it: serialising, one copy to shared memory
-IPC = 1.1
-# a rate within this of what can be had is as good as it gets
+# a rate within this of what can be had is as good as it gets; a gain below it is not worth advising
 ENOUGH = 1.1
 MOST_WORKERS = 64
+HANDING = "what handing over a batch costs"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderPlan:
-    """The number of workers to use, how much faster the job would be, and what then limits it."""
+    """The number of workers to use, how much faster the job would be, and what then limits it.
+
+    `step` is how long a step takes now, where that is known and workers are new to the job.
+    """
 
     num_workers: int
     gain: float
     limit: str
+    step: Pace | None = None
 
 
-def plan_workers(job: JobShares) -> LoaderPlan:
-    """The fewest workers that reach the best rate this job can have on its CPUs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queue:
+    """The work of one step in units of the time that a step takes now; `cpu` is all of its CPU time."""
 
-    The consumer alone allows 1 / (1 - waiting); n workers allow n / (workers busy now); the CPUs allow free / used.
+    consume: float
+    produce: float
+    handing: float
+    cpu: float
+    outside: float
+    per_worker: float
+
+
+def plan_workers(watch: Watch) -> LoaderPlan:
+    """The fewest workers that reach the best rate this job can have on the CPUs that it gets beside other jobs.
+
+    A step takes the longest of: what the main thread does, what n workers share, and what the CPUs need for all of it.
     """
+    job = summarise(watch)
     lead = job.lead
     if lead is None:
-        return LoaderPlan(0, 1.0, "unknown")
-    in_main = lead.share(Phase.DATA_LOAD, Phase.COLLATE)
-    waiting = lead.share(Phase.DATA_WAIT, Phase.DATA_RECEIVE) + in_main
-    consumer = 1 / max(0.02, 1 - waiting)
-    supply = max(0.02, in_main * IPC + sum(w.busy * _life(w.track.seconds, job.seconds) for w in job.workers))
-    cpus = cpu_room(job)
-    best = max(1.0, min(consumer, cpus))
-    limit = "the number of CPUs" if cpus < consumer else "the training step"
-    fewest = min(MOST_WORKERS, max(1, math.ceil(best / ENOUGH * supply)))
-    return LoaderPlan(fewest, best, limit)
+        return LoaderPlan(num_workers=0, gain=1.0, limit="unknown")
+    pace = None if job.workers else step_pace(watch, lead)
+    queue = _queue(watch, job, lead, pace)
+    lengths = {n: max(_terms(job, queue, n).values()) for n in range(1, MOST_WORKERS + 1)}
+    best = min(lengths.values())
+    fewest = next(n for n, length in lengths.items() if length <= ENOUGH * best)
+    terms = _terms(job, queue, min(lengths, key=lambda n: (lengths[n], n)))
+    limit = max(terms, key=lambda name: terms[name])
+    gain = 1 / max(best, 0.02)
+    return LoaderPlan(num_workers=fewest, gain=max(1.0, gain) if job.workers else gain, limit=limit, step=pace)
 
 
-def cpu_room(job: JobShares) -> float:
-    """How many times more work per second the CPUs could do, from what the job asks for: run, or ready to run.
+def _queue(watch: Watch, job: JobShares, lead: RankShares, pace: Pace | None) -> _Queue:
+    waiting, in_main = lead.share(Phase.DATA_WAIT), lead.share(Phase.DATA_LOAD, Phase.COLLATE)
+    working = [w for w in job.workers if w.busy > 0]
+    made = sum(w.busy * min(1.0, w.track.seconds / job.seconds) for w in working)
+    handing = handing_s(watch, lead) / pace.typical_s if pace is not None and in_main else 0.0
+    per_worker = lead.cpu_wanted
+    if working:
+        per_worker = sum(min(1.0, (w.cpu + w.queued) / w.busy) for w in working) / len(working)
+    return _Queue(
+        consume=max(0.02, 1 - waiting - in_main),
+        produce=max(0.02, in_main + made),
+        handing=handing,
+        cpu=job.cpu_used,
+        # a main thread that no longer waits asks for more
+        outside=(job.cpu_demand - job.worker_demand) / max(0.05, 1 - waiting),
+        per_worker=per_worker,
+    )
 
-    What other jobs use is not taken off: a fair scheduler gives a job with more busy processes more of the CPUs.
-    """
-    return max(1.0, job.cpus / max(job.cpu_demand, 0.05))
+
+def _terms(job: JobShares, queue: _Queue, num_workers: int) -> dict[str, float]:
+    """How long a step takes with this many workers, by what could limit it."""
+    produced = (queue.produce + queue.handing) / num_workers
+    room = capacity(job, queue.outside + num_workers * queue.per_worker)
+    terms = {
+        "the training step": queue.consume + queue.handing,
+        "the number of workers": produced,
+        "the number of CPUs": (queue.cpu + queue.handing) / max(room, 0.01),
+    }
+    if queue.handing > max(queue.consume, queue.produce / num_workers):
+        # before the others, which are as long because of it
+        return {HANDING: max(terms["the training step"], produced), **terms}
+    return terms
+
+
+def capacity(job: JobShares, threads: float) -> float:
+    """CPU seconds per second that so many threads of the job get, when other jobs' threads have an equal right."""
+    return min(threads, job.cpus, job.cpus * threads / max(threads + job.others_ready, 0.01))
+
+
+def handing_s(watch: Watch, lead: RankShares) -> float:
+    """Seconds for passing one batch from a worker to the main process; 0 where that was not looked at."""
+    if isinstance(watch.handoff, Absent):
+        return 0.0
+    free, held = watch.handoff.free_s, watch.handoff.held_s
+    return free + _holds_the_lock(watch, lead) * max(0.0, held - free)
+
+
+def _holds_the_lock(watch: Watch, lead: RankShares) -> float:
+    """The share of the looks at loading that found the interpreter's lock held; half when nobody looked."""
+    if isinstance(watch.glances, Absent) or not isinstance(watch.stacks, Stacks):
+        return 0.5
+    lines = watch.stacks.lines
+    looks = [
+        look.holds_gil
+        for look in watch.glances
+        if look.pid == lead.pid and classify(look.frames, lines).phase in (Phase.DATA_LOAD, Phase.COLLATE)
+    ]
+    return sum(looks) / len(looks) if looks else 0.5
 
 
 def saturated(job: JobShares) -> bool:
@@ -62,7 +132,3 @@ def saturated(job: JobShares) -> bool:
 def without(share: float) -> float:
     """The speed-up when a part of the time that nothing overlaps falls away."""
     return 1 / max(0.02, 1 - min(share, 0.98))
-
-
-def _life(lived_s: float, seconds: float) -> float:
-    return min(1.0, lived_s / max(seconds, 1e-9))

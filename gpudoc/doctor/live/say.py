@@ -24,6 +24,7 @@ _EXPLAINS = {
     "cpu_oversubscription": _LOADER,
     "job_hung": (*_LOADER, "communication_bound", "python_bound", "workers_recreated_each_epoch"),
     "training_on_cpu": ("cpu_oversubscription",),
+    "dataparallel_imbalance": ("launch_bound", "gpu_sync_each_step"),
 }
 
 

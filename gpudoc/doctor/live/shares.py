@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import lru_cache
 from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, is_collating
 from gpudoc.doctor.live.unclear import settle
 from gpudoc.facts.live.sources import is_library
+from gpudoc.facts.live.tree import WORKER_NAME
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
 
@@ -72,7 +74,7 @@ class WorkerShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShares:
-    """The whole job; CPU figures are cores, that is CPU seconds per second."""
+    """The whole job; CPU figures are cores, that is CPU seconds per second; `others_ready` is what other jobs want."""
 
     seconds: float
     ranks: tuple[RankShares, ...]
@@ -85,6 +87,7 @@ class JobShares:
     cpu_demand: float
     worker_demand: float
     others_used: float
+    others_ready: float
     has_stacks: bool
 
     @property
@@ -95,13 +98,22 @@ class JobShares:
         return min(seen, key=lambda r: r.share(*waits)) if seen else None
 
 
+def share_inside(watch: Watch, pid: int, file: re.Pattern[str]) -> float:
+    """The share of the main thread's time, 0 to 1, in which a frame of a file that matches was on its stack."""
+    if not isinstance(watch.stacks, Stacks):
+        return 0.0
+    inside = {i for i, frame in enumerate(watch.stacks.frames) if file.search(frame.file)}
+    samples = [sample for t in watch.stacks.threads if t.is_main and t.pid == pid for sample in t.samples]
+    return sum(not inside.isdisjoint(sample) for sample in samples) / max(1, len(samples))
+
+
 @lru_cache(maxsize=4)
 def summarise(watch: Watch) -> JobShares:
     """All shares of a watch; computed once for each watch."""
     stacks = watch.stacks if isinstance(watch.stacks, Stacks) else None
     tracks = {track.pid: track for track in watch.processes}
     mains = {t.pid: t for t in stacks.threads if t.is_main and t.samples} if stacks else {}
-    worker_pids = {pid for pid, t in tracks.items() if t.name == "pt_data_worker"}
+    worker_pids = {pid for pid, t in tracks.items() if t.name == WORKER_NAME}
     worker_pids |= {pid for pid, t in mains.items() if stacks and _is_worker(t, stacks)}
     ranks = []
     if stacks is not None:
@@ -111,6 +123,8 @@ def summarise(watch: Watch) -> JobShares:
     used = sum(t.cpu_s for t in watch.processes) / watch.seconds
     limits = watch.limits if isinstance(watch.limits, Limits) else None
     busy = limits.machine_busy_cores if limits is not None else Absent("no limits")
+    others = max(0.0, busy - used) if isinstance(busy, float) else 0.0
+    demand = used + sum(_queued(t) for t in watch.processes) / watch.seconds
     return JobShares(
         seconds=watch.seconds,
         ranks=tuple(ranks),
@@ -120,11 +134,24 @@ def summarise(watch: Watch) -> JobShares:
         cpus=limits.cpus_usable if limits is not None else 1.0,
         cpus_online=limits.cpus_online if limits is not None else 1,
         cpu_used=used,
-        cpu_demand=used + sum(_queued(t) for t in watch.processes) / watch.seconds,
+        cpu_demand=demand,
         worker_demand=sum(w.track.cpu_s + _queued(w.track) for w in workers) / watch.seconds,
-        others_used=max(0.0, busy - used) if isinstance(busy, float) else 0.0,
+        others_used=others,
+        others_ready=_others_ready(limits, used, demand, others) if limits is not None else 0.0,
         has_stacks=stacks is not None,
     )
+
+
+def _others_ready(limits: Limits, used: float, demand: float, others: float) -> float:
+    """Threads of other jobs that want the CPUs of this one, from the share of its wish that this job got."""
+    if limits.cpus_usable < limits.cpus_affinity:
+        # a quota is the job's own
+        return 0.0
+    elsewhere = limits.cpus_online - limits.cpus_affinity
+    least = max(0.0, others - elsewhere)
+    if used >= 0.9 * demand:
+        return least
+    return max(least, limits.cpus_affinity * demand / max(used, 0.01) - demand)
 
 
 def _queued(track: ProcessTrack) -> float:

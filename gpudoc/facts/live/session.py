@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpudoc.facts.live import spy
+from gpudoc.facts.live import handoff, spy
+from gpudoc.facts.live.close_up import SECONDS, CloseUp
 from gpudoc.facts.live.limits import LimitsSampler
 from gpudoc.facts.live.nvml import GpuRecorder
 from gpudoc.facts.live.sources import read_lines
@@ -26,7 +27,10 @@ GLANCE_S = 0.1
 MEASURE_S = 0.5
 # one look with py-spy dump costs about 16 ms of a core, so 1.5 % of one
 DUMP_S = 1.0
-WEIGH_S = 5.0
+# the close-up begins here, when every process of a job that has been running for long was seen
+CLOSE_UP_AFTER_S = 2.0
+# walks all pages of each process: 5 ms per GiB, so a large job is weighed less often
+WEIGH_S = 1.5
 
 
 def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Watch:
@@ -70,6 +74,7 @@ class Looking:
     _gpus: GpuRecorder = field(init=False)
     _program: Fact[str] = field(init=False)
     _dumper: _Dumper | None = field(init=False, default=None)
+    _close_up: CloseUp | None = field(init=False, default=None)
     _command: str = field(init=False)
     _directory: Fact[str] = field(init=False)
     _next: dict[str, float] = field(init=False, default_factory=dict)
@@ -104,6 +109,7 @@ class Looking:
         self._timed("weigh", WEIGH_S, self._tree.weigh)
         if self._dumper is not None and self._due("dump", DUMP_S):
             self._dumper.look(self.elapsed_s)
+        self._look_closely()
 
     def finish(self) -> Watch:
         """Stop every sampler and put together what was seen."""
@@ -113,13 +119,12 @@ class Looking:
         stacks: Fact[Stacks] = self._program if isinstance(self._program, Absent) else Absent("not recorded")
         if self.recorder is not None:
             stacks = self.recorder.finish()
-        if isinstance(stacks, Stacks):
-            lines, kept = read_lines(self.pid, stacks.frames)
-            stacks = dataclasses.replace(stacks, lines=lines, accumulations=kept)
         return Watch(
             pid=self.pid,
             seconds=seconds,
-            stacks=stacks,
+            stacks=self._with_lines(stacks),
+            close_up=self._with_lines(self._close_up.finish()) if self._close_up is not None else Absent("not taken"),
+            handoff=handoff.measure() if self._close_up is not None and not ended else Absent("not looked at"),
             glances=self._dumper.finish() if self._dumper is not None else Absent("py-spy is not installed"),
             processes=self._tree.tracks(),
             limits=self._limits.finish(),
@@ -129,6 +134,21 @@ class Looking:
             command=self._command,
             directory=self._directory,
         )
+
+    def _with_lines(self, stacks: Fact[Stacks]) -> Fact[Stacks]:
+        if isinstance(stacks, Absent):
+            return stacks
+        lines, kept = read_lines(self.pid, stacks.frames)
+        return dataclasses.replace(stacks, lines=lines, accumulations=kept)
+
+    def _look_closely(self) -> None:
+        """Once, where the length of a step matters: a job without loader workers."""
+        begins = CLOSE_UP_AFTER_S <= self.elapsed_s <= self.seconds - SECONDS
+        if not begins or self._close_up is not None or not isinstance(self._program, str):
+            return
+        pid = self._tree.lone_trainer()
+        if pid is not None:
+            self._close_up = CloseUp(self._program, pid, self.folder)
 
     def _timed(self, name: str, every_s: float, action: Callable[[], None]) -> None:
         if not self._due(name, every_s):

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from gpudoc.facts.live.calls import SYSTEM_CALLS, WAITS_ON_A_FILE
 from gpudoc.facts.model import Absent, Fact
-from gpudoc.facts.process import ProcessTrack
+from gpudoc.facts.process import Pages, ProcessTrack
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+# what torch calls the main thread of a loader worker
+WORKER_NAME = "pt_data_worker"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -112,7 +114,7 @@ class _Track:
     blocked: Counter[str] = field(default_factory=Counter)
     memory: list[tuple[float, int]] = field(default_factory=list)
     cpu: list[tuple[float, float]] = field(default_factory=list)
-    private: list[tuple[float, int]] = field(default_factory=list)
+    pages: list[Pages] = field(default_factory=list)
     gone: bool = False
     age_s: float = 0.0
 
@@ -154,17 +156,27 @@ class TreeSampler:
             track.gone = pid not in alive
 
     def weigh(self) -> None:
-        """Memory that belongs to each process alone; slow for a large process, so asked seldom."""
+        """Memory of each process, and how much of it is its own; slow for a large process, so asked seldom."""
         now = time.monotonic() - self._began
         for pid, track in self._tracks.items():
-            kib = _field(read_text(f"{self.root}/{pid}/smaps_rollup"), "Private_Dirty")
-            if kib is not None and not track.gone:
-                track.private.append((now, kib * 1024))
+            if track.gone:
+                continue
+            text = read_text(f"{self.root}/{pid}/smaps_rollup")
+            mapped, own = _field(text, "Anonymous"), _field(text, "Pss_Anon")
+            if mapped is not None and own is not None:
+                track.pages.append(Pages(now, mapped * 1024, own * 1024))
 
     def is_alive(self) -> bool:
         """Whether the job's first process still runs."""
         stat = read_stat(self.pid, root=self.root)
         return stat is not None and stat.state not in "ZX"
+
+    def lone_trainer(self) -> int | None:
+        """The process whose main thread works most; None when the job has loader workers or no such process."""
+        alive = {pid: track for pid, track in self._tracks.items() if not track.gone}
+        if not alive or any(track.last.name == WORKER_NAME for track in alive.values()):
+            return None
+        return max(alive, key=lambda pid: alive[pid].last_main_cpu_s - alive[pid].first_main_cpu_s)
 
     def tracks(self) -> tuple[ProcessTrack, ...]:
         """What was seen of every process that was measured at least once."""
@@ -313,7 +325,7 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         blocked=dict(track.blocked),
         memory=tuple(track.memory),
         cpu=tuple(track.cpu),
-        private_bytes=tuple(track.private),
+        pages=tuple(track.pages),
         born_during_watch=track.born,
         died_during_watch=track.gone,
         rank=int(rank) if rank.isdigit() else Absent("no RANK in its environment"),

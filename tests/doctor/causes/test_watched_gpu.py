@@ -1,14 +1,19 @@
 """Causes that only a GPU shows, proved with recorded NVML samples in the shape that the child writes."""
 
+import json
+
 from gpudoc.doctor.causes.watched_gpu import FINDERS
 from gpudoc.doctor.model import Evidence, Skip
+from gpudoc.facts.live.nvml import parse
+from gpudoc.facts.model import Absent
 from tests.facts.live.made import gpu, track, watch
 
 MIB = 1 << 20
 
 
 def ask(threads, device, processes=None):
-    evidence = Evidence(source="process", watch=watch(threads, processes, gpus=(device,)))
+    devices = device if isinstance(device, tuple) else (device,)
+    evidence = Evidence(source="process", watch=watch(threads, processes, gpus=devices))
     return [a for f in FINDERS for a in f.find(evidence)]
 
 
@@ -83,6 +88,42 @@ def test_training_on_the_cpu_beside_an_idle_gpu():
     (found,) = ask({1: "forward*50 backward*50"}, gpu(busy=0, power=60.0, users=()))
     assert found.id == "training_on_cpu"
     assert found.severity == "broken"
+
+
+def two_gpus(memory, busy=(80, 40), users=((1, 1), (1, 1))):
+    """Two GPUs as the child writes them: GiB used and busy percent of each, once with its users."""
+    looks = [
+        {"utilization_percent": b, "memory_used_bytes": int(m * 1024) * MIB, "power_w": 200.0,
+         "users": [{"pid": p, "memory": 1, "sm": 50, "name": "python"} for p in set(pids)]}
+        for m, b, pids in zip(memory, busy, users, strict=True)
+    ]  # fmt: skip
+    head = {"gpus": [{"name": "Test GPU", "memory_total_bytes": 80 << 30}] * 2}
+    found = parse([json.dumps(row) for row in (head, *({"t": i / 10, "gpus": looks} for i in range(100)))])
+    assert not isinstance(found, Absent)
+    return found
+
+
+def test_one_process_drives_two_gpus_and_the_first_is_fuller():
+    (found,) = [f for f in ask({1: "dp_forward*60 backward*40"}, two_gpus((30, 12))) if f.id.startswith("data")]
+    assert found.id == "dataparallel_imbalance"
+    assert "GPU 0 holds 2.5 times" in found.title
+    assert any("GPU 0: 30 GiB, GPU 1: 12 GiB" in o.value for o in found.evidence)
+    assert "--nproc-per-node=2" in found.fix[0].run
+
+
+def test_equal_gpus_are_named_only_when_the_copies_cost_time():
+    even = two_gpus((20, 20), (90, 90))
+    assert "dataparallel_imbalance" not in names({1: "dp_forward*60 backward*40"}, even)
+    assert "dataparallel_imbalance" in names({1: "dp_copy*20 dp_forward*40 backward*40"}, even)
+
+
+def test_data_parallel_on_one_gpu_or_none_of_its_frames_is_another_matter():
+    uneven = two_gpus((30, 12))
+    assert "dataparallel_imbalance" not in names({1: "dp_forward*60 backward*40"}, gpu())
+    assert "dataparallel_imbalance" not in names({1: "forward*60 backward*40"}, uneven)
+    # the second GPU is somebody else's
+    theirs = two_gpus((30, 12), users=((1, 1), (9, 9)))
+    assert "dataparallel_imbalance" not in names({1: "dp_forward*60 backward*40"}, theirs)
 
 
 def test_a_machine_without_a_gpu_skips_all_with_the_reason():

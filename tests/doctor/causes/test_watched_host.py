@@ -1,13 +1,11 @@
 import dataclasses
 
-from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_hang, find_memory_growth, find_oversubscription
+from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_hang, find_oversubscription
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Limits
-from tests.facts.live.made import USER, stacks, track, watch, worker
+from tests.facts.live.made import track, watch, worker
 
-MIB = 1 << 20
-LEAK = tuple((i / 2, 300 * MIB + 4 * MIB * i) for i in range(41))
 STILL = tuple((i / 2, 0.0) for i in range(41))
 WORKS = tuple((i / 2, i / 2) for i in range(41))
 
@@ -60,30 +58,6 @@ def test_a_quota_that_is_hardly_reached_and_no_quota():
     )
     assert ask(find_cpu_quota, {1: "backward*100"}) == []
     assert isinstance(ask(find_cpu_quota, {1: "backward*100"}, limits=Absent("no /proc"))[0], Skip)
-
-
-def test_memory_that_grows_with_the_time_left():
-    (found,) = ask(find_memory_growth, {1: "backward*100"}, [track(memory=LEAK)])
-    assert found.id == "host_memory_leak"
-    assert "17 min" in found.title
-
-
-def test_the_line_that_keeps_the_graph():
-    kept = stacks({1: "backward*100"}, {(USER, 44): "losses.append(loss)"})
-    (found,) = ask(find_memory_growth, kept, [track(memory=LEAK)])
-    assert found.id == "leak_graph_kept"
-    assert "train.py:44" in found.title
-
-
-def test_a_worker_that_grows_is_not_blamed_on_the_loop():
-    kept = stacks({1: "backward*100", 2: "w_fetch*100"}, {(USER, 44): "losses.append(loss)"})
-    (found,) = ask(find_memory_growth, kept, [track(), worker(2, memory=LEAK)])
-    assert found.id == "host_memory_leak"
-    assert "a loader worker" in found.title
-
-
-def test_growth_while_starting_up_says_nothing():
-    assert isinstance(ask(find_memory_growth, {1: "import*50 backward*50"}, [track(memory=LEAK)])[0], Skip)
 
 
 def test_ranks_that_wait_for_one_that_left():

@@ -1,9 +1,12 @@
+import dataclasses
+
 import pytest
 
 from gpudoc.doctor.causes.watched_input import FINDERS, judge_loader
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent
-from tests.facts.live.made import track, watch, worker
+from gpudoc.facts.process import Handoff
+from tests.facts.live.made import stacks, track, watch, worker
 
 
 def judge(threads, processes, cpus=8, **changes):
@@ -26,6 +29,22 @@ def test_loading_in_the_main_process():
 def test_collating_in_the_main_process_is_told_apart():
     found = judge({1: "collate*50 load*5 backward*45"}, [track()])
     assert found.id == "collate_in_main_process"
+
+
+def short_steps(phase):
+    close = stacks({1: f"{phase}*5 backward*5 " * 100})
+    return {"close_up": dataclasses.replace(close, rate_hz=5000.0), "handoff": Handoff(0.004, 0.004)}
+
+
+def test_workers_are_not_advised_where_handing_over_costs_more_than_making():
+    found = judge({1: "collate backward " * 200}, [track()], **short_steps("collate"))
+    assert found.id == "collate_in_main_process"
+    assert fact(found, "estimated_gain") == ""
+    assert float(fact(found, "with_workers").partition("x")[0]) < 1.1
+    assert not any("num_workers" in remedy.say for remedy in found.fix)
+    loaded = judge({1: "load backward " * 200}, [track()], **short_steps("load"))
+    assert loaded.id == "dataloader_bottleneck"
+    assert "too small for workers" in loaded.title
 
 
 def test_busy_workers_with_cpus_to_spare():

@@ -34,11 +34,19 @@ POLL = Frame("wait", f"{STD}/multiprocessing/connection.py", 947)
 GETITEM = Frame("Images.__getitem__", "/home/me/data.py", 7)
 LINEAR = Frame("Linear.forward", f"{TORCH}/nn/modules/linear.py", 134)
 CALL = Frame("Module._call_impl", f"{TORCH}/nn/modules/module.py", 1789)
+DATA_PARALLEL = Frame("DataParallel.forward", f"{TORCH}/nn/parallel/data_parallel.py", 192)
 ENGINE = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 979)
 IMPORT = Frame("_call_with_frames_removed", "<frozen importlib._bootstrap>", 241)
 
 STACKS = {
     "wait": (LOOP, *MANY, TRY, QUEUE_GET, POLL),
+    "receive": (
+        LOOP,
+        *MANY,
+        TRY,
+        QUEUE_GET,
+        Frame("rebuild_storage_fd", f"{TORCH}/multiprocessing/reductions.py", 500),
+    ),
     "start": (LOOP, BUILD, Frame("BaseProcess.start", PROCESS, 121)),
     "load": (LOOP, *NEXT, FETCH, GETITEM),
     "collate": (LOOP, *NEXT, CALL_COLLATE, Frame("pad", "/home/me/data.py", 20)),
@@ -55,6 +63,8 @@ STACKS = {
     "collective": (LOOP, Frame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 3000)),
     "compile": (LOOP, Frame("_compile", f"{TORCH}/_dynamo/convert_frame.py", 1100), LINEAR),
     "import": (LOOP, IMPORT, Frame("<module>", LOADER, 30)),
+    "dp_forward": (LOOP, CALL, DATA_PARALLEL, Frame("Thread.join", f"{STD}/threading.py", 1120)),
+    "dp_copy": (LOOP, CALL, DATA_PARALLEL, Frame("replicate", f"{TORCH}/nn/parallel/replicate.py", 120)),
     "w_idle": (LOOP, WORKER, QUEUE_GET, POLL),
     "w_fetch": (LOOP, WORKER, FETCH, GETITEM),
     "w_put": (LOOP, WORKER, Frame("Queue.put", f"{STD}/multiprocessing/queues.py", 90)),

@@ -61,9 +61,86 @@ def test_a_job_of_two_processes_is_told_apart_by_what_each_uses(tmp_path):
             assert child.running > 5
             assert parent.blocked == {"read pipe": parent.looks - parent.running}
             assert isinstance(child.queued_s, float)
-            assert child.private_bytes
+            assert child.pages[0].mapped_bytes >= child.pages[0].own_bytes > 0
             assert child.memory
             assert isinstance(child.rank, Absent)
         finally:
             os.killpg(job.pid, 9)
     assert not sampler.is_alive()
+
+
+COPIES = """
+import gc, os, sys
+gc.disable()
+rows = [("a row of text", float(n)) for n in range(400_000)]
+if os.fork() == 0:
+    for step in range(4):
+        sys.stdin.readline()
+        # reading alone writes the reference counts of the objects
+        for row in rows[step * 100_000 : (step + 1) * 100_000]:
+            row[1]
+        print("read", flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def _until_it_forked(job):
+    until = time.monotonic() + 60
+    while len(tree.descendants(job.pid)) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(tree.descendants(job.pid)) == 2
+
+
+def test_reading_shared_objects_copies_their_pages():
+    with subprocess.Popen(
+        [sys.executable, "-c", COPIES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        try:
+            sampler = tree.TreeSampler(job.pid)
+            _until_it_forked(job)
+            sampler.measure()
+            sampler.weigh()
+            for _ in range(3):
+                job.stdin.write("\n")
+                job.stdin.flush()
+                assert job.stdout.readline() == "read\n"
+                sampler.weigh()
+            child = next(t for t in sampler.tracks() if t.parent == job.pid)
+        finally:
+            os.killpg(job.pid, 9)
+    own = [p.own_bytes for p in child.pages]
+    assert sorted(own) == own
+    assert own[-1] - own[0] > 4 << 20
+    assert child.pages[-1].mapped_bytes - child.pages[0].mapped_bytes < 4 << 20
+
+
+def test_the_trainer_of_a_job_without_workers_is_the_process_that_works():
+    code = "import os, sys\nif os.fork() == 0:\n    while True: pass\nos.wait()\n"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as job:
+        try:
+            sampler = tree.TreeSampler(job.pid)
+            _until_it_forked(job)
+            sampler.measure()
+            child = next(pid for pid in tree.descendants(job.pid) if pid != job.pid)
+            until = time.monotonic() + 60
+            while sampler.lone_trainer() != child and time.monotonic() < until:
+                time.sleep(0.1)
+                sampler.measure()
+            assert sampler.lone_trainer() == child
+        finally:
+            os.killpg(job.pid, 9)
+
+
+def test_a_job_with_loader_workers_has_no_lone_trainer():
+    name = "import ctypes; ctypes.CDLL(None).prctl(15, b'pt_data_worker', 0, 0, 0)"
+    code = f"{name}; import time; print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as job:
+        try:
+            job.stdout.readline()
+            sampler = tree.TreeSampler(job.pid)
+            assert sampler.lone_trainer() is None
+            sampler.measure()
+            assert sampler.lone_trainer() is None
+        finally:
+            job.kill()

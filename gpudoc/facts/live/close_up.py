@@ -1,0 +1,46 @@
+"""A short look at one training process at a high rate: a step of a few milliseconds is not seen at 20 Hz."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import subprocess
+
+from gpudoc.facts.live import spy
+from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.process import Stacks
+
+# 2 s at 200 Hz cost 0.4 s of a core, once in a watch
+RATE_HZ = 200.0
+SECONDS = 2
+FINISH_S = 5.0
+
+
+class CloseUp:
+    """A py-spy that samples one process for two seconds in the background."""
+
+    def __init__(self, program: str, pid: int, folder: pathlib.Path) -> None:
+        self._pid = pid
+        self._output = folder / "close-up.json"
+        self._messages = self._output.with_suffix(".err")
+        with self._messages.open("wb") as messages:
+            self._process = subprocess.Popen(
+                spy.close_up_command(program, pid, self._output, RATE_HZ, SECONDS),
+                stdin=subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+                start_new_session=True,
+            )
+
+    def finish(self) -> Fact[Stacks]:
+        """The stacks with the rate that was reached; absent with the reason when py-spy saw nothing."""
+        try:
+            self._process.wait(FINISH_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        seen = spy.read_recording(self._pid, self._output, self._messages)
+        if isinstance(seen, Absent):
+            return seen
+        most = max((len(t.samples) for t in seen.threads if t.is_main), default=0)
+        return dataclasses.replace(seen, rate_hz=most / SECONDS) if most else Absent("the main thread was not seen")

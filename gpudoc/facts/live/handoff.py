@@ -1,0 +1,74 @@
+"""What it costs on this machine, as busy as it is, to pass a batch from a loader worker to the main process.
+
+torch passes each tensor as a file descriptor through Python's own multiprocessing, so the same is done here without
+torch: run as a program by `measure`, never imported for its work.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import reduction
+from multiprocessing.queues import Queue
+
+from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.process import Handoff
+
+BATCHES = 40
+# inputs and targets
+TENSORS = 2
+# a worker that holds Python's lock meanwhile answers late
+MAKING_S = 0.002
+DEADLINE_S = 10.0
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.live.handoff import main; main()"
+
+
+def measure() -> Fact[Handoff]:
+    """The median of forty batches of two tensors each way; absent when the exchange did not work here."""
+    command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Absent("passing batches took too long to measure")
+    words = done.stdout.split()
+    return Handoff(float(words[0]), float(words[1])) if len(words) == 2 else Absent("passing batches did not work")
+
+
+def main() -> None:
+    """Print the two medians in seconds."""
+    sys.stdout.write(" ".join(f"{_exchange(holds):.6f}" for holds in (False, True)) + "\n")
+
+
+def _exchange(holds: bool) -> float:
+    context = multiprocessing.get_context("fork")
+    # a loader worker has two batches ready
+    queue: Queue[list[object]] = context.Queue(2)
+    worker = context.Process(target=_produce, args=(queue, holds), daemon=True)
+    worker.start()
+    times = []
+    for _ in range(BATCHES):
+        began = time.perf_counter()
+        for tensor in queue.get(timeout=DEADLINE_S):
+            os.close(tensor.detach())  # type: ignore[attr-defined]
+        times.append(time.perf_counter() - began)
+    worker.terminate()
+    worker.join()
+    return max(0.0, sorted(times)[BATCHES // 2] - (MAKING_S if holds else 0.0))
+
+
+def _produce(queue: Queue[list[object]], holds: bool) -> None:
+    with tempfile.TemporaryFile() as file:
+        for _ in range(BATCHES):
+            until = time.thread_time() + (MAKING_S if holds else 0.0)
+            while time.thread_time() < until:
+                pass
+            queue.put([reduction.DupFd(file.fileno()) for _ in range(TENSORS)])
+        # the descriptors are served by a thread of this process, until it is ended
+        time.sleep(DEADLINE_S)
