@@ -1,16 +1,15 @@
 from __future__ import annotations
 
+import pytest
+
 from gpudoc.doctor.catalogue import machine
 from gpudoc.doctor.model import Setting
+from tests.doctor.catalogue.rows import check_row
 
 
-def test_every_row_is_whole():
-    for cause in machine.CAUSES:
-        assert cause.title
-        assert cause.meaning
-        assert cause.why.endswith(".")
-        assert all(source.startswith("https://") for source in cause.sources), cause.id
-        assert cause.sources
+@pytest.mark.parametrize("cause", machine.CAUSES, ids=lambda c: c.id)
+def test_a_row_tells_meaning_reason_remedy_and_source_in_every_place(cause):
+    check_row(cause)
 
 
 def test_every_remedy_says_what_to_do_in_each_setting():
