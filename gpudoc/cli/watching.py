@@ -85,17 +85,21 @@ def _watch_command(wish: Wish) -> int:
 
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
     from gpudoc.doctor import document
+    from gpudoc.facts.redact import Redactor
     from gpudoc.render import console, watch
     from gpudoc.render.doctor_output import private, render_markdown
+    from gpudoc.render.private import private_watch
 
-    kept = private(watch.to_json(document.dump(report), seen, ended), output)
+    redactor = Redactor.of_this_process()
+    kept = private(watch.to_json(document.dump(report), seen, ended), output, redactor)
     # what is kept in a file or pasted may leave this machine, the screen does not
     clean = document.load(kept) if output.redact else report
-    if output.html is not None and seen is not None:
-        watch.save(output.html, clean, seen)
+    shared = private_watch(seen, redactor) if output.redact and seen is not None else seen
+    if output.html is not None and shared is not None:
+        watch.save(output.html, clean, shared)
     text = watch.render(report, seen, verbose=output.verbose) if seen is not None else ""
     if output.out is not None:
-        whole = watch.render(clean, seen, verbose=True) if seen is not None else ""
+        whole = watch.render(clean, shared, verbose=True) if shared is not None else ""
         watch.save_text(output.out, whole, kept)
     if output.json:
         console.print_json(kept)

@@ -29,11 +29,11 @@ class Output:
     redact: bool = True
 
 
-def private(plain: Mapping[str, object], output: Output) -> dict[str, object]:
+def private(plain: Mapping[str, object], output: Output, redactor: Redactor | None = None) -> dict[str, object]:
     """The document as it may leave the machine: without what says who and where, unless the user wants it whole."""
     if not output.redact:
         return dict(plain)
-    clean = Redactor.of_this_process().document(plain)
+    clean = (redactor or Redactor.of_this_process()).document(plain)
     assert isinstance(clean, dict)
     return clean
 
