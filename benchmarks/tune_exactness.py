@@ -4,6 +4,7 @@
     python benchmarks/tune_exactness.py cap          # a true limit between 4096 and 7781
     python benchmarks/tune_exactness.py after        # 500 further steps at what was found, in fresh processes
     python benchmarks/tune_exactness.py peer         # Lightning's binsearch on the same models and limits
+    python benchmarks/tune_exactness.py plan         # the search with the plan's first probe beside the one without
     python benchmarks/tune_exactness.py record       # the table as Markdown, under benchmarks/records/
 
 Every answer is appended to benchmarks/records/tune_exactness.jsonl at once; what is there already is not run again.
@@ -26,6 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from tune_workloads import KINDS, write_workload
 
+from gpudoc.tune.foresight import foresee
 from gpudoc.tune.journal import Journal
 from gpudoc.tune.largest import find_largest
 from gpudoc.tune.launch import Launcher, Where
@@ -72,8 +74,11 @@ def known(what: str, kind: str, limit_mib: int) -> dict | None:
     return same[-1] if same else None
 
 
-def search(source: str, limit_bytes: int) -> tuple[object, float]:
-    """Our search with start-up, and its wall time; without the steady steps, which run once on the chosen batch."""
+def search(source: str, limit_bytes: int, foreseen: list | None = None) -> tuple[object, float]:
+    """Our search with start-up, and its wall time; without the steady steps, which run once on the chosen batch.
+
+    With a list, the plan's line gives the first probe and is appended to it.
+    """
     start = time.perf_counter()
     with Launcher(source) as launcher:
         count = int(launcher.warm("exact").ready["num_samples"])
@@ -86,7 +91,10 @@ def search(source: str, limit_bytes: int) -> tuple[object, float]:
             share_s=1e9,
             variant=EXACT,
         )
-        found = find_largest(session, limit_bytes=limit_bytes, cap=count)
+        expected = None if foreseen is None else foresee(session, cap=count)
+        if foreseen is not None and expected is not None:
+            foreseen.append(expected)
+        found = find_largest(session, limit_bytes=limit_bytes, cap=count, expected=expected)
         wall = time.perf_counter() - start
         session.release()
     return found, wall
@@ -155,6 +163,31 @@ def table(kinds: list[str], limits: list[int]) -> None:
                         around="".join("+" if ok else "-" for ok in around.values()),
                         wall_s=round(time.perf_counter() - start, 2),
                     )
+
+
+def plan(kinds: list[str], limits: list[int]) -> None:
+    """Both ways one after the other on every cell: launches, failures and wall time, the trace counted as time."""
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            source = str(write_workload(Path(folder), kind))
+            for limit_mib in limits:
+                if known("plan", kind, limit_mib):
+                    continue
+                foreseen: list = []
+                without, without_s = search(source, limit_mib * MIB)
+                with_, with_s = search(source, limit_mib * MIB, foreseen)
+                keep(
+                    what="plan",
+                    model=kind,
+                    limit_mib=limit_mib,
+                    foreseen=foreseen[0].batch if foreseen else None,
+                    foreseen_bytes_per_sample=round(foreseen[0].bytes_per_sample) if foreseen else None,
+                    measured_bytes_per_sample=round(without.line.bytes_per_sample),
+                    without={"batch": without.batch, "launches": without.launches, "ooms": without.num_oom},
+                    with_plan={"batch": with_.batch, "launches": with_.launches, "ooms": with_.num_oom},
+                    without_s=round(without_s, 2),
+                    with_s=round(with_s, 2),
+                )
 
 
 def cap() -> None:
@@ -268,7 +301,7 @@ def peer(kinds: list[str], limits: list[int]) -> None:
 def main() -> int:
     """Run one part; returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["table", "cap", "after", "peer", "record"])
+    parser.add_argument("part", choices=["table", "cap", "after", "peer", "plan", "record"])
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
     parser.add_argument("--steps", type=int, default=500)
@@ -283,6 +316,8 @@ def main() -> int:
             after(kinds, limits, options.steps)
         case "peer":
             peer(kinds, limits)
+        case "plan":
+            plan(kinds, limits)
         case _:
             write_record()
     return 0
@@ -328,7 +363,12 @@ def write_record() -> None:
             f"{min(ratios):.4f} to {max(ratios):.4f}; launches median {middle[len(middle) // 2]}, most {middle[-1]};"
         )
         lines += ["", f"{within} out of memory median {sorted(ooms)[len(ooms) // 2]}, most {max(ooms)}."]
-    for what, title in (("peer", "Lightning binsearch beside"), ("cap", "Cap"), ("after", "Steps that follow")):
+    for what, title in (
+        ("peer", "Lightning binsearch beside"),
+        ("plan", "With and without the plan's first probe"),
+        ("cap", "Cap"),
+        ("after", "Steps that follow"),
+    ):
         found = [r for r in rows() if r["what"] == what]
         if found:
             lines += [

@@ -38,8 +38,7 @@ def main() -> int:
         say("the GPU cannot be used (see above), so the rest runs on the CPU")
     run(folder, "bench", "--quick", "--device", device, "--out", "bench.json", allowed=(0, 1))
     profile = Path("quickstart.yaml")
-    # one step learns from 64 samples: four times that shows how speed and memory grow, and leaves time for the loader
-    tuning = ("--budget", chosen.budget, "--max-batch", "256", "--out", str(Path(".gpudoc", "profiles") / profile))
+    tuning = ("--budget", chosen.budget, "--out", str(Path(".gpudoc", "profiles") / profile))
     run(folder, "tune", "--model", "quickstart", "--device", device, *tuning)
     run(folder, "train", "--profile", "auto", "--model", "quickstart", "--device", device)
     closing(folder, doctor, time.monotonic() - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,7 @@ def tune(
 
     Example: gpudoc tune --model cfg.yaml --budget 5m
     """
+    started = time.monotonic()
     if target:
         return _predict(model, target, as_json=as_json, plain=plain)
     from gpudoc.render.live import Live
@@ -56,7 +58,7 @@ def tune(
         source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit
     ).also(max_batch=max_batch, out=out, fresh=fresh)
     with Live(plain=plain or as_json) as progress:
-        result = run(options, progress)
+        result = run(options, progress, since=started)
     if html:
         save_page(html, result)
     show(result, as_json=as_json, plain=plain, verbose=verbose)

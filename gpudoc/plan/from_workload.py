@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from gpudoc.errors import GpudocError
-from gpudoc.plan.checkpointing import checkpoint_blocks
 from gpudoc.plan.settings import Settings
 from gpudoc.plan.tracing import Recipe
+from gpudoc.workload import recompute
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
 from gpudoc.workload.build import Workload
 
@@ -39,7 +39,7 @@ def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
 
     def build() -> _State:
         model = workload.build_model().train()
-        if settings.activation_checkpointing and checkpoint_blocks(model) == 0:
+        if settings.activation_checkpointing and recompute.apply(model) == 0:
             raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
         if settings.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

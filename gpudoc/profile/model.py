@@ -65,7 +65,7 @@ class Loader(Part):
 
 
 class Settings(Part):
-    """What training runs with; `micro_batch` is an upper bound per device."""
+    """What training runs with; `micro_batch` is an upper bound per device, `fused` is about the optimizer's kernel."""
 
     precision: Literal["bf16", "fp16", "fp32"]
     allocator: Literal["default", "exact", "expandable"] = "default"
@@ -74,6 +74,7 @@ class Settings(Part):
     activation_checkpointing: bool = False
     channels_last: bool = False
     compile: bool = False
+    fused: bool = True
     loader: Loader = Field(default_factory=Loader)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpudoc.profile.model import Trial
+from gpudoc.profile.model import Settings, Trial
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
 from gpudoc.render.tune import headline, train_command
 from gpudoc.tune.run import Result
 from gpudoc.tune.speed import fit_step_time
 from gpudoc.units import format_bytes, format_seconds
+
+_SHAPES_MEMORY = ("precision", "allocator", "activation_checkpointing")
 
 
 def save(path: Path, result: Result) -> None:
@@ -62,7 +64,9 @@ def _memory(result: Result) -> Iterable[Block]:
     if not rows:
         return
     limit_bytes = result.context.limit_bytes
-    fits = tuple(sorted((float(r.batch), float(r.peak_bytes or 0)) for r in rows if r.kind in ("calibrate", "fit")))
+    chosen = result.profile.settings
+    alike = [r for r in rows if r.kind in ("calibrate", "fit") and _same_memory(r.settings, chosen)]
+    fits = tuple(sorted((float(r.batch), float(r.peak_bytes or 0)) for r in alike))
     top = max((x for x, _ in fits), default=1.0)
     series = [
         Series(name="measured peak", points=fits, style="points"),
@@ -75,6 +79,10 @@ def _memory(result: Result) -> Iterable[Block]:
     svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="bytes", tick=format_bytes))
     failed = [f"{row.batch} ({row.end})" for row in result.profile.evidence.trials if not row.fits]
     yield Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
+
+
+def _same_memory(one: Settings | None, other: Settings) -> bool:
+    return one is None or all(getattr(one, name) == getattr(other, name) for name in _SHAPES_MEMORY)
 
 
 def _speed(result: Result) -> Iterable[Block]:

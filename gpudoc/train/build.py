@@ -14,7 +14,7 @@ from torch import nn
 
 from gpudoc.errors import ExitCode
 from gpudoc.profile import store
-from gpudoc.train import checkpoint, limits, recompute, schedule
+from gpudoc.train import checkpoint, limits, schedule
 from gpudoc.train.crash import take_smaller_batch
 from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
@@ -41,6 +41,7 @@ from gpudoc.train.step import Parts, Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.train.writer import Writer
 from gpudoc.units import format_bytes
+from gpudoc.workload import recompute
 from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
 
 # torch spreads these kernels over ranks; of the others it says that no sharding strategy is registered (2.13)
@@ -244,7 +245,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
 def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
     settings, workload, device = plan.settings, plan.workload, plan.device
     overrides: dict[str, object] = {} if settings.lr is None else {"lr": settings.lr}
-    if may_fuse(workload, model, device, sharded=plan.ranks.is_sharded):
+    if settings.fused and may_fuse(workload, model, device, sharded=plan.ranks.is_sharded):
         overrides["fused"] = True
     forward = plan.ranks.wrap(model)
     return Parts(

@@ -61,7 +61,7 @@ class Sharded(Distributed):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model itself, sharded: by its repeated blocks where it has some."""
-        from gpudoc.train.recompute import find_blocks
+        from gpudoc.workload.recompute import find_blocks
 
         self._start_alike(model)
         return self.shard(model, find_blocks(model))

@@ -65,6 +65,7 @@ def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: W
         activation_checkpointing=settings.activation_checkpointing,
         channels_last=settings.channels_last,
         compile=settings.compile,
+        fused=settings.fused,
         loader=Loader(
             num_workers=settings.num_workers,
             prefetch_factor=settings.prefetch_factor,

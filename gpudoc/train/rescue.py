@@ -10,13 +10,13 @@ import torch
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.profile.model import Rescue
-from gpudoc.train import recompute
 from gpudoc.train.events import Event, Rescued
 from gpudoc.train.job import Job
 from gpudoc.train.profiles import remember_rescue
 from gpudoc.train.ranks import OOM
 from gpudoc.train.step import Micro
 from gpudoc.train.undo import Undo
+from gpudoc.workload import recompute
 from gpudoc.workload.batch import shapes
 from gpudoc.workload.targets import is_out_of_memory
 

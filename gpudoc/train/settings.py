@@ -32,6 +32,7 @@ class Settings:
     persistent_workers: bool = True
     channels_last: bool = False
     compile: bool = False
+    fused: bool = True
     activation_checkpointing: bool = False
     may_checkpoint_activations: bool = True
     rescue: bool = True
@@ -82,6 +83,7 @@ _KEYS: Mapping[str, type] = {
     "persistent_workers": bool,
     "channels_last": bool,
     "compile": bool,
+    "fused": bool,
     "activation_checkpointing": bool,
     "log_every": int,
     "checkpoint_every": int,
@@ -96,7 +98,7 @@ _LEAST: Mapping[str, int] = {"num_workers": 0, "checkpoint_every": 0, "eval_ever
 _ALLOCATORS = ("default", "exact", "expandable")
 _SWITCHES = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 # a change of one of these by a flag makes the profile's batch a guess
-_SHAPES_MEMORY = ("precision", "compile", "activation_checkpointing")
+_SHAPES_MEMORY = ("precision", "compile", "activation_checkpointing", "fused")
 
 
 def parse_flags(typed: Mapping[str, Value], assignments: Sequence[str]) -> dict[str, Value]:
@@ -188,6 +190,7 @@ def _from_profile(profile: Profile, flags: Mapping[str, Value]) -> tuple[dict[st
         "activation_checkpointing": found.activation_checkpointing,
         "channels_last": found.channels_last,
         "compile": found.compile,
+        "fused": found.fused,
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "pin_memory": loader.pin_memory,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpudoc.stats import median
@@ -87,15 +87,15 @@ def speedup(defaults: Sequence[Trial], chosen: Sequence[Trial]) -> float | None:
     return median(after) / median(before) if before and after else None
 
 
-def explain_variant(variant: Variant, base: Variant, tried: Sequence[Trial]) -> list[str]:
-    """One sentence for precision, allocator, layout, compilation: what was measured, or why nothing was."""
+def explain_variant(
+    variant: Variant, base: Variant, tried: Sequence[Trial], reasons: Mapping[str, str] | None = None
+) -> list[str]:
+    """One sentence for each field of the variant: the reason given, or what was measured, or that nothing was."""
     speeds = {t.request.variant: s for t in tried if (s := _speed(t)) is not None}
-    sentences = []
-    for name, value in variant.model_dump().items():
-        if name == "activation_checkpointing":
-            sentences.append("activation_checkpointing on: batch 1 does not fit without" if value else "")
-            continue
-        sentences.append(_explain_one(name, value, base, speeds))
+    given = reasons or {}
+    sentences = [
+        given.get(name) or _explain_one(name, value, base, speeds) for name, value in variant.model_dump().items()
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -108,7 +108,7 @@ def _explain_one(name: str, value: object, base: Variant, speeds: dict[Variant, 
                 ratio = speed / other
                 verb = "kept" if getattr(with_, name) == value else "not used"
                 shown = getattr(with_, name)
-                label = f"{name} {shown}" if not isinstance(shown, bool) else name
+                label = f"{name} {shown}" if not isinstance(shown, bool) else name if shown else f"without {name}"
                 return f"{label}: {ratio:.2f} times the speed of {_plain(name, base)}, {verb}"
     if name in ("precision", "allocator"):
         return f"{name} {value}: nothing else was tried"
@@ -117,7 +117,9 @@ def _explain_one(name: str, value: object, base: Variant, speeds: dict[Variant, 
 
 def _plain(name: str, base: Variant) -> str:
     value = getattr(base, name)
-    return "without" if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return f"the one with {name}" if value else "without"
+    return str(value)
 
 
 def explain_largest(largest: Largest) -> str:

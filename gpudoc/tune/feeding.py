@@ -6,16 +6,17 @@ import time
 from collections.abc import Sequence
 
 from gpudoc.profile.model import LoaderTrial as ProfileRow
+from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.loader import LoaderChoice, bounds_here, tune_loader
 from gpudoc.tune.loader_session import StepOptions
 from gpudoc.tune.session import Session
-from gpudoc.tune.stages import Findings, Plan
 from gpudoc.tune.trial import End, Feed, Point, Request, Trial
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
-_SHARE = 0.45
-_LEAST_SECONDS = 4.0
+# of what is left besides the closing comparison
+_SHARE = 0.7
+LEAST_SECONDS = 4.0
 
 
 class Feeder:
@@ -35,7 +36,7 @@ class Feeder:
         found.feed_reasons = tuple(line for line in trial.detail.splitlines() if line)
 
     def _measure(self, session: Session, request: Request) -> Trial:
-        seconds = max(_LEAST_SECONDS, _SHARE * session.left_s)
+        seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
         variant = request.variant
         start = time.monotonic()
         choice = tune_loader(
@@ -47,6 +48,7 @@ class Feeder:
                 channels_last=variant.channels_last,
                 compile=variant.compile,
                 activation_checkpointing=variant.activation_checkpointing,
+                fused=variant.fused,
             ),
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
             progress=session.progress,

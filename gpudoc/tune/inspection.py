@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from gpudoc.train.build import may_fuse
 from gpudoc.train.identity import hardware_here, workload_key
 from gpudoc.train.precision import has_native_bf16
 from gpudoc.tune import limit
 from gpudoc.tune.probe import Emit, Place, Prepared, apply_limit, describe_failure
 from gpudoc.tune.trial import End
+from gpudoc.workload.recompute import can_recompute
 
 
 def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
@@ -26,6 +28,8 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
             "workload": workload_key(workload, model).model_dump(mode="json"),
             "parameters": sum(p.numel() for p in model.parameters()),
             "parameter_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
+            "can_recompute": can_recompute(model),
+            "can_fuse": may_fuse(workload, model, device),
             "has_images": any(isinstance(m, torch.nn.Conv2d) for m in model.modules()),
             "torch": torch.__version__,
             "hardware": hardware_here(device, place.limit_bytes).model_dump(mode="json"),

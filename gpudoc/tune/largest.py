@@ -61,10 +61,34 @@ class Largest:
         return self.complete and (self.batch == self.cap or self.fails_at is not None)
 
 
-def find_largest(prober: Prober, *, limit_bytes: int, cap: int) -> Largest:
-    """Run the search; GpudocError when not even batch 1 fits."""
+class NothingFitsError(GpudocError):
+    """Not even batch 1 fits: `needed_bytes` is its peak without a limit, None when that cannot be measured."""
+
+    def __init__(self, message: str, *, hint: str, needed_bytes: int | None, limit_bytes: int) -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.BAD_ANSWER)
+        self.needed_bytes = needed_bytes
+        self.limit_bytes = limit_bytes
+
+
+def predict_largest(prober: Prober, *, limit_bytes: int, cap: int) -> int | None:
+    """The largest batch that one calibrating process predicts: 0 when batch 1 fails, None when memory does not grow."""
     search = _Search(prober, limit_bytes, cap)
-    search.calibrate()
+    try:
+        search.calibrate()
+    except NothingFitsError:
+        return 0
+    return search.predicted
+
+
+def find_largest(prober: Prober, *, limit_bytes: int, cap: int, expected: MemoryLine | None = None) -> Largest:
+    """Run the search; NothingFitsError when not even batch 1 fits.
+
+    With an `expected` line the first probe is where it says that memory ends; without one, or when that fails, one
+    process calibrates first.
+    """
+    search = _Search(prober, limit_bytes, cap)
+    if expected is None or not search.starts_at(expected):
+        search.calibrate()
     return search.probe()
 
 
@@ -83,7 +107,7 @@ def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
     low, high = 0, found.batch
     reason: End = trial.end
     step = max(1, found.batch // 50)
-    while high - low > 1 and found.launches < MAX_LAUNCHES:
+    while high - low > 1 and found.launches < MAX_LAUNCHES and (low == 0 or prober.can_afford(8.0 * low)):
         batch = max(low + 1, high - step) if low == 0 else (low + high) // 2
         attempt = prober.steady(batch, steps=2)
         found.launches += 1
@@ -114,6 +138,21 @@ class _Search:
         self._num_fails = 0
         self._num_inside = 0
         self._found = Largest(batch=0, cap=cap, limit_bytes=limit_bytes)
+
+    def starts_at(self, expected: MemoryLine) -> bool:
+        """One probe where the expected line meets the limit; whether it ran, and the line now goes through it."""
+        batch = min(self._found.cap, expected.largest(self._limit))
+        if batch < 1:
+            return False
+        self._line = expected
+        self._found.predicted = batch
+        self._try(batch)
+        return self._low > 0
+
+    @property
+    def predicted(self) -> int | None:
+        """The largest batch that the calibration predicts, at most the cap; None without a line."""
+        return self._found.predicted
 
     def calibrate(self) -> None:
         """One process that goes up while nothing can go wrong, and the first line."""
@@ -262,7 +301,7 @@ class _Search:
         return found
 
 
-def _nothing_fits(prober: Prober, limit_bytes: int, trial: Trial) -> GpudocError:
+def _nothing_fits(prober: Prober, limit_bytes: int, trial: Trial) -> NothingFitsError:
     """Not even batch 1: by how much, and what would make it fit."""
     needed = prober.needed_bytes(1)
     if needed is None:
@@ -272,8 +311,11 @@ def _nothing_fits(prober: Prober, limit_bytes: int, trial: Trial) -> GpudocError
         over = max(0, needed - limit_bytes)
         missing = f"batch 1 needs {format_bytes(needed)}, {over:,} bytes more"
         hint = f"--memory-limit {needed * 105 // 100 // 2**20 + 1}MiB, a smaller model, or shorter samples"
-    return GpudocError(
-        f"nothing fits in {format_bytes(limit_bytes)}: {missing}", hint=hint, exit_code=ExitCode.BAD_ANSWER
+    return NothingFitsError(
+        f"nothing fits in {format_bytes(limit_bytes)}: {missing}",
+        hint=hint,
+        needed_bytes=needed,
+        limit_bytes=limit_bytes,
     )
 
 

@@ -63,8 +63,8 @@ class Running:
         self._spent_s = 0.0
         self._started_at = time.time()
 
-    def start(self, *, inspect: bool = False) -> None:
-        """Ask for the trial's processes."""
+    def start(self, *, inspect: bool = False, began: float | None = None) -> None:
+        """Ask for the trial's processes; what went before since `began`, a warm process perhaps, counts as its time."""
         store = str(self._log.with_suffix(".store"))
         place: dict[str, object] = {
             "device": self._where.device,
@@ -83,6 +83,7 @@ class Running:
                 "inspect": inspect,
             }
         )
+        self._spent_s = 0.0 if began is None else time.monotonic() - began
 
     @property
     def facts(self) -> Message | None:
@@ -193,7 +194,7 @@ class Running:
         if failed:
             return End(str(failed[0]["end"])), str(failed[0].get("detail", ""))
         if len(seen.ends) == self._request.ranks:
-            return End.FITS, ""
+            return End.FITS, str(seen.ends[0].get("detail", ""))
         rank = next(rank for rank in seen.statuses if rank not in seen.ends)
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         return classify_status(seen.statuses[rank], log, lambda: limit.cgroup_oom_kills() > self._kills)
@@ -250,10 +251,11 @@ class Launcher:
         """A trial under way; a warm process that died since is replaced once."""
         id_ = next(self._ids)
         log = self._folder / f"trial-{id_}.log"
+        began = time.monotonic()
         for attempt in (1, 2):
             running = Running(self.warm(request.variant.allocator), request, where, id_, log)
             try:
-                running.start(inspect=inspect)
+                running.start(inspect=inspect, began=began)
                 return running
             except TemplateDiedError as problem:
                 self._warm.pop(request.variant.allocator).close()

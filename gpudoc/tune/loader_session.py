@@ -41,6 +41,7 @@ class StepOptions:
     channels_last: bool = False
     compile: bool = False
     activation_checkpointing: bool = False
+    fused: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class LoaderSession:
             "channels_last": options.channels_last,
             "compile": options.compile,
             "activation_checkpointing": options.activation_checkpointing,
+            "fused": options.fused,
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None

@@ -22,9 +22,9 @@ from typing import TextIO
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from gpudoc.train import recompute
 from gpudoc.train.build import may_fuse
 from gpudoc.tune.loader_model import LEAST_STEPS, WARM_STEPS, resample_batches
+from gpudoc.workload import recompute
 from gpudoc.workload.batch import Batch, num_bytes, to_device
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
@@ -95,7 +95,8 @@ class Bench:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if order.get("activation_checkpointing"):
             recompute.apply(model)
-        fused = {"fused": True} if may_fuse(self.workload, model, self.device) else {}
+        may = order.get("fused", True) and may_fuse(self.workload, model, self.device)
+        fused = {"fused": True} if may else {}
         self.optimizer = self.workload.build_optimizer(model, fused)
         self.model: Callable[..., object] = torch.compile(model) if order["compile"] else model
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")

@@ -117,7 +117,7 @@ class Probe:
         self._reset_peak()
         seconds = []
         for _ in range(num_steps):
-            seconds.append(self._timed_step(self._prepared.samples.worst(batch)))
+            seconds.append(self._timed_step(self._prepared.samples.worst(batch), self._request.num_micros(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
         self._emit({"event": "point", "point": point.model_dump(mode="json")})
         return point
@@ -133,7 +133,7 @@ class Probe:
         self._trainee.evaluate((self._prepared.eval_samples or samples).worst(batch))
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
-        self._timed_step(samples.worst(batch))
+        self._timed_step(samples.worst(batch), self._request.num_micros(batch))
         self._trainee.write_checkpoint()
         if self._place.rank == 0:
             self._emit({"event": "fact", "name": "settled", "value": 1})
@@ -141,7 +141,7 @@ class Probe:
         retries_before = self._retries()
         sizes = []
         for _ in range(num_steps):
-            self._timed_step(samples.worst(batch))
+            self._timed_step(samples.worst(batch), self._request.num_micros(batch))
             sizes.append(self._resting_bytes())
             self._emit({"event": "beat"})
         self._check_growth(sizes, retries_before)
@@ -224,12 +224,13 @@ class Probe:
             worker_init_fn=start_worker if feed.num_workers else None,
         )
 
-    def _timed_step(self, batch: Batch) -> float:
+    def _timed_step(self, batch: Batch, num_micros: int = 1) -> float:
+        """Seconds per micro batch of one optimizer step."""
         start = time.perf_counter()
-        self._trainee.train([batch] * self._request.accumulation)
+        self._trainee.train([batch] * num_micros)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        return time.perf_counter() - start
+        return (time.perf_counter() - start) / num_micros
 
     def _wait(self) -> None:
         """Rest until the parent sends SIGUSR1 to go on; it kills the process otherwise."""

@@ -10,7 +10,7 @@ import gpudoc
 from gpudoc.profile import model
 from gpudoc.tune.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.feeding import profile_rows
-from gpudoc.tune.stages import Findings
+from gpudoc.tune.findings import Findings
 from gpudoc.tune.trial import Feed, Trial, Variant
 from gpudoc.workload.config import Loaded
 
@@ -72,6 +72,7 @@ def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulat
         activation_checkpointing=variant.activation_checkpointing,
         channels_last=variant.channels_last,
         compile=variant.compile,
+        fused=variant.fused,
         loader=model.Loader(**(feed or Feed()).model_dump()),
     )
 
@@ -91,7 +92,7 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         fastest_batch=found.choice.fastest if found.choice else None,
         memory_limit_bytes=context.limit_bytes,
         memory_model=line,
-        trials=tuple(row for trial in trials for row in _rows(trial)),
+        trials=tuple(row for trial in trials if trial.request.kind != "plan" for row in _rows(trial)),
         loader=profile_rows(found.feed_trials),
         default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
         speedup_over_default=None if ratio is None else round(ratio, 3),
@@ -118,7 +119,7 @@ def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
         peak_bytes=point.peak_bytes if point else None,
         samples_per_s=None if rate is None else round(rate * request.ranks, 2),
         seconds=round(trial.seconds, 2),
-        settings=_profile_settings(request.variant, request.feed, batch, request.accumulation),
+        settings=_profile_settings(request.variant, request.feed, batch, request.num_micros(batch)),
     )
 
 
@@ -131,7 +132,7 @@ def _why(found: Findings, settings: model.Settings) -> list[str]:
     if found.largest is not None:
         sentences.append(explain_largest(found.largest))
     sentences.append(explain_knee(found.speeds))
-    sentences += explain_variant(found.variant, base, tried)
+    sentences += explain_variant(found.variant, base, tried, found.reasons)
     sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
     sentences += found.notes
     return [sentence for sentence in sentences if sentence]

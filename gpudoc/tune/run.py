@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from gpudoc import facts
 from gpudoc.doctor.device import Choice, choose
@@ -20,12 +24,13 @@ from gpudoc.profile.model import Profile, WorkloadKey
 from gpudoc.progress import SILENT, Progress
 from gpudoc.tune import limit
 from gpudoc.tune.feeding import Feeder
+from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.options import Options
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.session import Session
-from gpudoc.tune.stages import Findings, Plan, run_stages
+from gpudoc.tune.stages import run_stages
 from gpudoc.tune.trial import Variant
 from gpudoc.tune.variants import Abilities
 from gpudoc.tune.warm import Message
@@ -33,8 +38,10 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "1"
+_METHOD = "2"
 _AUTO_FACTOR, _AUTO_SHARE = 8, 50
+# ending the warm processes and writing the profile
+_CLOSING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +61,41 @@ class Result:
         return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
 
 
-def run(options: Options, progress: Progress = SILENT) -> Result:
+def run(options: Options, progress: Progress = SILENT, *, since: float | None = None) -> Result:
     """Search within the budget and write the profile; GpudocError for everything the user can mend.
 
-    Ctrl+C writes the best so far as soon as there is one.
+    The budget runs from `since` (`time.monotonic()`), now when None. Ctrl+C and SIGTERM write the best so far as soon
+    as there is one.
     """
+    started = time.monotonic() if since is None else since
     options.check()
     loaded = load_config(options.source)
     check_place(options.out or store.folder_to_write() / "probe.yaml")
     machine = facts.collect(quick=True)
     choice = choose(options.device, machine).required()
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
-    with Launcher(options.source) as launcher:
-        return _Search(options, loaded, choice, machine, progress).run(launcher)
+    with terminating_like_ctrl_c(), Launcher(options.source) as launcher:
+        return _Search(options, loaded, choice, machine, progress, started).run(launcher)
+
+
+@contextmanager
+def terminating_like_ctrl_c() -> Iterator[None]:
+    """Inside, the first SIGTERM is a KeyboardInterrupt and further ones are ignored: what is being written is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        # only the main thread may say what a signal does
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def check_place(path: Path) -> None:
@@ -86,13 +115,15 @@ def check_place(path: Path) -> None:
 
 
 class _Search:
-    def __init__(self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress) -> None:
+    def __init__(
+        self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress, started: float
+    ) -> None:
         self._options = options
         self._loaded = loaded
         self._choice = choice
         self._machine = machine
         self._progress = progress
-        self._started = time.monotonic()
+        self._started = started
 
     def run(self, launcher: Launcher) -> Result:
         told = launcher.inspect(Where(device=self._choice.name, limit_bytes=None))
@@ -105,10 +136,10 @@ class _Search:
             where=where,
             progress=self._progress,
             budget_s=self._options.budget_s,
-            spent_s=journal.start_s,
+            spent_s=journal.start_s + _CLOSING_S,
         )
         plan = self._plan(told)
-        session.accumulation = self._accumulation(plan)
+        session.accumulate_below = self._least_global_batch()
         found = Findings()
         interrupted = False
         try:
@@ -196,8 +227,10 @@ class _Search:
         return f"; also there: {', '.join(named)}" if named else ""
 
     def _cap(self, told: Message) -> int:
+        """The largest batch that is of any use: the data set, what was asked, the global batch of the config."""
         count = int(str(told["num_samples"]))
-        return min(count, self._options.max_batch or count)
+        whole = self._loaded.config.train.global_batch
+        return min(count, self._options.max_batch or count, count if whole == "auto" else whole)
 
     def _plan(self, told: Message) -> Plan:
         train = self._loaded.config.train
@@ -223,14 +256,17 @@ class _Search:
                 has_images=bool(told["has_images"]),
                 precision=train.precision,
                 budget_s=self._options.budget_s,
+                can_recompute=bool(told["can_recompute"]) and train.activation_checkpointing == "auto",
+                can_fuse=bool(told["can_fuse"]),
+                capability=_capability(told),
                 can_compile=self._choice.device == "cuda" or shutil.which("g++") is not None,
             ),
         )
 
-    def _accumulation(self, plan: Plan) -> int:
-        """Micro batches per step in the trials for memory: two as soon as training will ever need more than one."""
-        whole = self._loaded.config.train.global_batch
-        return 2 if self._options.goal == "throughput" and isinstance(whole, int) and whole > plan.cap else 1
+    def _least_global_batch(self) -> int:
+        """What training learns from at once at least: a smaller micro batch is accumulated."""
+        train = self._loaded.config.train
+        return train.reference_batch if train.global_batch == "auto" else train.global_batch
 
     def _write(self, told: Message, session: Session, found: Findings, interrupted: bool) -> Result:
         context = Context(
@@ -253,6 +289,11 @@ class _Search:
             context=context,
             interrupted=interrupted,
         )
+
+
+def _capability(told: Message) -> tuple[int, int] | None:
+    known = told.get("capability")
+    return (int(known[0]), int(known[1])) if isinstance(known, list) else None
 
 
 def document(result: Result) -> Mapping[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gpudoc.progress import Progress
+from gpudoc.stats import median
 from gpudoc.tune.journal import Journal
 from gpudoc.tune.launch import SILENCE_SECONDS, Launcher, Running, Where
 from gpudoc.tune.trial import End, Point, Request, Trial, Variant
@@ -14,13 +15,16 @@ from gpudoc.units import format_bytes, format_seconds
 _SILENCE_FACTOR = 20.0
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
 FIT_STEPS = 3
+_UNPLANNED = {"end": End.SIGNAL, "traceback": ""}
+_TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
     """Runs trials of one workload on one device under one limit; satisfies `largest.Prober`.
 
-    What is in the journal is not run again, and its seconds count as spent: a search that goes on decides the same.
+    What is in the journal is not run again, and its seconds count as spent, once: a search that goes on decides the
+    same. `reserved_s` is kept for what must come at the end; batches below `accumulate_below` train with accumulation.
     """
 
     launcher: Launcher
@@ -29,18 +33,39 @@ class Session:
     progress: Progress
     budget_s: float
     variant: Variant = field(default_factory=Variant)
-    accumulation: int = 1
+    accumulate_below: int = 1
     ranks: int = 1
     spent_s: float = 0.0
     share_s: float = 0.0
+    reserved_s: float = 0.0
     samples_per_s: float | None = None
-    _held: tuple[int, Running] | None = None
+    _held: tuple[tuple[int, Variant], Running] | None = None
     _said_lost: bool = False
+    _accounted: set[str] = field(default_factory=set)
+    _overheads_s: list[float] = field(default_factory=list)
 
     @property
     def left_s(self) -> float:
         """Seconds of the budget that are left; negative when it is overdrawn."""
         return self.budget_s - self.spent_s
+
+    @property
+    def free_s(self) -> float:
+        """What is left besides the reserve, in seconds; negative when that is touched."""
+        return self.left_s - self.reserved_s
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a usual trial besides its timed steps: starting, building, warming up; 0 while unknown."""
+        return median(self._overheads_s) if self._overheads_s else 0.0
+
+    def expected_s(self, batch: int, *, steps: int) -> float:
+        """How long a trial of so many steps at `batch` should take, in seconds."""
+        return self.overhead_s + (steps * batch / self.samples_per_s if self.samples_per_s else 0.0)
+
+    def can_start(self, batch: int, *, steps: int = 6) -> bool:
+        """Whether a trial of so many steps at `batch` should end before the reserve is touched."""
+        return self.expected_s(batch, steps=steps) <= self.free_s
 
     def run(self, request: Request, why: str = "") -> Trial:
         """The trial of `request`, from the journal or run now; GpudocError when the user's own code fails."""
@@ -69,6 +94,17 @@ class Session:
         why = f"calibrating memory: batch 1, 2, 4 and up under {format_bytes(self.where.limit_bytes or 0)}"
         return self.run(self._request("calibrate", cap, steps=1), why)
 
+    def plan(self, request: Request, seconds: float) -> Trial:
+        """What the plan foresees, in a process of its own that has so many seconds; never the user's error."""
+        known = self.find(request)
+        if known is None:
+            self.progress.say("planning the step's memory without running it")
+            where = replace(self.where, silence_s=seconds)
+            trial = self.launcher.run(request, where)
+            # what fails in a trace may well run: it is not said of the user's code
+            known = self.record(trial if trial.end is not End.USER_ERROR else trial.model_copy(update=_UNPLANNED))
+        return known
+
     def fit(self, batch: int) -> Trial:
         """The first steps at `batch`; on a CPU the process then rests, so that `steady` can go on with it."""
         request = self._request("fit", batch, steps=FIT_STEPS)
@@ -83,7 +119,7 @@ class Session:
         self.journal.add(trial)
         if ended is None:
             self.release()
-            self._held = (batch, running)
+            self._held = ((batch, self.variant), running)
         self._say_result(trial)
         return self._account(trial)
 
@@ -95,7 +131,7 @@ class Session:
             return known
         self.progress.say(f"steady state at batch {batch}: last partial batch, eval, checkpoint, {steps} more steps")
         self._advance(request)
-        if self._held is not None and self._held[0] == batch:
+        if self._held is not None and self._held[0] == (batch, self.variant):
             running = self._held[1]
             self._held = None
             before = running.spent_s
@@ -111,7 +147,8 @@ class Session:
 
     def needed_bytes(self, batch: int) -> int | None:
         """The peak at `batch` without any limit, or None when even that fails."""
-        request = self._request("fit", batch, steps=2).model_copy(update={"extra": {"unlimited": 1.0}})
+        request = self._request("fit", batch, steps=2)
+        request = request.model_copy(update={"extra": {"unlimited": 1.0}})
         trial = self.find(request)
         if trial is None:
             trial = self.launcher.run(request, replace(self._where(request), limit_bytes=None))
@@ -123,7 +160,7 @@ class Session:
         """Whether steps over `samples` samples end within what the search for the largest batch may take."""
         if self.samples_per_s is None:
             return True
-        return self.spent_s + samples / self.samples_per_s <= self.share_s
+        return self.spent_s + self.overhead_s + samples / self.samples_per_s <= self.share_s
 
     def say(self, text: str) -> None:
         """Tell the user what is being tried and why."""
@@ -142,8 +179,8 @@ class Session:
                 "batches": (batch,),
                 "variant": self.variant,
                 "ranks": self.ranks,
-                "accumulation": self.accumulation,
                 "steps": steps,
+                "accumulate_below": self.accumulate_below,
             }
         )
 
@@ -152,11 +189,15 @@ class Session:
         where = replace(self.where, stop_s=max(1.0, 0.3 * self.left_s))
         if self.samples_per_s is None:
             return where
-        expected = max(request.batches) * request.accumulation / self.samples_per_s
+        expected = 2 * max(request.batches) * request.accumulation / self.samples_per_s
         return replace(where, silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected))
 
     def _account(self, trial: Trial) -> Trial:
-        self.spent_s += trial.seconds
+        key = trial.request.key()
+        if key not in self._accounted:
+            self._accounted.add(key)
+            self.spent_s += trial.seconds
+            self._learn_overhead(trial)
         if self.journal.lost and not self._said_lost:
             self._said_lost = True
             self.progress.say(
@@ -171,7 +212,11 @@ class Session:
     def _learn_speed(self, trial: Trial) -> None:
         largest = max((p for p in trial.points if p.samples_per_s), key=lambda p: p.batch, default=None)
         if largest is not None and largest.samples_per_s:
-            self.samples_per_s = largest.samples_per_s / trial.request.accumulation
+            self.samples_per_s = largest.samples_per_s
+
+    def _learn_overhead(self, trial: Trial) -> None:
+        if trial.request.kind in _TIMED_AT_ONE_BATCH and trial.points:
+            self._overheads_s.append(max(0.0, trial.seconds - sum(trial.points[-1].step_s)))
 
     def _advance(self, request: Request) -> None:
         batch = request.batches[0] if len(request.batches) == 1 else f"{request.batches[0]}-{request.batches[-1]}"

@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpudoc.tune.choose import BatchChoice, choose_batch, choose_variant, speedup
-from gpudoc.tune.largest import Largest, find_largest, settle_largest
+from gpudoc.tune.findings import Findings as Findings
+from gpudoc.tune.findings import Plan as Plan
 from gpudoc.tune.session import Session
+from gpudoc.tune.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
 from gpudoc.tune.speed import sizes_to_time
-from gpudoc.tune.trial import Feed, Point, Request, Trial, Variant
-from gpudoc.tune.variants import Abilities, variants_to_try
+from gpudoc.tune.trial import Feed, Request, Variant
+from gpudoc.tune.variants import variants_to_try
 
-STEADY_STEPS = 20
-_LEAST_STEADY_STEPS = 4
 _TIMED_SHARE = 1 / 60
-# of what is left of the budget when the search for the largest batch begins
-_LARGEST_SHARE = 0.5
-_STEADY_SHARE = 0.35
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a search is to find: its parts, its goal, and the batches that make sense."""
-
-    parts: frozenset[str]
-    goal: str
-    reference: int
-    cap: int
-    useful: int
-    base: Variant
-    abilities: Abilities
-
-
-@dataclass(slots=True)
-class Findings:
-    """What is known so far; complete enough for a profile as soon as the default trial is there."""
-
-    defaults: list[Trial] = field(default_factory=list)
-    variants: list[Trial] = field(default_factory=list)
-    variant: Variant = field(default_factory=Variant)
-    largest: Largest | None = None
-    speeds: tuple[Point, ...] = ()
-    choice: BatchChoice | None = None
-    feed: Feed = field(default_factory=Feed)
-    feed_reasons: tuple[str, ...] = ()
-    feed_trials: tuple[Trial, ...] = ()
-    joints: list[Trial] = field(default_factory=list)
-    kept_default: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def speedup(self) -> float | None:
-        """Samples per second of the choice over the default's, both with real data; None when not measured."""
-        return 1.0 if self.kept_default else speedup(self.defaults, self.joints)
+# the shortest times that still tell a speed and a loader, in seconds
+_LEAST_TIMED_S = 0.4
+_LEAST_LOADER_S = 6.0
 
 
 class LoaderTuner(Protocol):
@@ -69,22 +32,35 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     if plan.goal == "largest" and session.where.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})
     _run_default(session, plan, found)
+    session.reserved_s = _comparison_s(session, plan, plan.reference)
     if "speed" in plan.parts:
         _try_variants(session, plan, found)
     session.variant = found.variant
     if "batch" in plan.parts:
-        _find_largest(session, plan, found)
+        size_batch(session, plan, found)
     if "speed" in plan.parts:
         _time_batches(session, plan, found)
+        if "batch" in plan.parts:
+            recompute_for_speed(session, plan, found)
+    session.variant = found.variant
     found.choice = choose_batch(plan.goal, found.speeds, found.largest, plan.useful, plan.reference)
     _run_steady(session, found)
-    if "loader" in plan.parts and loader is not None and session.left_s > 5:
+    # the closing comparison with what was chosen: one trial of each
+    session.reserved_s = _comparison_s(session, plan, found.choice.batch)
+    if "loader" in plan.parts and loader is not None and session.free_s > _LEAST_LOADER_S:
         loader(session, plan, found)
     _compare_with_default(session, plan, found)
 
 
 def _timed_s(session: Session) -> float:
     return min(3.0, max(0.4, session.budget_s * _TIMED_SHARE))
+
+
+def _comparison_s(session: Session, plan: Plan, batch: int) -> float:
+    """What the closing comparison takes, in seconds, at most a quarter of the budget."""
+    steps = _fed_steps(Feed())
+    once = session.expected_s(plan.reference, steps=steps) + session.expected_s(batch, steps=steps)
+    return min(0.25 * session.budget_s, once + 2 * _timed_s(session))
 
 
 def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
@@ -115,7 +91,7 @@ def _try_variants(session: Session, plan: Plan, found: Findings) -> None:
     base = session.run(_variant_request(session, plan, best), "speed of one step with data that is ready")
     found.variants.append(base)
     for name, changes in candidates:
-        if session.left_s < 0.4 * session.budget_s:
+        if session.left_s < 0.4 * session.budget_s or not session.can_start(plan.reference):
             found.notes.append(f"{name} was not tried: the budget is kept for the batch")
             continue
         variant = best.model_copy(update=dict(changes))
@@ -137,33 +113,12 @@ def _variant_request(session: Session, plan: Plan, variant: Variant) -> Request:
     )
 
 
-def _find_largest(session: Session, plan: Plan, found: Findings) -> None:
-    session.share_s = session.spent_s + _LARGEST_SHARE * max(0.0, session.left_s)
-    limit = session.where.limit_bytes
-    assert limit is not None
-    largest = find_largest(session, limit_bytes=limit, cap=plan.cap)
-    found.largest = largest
-    steps = _affordable_steps(session, largest.batch)
-    if steps >= STEADY_STEPS or plan.goal == "largest":
-        found.largest = settle_largest(session, largest, steps=max(_LEAST_STEADY_STEPS, min(steps, STEADY_STEPS)))
-    session.release()
-    found.notes += [note for note in largest.notes if note not in found.notes]
-
-
-def _affordable_steps(session: Session, batch: int) -> int:
-    """Steady steps that a share of the remaining budget pays for; the rest of the script costs about four."""
-    if not session.samples_per_s:
-        return STEADY_STEPS
-    room = _STEADY_SHARE * session.left_s * session.samples_per_s / batch - 4
-    return min(STEADY_STEPS, max(0, int(room)))
-
-
 def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
     largest = found.largest.batch if found.largest else plan.useful
     useful = largest if plan.goal == "largest" else plan.useful
     sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
     rate = session.samples_per_s or 1.0
-    affordable = 0.4 * session.left_s
+    affordable = 0.4 * session.free_s - session.overhead_s
     known = tuple(p for t in found.variants if t.request.variant == found.variant and t.fits for p in t.points)
     if known and rate:
         # the reference batch was timed with this variant already
@@ -179,7 +134,8 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
         batches=sizes,
         variant=found.variant,
         ranks=session.ranks,
-        seconds_per_batch=_timed_s(session),
+        # two rounds, in each of which every size warms up
+        seconds_per_batch=round(min(_timed_s(session), max(0.0, affordable - 4 * sum(sizes) / rate) / len(sizes)), 2),
     )
     trial = session.run(request, f"speed at batch {', '.join(map(str, sizes))}")
     found.speeds = tuple(sorted((*known, *trial.points), key=lambda p: p.batch))
@@ -192,8 +148,8 @@ def _run_steady(session: Session, found: Findings) -> None:
     choice, largest = found.choice, found.largest
     if choice is None or largest is None or (largest.settled and choice.batch <= largest.batch):
         return
-    steps = _affordable_steps(session, choice.batch)
-    if steps < _LEAST_STEADY_STEPS:
+    steps = affordable_steps(session, choice.batch)
+    if steps < LEAST_STEADY_STEPS:
         found.notes.append(f"steady state at batch {choice.batch} was not run: the budget is used up")
         return
     trial = session.steady(choice.batch, steps=steps)
@@ -213,28 +169,40 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
     if (batch, found.variant, found.feed) == (plan.reference, Variant(), Feed()):
         found.kept_default = True
         return
-    for repeat in (0, 1):
-        if repeat and session.left_s < 0:
+    why = "the choice with real data, beside the default"
+    for repeat, keep in ((0, found.joints), (1, found.defaults), (1, found.joints)):
+        is_choice = keep is found.joints
+        steps = _fed_steps(found.feed if is_choice else Feed())
+        least_s = session.expected_s(batch if is_choice else plan.reference, steps=steps)
+        if least_s > session.left_s:
             break
-        request = Request(
-            kind="joint",
-            batches=(batch,),
-            variant=found.variant,
-            feed=found.feed,
-            ranks=session.ranks,
-            seconds_per_batch=2 * _timed_s(session),
-            repeat=repeat,
-        )
-        why = "the choice with real data, beside the default" if repeat == 0 else ""
-        found.joints.append(session.run(request, why))
-        if repeat == 0:
-            found.defaults.append(session.run(_default_request(session, plan, 1)))
+        # the first is the one that counts; the others share what it leaves
+        room = (session.left_s - least_s) * (0.5 if repeat == 0 else 0.9)
+        timed_s = round(min(2 * _timed_s(session), max(_LEAST_TIMED_S, room)), 2)
+        request = _default_request(session, plan, repeat)
+        if is_choice:
+            choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}
+            request = request.model_copy(update=choice)
+        keep.append(session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else ""))
+    if not found.joints:
+        found.notes.append("the choice was not compared with the default on real data: the budget is used up")
+    _keep_the_faster(plan, found)
+
+
+def _fed_steps(feed: Feed) -> int:
+    """Steps of a trial fed by a loader, at least: what was prefetched before the clock starts, and as many timed."""
+    ahead = max(1, feed.num_workers * feed.prefetch_factor)
+    return max(2, ahead) + max(3, ahead)
+
+
+def _keep_the_faster(plan: Plan, found: Findings) -> None:
     ratio = speedup(found.defaults, found.joints)
     loses = ratio is not None and ratio < 1 and plan.goal == "throughput"
+    assert found.choice is not None
     if loses and (found.largest is None or plan.reference <= found.largest.batch):
         found.notes.append(f"the tuned settings reached {ratio:.2f} times the default's speed, so the default stands")
         found.kept_default = True
-        found.variant, found.feed = Variant(), Feed()
+        found.variant, found.feed, found.reasons = Variant(), Feed(), {}
         found.choice = BatchChoice(
             plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: the default was not beaten"
         )

@@ -57,7 +57,9 @@ def main(handle: int, source: str, parent: int) -> None:
     """Prepare the workload named `source`, say so over the socket `handle`, then run what is asked until it closes."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     die_with_parent(parent)
+    # the parent decides what they mean, and tells
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     channel = socket.socket(fileno=handle)
     try:
         prepared = _prepare(source, channel)
@@ -173,6 +175,7 @@ class Template:
 
     def _become_trial(self, message: Mapping[str, object], request: object, rank: int, group: int) -> None:
         """The forked side: its own group, its own log, one trial, and no return."""
+        from gpudoc.tune.foresight import run_plan
         from gpudoc.tune.inspection import inspect_workload
         from gpudoc.tune.probe import Place, run_probe
         from gpudoc.tune.trial import Request
@@ -182,6 +185,7 @@ class Template:
             die_with_parent(os.getppid())
             _set_group(0, group)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             log = os.open(str(message["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
@@ -193,6 +197,8 @@ class Template:
             assert isinstance(request, Request)
             if message.get("inspect"):
                 inspect_workload(self._prepared, place, emit)
+            elif request.kind == "plan":
+                run_plan(self._prepared, request, place, emit)
             else:
                 run_probe(self._prepared, request, place, emit)
             sys.stdout.flush()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from gpudoc.train import checkpoint, recompute
+from gpudoc.train import checkpoint
 from gpudoc.train.build import may_fuse
 from gpudoc.train.precision import Precision
 from gpudoc.train.ranks import Alone, Ranks
@@ -16,6 +16,7 @@ from gpudoc.train.state import Progress, capture
 from gpudoc.train.step import Micro, Parts, Stepper
 from gpudoc.train.undo import Undo
 from gpudoc.tune.trial import Variant
+from gpudoc.workload import recompute
 from gpudoc.workload.batch import Batch, to_device
 from gpudoc.workload.build import Workload
 
@@ -33,7 +34,7 @@ class Trainee:
         if variant.activation_checkpointing:
             recompute.apply(model)
         forward = ranks.wrap(model)
-        fused = {"fused": True} if may_fuse(workload, model, device) else {}
+        fused = {"fused": True} if variant.fused and may_fuse(workload, model, device) else {}
         parts = Parts(
             model=model,
             forward=torch.compile(forward) if variant.compile else forward,

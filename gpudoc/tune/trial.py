@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint"]
+Kind = Literal["plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
 
@@ -54,13 +54,17 @@ class Part(BaseModel):
 
 
 class Variant(Part):
-    """What may change besides the batch: arithmetic, allocator, recomputation, layout, compilation."""
+    """What may change besides the batch: arithmetic, allocator, recomputation, layout, compilation, optimizer's form.
+
+    `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no.
+    """
 
     precision: Precision = "fp32"
     allocator: Allocator = "default"
     activation_checkpointing: bool = False
     channels_last: bool = False
     compile: bool = False
+    fused: bool = True
 
 
 class Feed(Part):
@@ -73,7 +77,10 @@ class Feed(Part):
 
 
 class Request(Part):
-    """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial."""
+    """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial.
+
+    Batches (over all ranks) below `accumulate_below` are stepped in several micro batches, as training will.
+    """
 
     kind: Kind
     batches: tuple[int, ...]
@@ -81,6 +88,7 @@ class Request(Part):
     feed: Feed | None = None
     ranks: int = Field(default=1, ge=1)
     accumulation: int = Field(default=1, ge=1)
+    accumulate_below: int = Field(default=1, ge=1)
     steps: int = Field(default=2, ge=1)
     seconds_per_batch: float = Field(default=0.0, ge=0)
     repeat: int = Field(default=0, ge=0)
@@ -90,6 +98,10 @@ class Request(Part):
     def key(self) -> str:
         """The request as one line of JSON that is equal for equal requests."""
         return json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+
+    def num_micros(self, batch: int) -> int:
+        """Micro batches per step at `batch`: two stand for any more, since the second meets the first's gradients."""
+        return max(self.accumulation, 2 if batch * self.ranks < self.accumulate_below else 1)
 
 
 class Point(Part):

@@ -7,7 +7,7 @@ import torch
 import yaml
 from torch import nn
 
-from gpudoc.train import limits
+from gpudoc.train import checkpoint, limits
 from gpudoc.train.build import may_fuse
 from gpudoc.workload.build import load_workload
 from tests.train.support import metrics, summary, train, train_here, write_workload
@@ -78,6 +78,16 @@ def test_optimizers_are_fused_where_a_fused_form_exists(tmp_path, optimizer, exp
     model = nn.Linear(2, 2)
     assert may_fuse(workload, model, torch.device("cpu")) is expected
     assert not may_fuse(workload, nn.Embedding(3, 2, sparse=True), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_setting_keeps_the_optimizer_from_its_fused_kernel(tmp_path, fused):
+    write_workload(tmp_path)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 1, "--set", f"fused={fused}") == 0
+    groups = checkpoint.load(tmp_path / "runs/cfg/checkpoints/step-1").optimizer["param_groups"]
+    assert {bool(group["fused"]) for group in groups} == {fused}
+    written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
+    assert written["settings"]["fused"] is fused
 
 
 def test_a_changed_data_set_is_refused_on_resume(tmp_path, capsys):

@@ -51,10 +51,22 @@ class Hang(torch.autograd.Function):
         return grad
 
 
-class Net(nn.Module):
-    def __init__(self, width=256, hidden=256, fault=None, at=1, faults=None):
+class Wide(nn.Module):
+    """A block that keeps `spread` x `hidden` numbers per sample for its backward, with few weights."""
+
+    def __init__(self, hidden, spread):
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+        self.inner, self.spread = nn.Linear(hidden, hidden), spread
+
+    def forward(self, x):
+        return x + self.inner(x).unsqueeze(1).expand(-1, self.spread, -1).tanh().mean(1)
+
+
+class Net(nn.Module):
+    def __init__(self, width=256, hidden=256, fault=None, at=1, faults=None, depth=0, spread=1024):
+        super().__init__()
+        blocks = [nn.Sequential(*(Wide(hidden, spread) for _ in range(depth)))] if depth else []
+        self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), *blocks, nn.Linear(hidden, 10))
         self.fault, self.at, self.faults = fault, at, faults or {}
         self.kept = []
 
@@ -69,6 +81,8 @@ class Net(nn.Module):
         batch = len(x)
         if str(batch) in self.faults:
             self.fault, self.at = self.faults[str(batch)], batch
+        if self.fault == "item":
+            self.seen = x.sum().item()
         if self.fault == "leak" and self.training:
             self.kept.append(torch.ones(1 << 18))
         if self.fault == "eval" and not self.training and batch >= self.at:

@@ -62,6 +62,19 @@ def test_reasons_quote_the_measured_ratio():
     assert "allocator exact: 0.50 times the speed of default, not used" in sentences
 
 
+def test_a_reason_that_is_given_stands_in_place_of_a_measured_one():
+    given = {"activation_checkpointing": "activation_checkpointing on: because"}
+    assert "activation_checkpointing on: because" in explain_variant(PLAIN, PLAIN, [], given)
+
+
+def test_doing_without_the_fused_kernel_is_said_the_right_way_round():
+    plain = Variant(fused=False)
+    tried = [timed(100), timed(90, plain)]
+    assert "without fused: 0.90 times the speed of the one with fused, not used" in explain_variant(PLAIN, PLAIN, tried)
+    faster = [timed(100), timed(110, plain)]
+    assert "without fused: 1.10 times the speed of the one with fused, kept" in explain_variant(plain, PLAIN, faster)
+
+
 def test_speedup_is_of_medians_and_absent_without_both():
     chosen = Trial(request=Request(kind="joint", batches=(8,), feed=Feed()), end=End.FITS, points=tuple(at((8, 300))))
     assert round(speedup([timed(100), timed(200)], [chosen]), 3) == 2.0

@@ -22,6 +22,8 @@ def test_facts_name_workload_machine_and_sizes(tmp_path, monkeypatch):
     assert facts["parameters"] == 256 * 256 + 256 + 256 * 10 + 10
     assert facts["hardware"]["device"] == "cpu"
     assert facts["has_images"] is False
+    assert (facts["can_fuse"], facts["can_recompute"]) == (True, False)
+    assert inspected(tmp_path, monkeypatch, net={"depth": 2})[0]["can_recompute"] is True
 
 
 def test_a_model_that_cannot_be_built_is_the_users_error(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.tune.largest import find_largest, settle_largest
-from gpudoc.tune.memory_model import next_calibration_batch
+from gpudoc.tune.memory_model import MemoryLine, next_calibration_batch
 from gpudoc.tune.trial import End, Point, Request, Trial, Variant
 from gpudoc.units import MIB
 
@@ -107,6 +107,24 @@ def test_a_cap_below_the_limit_is_itself_run():
     found = find_largest(machine, limit_bytes=machine.limit, cap=77)
     assert (found.batch, found.fails_at, found.is_proved) == (77, None, True)
     assert machine.fitted == [77]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 1.0, 1.02, 1.3, 3.0])
+def test_an_expected_line_saves_the_calibration_and_never_the_truth(share):
+    machine = Machine(PEAKS["affine"], 1024 * MIB)
+    line = MemoryLine(batch=231, peak_bytes=int(1024 * MIB / share), bytes_per_sample=4 * MIB / share)
+    found = find_largest(machine, limit_bytes=machine.limit, cap=10**6, expected=line)
+    assert (found.batch, found.fails_at) == (231, 232)
+    if share == 1.0:
+        assert machine.fitted == [231, 232]
+        assert found.launches == 2
+    assert found.launches <= 6
+
+
+def test_an_expected_line_under_which_nothing_fits_is_checked_by_running():
+    machine = Machine(PEAKS["affine"], 1024 * MIB)
+    line = MemoryLine(batch=1, peak_bytes=2048 * MIB, bytes_per_sample=4.0 * MIB)
+    assert find_largest(machine, limit_bytes=machine.limit, cap=10**6, expected=line).batch == 231
 
 
 def test_a_limit_between_the_powers_of_two_near_8192_is_exact():

@@ -69,6 +69,15 @@ def test_a_profile_holds_settings_evidence_and_reasons_and_can_be_read_back(cont
     assert store.load(store.save(profile, tmp_path / "p.yaml")) == profile
 
 
+def test_reasons_and_the_form_of_the_optimizer_are_in_the_profile(context):
+    known = found()
+    known.variant = Variant(activation_checkpointing=True, fused=False)
+    known.reasons = {"activation_checkpointing": "activation_checkpointing on: because"}
+    profile = make_profile(context, known, [DEFAULT])
+    assert (profile.settings.activation_checkpointing, profile.settings.fused) == (True, False)
+    assert "activation_checkpointing on: because" in profile.why
+
+
 def test_an_interrupted_search_gives_the_default(context):
     profile = make_profile(context, Findings(defaults=[DEFAULT]), [DEFAULT])
     assert (profile.settings.micro_batch, profile.settings.precision) == (32, "fp32")

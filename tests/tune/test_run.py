@@ -13,14 +13,15 @@ import yaml
 
 from .planted import write_workload
 
+TUNE = ("tune", "--budget", "20s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
 
-def start(folder, *arguments, **kwargs):
+
+def start(folder, *arguments, command=TUNE, **kwargs):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_DATA_HOME": str(folder / "data")}
-    command = [sys.executable, "-m", "gpudoc", "tune", "--model", "cfg.yaml", "--device", "cpu", "--budget", "20s"]
-    command += ["--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml", *arguments]
+    line = [sys.executable, "-m", "gpudoc", *command, "--model", "cfg.yaml", "--device", "cpu", *arguments]
     pipe = subprocess.PIPE
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])  # noqa: PTH109
-    return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, **kwargs)
+    return subprocess.Popen(line, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, **kwargs)
 
 
 def finish(process, code=0):
@@ -105,14 +106,15 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     assert f"going on with {done} finished trials" in err
 
 
-def test_ctrl_c_writes_the_best_so_far(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl+C", "SIGTERM"])
+def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
     write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
     process = start(tmp_path, "--budget", "200s")
     for line in process.stderr:
         if "default batch" in line:
             break
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = finish(process, code=130)
     assert "interrupted; the best so far" in out
     assert yaml.safe_load((tmp_path / "profile.yaml").read_text())["settings"]["micro_batch"] >= 1
@@ -147,6 +149,30 @@ def test_nothing_fits_says_by_how_much(tmp_path):
     assert "nothing fits in 700 MiB" in err
     assert "bytes more" in err
     assert "--memory-limit" in err
+
+
+def test_a_global_batch_in_the_config_caps_the_search(tmp_path):
+    write_workload(tmp_path, global_batch=16)
+    finish(start(tmp_path))
+    profile = learned(tmp_path)
+    assert profile["evidence"]["largest_batch"] == 16
+    assert max(trial["batch"] for trial in profile["evidence"]["trials"]) == 16
+
+
+def test_what_does_not_fit_is_recomputed_and_training_does_the_same_under_the_same_limit(tmp_path):
+    write_workload(tmp_path, net={"depth": 10, "spread": 32_768}, data={"count": 64}, reference_batch=1)
+    limit = ("--memory-limit", "800MiB")
+    _, err = finish(start(tmp_path, *limit))
+    assert "batch 1 does not fit: trying activation checkpointing" in err
+    profile = learned(tmp_path)
+    assert profile["settings"]["activation_checkpointing"] is True
+    assert "activation_checkpointing on: batch 1 does not fit in 800 MiB without" in profile["why"]
+    arguments = ("train", "--profile", "profile.yaml", "--steps", "2", "--run-dir", "run", "--no-preflight", *limit)
+    finish(start(tmp_path, command=arguments))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["steps"], summary["rescues"]) == (2, [])
+    used = yaml.safe_load((tmp_path / "run" / "profile.yaml").read_text())
+    assert used["settings"]["activation_checkpointing"] is True
 
 
 def test_a_data_set_smaller_than_the_batch_caps_everything(tmp_path):

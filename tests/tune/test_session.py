@@ -34,13 +34,13 @@ def session(recorder, **changes):
     return Session(launcher=recorder, journal=Journal(None), where=where, progress=recorder, budget_s=60.0, **changes)
 
 
-def test_an_equal_request_is_not_run_twice_and_its_cost_counts_again():
+def test_an_equal_request_is_not_run_twice_and_its_cost_counts_once():
     recorder = Recorder(trial())
     search = session(recorder)
     request = Request(kind="speed", batches=(8,))
     assert search.run(request) == search.run(request)
     assert len(recorder.asked) == 1
-    assert search.spent_s == 4.0
+    assert search.spent_s == 2.0
     assert search.samples_per_s == 16.0
 
 
@@ -57,7 +57,7 @@ def test_patience_grows_with_the_expected_step():
     search.run(Request(kind="speed", batches=(8,)))
     search.run(Request(kind="speed", batches=(1600,)))
     assert recorder.asked[0][1].silence_s == 60.0
-    assert recorder.asked[1][1].silence_s == pytest.approx(2000.0)
+    assert recorder.asked[1][1].silence_s == pytest.approx(4000.0)
 
 
 def test_what_can_be_afforded_follows_from_speed_and_share():
@@ -67,6 +67,25 @@ def test_what_can_be_afforded_follows_from_speed_and_share():
     search.share_s = 12.0
     assert search.can_afford(160)
     assert not search.can_afford(161)
+
+
+def test_a_trial_may_start_when_it_should_end_before_the_reserve_is_touched():
+    default = Request(kind="default", batches=(8,))
+    search = session(Recorder(trial(seconds=3.0)))
+    search.run(default)
+    assert search.overhead_s == 2.5
+    assert search.expected_s(32, steps=4) == 2.5 + 4 * 32 / 16.0
+    search.reserved_s = 60.0 - 3.0 - 10.5
+    assert search.can_start(32, steps=4)
+    assert not search.can_start(33, steps=4)
+
+
+def test_memory_is_tried_with_as_many_micro_batches_as_training_needs():
+    recorder = Recorder(trial())
+    search = session(recorder, accumulate_below=64)
+    search.calibrate(100)
+    assert recorder.asked[0][0].num_micros(63) == 2
+    assert recorder.asked[0][0].num_micros(64) == 1
 
 
 def test_a_journal_that_cannot_be_written_is_said_once(tmp_path):

@@ -1,9 +1,14 @@
-from gpudoc.tune.journal import Journal
+import os
+import signal
+
+from gpudoc.tune.journal import Header, Journal, open_journal
 from gpudoc.tune.launch import Where
 from gpudoc.tune.session import Session
 from gpudoc.tune.stages import Findings, Plan, run_stages
 from gpudoc.tune.trial import End, Feed, Point, Trial, Variant
 from gpudoc.tune.variants import Abilities
+
+from . import formula
 
 SPEED = {"fp32": 1.0, "bf16": 2.0}
 
@@ -86,3 +91,89 @@ def test_the_loader_is_tuned_at_the_chosen_batch_and_used_in_the_comparison():
 def test_without_time_the_reference_batch_stays():
     found = found_by(Machine(), budget_s=0.5)
     assert found.choice.batch == 32
+
+
+class Mortal(formula.Machine):
+    """Kills its own process with SIGKILL when it is asked for one trial more than it may run."""
+
+    lives = None
+
+    def run(self, request, where):
+        if len(self.asked) == self.lives:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().run(request, where)
+
+
+def searched(path, machine):
+    """A whole search with its journal at `path`: what it found, in words."""
+    session = Session(
+        launcher=machine,
+        journal=open_journal(path, Header({"of": "this test"}, machine.limit)),
+        where=Where(device="cpu", limit_bytes=machine.limit),
+        progress=machine,
+        budget_s=60.0,
+    )
+    abilities = Abilities(
+        device="cpu",
+        native_bf16=True,
+        has_images=True,
+        precision="auto",
+        budget_s=60.0,
+        can_compile=False,
+        can_recompute=True,
+        can_fuse=True,
+    )
+    plan = Plan(
+        parts=frozenset({"batch", "speed"}),
+        goal="throughput",
+        reference=8,
+        cap=10_000,
+        useful=256,
+        base=Variant(),
+        abilities=abilities,
+    )
+    found = Findings()
+    run_stages(session, plan, found)
+    return repr(found)
+
+
+def test_killed_with_sigkill_after_any_record_no_trial_is_repeated_and_the_end_is_the_same(tmp_path):
+    whole = tmp_path / "whole.jsonl"
+    machine = Mortal(1000, fixed_s=2.0)
+    expected = searched(whole, machine)
+    records = whole.read_text().splitlines(keepends=True)
+    count = len(records) - 1
+    assert count == len(machine.asked) > 12
+    for kept in range(1, count):
+        path = tmp_path / f"{kept}.jsonl"
+        pid = os.fork()
+        if pid == 0:
+            try:
+                mortal = Mortal(1000, fixed_s=2.0)
+                mortal.lives = kept
+                searched(path, mortal)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert path.read_text() == "".join(records[: kept + 1])
+        again = Mortal(1000, fixed_s=2.0)
+        assert searched(path, again) == expected
+        assert len(again.asked) == count - kept
+        assert path.read_text() == whole.read_text()
+
+
+def test_a_budget_that_is_nearly_used_up_shortens_the_comparison_or_leaves_it_out_and_says_so():
+    def joint_seconds(budget_s):
+        machine = Machine()
+        found = found_by(machine, budget_s=budget_s)
+        return [r.seconds_per_batch for r in machine.asked if r.kind == "joint"], found
+
+    plenty, _ = joint_seconds(600.0)
+    little, _ = joint_seconds(16.0)
+    none, found = joint_seconds(5.0)
+    assert len(plenty) == 2
+    assert little
+    assert max(little) < plenty[0]
+    assert none == []
+    assert any("not compared with the default" in note for note in found.notes)

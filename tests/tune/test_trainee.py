@@ -8,8 +8,16 @@ from gpudoc.workload.build import load_workload
 
 from .planted import write_workload
 
+VARIANTS = [
+    Variant(),
+    Variant(precision="bf16"),
+    Variant(channels_last=True),
+    Variant(fused=False),
+    Variant(activation_checkpointing=True),
+]
 
-@pytest.mark.parametrize("variant", [Variant(), Variant(precision="bf16"), Variant(channels_last=True)])
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_steps_learn_and_evaluation_and_checkpoints_change_nothing(tmp_path, variant, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     workload = load_workload(str(write_workload(tmp_path)))

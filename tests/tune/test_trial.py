@@ -28,6 +28,12 @@ def test_a_trial_survives_the_journal_unchanged():
     assert trial.point(4) is None
 
 
+def test_a_batch_that_training_accumulates_is_tried_in_two_micro_batches():
+    request = Request(kind="fit", batches=(8,), accumulate_below=64, ranks=2)
+    assert [request.num_micros(batch) for batch in (8, 31, 32, 100)] == [2, 2, 1, 1]
+    assert Request(kind="fit", batches=(8,)).num_micros(1) == 1
+
+
 def test_which_ends_a_smaller_batch_may_help():
     assert {end for end in End if end.is_too_large} == {
         End.OOM_DEVICE,

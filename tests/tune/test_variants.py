@@ -1,4 +1,5 @@
-from gpudoc.tune.variants import Abilities, variants_to_try
+from gpudoc.tune.trial import Variant
+from gpudoc.tune.variants import Abilities, variants_to_try, ways_out
 
 
 def abilities(**changes):
@@ -30,3 +31,29 @@ def test_compile_needs_time_and_images_channels_last():
     assert names(budget_s=600.0)[-1] == "torch.compile"
     assert "torch.compile" not in names(budget_s=600.0, can_compile=False)
     assert "channels_last" in names(has_images=True)
+
+
+def test_doing_without_the_fused_kernel_is_tried_where_there_is_one_and_speed_is_the_goal():
+    assert "the optimizer without its fused kernel" in names(can_fuse=True)
+    assert "the optimizer without its fused kernel" not in names()
+    assert "the optimizer without its fused kernel" not in names("largest", can_fuse=True)
+
+
+def ways(now=Variant(), **changes):  # noqa: B008
+    return [name for name, _ in ways_out(abilities(**changes), now)]
+
+
+def test_ways_out_of_too_little_memory_go_from_cheap_to_dear():
+    assert ways(can_recompute=True) == [
+        "the allocator 'exact'",
+        "activation checkpointing",
+        "bf16",
+        "activation checkpointing and bf16",
+    ]
+    assert ways(device="cuda:0") == ["the allocator 'expandable'", "fp16"]
+    assert ways(device="cuda:0", native_bf16=True)[-1] == "bf16"
+
+
+def test_what_the_config_or_the_variant_fixes_is_no_way_out():
+    assert ways(Variant(allocator="exact"), precision="fp32") == []
+    assert ways(Variant(allocator="exact", precision="bf16"), can_recompute=True) == ["activation checkpointing"]

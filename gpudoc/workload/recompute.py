@@ -11,14 +11,18 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
+def can_recompute(model: nn.Module) -> bool:
+    """Whether `apply` would find something to recompute; changes nothing."""
+    return _has_own_switch(model) or bool(find_blocks(model))
+
+
 def apply(model: nn.Module) -> int:
     """Recompute the model's repeated blocks from now on; how many, 0 when it has none. Names do not change.
 
     A model with its own switch (`gradient_checkpointing_enable`) is asked to do it itself.
     """
-    own = getattr(model, "gradient_checkpointing_enable", None)
-    if callable(own):
-        own()
+    if _has_own_switch(model):
+        model.gradient_checkpointing_enable()  # type: ignore[operator]
         return 1
     blocks = find_blocks(model)
     for block in blocks:
@@ -38,6 +42,12 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
             found += parts
             taken.update(inner for part in parts for inner in part.modules())
     return found
+
+
+def _has_own_switch(model: nn.Module) -> bool:
+    # transformers' models all have the method; those that cannot do it say so and raise when asked
+    can = getattr(model, "supports_gradient_checkpointing", True)
+    return bool(can) and callable(getattr(model, "gradient_checkpointing_enable", None))
 
 
 def _is_block(module: nn.Module) -> bool:

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from gpudoc.train.recompute import apply, find_blocks
+from gpudoc.workload.recompute import apply, can_recompute, find_blocks
 
 
 class Block(nn.Module):
@@ -42,7 +42,9 @@ def gradients(model):
 def test_repeated_blocks_are_found_and_single_layers_are_not():
     model = tower()
     assert find_blocks(model) == list(model.blocks)
-    assert find_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == []
+    plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    assert find_blocks(plain) == []
+    assert not can_recompute(plain)
 
 
 def test_gradients_and_running_statistics_are_the_same_bit_for_bit():
@@ -74,5 +76,10 @@ def test_a_model_with_its_own_switch_is_asked():
     model = tower()
     asked = []
     model.gradient_checkpointing_enable = lambda: asked.append(True)
+    assert can_recompute(model)
+    assert asked == []
     assert apply(model) == 1
+    assert asked == [True]
+    model.supports_gradient_checkpointing = False
+    assert apply(model) == 3
     assert asked == [True]

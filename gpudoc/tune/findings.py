@@ -1,0 +1,50 @@
+"""What a search is to find, and what it has found so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpudoc.tune.choose import BatchChoice, speedup
+from gpudoc.tune.largest import Largest
+from gpudoc.tune.trial import Feed, Point, Trial, Variant
+from gpudoc.tune.variants import Abilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a search is to find: its parts, its goal, and the batches that make sense."""
+
+    parts: frozenset[str]
+    goal: str
+    reference: int
+    cap: int
+    useful: int
+    base: Variant
+    abilities: Abilities
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is known so far; complete enough for a profile as soon as the default trial is there.
+
+    `reasons` are sentences for fields of `variant` that something else than a comparison of speeds decided.
+    """
+
+    defaults: list[Trial] = field(default_factory=list)
+    variants: list[Trial] = field(default_factory=list)
+    variant: Variant = field(default_factory=Variant)
+    reasons: dict[str, str] = field(default_factory=dict)
+    largest: Largest | None = None
+    speeds: tuple[Point, ...] = ()
+    choice: BatchChoice | None = None
+    feed: Feed = field(default_factory=Feed)
+    feed_reasons: tuple[str, ...] = ()
+    feed_trials: tuple[Trial, ...] = ()
+    joints: list[Trial] = field(default_factory=list)
+    kept_default: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def speedup(self) -> float | None:
+        """Samples per second of the choice over the default's, both with real data; None when not measured."""
+        return 1.0 if self.kept_default else speedup(self.defaults, self.joints)
