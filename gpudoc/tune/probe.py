@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -21,12 +22,15 @@ from gpudoc.tune.memory_model import growth_per_step, next_calibration_batch
 from gpudoc.tune.samples import Samples
 from gpudoc.tune.trainee import Trainee
 from gpudoc.tune.trial import End, Feed, Point, Request
+from gpudoc.units import MIB
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
 Emit = Callable[[Mapping[str, object]], None]
 _MIN_TIMED_STEPS = 3
 _MAX_TIMED_STEPS = 60
+# what the command line's and the screen's packages take in training: 2.2 MiB of private memory (2026-11-21), and room
+_COMMAND_LINE_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,14 @@ class StoppedError(Exception):
         super().__init__(detail)
         self.end = end
         self.detail = detail
+
+
+@dataclass(slots=True)
+class _Step:
+    """One optimizer step's data: training fetches all of it before the first micro batch runs."""
+
+    micros: list[Batch]
+    held: Batch = None
 
 
 class Probe:
@@ -117,7 +129,7 @@ class Probe:
         self._reset_peak()
         seconds = []
         for _ in range(num_steps):
-            seconds.append(self._timed_step(self._prepared.samples.worst(batch), self._request.num_micros(batch)))
+            seconds.append(self._timed_step(self._worst_step(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
         self._emit({"event": "point", "point": point.model_dump(mode="json")})
         return point
@@ -133,15 +145,15 @@ class Probe:
         self._trainee.evaluate((self._prepared.eval_samples or samples).worst(batch))
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
-        self._timed_step(samples.worst(batch), self._request.num_micros(batch))
-        self._trainee.write_checkpoint()
+        with self._trainee.writing_checkpoint():
+            self._timed_step(self._worst_step(batch))
         if self._place.rank == 0:
             self._emit({"event": "fact", "name": "settled", "value": 1})
         self._stage("steady", batch)
         retries_before = self._retries()
         sizes = []
         for _ in range(num_steps):
-            self._timed_step(samples.worst(batch), self._request.num_micros(batch))
+            self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
             self._emit({"event": "beat"})
         self._check_growth(sizes, retries_before)
@@ -166,8 +178,8 @@ class Probe:
                 self._stage("speed", batch)
                 if round_ == 0:
                     self._reset_peak()
-                made = self._prepared.samples.typical(batch)
-                timed[batch] += self._time_steps(lambda made=made: self._timed_step(made), warm=1 if round_ else 2)  # type: ignore[misc]
+                step = functools.partial(self._timed_step, _Step([self._prepared.samples.typical(batch)]))
+                timed[batch] += self._time_steps(step, warm=1 if round_ else 2)
                 point = self._point(batch, tuple(timed[batch]))
                 self._emit({"event": "point", "point": point.model_dump(mode="json")})
 
@@ -201,7 +213,7 @@ class Probe:
             sum(seconds) < self._request.seconds_per_batch and len(seconds) < 10 * _MAX_TIMED_STEPS
         ):
             start = time.perf_counter()
-            self._timed_step(next(loader))
+            self._timed_step(_Step([next(loader)]))
             seconds.append(time.perf_counter() - start)
             self._emit({"event": "beat"})
             if self._is_late():
@@ -224,13 +236,21 @@ class Probe:
             worker_init_fn=start_worker if feed.num_workers else None,
         )
 
-    def _timed_step(self, batch: Batch, num_micros: int = 1) -> float:
+    def _timed_step(self, step: _Step) -> float:
         """Seconds per micro batch of one optimizer step."""
         start = time.perf_counter()
-        self._trainee.train([batch] * num_micros)
+        self._trainee.train(step.micros)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        return (time.perf_counter() - start) / num_micros
+        return (time.perf_counter() - start) / len(step.micros)
+
+    def _worst_step(self, batch: int) -> _Step:
+        """The longest samples for one step: the micro batches that are run, and what the host holds besides."""
+        worst, request = self._prepared.samples.worst, self._request
+        count = request.num_micros(batch)
+        rest = request.accumulate_below // request.ranks - count * batch if count > 1 else 0
+        held = worst(rest) if rest > 0 and self._device.type == "cpu" else None
+        return _Step([worst(batch) for _ in range(count)], held)
 
     def _wait(self) -> None:
         """Rest until the parent sends SIGUSR1 to go on; it kills the process otherwise."""
@@ -270,7 +290,9 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         torch.set_num_threads(max(1, prepared.num_threads // request.ranks))
         apply_limit(place)
+        held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
+        del held
     except StoppedError as ended:
         emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
     except Exception as problem:

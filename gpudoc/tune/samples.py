@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
 
@@ -41,7 +42,8 @@ class Samples:
         return self._make(self._typical, batch)
 
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
-        chosen = [samples[index % len(samples)] for index in range(batch)]
+        # copies, because a real batch is read from so many samples: they shape the heap until it is collated
+        chosen = [_copy(samples[index % len(samples)]) for index in range(batch)]
         try:
             return self._collate(chosen)
         except (RuntimeError, TypeError) as problem:
@@ -51,6 +53,14 @@ class Samples:
                     hint="name a collate function that pads them:  data: {collate: 'mydata:pad'}",
                 ) from problem
             raise
+
+
+def _copy(sample: object) -> object:
+    try:
+        return copy.deepcopy(sample)
+    except Exception:
+        # what cannot be copied is an open file or the like, which the user's collate reads
+        return sample
 
 
 def collect_samples(workload: Workload) -> Samples:

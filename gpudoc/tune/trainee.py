@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from gpudoc.train import checkpoint
 from gpudoc.train.build import may_fuse
+from gpudoc.train.order import Order
 from gpudoc.train.precision import Precision
 from gpudoc.train.ranks import Alone, Ranks
 from gpudoc.train.state import Progress, capture
 from gpudoc.train.step import Micro, Parts, Stepper
 from gpudoc.train.undo import Undo
+from gpudoc.train.writer import Writer
 from gpudoc.tune.trial import Variant
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import Batch, to_device
@@ -49,6 +52,11 @@ class Trainee:
         self._stepper = Stepper(parts)
         self._undo = Undo(model, device)
         self._saved: checkpoint.Content | None = None
+        seed = workload.config.train.seed
+        # 36 bytes a sample for each of the two epochs whose order training keeps from the second epoch on
+        self._order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=seed)
+        for epoch in (0, 1):
+            self._order.indices(epoch, 0, 1)
 
     def train(self, batches: Sequence[Batch]) -> None:
         """One optimizer step over the micro batches of `batches`."""
@@ -70,9 +78,17 @@ class Trainee:
         progress = Progress(step=1)
         self._saved = capture(self._stepper, progress, {}, {})
 
-    def write_checkpoint(self) -> None:
-        """Write the copy to a temporary folder, and drop it."""
+    @contextmanager
+    def writing_checkpoint(self) -> Iterator[None]:
+        """Inside, the copy is written to a temporary folder by training's own thread; afterwards it is dropped."""
         assert self._saved is not None
         with tempfile.TemporaryDirectory(prefix="gpudoc-trial-") as folder:
-            checkpoint.write(Path(folder), self._saved)
-        self._saved = None
+            writer = Writer(Path(folder))
+            writer.start(self._saved, ())
+            self._saved = None
+            try:
+                yield
+            finally:
+                outcome = writer.collect(wait=True)
+        if isinstance(outcome, OSError):
+            raise outcome

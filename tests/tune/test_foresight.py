@@ -48,11 +48,11 @@ def test_the_predicted_memory_per_sample_is_what_a_calibration_measures(session)
 
 
 def test_a_step_that_cannot_be_traced_has_no_prediction_and_the_journal_says_why(session):
-    search = session(fault="item")
+    search = session(fault="dynamic")
     assert foresee(search, cap=512) is None
     (trial,) = search.journal.trials
     assert (trial.end, trial.points) == (End.FITS, ())
-    assert "needs the values of a tensor" in trial.detail
+    assert "size depends on the data" in trial.detail
     assert "planted_work.py" in trial.detail
 
 

@@ -29,5 +29,6 @@ def test_steps_learn_and_evaluation_and_checkpoints_change_nothing(tmp_path, var
     after = trainee.evaluate(batch)
     assert after < before
     trainee.capture_checkpoint()
-    trainee.write_checkpoint()
+    with trainee.writing_checkpoint():
+        trainee.evaluate(batch)
     assert trainee.evaluate(batch) == after
