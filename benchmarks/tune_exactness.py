@@ -2,7 +2,7 @@
 
     python benchmarks/tune_exactness.py table [--only mlp,conv,transformer] [--limits 384,512,...]
     python benchmarks/tune_exactness.py cap          # a true limit between 4096 and 7781
-    python benchmarks/tune_exactness.py after        # 500 further steps at what was found, in fresh processes
+    python benchmarks/tune_exactness.py after        # gpudoc train for 500 steps at what was found, under the limit
     python benchmarks/tune_exactness.py peer         # Lightning's binsearch on the same models and limits
     python benchmarks/tune_exactness.py plan         # the search with the plan's first probe beside the one without
     python benchmarks/tune_exactness.py record       # the table as Markdown, under benchmarks/records/
@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import datetime
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -208,28 +209,40 @@ def cap() -> None:
 
 
 def after(kinds: list[str], limits: list[int], steps: int) -> None:
-    """The whole script with `steps` steps at the batch that was found."""
+    """`gpudoc train` for `steps` steps at the batch that was found, under the same limit, with no rescue allowed."""
     for kind in kinds:
-        with tempfile.TemporaryDirectory() as folder:
-            source = str(write_workload(Path(folder), kind))
-            for limit_mib in limits:
-                ours = known("search", kind, limit_mib)
-                if ours is None or known("after", kind, limit_mib):
-                    continue
-                with Launcher(source) as launcher:
-                    where = Where(device="cpu", limit_bytes=limit_mib * MIB)
-                    request = Request(kind="steady", batches=(ours["batch"],), variant=EXACT, steps=steps)
-                    trial = launcher.run(request, where)
-                keep(
-                    what="after",
-                    model=kind,
-                    limit_mib=limit_mib,
-                    batch=ours["batch"],
-                    steps=steps,
-                    end=trial.end.value,
-                    stage=trial.stage,
-                    wall_s=trial.seconds,
-                )
+        for limit_mib in limits:
+            ours = known("search", kind, limit_mib)
+            if ours is None or known("after", kind, limit_mib):
+                continue
+            start = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:
+                write_workload(Path(folder), kind)
+                done = train(folder, kind, limit_mib, ours["batch"], steps)
+                summary = Path(folder) / "run" / "summary.json"
+                ran = json.loads(summary.read_text())["steps"] if summary.exists() else 0
+            keep(
+                what="after",
+                model=kind,
+                limit_mib=limit_mib,
+                batch=ours["batch"],
+                steps=ran,
+                of=steps,
+                exit_code=done.returncode,
+                said="" if done.returncode == 0 else done.stderr.strip()[-200:],
+                wall_s=round(time.perf_counter() - start, 1),
+            )
+
+
+def train(folder: str, kind: str, limit_mib: int, batch: int, steps: int) -> subprocess.CompletedProcess:
+    """The training run, with five checkpoints on its way."""
+    settings = [f"micro_batch={batch}", f"global_batch={batch}", "allocator=exact", "rescue=false"]
+    settings += [f"checkpoint_every={max(1, steps // 5)}", f"log_every={max(1, steps // 10)}"]
+    line = [sys.executable, "-m", "gpudoc", "train", "--model", f"{kind}.yaml", "--profile", "off", "--device", "cpu"]
+    line += ["--memory-limit", f"{limit_mib}MiB", "--steps", str(steps), "--run-dir", "run", "--no-preflight"]
+    line += [word for setting in settings for word in ("--set", setting)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 PEER = r"""
@@ -267,8 +280,6 @@ print(json.dumps({"batch": result, "trials": trials, "wall_s": round(time.perf_c
 
 def peer(kinds: list[str], limits: list[int]) -> None:
     """Lightning's binsearch in a fresh process with the same allocator, next to our search run again beside it."""
-    import os
-
     from gpudoc.tune.limit import allocator_environment
 
     for kind in kinds:
