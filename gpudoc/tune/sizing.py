@@ -161,11 +161,12 @@ def _roomy(largest: Largest, useful: int) -> int:
 
 
 def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsError) -> Largest:
-    """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them."""
+    """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them.
+
+    The budget does not end this: it takes a few short trials, and without them "nothing fits" would be untrue.
+    """
     tried: list[tuple[str, NothingFitsError]] = []
     for name, changes in ways_out(plan.abilities, found.variant):
-        if tried and session.left_s <= 0:
-            break
         session.say(f"batch 1 does not fit: trying {name}")
         variant = found.variant.model_copy(update=dict(changes))
         try:
