@@ -108,15 +108,20 @@ FULL_DISK = "full disk for the journal"
 FAULTS = (*TRIALS, FULL_DISK)
 
 
+def ownerless_shm() -> set[Path]:
+    """torch's files in /dev/shm whose process, which stands in their names, is gone: others' living ones are theirs."""
+    return {p for p in Path("/dev/shm").glob("torch_*") if not Path(f"/proc/{p.name.split('_')[1]}").exists()}
+
+
 @contextlib.contextmanager
 def nothing_left(row: Callable[[], Row]) -> Iterator[None]:
     """Counts into the row what is left of what was started inside."""
-    shm, folders = set(Path("/dev/shm").glob("*")), set(Path(tempfile.gettempdir()).glob("gpudoc-*"))
+    shm, folders = ownerless_shm(), set(Path(tempfile.gettempdir()).glob("gpudoc-*"))
     yield
     orphans = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
     found = row()
     found.orphans = len(orphans)
-    found.shm_files = len({p for p in set(Path("/dev/shm").glob("*")) - shm if p.name.startswith(("torch_", "psm_"))})
+    found.shm_files = len(ownerless_shm() - shm)
     found.folders = len(set(Path(tempfile.gettempdir()).glob(f"gpudoc-tune-{os.getpid()}-*")) - folders)
 
 
