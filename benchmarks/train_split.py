@@ -124,6 +124,9 @@ def planted(name: str, steps: int) -> dict[str, float]:
 def built_in(name: str, steps: int) -> dict[str, float]:
     """One run of a built-in workload: every phase's share in per cent."""
     with tempfile.TemporaryDirectory(prefix="train-split-") as place:
+        if name == "images":
+            line = [sys.executable, "-m", "gpudoc.workload.images", "images-data"]
+            subprocess.run(line, cwd=place, env=environment(), check=True, capture_output=True)
         found = run(pathlib.Path(place), "--model", name, "--steps", steps)
     return {phase: 100 * share for phase, share in found["share"].items()}
 
