@@ -142,9 +142,11 @@ def opening(event: Started, *, verbose: bool) -> list[str]:
     if settings.accumulation > 1 or event.world > 1:
         ranks = f"{event.world} processes x " if event.world > 1 else ""
         batch += f" = {ranks}micro batch {settings.micro_batch} x {settings.accumulation}"
-    steps = f"steps {event.step} -> {event.end_step} ({event.steps_per_epoch} an epoch)"
+    epoch = "" if event.steps_per_epoch is None else f" ({event.steps_per_epoch} an epoch)"
+    steps = f"steps {event.step} -> {event.end_step}{epoch}"
+    samples = "a stream of samples" if event.num_samples is None else f"{event.num_samples:,} samples"
     lines = [
-        f"{event.name}: {_short_count(event.num_parameters)} parameters, {event.num_samples:,} samples, {steps}",
+        f"{event.name}: {_short_count(event.num_parameters)} parameters, {samples}, {steps}",
         f"{event.device}, {settings.precision}, {batch}, {settings.num_workers} loader workers; run {event.run_dir}",
     ]
     if verbose:

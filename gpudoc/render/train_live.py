@@ -51,7 +51,7 @@ class Panel:
         head.add_row(
             Text(f"step {last.step}/{last.end_step}", style="bold"),
             ProgressBar(total=max(1, last.end_step), completed=last.step, width=30),
-            Text(f"epoch {last.epoch:.2f}"),
+            Text("" if last.epoch is None else f"epoch {last.epoch:.2f}"),
             Text(f"{format_seconds(left)} left"),
         )
         figures = Table.grid(padding=(0, 2))

@@ -33,6 +33,8 @@ class Situation:
     device_type: str
     num_cpus: int
     profile_kind: str
+    # the most loader workers that the data set can use; None: any number
+    most_workers: int | None = None
 
 
 def verdict(split: Split) -> str:
@@ -86,6 +88,8 @@ def _about_data(split: Split, situation: Situation) -> Advice:
     workers = situation.settings.num_workers
     # at best all of the waiting goes away; on a CPU the workers take cores from the step
     worth = min(1 / (1 - share), 1 + share * situation.num_cpus) if share < 1 else float(situation.num_cpus)
+    if situation.most_workers is not None:
+        return _about_stream(share, workers, situation.most_workers)
     more = min(max(1, 2 * workers), situation.num_cpus)
     if more <= workers:
         say = (
@@ -95,3 +99,12 @@ def _about_data(split: Split, situation: Situation) -> Advice:
         return Advice(say)
     say = f"waited {share:.0%} for data: num_workers {workers} -> {more}, worth at most about {worth:.1f}x"
     return Advice(say, f"gpudoc tune --model {situation.model} --only loader")
+
+
+def _about_stream(share: float, workers: int, most: int) -> Advice:
+    if workers < most:
+        return Advice(f"waited {share:.0%} for data: a loader worker would read ahead", f"--num-workers {most}")
+    return Advice(
+        f"waited {share:.0%} for data: an iterable data set is read in order, by one process; with __len__ and "
+        "__getitem__ any number of loader workers could read it"
+    )

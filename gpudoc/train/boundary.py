@@ -148,6 +148,7 @@ class Boundary:
             wanted = job.progress.step in (job.progress.best_step, job.end_step)
             random = dict(enumerate(states))
             content = capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
+            content = replace(content, place=job.feeds.place())
             best = job.progress.best_step
             keep = [step for step in self._good if step != job.progress.step][: job.settings.keep - 1]
             job.writer.start(content, tuple(keep if best is None else {*keep, best}))

@@ -19,11 +19,11 @@ from gpudoc.train.crash import take_smaller_batch
 from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
 from gpudoc.train.events import Event, Finished, Said
-from gpudoc.train.feed import Feeds, LoaderSettings, Reader
+from gpudoc.train.feed import Feeds, LoaderSettings
 from gpudoc.train.fsdp import council_of, shard_if_needed
 from gpudoc.train.identity import hardware_here, num_cpus, workload_key
 from gpudoc.train.job import Job
-from gpudoc.train.order import Order, sample_seed
+from gpudoc.train.order import ENDLESS, Order, sample_seed
 from gpudoc.train.precision import Precision
 from gpudoc.train.precision import choose as choose_precision
 from gpudoc.train.preflight import check_device
@@ -39,6 +39,7 @@ from gpudoc.train.staging import Staging
 from gpudoc.train.state import Progress, restore, restore_rng
 from gpudoc.train.step import Parts, Stepper
 from gpudoc.train.stop import Stop
+from gpudoc.train.stream import StreamReader, eval_reader_of, length_of, most_workers, reader_of
 from gpudoc.train.writer import Writer
 from gpudoc.units import format_bytes
 from gpudoc.workload import recompute
@@ -86,10 +87,11 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
     chosen = on_rank_0(ranks, lambda: choose_profile(request.profile, here, key))
     yield from (Said(sentence) for sentence in (chosen.sentence, *chosen.passed_over))
     around = Surroundings(
-        num_samples=workload.num_samples,
+        num_samples=length_of(workload),
         world=ranks.world,
         device_type=device.type,
         num_cpus=max(1, num_cpus() // ranks.local_world),
+        most_workers=most_workers(workload),
     )
     settings = resolve(request.flags, workload.config, chosen.profile, around)
     precision = choose_precision(settings.precision, device)
@@ -199,20 +201,20 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
     # from here on the main generators belong to the model; every rank draws its own dropout masks
     seed_all(sample_seed(settings.seed, ranks.rank, -2))
     order = Order(
-        num_samples=workload.num_samples,
+        num_samples=length_of(workload),
         global_batch=settings.global_batch,
         micro_batch=settings.micro_batch,
         seed=settings.seed,
         rank=ranks.rank,
         world=ranks.world,
+        shuffled=not workload.is_stream,
     )
     loader = LoaderSettings(
         num_workers=settings.num_workers,
         prefetch_factor=settings.prefetch_factor,
         pin_memory=settings.pin_memory,
     )
-    evaluated = workload.eval_dataset
-    eval_reader = None if evaluated is None else Reader(evaluated, workload.collate, settings.seed)
+    eval_reader = eval_reader_of(workload, settings.seed)
     return Job(
         workload=workload,
         settings=settings,
@@ -222,7 +224,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
         stepper=Stepper(parts),
         generators=Generators(device),
         order=order,
-        feeds=Feeds(Reader(workload.dataset, workload.collate, settings.seed), loader, plan.stop),
+        feeds=Feeds(reader_of(workload, settings.seed), loader, plan.stop),
         eval_feeds=None if eval_reader is None else Feeds(eval_reader, loader, plan.stop),
         progress=Progress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing),
         writer=Writer(plan.choice.run.checkpoints, council=council_of(ranks) if ranks.is_sharded else None),
@@ -231,7 +233,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
         constants={
             "model_fingerprint": fingerprint,
             "data_fingerprint": data_fingerprint(workload.dataset),
-            "num_samples": workload.num_samples,
+            "num_samples": order.num_samples,
             "seed": settings.seed,
             "global_batch": settings.global_batch,
             "world": ranks.world,
@@ -303,6 +305,7 @@ def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
     job.progress.micro_batch = job.order.micro_batch
     if job.progress.activation_checkpointing and not plan.settings.activation_checkpointing:
         recompute.apply(job.stepper.parts.model)
+    yield from _find_place(job, loaded)
     rng = loaded.rng(plan.ranks.rank)
     before = cast(int, loaded.state.get("world", 1))
     if rng is not None and before == plan.ranks.world:
@@ -313,6 +316,24 @@ def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
             warning=True,
         )
     yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
+
+
+def _find_place(job: Job, loaded: checkpoint.Loaded) -> Iterator[Event]:
+    """Let a stream go on where the checkpoint was, or say what finding the place costs."""
+    reader = job.feeds.reader
+    if not isinstance(reader, StreamReader):
+        return
+    place = loaded.place()
+    if place is not None:
+        reader.go_to(place)
+        return
+    epoch, start, _ = job.order.span(job.progress.step)
+    inside = f" of epoch {epoch}" if job.order.num_samples != ENDLESS else ""
+    if start:
+        yield Said(
+            f"an iterable data set without a state_dict: its first {start} samples{inside} are read again and passed "
+            "over; with state_dict and load_state_dict it would go on at once"
+        )
 
 
 def _open_sinks(plan: _Plan) -> Sinks:

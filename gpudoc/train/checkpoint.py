@@ -28,6 +28,7 @@ SCHEMA = "gpudoc.checkpoint.v1"
 MANIFEST = "manifest.json"
 SHARDS = "dcp"
 WEIGHTS = "model.safetensors"
+PLACE = "data.pt"
 _NAME = re.compile(r"step-(\d+)")
 
 # called after each act of writing, so that tests can die or fail at every one of them
@@ -40,8 +41,8 @@ Rows = Mapping[str, Mapping[str, object]]
 class Content:
     """What goes into a checkpoint: tensors on the host, other state as plain data.
 
-    `shards` are this rank's parts of spread tensors; `model` is then empty where no whole file is wanted. `copying` is
-    to be waited for before anything is read.
+    `place` is where a stream of data stands. `shards` are this rank's parts of spread tensors; `model` is then empty
+    where no whole file is wanted. `copying` is to be waited for before anything is read.
     """
 
     step: int
@@ -50,6 +51,7 @@ class Content:
     state: Mapping[str, object]
     rng: Mapping[int, Mapping[str, object]]
     shards: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    place: bytes | None = None
     copying: Copying | None = None
 
 
@@ -229,6 +231,11 @@ class Loaded:
         file = self.path / f"rng-rank{rank}.pt"
         return _load_pt(file) if file.exists() else None
 
+    def place(self) -> Mapping[str, object] | None:
+        """Where the stream of data stood; None when it is not a stream, or could not say."""
+        file = self.path / PLACE
+        return _load_pt(file) if file.exists() else None
+
     @property
     def is_sharded(self) -> bool:
         """Whether ranks wrote their parts."""
@@ -262,6 +269,9 @@ def _writers(content: Content) -> Iterator[tuple[str, Callable[[Path], object]]]
     yield "optimizer.pt", lambda path: torch.save(content.optimizer, path)
     for rank, state in content.rng.items():
         yield f"rng-rank{rank}.pt", lambda path, state=state: torch.save(state, path)  # type: ignore[misc]
+    place = content.place
+    if place is not None:
+        yield PLACE, lambda path: path.write_bytes(place)
     yield "state.json", lambda path: path.write_text(json.dumps(content.state, indent=1), "utf-8")
 
 

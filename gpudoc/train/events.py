@@ -22,15 +22,15 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """Everything is built and training begins at `step`."""
+    """Everything is built and training begins at `step`. A stream without a length has neither samples nor epochs."""
 
     name: str
     run_dir: Path
     device: str
     settings: Settings
     num_parameters: int
-    num_samples: int
-    steps_per_epoch: int
+    num_samples: int | None
+    steps_per_epoch: int | None
     step: int
     end_step: int
     world: int
@@ -43,7 +43,7 @@ class Progressed:
 
     step: int
     end_step: int
-    epoch: float
+    epoch: float | None
     samples: int
     loss: float
     lr: float

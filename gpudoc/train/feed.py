@@ -16,6 +16,7 @@ from gpudoc.train import draws
 from gpudoc.train.limits import lift_in_worker
 from gpudoc.train.order import Chunk, Order, sample_seed
 from gpudoc.train.stop import Stop, ignore_in_worker
+from gpudoc.train.stream import StoppedError, StreamReader
 from gpudoc.workload.batch import Batch, map_tensors
 from gpudoc.workload.build import Collate, Dataset
 
@@ -84,6 +85,15 @@ class Reader(torch.utils.data.Dataset[Batch]):
         return self._collate(samples)
 
 
+class Reads(Protocol):
+    """A data set seen by chunk."""
+
+    snapshot: draws.Snapshot | None
+
+    def __getitem__(self, chunk: Chunk) -> Batch:
+        """The chunk's batch; the process's own random state is as before."""
+
+
 class Feed(Protocol):
     """A source of batches in the order of the chunks."""
 
@@ -97,13 +107,16 @@ class Feed(Protocol):
 class DirectFeed:
     """Reads in this process, when asked."""
 
-    def __init__(self, reader: Reader, pin_memory: bool) -> None:
+    def __init__(self, reader: Reads, pin_memory: bool) -> None:
         self._reader = reader
         self._pin = pin_memory
 
     def take(self, chunk: Chunk) -> Batch | None:
-        """The batch, read now."""
-        batch = self._reader[chunk]
+        """The batch, read now; None when a stop came while a stream was read up to it."""
+        try:
+            batch = self._reader[chunk]
+        except StoppedError:
+            return None
         return map_tensors(batch, torch.Tensor.pin_memory) if self._pin else batch
 
     @property
@@ -118,13 +131,13 @@ class DirectFeed:
 class WorkerFeed:
     """Reads ahead in worker processes, over epoch boundaries, waiting in short turns so that a stop is heard."""
 
-    def __init__(self, reader: Reader, chunks: Iterator[Chunk], settings: LoaderSettings, stop: Stop) -> None:
+    def __init__(self, reader: Reads, chunks: Iterator[Chunk], settings: LoaderSettings, stop: Stop) -> None:
         self._stop = stop
         self._sent: deque[Chunk] = deque()
         self._others = set(multiprocessing.active_children())
         self._settings = settings
         loader: DataLoader[Batch] = DataLoader(
-            reader,
+            cast("torch.utils.data.Dataset[Batch]", reader),
             sampler=cast("Sequence[int]", _Sent(chunks, self._sent)),
             batch_size=None,
             num_workers=settings.num_workers,
@@ -194,10 +207,17 @@ class _Sent:
 class Feeds:
     """Opens feeds: again after a rescue, at another position and with another micro batch."""
 
-    def __init__(self, reader: Reader, settings: LoaderSettings, stop: Stop) -> None:
+    def __init__(self, reader: Reads, settings: LoaderSettings, stop: Stop) -> None:
         self.reader = reader
         self.settings = settings
         self._stop = stop
+        if isinstance(reader, StreamReader):
+            reader.should_stop = lambda: stop.asked
+
+    def place(self) -> bytes | None:
+        """Where a stream that keeps its place stands; None for any other, and where workers read ahead of the step."""
+        ahead = self.settings.num_workers > 0
+        return self.reader.place() if isinstance(self.reader, StreamReader) and not ahead else None
 
     def open(self, order: Order, first_step: int, end_step: int) -> Feed:
         """A feed of the chunks of the steps [first_step, end_step)."""

@@ -12,6 +12,7 @@ from gpudoc.train.loop import Loop
 from gpudoc.train.meters import NOTHING, Split
 from gpudoc.train.run import Request, go_on
 from gpudoc.train.rundir import write_whole
+from gpudoc.train.stream import most_workers
 from gpudoc.train.summary import End, document
 
 
@@ -28,6 +29,7 @@ def finish(request: Request, loop: Loop, job: Job, problem: Exception | None, ra
         device_type=job.stepper.parts.device.type,
         num_cpus=num_cpus(),
         profile_kind=job.profile_kind,
+        most_workers=most_workers(job.workload),
     )
     saved = bool(found_in(job.run.checkpoints))
     command = go_on(request, job.run.path) if status != "finished" and saved else None

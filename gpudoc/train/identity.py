@@ -58,11 +58,9 @@ def workload_key(workload: Workload, model: nn.Module) -> WorkloadKey:
 
 def input_signature(workload: Workload) -> str:
     """Shapes and types of one collated sample without the batch dimension, for example 'int64[128], int64[128]'."""
-    from gpudoc.train.feed import Reader
-    from gpudoc.train.order import Chunk
+    from gpudoc.train.stream import first_batch
 
-    reader = Reader(workload.dataset, workload.collate, workload.config.train.seed)
-    batch: Batch = reader[Chunk(0, 0, 0, (0,), True)]
+    batch: Batch = first_batch(workload, workload.config.train.seed)
     return ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape[1:])}" for t in tensors_in(batch))
 
 

@@ -15,6 +15,8 @@ from gpudoc.errors import GpudocError
 
 _MASK = (1 << 64) - 1
 _MOST_LISTED = 1 << 20
+# the samples of a stream without a length: it has one epoch, which no run comes to the end of
+ENDLESS = 1 << 62
 
 
 class Chunk(NamedTuple):
@@ -40,6 +42,11 @@ class Order:
     world: int = 1
     shuffled: bool = True
     _permutations: dict[int, torch.Tensor | list[int]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the samples are a stream without a length."""
+        return self.num_samples == ENDLESS
 
     @property
     def steps_per_epoch(self) -> int:

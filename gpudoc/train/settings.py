@@ -9,7 +9,7 @@ from typing import Literal
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Profile
-from gpudoc.train.order import accumulation, auto_global_batch
+from gpudoc.train.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
 from gpudoc.workload.config import Config
 
@@ -69,6 +69,8 @@ class Surroundings:
     world: int
     device_type: str
     num_cpus: int = 1
+    # the most loader workers that the data set can use; None: any number
+    most_workers: int | None = None
 
 
 # what --set takes
@@ -244,7 +246,10 @@ def _with_steps(
 ) -> Settings:
     """`steps` is the total; --epochs beats the config's steps, --steps beats both."""
     steps = values.get("steps")
-    if steps is None or (sources.get("epochs") == "flag" and sources.get("steps") != "flag"):
+    by_epochs = sources.get("epochs") == "flag" and sources.get("steps") != "flag"
+    if around.num_samples == ENDLESS and (steps is None or by_epochs):
+        raise GpudocError("the data set has no length, so its epochs have no end", hint="--steps N")
+    if steps is None or by_epochs:
         steps = _as_int(values["epochs"]) * -(-around.num_samples // settings.global_batch)
         sources["steps"] = sources.get("epochs", "default")
     return replace(settings, steps=_as_int(steps))
@@ -255,6 +260,13 @@ def _with_workers(settings: Settings, around: Surroundings) -> Settings:
     updates: dict[str, Value] = {}
     if settings.source("num_workers") != "flag" and settings.num_workers > around.num_cpus:
         updates["num_workers"] = around.num_cpus
+    most = around.most_workers
+    if most is not None and settings.num_workers > most:
+        updates["num_workers"] = most
+        reason = "it is read in order" if most else "its place must be that of the step"
+        worker = "one loader worker" if most else "no loader worker"
+        updates_note = f"an iterable data set: {worker} instead of {settings.num_workers}, since {reason}"
+        settings = replace(settings, notes=(*settings.notes, updates_note))
     if settings.pin_memory and around.device_type != "cuda":
         updates["pin_memory"] = False
     return replace(settings, **updates)  # type: ignore[arg-type]

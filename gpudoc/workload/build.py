@@ -50,12 +50,17 @@ class Workload:
         return None if section is None else self._build_dataset(section)
 
     @property
+    def is_stream(self) -> bool:
+        """Whether the training set can only be iterated, from its beginning."""
+        return is_stream(self.dataset)
+
+    @property
     def num_samples(self) -> int:
         """Samples in the training set; GpudocError for an iterable set without a length."""
         if not isinstance(self.dataset, Sized):
             raise GpudocError(
                 f"{self.config.data.target}: an iterable data set without a length",
-                hint="give it __len__ and __getitem__: exact resume and the choice of a batch need them",
+                hint="give it __len__ and __getitem__; only gpudoc train --steps N does without them",
             )
         return len(self.dataset)
 
@@ -205,6 +210,11 @@ def _loss_in(output: object) -> object:
     if found is None and isinstance(output, tuple) and output:
         return output[0]
     return found
+
+
+def is_stream(dataset: Dataset) -> bool:
+    """Whether a data set can only be iterated; PyTorch's base class has a __getitem__ that only raises."""
+    return isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__getitem__")
 
 
 def load_workload(source: str) -> Workload:

@@ -13,13 +13,14 @@ def split(**seconds):
     return Split({**dict.fromkeys(PHASES, 0.0), **seconds})
 
 
-def situation(num_cpus=8, profile_kind="tuned", **settings):
+def situation(num_cpus=8, profile_kind="tuned", most_workers=None, **settings):
     return Situation(
         settings=Settings(**settings),
         model="cfg.yaml",
         device_type="cuda",
         num_cpus=num_cpus,
         profile_kind=profile_kind,
+        most_workers=most_workers,
     )
 
 
@@ -68,3 +69,11 @@ def test_one_evaluation_at_the_end_of_a_short_run_is_no_habit():
     seconds = {"compute": 50.0, "evaluate": 50.0}
     assert advise(split(**seconds), situation(steps=6, eval_every=200)) == []
     assert advise(split(**seconds), situation(steps=600, eval_every=200))[0].run == "--set eval_every=800"
+
+
+def test_a_stream_is_advised_no_more_workers_than_it_can_use():
+    waited = split(data_wait=50.0, compute=50.0)
+    assert advise(waited, situation(num_workers=0, most_workers=1))[0].run == "--num-workers 1"
+    found = advise(waited, situation(num_workers=1, most_workers=1))[0]
+    assert "__getitem__" in found.say
+    assert found.run == ""

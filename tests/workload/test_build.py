@@ -151,6 +151,8 @@ def test_what_cannot_be_trained_says_why(make, changes, says):
 def test_an_iterable_set_without_a_length_is_named(make):
     with pytest.raises(GpudocError, match="without a length"):
         _ = make(data={"target": "M:Stream"}).num_samples
+    assert make(data={"target": "M:Stream"}).is_stream
+    assert not make().is_stream
 
 
 def test_a_model_from_transformers_that_returns_its_loss(tmp_path):
