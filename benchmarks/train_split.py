@@ -2,10 +2,11 @@
 
     python benchmarks/train_split.py [--rounds 3] [--steps 40] [--record]
 
-Planted: the data set and the model of a small workload sleep, and write down for how long they really did; the steps are
-timed by the workload's own clock, from forward to the end of the update. Without workers data_wait must be the data
-set's sleep; with workers, what the steps leave of the time. Both are compared as shares of the wall time, in points. Built in: the share of `other` when quickstart and images train by
-default settings, evaluation and checkpoints included.
+Planted: the data set and the model of a small workload sleep, and write down for how long they really did; the steps
+are timed by the workload's own clock, from forward to the end of the update. Without workers data_wait must be the
+data set's sleep; with workers, what the steps leave of the time. Both are compared as shares of the wall time, in
+points. Built in: the share of `other` when quickstart and images train by default settings, evaluation and checkpoints
+included.
 """
 
 from __future__ import annotations
