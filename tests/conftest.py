@@ -1,8 +1,13 @@
 """Every test has profile folders and a home of its own, so that what a user keeps is neither read nor written."""
 
+import os
 import signal
 
 import pytest
+
+# two test processes on two cores: threads that wait by spinning (OpenMP's default) make each other's steps five times
+# slower; read once, when torch is loaded
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # a shell that starts the suite in the background leaves Ctrl+C ignored, and every child would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
