@@ -158,7 +158,17 @@ def progress_line(event: Progressed) -> str:
     """One logged step as a line of a log."""
     busy = " ".join(
         f"{name} {event.split.share(phase):.0%}"
-        for name, phase in (("data", "data_wait"), ("compute", "compute"), ("other", "other"))
+        for name, phase in (
+            ("data", "data_wait"),
+            ("transfer", "transfer"),
+            ("compute", "compute"),
+            ("communicate", "communicate"),
+            ("checkpoint", "checkpoint"),
+            ("evaluate", "evaluate"),
+            ("other", "other"),
+        )
+        # what is not there on most machines is named only where it is
+        if phase in ("data_wait", "compute", "other") or event.split.share(phase) >= 0.01
     )
     skipped = f"  skipped {event.num_skipped} not finite" if event.num_skipped else ""
     return (

@@ -52,7 +52,7 @@ class Panel:
             Text(f"step {last.step}/{last.end_step}", style="bold"),
             ProgressBar(total=max(1, last.end_step), completed=last.step, width=30),
             Text("" if last.epoch is None else f"epoch {last.epoch:.2f}"),
-            Text(f"{format_seconds(left)} left"),
+            Text(f"{format_seconds(left)} left" if last.step < last.end_step else "the end is being saved"),
         )
         figures = Table.grid(padding=(0, 2))
         figures.add_row(
@@ -66,18 +66,19 @@ class Panel:
 
     @staticmethod
     def _split(last: Progressed) -> Text:
-        width = 40
+        # with the names of four phases it fits into 80 columns
+        width = 30
         bar = Text()
         for phase in PHASES:
             bar.append("█" * round(width * last.split.share(phase)), style=_COLOURS[phase])
         bar.append("  ")
         for phase in PHASES:
-            if last.split.share(phase) >= 0.005:
+            if last.split.share(phase) >= 0.01:
                 bar.append(f"{phase.replace('_', ' ')} {last.split.share(phase):.0%}  ", style=_COLOURS[phase])
         return bar
 
 
-def spark(values: list[float], width: int = 24) -> str:
+def spark(values: list[float], width: int = 16) -> str:
     """The last values as a line of blocks, the lowest the smallest; empty for fewer than two."""
     if len(values) < 2:
         return ""

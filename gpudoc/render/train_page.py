@@ -56,7 +56,9 @@ def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
         points.append(f"final training loss {found['final_loss']:.4f}")
     evaluation = found.get("evaluation")
     if isinstance(evaluation, Mapping):
-        points += [f"{name.replace('_', ' ')}: {value:.4g}" for name, value in evaluation.items()]
+        points.append(f"loss on the eval set {evaluation['loss']:.4g}, after step {evaluation['step']}")
+        figures = {name: value for name, value in evaluation.items() if name not in ("loss", "step")}
+        points += [f"{name.replace('_', ' ')}: {value:.4g}" for name, value in figures.items()]
     if isinstance(found.get("samples_per_s"), float):
         points.append(format_rate(cast(float, found["samples_per_s"]), "samples/s"))
     points.append(f"peak memory {format_bytes(float(cast(float, found['memory_peak_bytes'])))}")
@@ -84,8 +86,8 @@ def _curves(rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
         loss.append(Series(name="eval loss", points=tuple(evaluated)))
     drawn = [
         (line_chart("Loss", loss, steps, Axis(label="loss")), "Means over the steps between two log points."),
-        (_one("Learning rate", rows, "lr"), ""),
-        (_one("Throughput", rows, "samples_per_s", "samples/s"), ""),
+        (_one("Learning rate", rows, "lr", "lr"), ""),
+        (_one("Throughput", rows, "samples_per_s", "samples/s"), "Evaluation and checkpoints included."),
         (_one("Gradient norm", rows, "grad_norm"), "Of the logged step, before clipping."),
     ]
     return tuple(Figure(svg, caption) for svg, caption in drawn if svg) or ("No step was logged.",)

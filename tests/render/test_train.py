@@ -1,4 +1,5 @@
 import pathlib
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,18 @@ def test_a_step_in_one_line():
     assert "1,234 samples/s" in line
     assert "1.5 GiB" in line
     assert "data 25%" in line
+
+
+def test_a_line_names_every_phase_that_took_its_time():
+    line = progress_line(progressed(split=split(data_wait=1.0, compute=5.0, evaluate=4.0)))
+    assert "data 10% compute 50% evaluate 40% other 0%" in line
+    assert "checkpoint" not in line
+
+
+def test_a_stream_without_a_length_is_called_one():
+    text = "\n".join(opening(replace(started(), num_samples=None, steps_per_epoch=None), verbose=False))
+    assert "a stream of samples, steps 0 -> 20" in text
+    assert "an epoch" not in text
 
 
 def test_skipped_steps_are_said():

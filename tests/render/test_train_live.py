@@ -4,8 +4,8 @@ from gpudoc.render.train_live import Panel, spark
 from tests.render.test_train import progressed, started
 
 
-def drawn(panel):
-    console = Console(width=140, record=True, file=open("/dev/null", "w"), force_terminal=True)  # noqa: SIM115, PTH123
+def drawn(panel, width=140):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), force_terminal=True)  # noqa: SIM115, PTH123
     console.print(panel)
     return console.export_text()
 
@@ -37,4 +37,25 @@ def test_the_curve_is_lowest_where_the_loss_is():
     falling = spark([3.0, 2.0, 1.0])
     assert (falling[0], falling[-1]) == ("█", "▁")
     assert spark([2.0, 2.0]) == "▁▁"
-    assert len(spark([float(i) for i in range(500)])) == 24
+    assert len(spark([float(i) for i in range(500)])) == 16
+
+
+def test_it_fits_into_eighty_columns_with_its_newest_loss():
+    panel = Panel(started())
+    for step in range(1, 20):
+        panel.see(progressed(step, loss=20.0 - step))
+    text = drawn(panel, width=80)
+    assert "…" not in text
+    assert len(text.splitlines()) == 3
+
+
+def test_at_the_last_step_nothing_is_left_but_saving():
+    panel = Panel(started())
+    panel.see(progressed(20))
+    assert "the end is being saved" in drawn(panel)
+
+
+def test_a_stream_without_a_length_has_no_epoch():
+    panel = Panel(started())
+    panel.see(progressed(5, epoch=None))
+    assert "epoch" not in drawn(panel)
