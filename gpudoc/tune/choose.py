@@ -125,12 +125,12 @@ def _plain(name: str, base: Variant) -> str:
 def explain_largest(largest: Largest) -> str:
     """The largest batch and its two certificates in one sentence."""
     text = f"largest batch {largest.batch} under {format_bytes(largest.limit_bytes)}"
+    if not largest.complete:
+        return text + f": run, not proved; {largest.predicted} is predicted"
     if largest.batch == largest.cap:
         text += ": it is the cap, and it ran"
     elif largest.fails_at is not None and largest.fails_with is not None:
         text += f": it ran, and {largest.fails_at} ended with {largest.fails_with.value}"
-    if not largest.complete:
-        text += f": run, not proved; {largest.predicted} is predicted"
     return text + (", steady state included" if largest.settled else "")
 
 

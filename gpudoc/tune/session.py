@@ -43,6 +43,7 @@ class Session:
     _said_lost: bool = False
     _accounted: set[str] = field(default_factory=set)
     _overheads_s: list[float] = field(default_factory=list)
+    _warm: set[str] = field(default_factory=lambda: {"default"})
 
     @property
     def left_s(self) -> float:
@@ -59,9 +60,11 @@ class Session:
         """Seconds of a usual trial besides its timed steps: starting, building, warming up; 0 while unknown."""
         return median(self._overheads_s) if self._overheads_s else 0.0
 
-    def expected_s(self, batch: int, *, steps: int) -> float:
-        """How long a trial of so many steps at `batch` should take, in seconds."""
-        return self.overhead_s + (steps * batch / self.samples_per_s if self.samples_per_s else 0.0)
+    def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
+        """Seconds that a trial of so many steps at `batch` should take; an allocator's first one starts a process."""
+        anew = variant is not None and variant.allocator not in self._warm
+        steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
+        return self.overhead_s + steps_s + (self.journal.start_s if anew else 0.0)
 
     def can_start(self, batch: int, *, steps: int = 6) -> bool:
         """Whether a trial of so many steps at `batch` should end before the reserve is touched."""
@@ -197,6 +200,7 @@ class Session:
         if key not in self._accounted:
             self._accounted.add(key)
             self.spent_s += trial.seconds
+            self._warm.add(trial.request.variant.allocator)
             self._learn_overhead(trial)
         if self.journal.lost and not self._said_lost:
             self._said_lost = True

@@ -14,6 +14,7 @@ from gpudoc.tune.trial import Feed, Request, Variant
 from gpudoc.tune.variants import variants_to_try
 
 _TIMED_SHARE = 1 / 60
+_KEPT_FOR_THE_BATCH = 0.3
 # the shortest times that still tell a speed and a loader, in seconds
 _LEAST_TIMED_S = 0.4
 _LEAST_LOADER_S = 6.0
@@ -91,10 +92,11 @@ def _try_variants(session: Session, plan: Plan, found: Findings) -> None:
     base = session.run(_variant_request(session, plan, best), "speed of one step with data that is ready")
     found.variants.append(base)
     for name, changes in candidates:
-        if session.left_s < 0.4 * session.budget_s or not session.can_start(plan.reference):
+        variant = best.model_copy(update=dict(changes))
+        after_s = session.left_s - session.expected_s(plan.reference, steps=6, variant=variant)
+        if session.left_s < 0.4 * session.budget_s or after_s < _KEPT_FOR_THE_BATCH * session.budget_s:
             found.notes.append(f"{name} was not tried: the budget is kept for the batch")
             continue
-        variant = best.model_copy(update=dict(changes))
         trial = session.run(_variant_request(session, plan, variant), f"trying {name}")
         found.variants.append(trial)
         chosen, _ = choose_variant(best, base, [(variant, trial)])

@@ -67,6 +67,8 @@ def main(handle: int, source: str, parent: int) -> None:
         send(channel, _failure(problem))
         return
     Template(channel, prepared).serve()
+    # everything it started is gone: taking torch apart would only keep the parent waiting
+    os._exit(0)
 
 
 def _prepare(source: str, channel: socket.socket) -> Prepared:

@@ -4,7 +4,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.tune.journal import Journal
 from gpudoc.tune.launch import Where
 from gpudoc.tune.session import Session, describe_trial
-from gpudoc.tune.trial import End, Point, Request, Trial
+from gpudoc.tune.trial import End, Point, Request, Trial, Variant
 
 
 class Recorder:
@@ -77,6 +77,9 @@ def test_a_trial_may_start_when_it_should_end_before_the_reserve_is_touched():
     assert search.expected_s(32, steps=4) == 2.5 + 4 * 32 / 16.0
     search.reserved_s = 60.0 - 3.0 - 10.5
     assert search.can_start(32, steps=4)
+    assert search.expected_s(32, steps=4, variant=Variant(precision="bf16")) == 10.5
+    search.journal.start_s = 5.0
+    assert search.expected_s(32, steps=4, variant=Variant(allocator="exact")) == 15.5
     assert not search.can_start(33, steps=4)
 
 
