@@ -14,7 +14,9 @@ from gpudoc.units import MIB
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
-# code that torch loads with the first step, on a CPU: measured on two models, torch 2.13
+_PLAN_SHARE = 0.15
+# code that torch loads with the first step on a CPU takes 30 to 80 MiB: with the more the first probe fits, and what it
+# measures corrects the rest
 _LAZY_BYTES = 80 * MIB
 
 
@@ -28,7 +30,7 @@ def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = 
         accumulate_below=session.accumulate_below,
         extra={**extra, "limit_bytes": float(session.where.limit_bytes or 0)},
     )
-    trial = session.plan(request, PLAN_SECONDS)
+    trial = session.plan(request, min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
     found = trial.measured
     if not trial.fits or "bytes_per_sample" not in found:
         reason = trial.detail or f"it ended with {trial.end.value}"
@@ -63,10 +65,10 @@ def _predict(prepared: Prepared, request: Request, place: Place) -> dict[str, fl
     if request.num_micros(batch) > 1:
         peak = _peaks(prepared, request, place, baseline, accumulation=2)
         batch = _largest(peak, limit_bytes, cap)
-    below = max(1, batch - max(8, batch // 8))
-    if batch <= below:
-        return {}
-    slope = (peak(batch) - peak(below)) / (batch - below)
+    batch = max(1, batch)
+    away = max(8, batch // 8)
+    low, high = (batch - away, batch) if batch > away else (batch, batch + away)
+    slope = (peak(high) - peak(low)) / (high - low)
     return {"batch": float(batch), "peak_bytes": float(peak(batch)), "bytes_per_sample": slope}
 
 

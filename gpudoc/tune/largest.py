@@ -9,10 +9,12 @@ from typing import Protocol
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune.memory_model import NOT_AFFINE, MemoryLine, fit_memory, growth_exponent, residual_bytes
 from gpudoc.tune.trial import End, Point, Trial
-from gpudoc.units import format_bytes
+from gpudoc.units import MIB, format_bytes
 
 MAX_LAUNCHES = 24
 _BISECT_AFTER = 4
+# peaks of fresh processes that are so far apart tell the slope, since each wanders by about 1 MiB
+_TELLING_BYTES = 8 * MIB
 
 
 class Prober(Protocol):
@@ -141,12 +143,13 @@ class _Search:
 
     def starts_at(self, expected: MemoryLine) -> bool:
         """One probe where the expected line meets the limit; whether it ran, and the line now goes through it."""
-        batch = min(self._found.cap, expected.largest(self._limit))
-        if batch < 1:
-            return False
+        batch = max(1, min(self._found.cap, expected.largest(self._limit)))
         self._line = expected
         self._found.predicted = batch
         self._try(batch)
+        if self._low == 0:
+            # the line is of no use, and a calibration that ends early leaves none
+            self._line = None
         return self._low > 0
 
     @property
@@ -212,7 +215,8 @@ class _Search:
     def _refit(self) -> None:
         batches = sorted(self._fresh)
         last = batches[-1]
-        if self._line is None or (len(batches) > 1 and last >= 1.5 * batches[0]):
+        known = self._fresh[last] - self._fresh[batches[0]]
+        if self._line is None or (len(batches) > 1 and (last >= 1.5 * batches[0] or known >= _TELLING_BYTES)):
             low = batches[0] if len(batches) > 1 else self._points[-1].batch
             low_peak = self._fresh.get(low) or self._points[-1].peak_bytes or 0
             if last > low and self._fresh[last] > low_peak:
@@ -238,9 +242,13 @@ class _Search:
         self._num_inside += 1
         if self._num_inside > _BISECT_AFTER:
             return (low + high) // 2
+        # a prediction outside of what is known is wrong: further off from it each time that it was
+        step = gap << (self._num_inside - 1)
         if predicted <= low:
-            return min(low + gap, high - 1)
-        return min(max(low + 1, predicted), high - 1)
+            return min(low + step, high - 1)
+        if predicted >= high:
+            return max(low + 1, min(high - 1, max(low + gap, high - step)))
+        return predicted
 
     def _upward(self, predicted: int, gap: int) -> int:
         cap, low = self._found.cap, self._low

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Mapping, Sequence
 
@@ -42,8 +41,9 @@ class Samples:
         return self._make(self._typical, batch)
 
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
-        # copies, because a real batch is read from so many samples: they shape the heap until it is collated
-        chosen = [_copy(samples[index % len(samples)]) for index in range(batch)]
+        chosen = [samples[index % len(samples)] for index in range(batch)]
+        # training reads as many samples of their own, and holds them until they are collated
+        held = bytearray(sum(map(sample_bytes, samples)) * max(0, batch - len(samples)) // len(samples))
         try:
             return self._collate(chosen)
         except (RuntimeError, TypeError) as problem:
@@ -53,14 +53,8 @@ class Samples:
                     hint="name a collate function that pads them:  data: {collate: 'mydata:pad'}",
                 ) from problem
             raise
-
-
-def _copy(sample: object) -> object:
-    try:
-        return copy.deepcopy(sample)
-    except Exception:
-        # what cannot be copied is an open file or the like, which the user's collate reads
-        return sample
+        finally:
+            del held
 
 
 def collect_samples(workload: Workload) -> Samples:

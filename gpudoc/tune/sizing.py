@@ -95,10 +95,7 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
     session.variant = variant
     limit = session.where.limit_bytes
     assert limit is not None
-    # on a CPU the plan saves no launch: what counts against the limit there is more than tensors (docs/tune.md)
-    expected = None
-    if session.where.device.startswith("cuda"):
-        expected = foresee(session, cap=plan.cap, capability=plan.abilities.capability)
+    expected = foresee(session, cap=plan.cap, capability=plan.abilities.capability)
     largest = find_largest(session, limit_bytes=limit, cap=plan.cap, expected=expected)
     steps = affordable_steps(session, largest.batch)
     if steps < STEADY_STEPS and plan.goal != "largest":

@@ -92,7 +92,7 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
     process = start(tmp_path)
     for line in process.stderr:
-        if "calibrat" in line:
+        if "planning" in line:
             break
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
