@@ -135,7 +135,7 @@ def table(kinds: list[str], limits: list[int]) -> None:
             for limit_mib in limits:
                 ours = known("search", kind, limit_mib)
                 if ours is None:
-                    found, wall = search(source, limit_mib * MIB)
+                    found, wall = search(source, limit_mib * MIB, [])
                     keep(
                         what="search",
                         model=kind,
