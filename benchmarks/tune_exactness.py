@@ -341,7 +341,7 @@ def write_record() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
     versions = f"torch {torch.__version__}, {torch.get_num_threads()} threads, Python {platform.python_version()}"
-    machine = f"CPU{cpu.partition(':')[2]}, Linux {platform.release()}"
+    machine = f"CPU{cpu.partition(':')[2]}, Linux {platform.release().partition('-')[0]}"
     columns = ["model", "limit_MiB", "truth", "found", "fails_at", "launches", "OOMs", "predicted", "s", "around_truth"]
     lines = [
         "# Exactness of the largest batch",

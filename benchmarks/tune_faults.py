@@ -285,7 +285,7 @@ def record(rows: list[Row]) -> Path:
     cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
     right = sum(row.is_right for row in rows)
     machine = f"torch {torch.__version__}, Python {platform.python_version()}, CPU{cpu.partition(':')[2]}"
-    machine += f", {os.cpu_count()} cores, Linux {platform.release()}"
+    machine += f", {os.cpu_count()} cores, Linux {platform.release().partition('-')[0]}"
     left = f"{sum(r.orphans for r in rows)} orphans, {sum(r.shm_files for r in rows)} files left in /dev/shm"
     left += f", {sum(r.folders for r in rows)} temporary folders left"
     lines = [
