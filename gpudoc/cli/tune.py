@@ -15,7 +15,13 @@ Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long 
 Goal = Annotated[
     str, typer.Option("--goal", metavar="GOAL", help="throughput: fastest with memory to spare; or largest.")
 ]
-Only = Annotated[str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader.")]
+Only = Annotated[
+    str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader; or scaling.")
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option("--gpus", "--ranks", metavar="N", help="auto or N: one process each; on a CPU N processes."),
+]
 MaxBatch = Annotated[int | None, typer.Option("--max-batch", metavar="N", help="Try no batch above this one.")]
 Limit = Annotated[str, typer.Option("--memory-limit", metavar="SIZE", help="Live under this much memory: 8GiB.")]
 Target = Annotated[
@@ -32,6 +38,7 @@ def tune(
     only: Only = "batch,speed,loader",
     max_batch: MaxBatch = None,
     device: DeviceName = "auto",
+    gpus: Gpus = None,
     memory_limit: Limit = "",
     target: Target = "",
     out: Out = None,
@@ -43,7 +50,7 @@ def tune(
 ) -> int:
     """Find the largest batch, the fastest one and the loader that keeps up; write them as a profile.
 
-    Example: gpudoc tune --model cfg.yaml --budget 5m
+    Example: gpudoc tune --model cfg.yaml --budget 5m | gpudoc tune --model cfg.yaml --only scaling
     """
     started = time.monotonic()
     if target:
@@ -56,7 +63,7 @@ def tune(
 
     options = Options.of(
         source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit
-    ).also(max_batch=max_batch, out=out, fresh=fresh)
+    ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus)
     with Live(plain=plain or as_json) as progress:
         result = run(options, progress, since=started)
     if html:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from gpudoc.units import GIB, format_bytes
 
 Kind = Literal["tuned", "preset"]
 _MEMORY_STEP_BYTES = GIB // 2
+_COUNT = "number of devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def match(here: Hardware, workload: WorkloadKey) -> Match | None:
             return _tuned(entry, found, tuple(passed_over))
         if _is_about(entry.profile, workload):
             hard = "; ".join(str(difference) for difference in found if difference.hard)
-            passed_over.append(f"{entry.path.name}: not used: {hard}")
+            passed_over.append(f"{entry.path.name}: not used: {hard}{ranks_hint(entry.profile, found)}")
     return _nearest_preset(here, workload, tuple(passed_over))
 
 
@@ -71,7 +72,7 @@ def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tupl
         *_compare(True, ("device", there.device, here.device)),
         *_compare(here.device == "cuda", ("device name", plain_name(there.name), plain_name(here.name))),
         *_compare(True, ("torch", there.torch, here.torch), ("CUDA", there.cuda, here.cuda)),
-        *_compare(True, ("number of devices", there.count, here.count)),
+        *_compare(True, (_COUNT, there.count, here.count)),
         *_memory_difference(there, here),
         *_workload_differences(profile.workload, workload),
         *_compare(False, ("driver", there.driver, here.driver), ("CPU cores", there.cpu_cores, here.cpu_cores)),
@@ -80,6 +81,12 @@ def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tupl
         *_size_difference("/dev/shm", there.shm_bytes, here.shm_bytes),
     ]
     return tuple(sorted(found, key=lambda difference: not difference.hard))
+
+
+def ranks_hint(profile: Profile, found: Sequence[Difference]) -> str:
+    """What would make the profile fit when only the number of processes is in its way; else nothing."""
+    hard = [difference.field for difference in found if difference.hard]
+    return f"; --gpus {profile.hardware.count} would use it" if hard == [_COUNT] else ""
 
 
 def plain_name(name: str) -> str:

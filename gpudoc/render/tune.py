@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from gpudoc.render.console import print_json, stdout
+from gpudoc.render.scaling import as_lines
 from gpudoc.tune.run import Result, document
+from gpudoc.tune.scaling_stage import ScalingResult
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 
-def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
+def show(result: Result | ScalingResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
     """The result on stdout, as one JSON document or as a screen."""
     if as_json:
         print_json(document(result))
@@ -15,12 +17,18 @@ def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
     stdout(plain).print(as_text(result, verbose=verbose))
 
 
-def as_text(result: Result, *, verbose: bool = False) -> str:
+def as_text(result: Result | ScalingResult, *, verbose: bool = False) -> str:
     """The screen: batches, settings with their reasons, where the profile is; every trial when `verbose`."""
+    if isinstance(result, ScalingResult):
+        what = "interrupted; what was measured" if result.interrupted else "measured"
+        head = f"{what}: {result.num_trials} trials in {format_seconds(result.seconds)}, no profile written"
+        return "\n".join([head, "", *as_lines(result.scaling)])
     lines = [headline(result), "", *_batches(result), "", "settings, and why"]
     lines += [f"  {sentence}" for sentence in result.profile.why]
     if verbose:
         lines += ["", "every trial", *_trials(result)]
+    if result.scaling is not None:
+        lines += ["", *as_lines(result.scaling)]
     lines += ["", f"profile  {result.path}", f"next     {train_command(result)}"]
     return "\n".join(lines)
 
@@ -29,7 +37,10 @@ def train_command(result: Result) -> str:
     """What to type to train with this profile."""
     config = result.context.config
     source = config.name if config.builtin else f"{config.name}.yaml"
-    return f"gpudoc train --profile {result.path} --model {source}"
+    ranks = result.context.ranks
+    # every GPU is the default on GPUs, one process on a CPU
+    gpus = f" --gpus {ranks}" if ranks > 1 else ""
+    return f"gpudoc train --profile {result.path} --model {source}{gpus}"
 
 
 def headline(result: Result) -> str:
@@ -59,7 +70,9 @@ def _batches(result: Result) -> list[str]:
 
 def _rate_at(result: Result, batch: int) -> str:
     rates = [p.samples_per_s for p in result.findings.speeds if p.batch == batch and p.samples_per_s]
-    return format_rate(rates[-1], "samples/s") if rates else ""
+    ranks = result.context.ranks
+    unit = "samples/s" if ranks == 1 else f"samples/s of {ranks} ranks together"
+    return format_rate(rates[-1] * ranks, unit) if rates else ""
 
 
 def _trials(result: Result) -> list[str]:

@@ -8,25 +8,35 @@ from pathlib import Path
 from gpudoc.profile.model import Settings, Trial
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.tune import headline, train_command
 from gpudoc.tune.run import Result
+from gpudoc.tune.scaling_stage import ScalingResult
 from gpudoc.tune.speed import fit_step_time
 from gpudoc.units import format_bytes, format_seconds
 
 _SHAPES_MEMORY = ("precision", "allocator", "activation_checkpointing")
 
 
-def save(path: Path, result: Result) -> None:
+def save(path: Path, result: Result | ScalingResult) -> None:
     """Write the page; GpudocError when it cannot be written."""
     save_page(path, render_page(result))
 
 
-def render_page(result: Result) -> str:
+def render_page(result: Result | ScalingResult) -> str:
     """The page as text."""
+    if isinstance(result, ScalingResult):
+        return page(
+            "gpudoc tune --only scaling",
+            scaling_sections(result.scaling),
+            lead=f"{result.config.name}: {result.scaling.verdict}.",
+            foot=f"{result.num_trials} trials in {format_seconds(result.seconds)}",
+        )
     sections = [
         Section("The settings, and why", tuple(_settings(result))),
         Section("Memory against batch", tuple(_memory(result))),
         Section("Speed against batch", tuple(_speed(result))),
+        *(() if result.scaling is None else scaling_sections(result.scaling)),
         Section("Every trial", (_table(result),)),
     ]
     hardware = result.profile.hardware

@@ -202,6 +202,10 @@ class Distributed:
             for tensor in (*model.parameters(), *model.buffers()):
                 dist.broadcast(tensor.detach(), src=0)
 
+    def end_probation(self) -> None:
+        """Let DDP reduce while backward runs from the next step on, as it does once a run is under way."""
+        self._probation = 0
+
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """Around one micro batch's forward and backward; only the last may reduce, and not while on probation."""
         del model

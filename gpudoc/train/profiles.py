@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import gpudoc
 from gpudoc.errors import GpudocError
 from gpudoc.profile import store
-from gpudoc.profile.match import explain, match
+from gpudoc.profile.match import explain, match, ranks_hint
 from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Rescue, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
 
@@ -47,7 +47,7 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
     if hard:
         source = workload.config if workload.config in ("quickstart", "images") else f"{workload.config}.yaml"
         raise GpudocError(
-            f"{path}: made for something else: {'; '.join(hard)}",
+            f"{path}: made for something else: {'; '.join(hard)}{ranks_hint(profile, found_differences)}",
             hint=f"gpudoc tune --model {source} makes one for here; --profile auto takes what fits",
         )
     soft = "; ".join(str(difference) for difference in found_differences)

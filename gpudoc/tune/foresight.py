@@ -7,7 +7,8 @@ from collections.abc import Callable
 from gpudoc.errors import GpudocError
 from gpudoc.tune import limit
 from gpudoc.tune.memory_model import MemoryLine
-from gpudoc.tune.probe import Emit, Place, Prepared
+from gpudoc.tune.probe import Emit, Prepared
+from gpudoc.tune.rank import Place
 from gpudoc.tune.session import Session
 from gpudoc.tune.trial import End, Request
 from gpudoc.units import MIB

@@ -8,7 +8,8 @@ from gpudoc.train.build import may_fuse
 from gpudoc.train.identity import hardware_here, workload_key
 from gpudoc.train.precision import has_native_bf16
 from gpudoc.tune import limit
-from gpudoc.tune.probe import Emit, Place, Prepared, apply_limit, describe_failure
+from gpudoc.tune.probe import Emit, Prepared, apply_limit, describe_failure
+from gpudoc.tune.rank import Place
 from gpudoc.tune.trial import End
 from gpudoc.workload.recompute import can_recompute
 

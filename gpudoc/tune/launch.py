@@ -43,6 +43,7 @@ class _Progress:
     ends: dict[int, Message] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
+    legs: dict[str, tuple[float, ...]] = field(default_factory=dict)
     facts: Message | None = None
     group: int = 0
     first_pid: int = 0
@@ -93,27 +94,31 @@ class Running:
     def collect(self, *, until_waiting: bool = False) -> Trial | None:
         """Follow the trial to its end, or (None) to the point where it rests and waits for `go_on`."""
         start = time.monotonic()
-        heard = start
         try:
-            while len(self._seen.statuses) < self._request.ranks:
-                message = self._warm.receive(self._id, POLL_SECONDS)
-                now = time.monotonic()
-                if message is not None:
-                    heard = now
-                    self._take(message)
-                    if until_waiting and self._seen.waiting == self._request.ranks:
-                        self._seen.waiting = 0
-                        return None
-                elif now - heard > self._patience_s() and self._seen.group:
-                    return self._finish(self._hang(now - heard))
+            end = self._follow(until_waiting)
         except TemplateDiedError as problem:
-            return self._finish((End.SIGNAL, f"the process that starts the trials died: {problem}"))
+            end = (End.SIGNAL, f"the process that starts the trials died: {problem}")
         except BaseException:
             self.kill()
             raise
         finally:
             self._spent_s += time.monotonic() - start
-        return self._finish(self._judge())
+        return None if end is None else self._finish(end)
+
+    def _follow(self, until_waiting: bool) -> tuple[End, str] | None:
+        heard = time.monotonic()
+        while len(self._seen.statuses) < self._request.ranks:
+            message = self._warm.receive(self._id, POLL_SECONDS)
+            now = time.monotonic()
+            if message is not None:
+                heard = now
+                self._take(message)
+                if until_waiting and self._seen.waiting == self._request.ranks:
+                    self._seen.waiting = 0
+                    return None
+            elif now - heard > self._patience_s() and self._seen.group:
+                return self._hang(now - heard)
+        return self._judge()
 
     def snapshot(self) -> Trial:
         """The trial as it stands while its processes rest: what it ran so far fits."""
@@ -157,7 +162,9 @@ class Running:
             case "fact":
                 seen.measured[str(message["name"])] = float(str(message["value"]))
             case "facts":
-                seen.facts = message
+                seen.facts = _of_the_fullest(seen.facts, message)
+            case "legs":
+                seen.legs = {name: tuple(values) for name, values in dict(message["legs"]).items()}  # type: ignore[call-overload]
             case "waiting":
                 seen.waiting += 1
             case "end":
@@ -170,14 +177,11 @@ class Running:
                     self._kill_group()
 
     def _take_point(self, point: Point) -> None:
-        """Keep the higher memory and the slower time of all ranks at one batch."""
+        """Keep the newest at each batch; every rank tells the same, that of the worst rank."""
         known = next((i for i, p in enumerate(self._seen.points) if p.batch == point.batch), None)
         if known is None:
             self._seen.points.append(point)
             return
-        old = self._seen.points[known]
-        if self._request.ranks > 1 and (old.peak_bytes or 0) > (point.peak_bytes or 0):
-            point = point.model_copy(update={"peak_bytes": old.peak_bytes})
         self._seen.points[known] = point
 
     def _kill_ranks_after_failure(self, message: Message) -> None:
@@ -223,7 +227,15 @@ class Running:
             hint=str(failure.get("hint", "")),
             exit_code=int(str(failure.get("code", 1))),
             measured=seen.measured,
+            legs=seen.legs,
         )
+
+
+def _of_the_fullest(known: Message | None, told: Message) -> Message:
+    """What several ranks found, each on its own device: the same, but for the least free memory."""
+    if known is None or "free_bytes" not in told:
+        return known or told
+    return {**known, "free_bytes": min(int(str(known["free_bytes"])), int(str(told["free_bytes"])))}
 
 
 class Launcher:
@@ -269,9 +281,9 @@ class Launcher:
         assert trial is not None
         return trial
 
-    def inspect(self, where: Where) -> Message:
-        """What the workload and the device are; GpudocError with the user's own error."""
-        running = self.start(Request(kind="calibrate", batches=(1,)), where, inspect=True)
+    def inspect(self, where: Where, ranks: int = 1) -> Message:
+        """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""
+        running = self.start(Request(kind="calibrate", batches=(1,), ranks=ranks), where, inspect=True)
         trial = running.collect()
         assert trial is not None
         if running.facts is None or not trial.fits:

@@ -11,7 +11,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.units import parse_duration, parse_size
 
 T = TypeVar("T")
-PARTS = ("batch", "speed", "loader")
+PARTS = ("batch", "speed", "loader", "scaling")
 GOALS = ("throughput", "largest")
 _LEAST_BUDGET_S = 5.0
 
@@ -29,6 +29,12 @@ class Options:
     memory_limit_bytes: int | None = None
     out: Path | None = None
     fresh: bool = False
+    gpus: str | None = None
+
+    @property
+    def is_scaling_only(self) -> bool:
+        """Whether nothing is to be tuned, only measured."""
+        return self.parts == {"scaling"}
 
     @staticmethod
     def of(*, source: str, device: str, goal: str, only: str, budget: str, memory_limit: str) -> Options:
@@ -42,9 +48,9 @@ class Options:
             memory_limit_bytes=_read(parse_size, "--memory-limit", memory_limit) if memory_limit else None,
         )
 
-    def also(self, *, max_batch: int | None, out: Path | None, fresh: bool) -> Options:
+    def also(self, *, max_batch: int | None, out: Path | None, fresh: bool, gpus: str | None = None) -> Options:
         """The same with the options that need no reading."""
-        return replace(self, max_batch=max_batch, out=out, fresh=fresh)
+        return replace(self, max_batch=max_batch, out=out, fresh=fresh, gpus=gpus)
 
     def check(self) -> None:
         """GpudocError (exit 2) for values that make no sense together."""
@@ -62,6 +68,10 @@ class Options:
             )
         if self.max_batch is not None and self.max_batch < 1:
             raise GpudocError(f"--max-batch {self.max_batch}: at least 1", hint="--max-batch 256")
+        if self.is_scaling_only and self.out is not None:
+            raise GpudocError(
+                "--only scaling tunes nothing, so there is no profile for --out", hint="--json > scaling.json"
+            )
 
 
 def _read(read: Callable[[str], T], option: str, text: str) -> T:

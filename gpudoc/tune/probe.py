@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import time
 import traceback
@@ -15,11 +14,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpudoc.errors import GpudocError
-from gpudoc.train.ranks import Ranks
-from gpudoc.tune import limit
+from gpudoc.train.ranks import STOP, Alone, Ranks
+from gpudoc.tune import limit, rank
 from gpudoc.tune.classify import classify_exception
 from gpudoc.tune.memory_model import growth_per_step, next_calibration_batch
+from gpudoc.tune.rank import Place
 from gpudoc.tune.samples import Samples
+from gpudoc.tune.scaling_probe import Stand, measure_legs
 from gpudoc.tune.trainee import Trainee
 from gpudoc.tune.trial import End, Feed, Point, Request
 from gpudoc.units import MIB
@@ -41,19 +42,6 @@ class Prepared:
     samples: Samples
     eval_samples: Samples | None
     num_threads: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one process of a trial runs: its device, its limit in bytes, its rank."""
-
-    device: str
-    limit_bytes: int | None
-    rank: int = 0
-    store: str = ""
-    cap: int = 1
-    orders: str = ""
-    stop_s: float = float("inf")
 
 
 class StoppedError(Exception):
@@ -84,8 +72,8 @@ class Probe:
         self._device = torch.device(place.device)
         self._started = time.monotonic()
         self._stage("build", 0)
-        ranks = _join(request, place) if request.ranks > 1 else None
-        self._trainee = Trainee(prepared.workload, request.variant, self._device, ranks)
+        self._ranks: Ranks = rank.join(request, place) if request.ranks > 1 else Alone()
+        self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
 
     def run(self) -> None:
         """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
@@ -99,6 +87,8 @@ class Probe:
                 self._settle(self._request.batches[0], self._request.steps)
             case "default" | "joint" if self._request.feed is not None:
                 self._feed(self._request.batches[0], self._request.feed)
+            case "scaling":
+                self._scale(self._request.batches[0])
             case _:
                 self._time()
 
@@ -115,7 +105,7 @@ class Probe:
     def _is_too_slow(self, last: Point, batch: int) -> bool:
         """Whether a step at `batch`, as slow per sample as the last one, would end after the trial's time."""
         expected = (last.seconds or 0.0) * batch / last.batch
-        return time.monotonic() - self._started + expected > self._place.stop_s
+        return self._agreed(time.monotonic() - self._started + expected > self._place.stop_s)
 
     def _fit(self, batch: int) -> None:
         self._measure(batch, self._request.steps)
@@ -189,13 +179,41 @@ class Probe:
         for _ in range(warm):
             step()
             self._emit({"event": "beat"})
-        while not seconds or (sum(seconds) < budget and len(seconds) < _MAX_TIMED_STEPS and not self._is_late()):
+        while not seconds or not self._agreed(
+            sum(seconds) >= budget or len(seconds) >= _MAX_TIMED_STEPS or self._is_over()
+        ):
             seconds.append(step())
             self._emit({"event": "beat"})
         return seconds
 
     def _is_late(self) -> bool:
+        return self._agreed(self._is_over())
+
+    def _is_over(self) -> bool:
         return time.monotonic() - self._started > self._place.stop_s
+
+    def _agreed(self, mine: bool) -> bool:
+        """Whether any rank says so: every step exchanges something, so all must run as many."""
+        return bool(self._ranks.vote(STOP if mine else 0))
+
+    def _scale(self, batch: int) -> None:
+        """The step with and without data, exchange and transfer; the point holds it as in training."""
+        self._stage("scaling", batch)
+        self._reset_peak()
+        stand = Stand(
+            workload=self._prepared.workload,
+            samples=self._prepared.samples,
+            trainee=self._trainee,
+            ranks=self._ranks,
+            request=self._request,
+            emit=self._emit,
+            is_over=self._is_over,
+        )
+        legs = measure_legs(stand)
+        point = self._point(batch, legs["loaded"])
+        if self._place.rank == 0:
+            self._emit({"event": "legs", "legs": legs})
+        self._emit({"event": "point", "point": point.model_dump(mode="json")})
 
     def _feed(self, batch: int, feed: Feed) -> None:
         """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
@@ -209,8 +227,8 @@ class Probe:
             if self._is_late():
                 break
         seconds: list[float] = []
-        while len(seconds) < max(_MIN_TIMED_STEPS, ahead) or (
-            sum(seconds) < self._request.seconds_per_batch and len(seconds) < 10 * _MAX_TIMED_STEPS
+        while len(seconds) < max(_MIN_TIMED_STEPS, ahead) or not self._agreed(
+            sum(seconds) >= self._request.seconds_per_batch or len(seconds) >= 10 * _MAX_TIMED_STEPS
         ):
             start = time.perf_counter()
             self._timed_step(_Step([next(loader)]))
@@ -227,6 +245,8 @@ class Probe:
             workload.dataset,
             batch_size=batch,
             shuffle=True,
+            # ranks are forks of one process: with its generator all would read the same samples
+            generator=torch.Generator().manual_seed(self._place.rank),
             collate_fn=workload.collate,
             drop_last=True,
             num_workers=feed.num_workers,
@@ -271,7 +291,15 @@ class Probe:
         else:
             memory = limit.read_process_memory()
             peak, rest = memory.peak_data_bytes, memory.data_bytes
-        return Point(batch=batch, peak_bytes=peak, rest_bytes=rest, step_s=seconds, retries=self._retries())
+        # the worst rank decides; all have the same point, so that all go on with the same batch
+        told = self._ranks.gather((peak, rest, self._retries(), seconds))
+        return Point(
+            batch=batch,
+            peak_bytes=max(row[0] for row in told),
+            rest_bytes=max(row[1] for row in told),
+            retries=max(row[2] for row in told),
+            step_s=max((row[3] for row in told), key=sum),
+        )
 
     def _resting_bytes(self) -> int:
         if self._device.type == "cuda":
@@ -288,7 +316,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
     """Run one process's part of a trial to its end; whatever happens becomes an `end` event."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-        torch.set_num_threads(max(1, prepared.num_threads // request.ranks))
+        torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
         apply_limit(place)
         held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
@@ -296,7 +324,11 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
     except StoppedError as ended:
         emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
     except Exception as problem:
-        emit(describe_failure(problem))
+        failure = problem if request.ranks == 1 else rank.own_failure(problem)
+        if failure is None:
+            rank.wait_to_be_killed()
+        else:
+            emit(describe_failure(failure))
     else:
         emit({"event": "end", "end": End.FITS.value, "detail": ""})
 
@@ -349,20 +381,3 @@ def endless(loader: DataLoader[object]) -> Iterator[object]:
     """The loader's batches, epoch after epoch."""
     while True:
         yield from loader
-
-
-def _join(request: Request, place: Place) -> Ranks:
-    """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
-    import torch.distributed
-
-    from gpudoc.train import distributed
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    device = torch.device(place.device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    store = torch.distributed.FileStore(place.store, request.ranks)  # type: ignore[attr-defined]
-    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-    torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)
-    mine = distributed.Place(rank=place.rank, world=request.ranks, local_rank=place.rank, local_world=request.ranks)
-    return distributed.Distributed(mine, device)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -22,6 +22,8 @@ from gpudoc.facts.model import Machine
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile, WorkloadKey
 from gpudoc.progress import SILENT, Progress
+from gpudoc.train.launch import choose_ranks
+from gpudoc.train.order import auto_global_batch
 from gpudoc.tune import limit
 from gpudoc.tune.feeding import Feeder
 from gpudoc.tune.findings import Findings, Plan
@@ -29,6 +31,17 @@ from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.options import Options
 from gpudoc.tune.record import Context, make_profile
+from gpudoc.tune.scaling import Scaling
+from gpudoc.tune.scaling_stage import (
+    ScalingResult,
+    ScalingStage,
+    Settings,
+    counts_up_to,
+    hardware_of,
+    limited_for,
+    most_ranks,
+    tuned_settings,
+)
 from gpudoc.tune.session import Session
 from gpudoc.tune.stages import run_stages
 from gpudoc.tune.trial import Variant
@@ -53,6 +66,7 @@ class Result:
     findings: Findings
     journal: Journal
     context: Context
+    scaling: Scaling | None = None
     interrupted: bool = False
 
     @property
@@ -61,16 +75,17 @@ class Result:
         return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
 
 
-def run(options: Options, progress: Progress = SILENT, *, since: float | None = None) -> Result:
+def run(options: Options, progress: Progress = SILENT, *, since: float | None = None) -> Result | ScalingResult:
     """Search within the budget and write the profile; GpudocError for everything the user can mend.
 
     The budget runs from `since` (`time.monotonic()`), now when None. Ctrl+C and SIGTERM write the best so far as soon
-    as there is one.
+    as there is one. `--only scaling` measures and writes no profile.
     """
     started = time.monotonic() if since is None else since
     options.check()
     loaded = load_config(options.source)
-    check_place(options.out or store.folder_to_write() / "probe.yaml")
+    if not options.is_scaling_only:
+        check_place(options.out or store.folder_to_write() / "probe.yaml")
     machine = facts.collect(quick=True)
     choice = choose(options.device, machine).required()
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
@@ -124,9 +139,16 @@ class _Search:
         self._machine = machine
         self._progress = progress
         self._started = started
+        self._on_gpu = choice.device == "cuda"
+        self._ranks = self._most = 1
 
-    def run(self, launcher: Launcher) -> Result:
-        told = launcher.inspect(Where(device=self._choice.name, limit_bytes=None))
+    def run(self, launcher: Launcher) -> Result | ScalingResult:
+        anywhere = Where(device=self._choice.name, limit_bytes=None)
+        told = launcher.inspect(anywhere)
+        self._choose_ranks(told)
+        if self._on_gpu and self._ranks > 1:
+            # what is free may differ from card to card
+            told = launcher.inspect(anywhere, self._ranks)
         start_s = time.monotonic() - self._started
         journal, limit_bytes = self._open_journal(told, start_s)
         where = Where(device=self._choice.name, limit_bytes=limit_bytes, cap=self._cap(told))
@@ -137,20 +159,75 @@ class _Search:
             progress=self._progress,
             budget_s=self._options.budget_s,
             spent_s=journal.start_s + _CLOSING_S,
+            ranks=self._ranks,
         )
+        if self._options.is_scaling_only:
+            return self._scale_only(told, session)
         plan = self._plan(told)
         session.accumulate_below = self._least_global_batch()
         found = Findings()
+        if self._ranks > 1:
+            each = f"every trial ran {self._ranks} processes; batch, memory and speed are those of one of them"
+            found.notes.append(f"{self._ranks} ranks: {each}")
+            self._progress.say(f"{self._ranks} ranks: every trial runs {self._ranks} processes that share gradients")
         interrupted = False
+        scaling: ScalingStage | None = None
         try:
             run_stages(session, plan, found, Feeder(self._loaded))
+            if "scaling" in self._options.parts and found.choice is not None:
+                settings = Settings(
+                    batch=found.choice.batch, variant=found.variant, feed=found.feed, told="as tuned", tuned=True
+                )
+                scaling = self._scaling_stage(told, session, settings)
+                scaling.run()
         except KeyboardInterrupt:
             if not found.defaults:
                 raise
             interrupted = True
         finally:
             session.release()
-        return self._write(told, session, found, interrupted)
+        answer = None if scaling is None or not scaling.has_points else scaling.result(self._options.source)
+        if answer is not None:
+            found.notes.append(answer.verdict)
+        return replace(self._write(told, session, found, interrupted), scaling=answer)
+
+    def _choose_ranks(self, told: Message) -> None:
+        """How many ranks every trial has, and how many are measured at most; GpudocError for what cannot be."""
+        asked = self._options.gpus
+        names_one = ":" in self._options.device
+        device = self._options.device if self._on_gpu and names_one else self._choice.device
+        num_gpus = int(str(told["count"])) if self._on_gpu else 0
+        self._ranks = choose_ranks(asked, device=device, num_gpus=num_gpus)
+        if "scaling" in self._options.parts:
+            self._most = most_ranks(
+                asked, self._ranks, on_gpu=self._on_gpu, one_gpu=names_one and self._on_gpu, num_gpus=num_gpus
+            )
+        if self._options.is_scaling_only:
+            self._ranks = self._most
+
+    def _scaling_stage(self, told: Message, session: Session, settings: Settings) -> ScalingStage:
+        limited = limited_for(session, self._most, limit.free_host_bytes(), self._options.memory_limit_bytes)
+        return ScalingStage(limited, settings, counts_up_to(self._most), told)
+
+    def _scale_only(self, told: Message, session: Session) -> ScalingResult:
+        hardware = hardware_of(told, self._options.memory_limit_bytes)
+        key = WorkloadKey.model_validate(told["workload"])
+        train, cap = self._loaded.config.train, session.where.cap
+        stage = self._scaling_stage(told, session, tuned_settings(hardware, key, counts_up_to(self._most), train, cap))
+        interrupted = False
+        try:
+            stage.run()
+        except KeyboardInterrupt:
+            if not stage.has_points:
+                raise
+            interrupted = True
+        return ScalingResult(
+            scaling=stage.result(self._options.source),
+            config=self._loaded,
+            num_trials=sum(trial.request.kind == "scaling" for trial in session.journal.trials),
+            seconds=time.monotonic() - self._started,
+            interrupted=interrupted,
+        )
 
     def _open_journal(self, told: Message, start_s: float) -> tuple[Journal, int]:
         workload = WorkloadKey.model_validate(told["workload"])
@@ -165,6 +242,7 @@ class _Search:
             "cpus": str(told["num_threads"]),
             "limit": str(self._options.memory_limit_bytes),
             "budget": str(self._options.budget_s),
+            "ranks": str(self._ranks),
         }
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         path = store.folder_to_write().parent / "journals" / f"{self._loaded.name}-{name}.jsonl"
@@ -180,27 +258,31 @@ class _Search:
     def _limit(self, told: Message, recorded: int | None) -> int:
         """The memory a trial may have: what was asked, what the journal ran under, or what is free; said aloud."""
         asked = self._options.memory_limit_bytes
-        on_gpu = self._choice.device == "cuda"
+        on_gpu = self._on_gpu
         free = int(str(told["free_bytes"])) if on_gpu else limit.free_host_bytes()
         if asked is not None:
             chosen = min(asked, free) if on_gpu else asked
-            self._progress.say(f"memory limit {format_bytes(chosen)}, as asked")
+            self._progress.say(f"memory limit {format_bytes(chosen)}{self._each()}, as asked")
             self._check_baseline(told, chosen)
             return chosen
-        if recorded is not None and recorded <= free:
-            self._progress.say(f"memory limit {format_bytes(recorded)}, as in the run before")
+        if recorded is not None and recorded * (1 if on_gpu else self._ranks) <= free:
+            self._progress.say(f"memory limit {format_bytes(recorded)}{self._each()}, as in the run before")
             return recorded
         if on_gpu:
             self._progress.say(
                 f"memory limit {format_bytes(free)}: what is free on {told['device_name']} now{self._others()}"
             )
             return free
-        half = free // 2
+        half = free // 2 // self._ranks
+        shared = "" if self._ranks == 1 else f", shared by {self._ranks} ranks"
         self._progress.say(
-            f"memory limit {format_bytes(half)}: half of the {format_bytes(free)} that are free "
+            f"memory limit {format_bytes(half)}: half of the {format_bytes(free)} that are free{shared} "
             "(--memory-limit changes it)"
         )
         return half
+
+    def _each(self) -> str:
+        return "" if self._ranks == 1 else f" for each of {self._ranks} ranks"
 
     def _check_baseline(self, told: Message, chosen: int) -> None:
         baseline = int(str(told["baseline_bytes"]))
@@ -227,21 +309,26 @@ class _Search:
         return f"; also there: {', '.join(named)}" if named else ""
 
     def _cap(self, told: Message) -> int:
-        """The largest batch that is of any use: the data set, what was asked, the global batch of the config."""
+        """The largest batch of one rank that is of any use: the data set, what was asked, the config's global batch."""
         count = int(str(told["num_samples"]))
         whole = self._loaded.config.train.global_batch
-        return min(count, self._options.max_batch or count, count if whole == "auto" else whole)
+        most = -(-min(count, count if whole == "auto" else whole) // self._ranks)
+        return min(most, self._options.max_batch or most)
 
     def _plan(self, told: Message) -> Plan:
         train = self._loaded.config.train
         cap = self._cap(told)
         count = int(str(told["num_samples"]))
+        reference = train.reference_batch
         if train.global_batch == "auto":
-            useful = max(train.reference_batch, min(_AUTO_FACTOR * train.reference_batch, count // _AUTO_SHARE))
-            reference = train.reference_batch
+            useful = max(reference, min(_AUTO_FACTOR * reference, count // _AUTO_SHARE))
+            whole = auto_global_batch(
+                reference=reference, micro_batch=reference, world=self._ranks, num_samples=max(1, count)
+            )
         else:
-            useful = train.global_batch
-            reference = min(train.reference_batch, useful)
+            useful = whole = train.global_batch
+        # of one rank; what train takes without a profile is the default to beat
+        useful, reference = -(-useful // self._ranks), min(reference, -(-whole // self._ranks))
         precision = "fp32" if train.precision == "auto" else train.precision
         return Plan(
             parts=self._options.parts,
@@ -278,7 +365,8 @@ class _Search:
             seconds=time.monotonic() - self._started,
             ranks=session.ranks,
         )
-        profile = make_profile(context, found, session.journal.trials)
+        tuned = [trial for trial in session.journal.trials if trial.request.kind != "scaling"]
+        profile = make_profile(context, found, tuned)
         path = self._options.out or store.folder_to_write() / store.file_name(profile)
         store.save(profile, path)
         return Result(
@@ -296,6 +384,11 @@ def _capability(told: Message) -> tuple[int, int] | None:
     return (int(known[0]), int(known[1])) if isinstance(known, list) else None
 
 
-def document(result: Result) -> Mapping[str, object]:
-    """The result as `gpudoc.tune.v1`."""
-    return {"schema": "gpudoc.tune.v1", "profile": result.profile.document(), "path": str(result.path)}
+def document(result: Result | ScalingResult) -> Mapping[str, object]:
+    """The result as `gpudoc.tune.v1`; `scaling` only where it was measured, `profile` null where nothing was tuned."""
+    if isinstance(result, ScalingResult):
+        return {"schema": "gpudoc.tune.v1", "profile": None, "scaling": result.scaling.document()}
+    found: dict[str, object] = {"profile": result.profile.document(), "path": str(result.path)}
+    if result.scaling is not None:
+        found["scaling"] = result.scaling.document()
+    return {"schema": "gpudoc.tune.v1", **found}

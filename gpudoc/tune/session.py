@@ -240,6 +240,7 @@ def describe_trial(trial: Trial) -> str:
     if last is not None and last.peak_bytes is not None:
         parts.append(f"peak {format_bytes(last.peak_bytes)}" + ("" if last.batch == batch else f" at {last.batch}"))
     if trial.fits and last is not None and last.samples_per_s:
-        parts.append(f"{last.samples_per_s:,.4g} samples/s")
+        ranks = trial.request.ranks
+        parts.append(f"{last.samples_per_s * ranks:,.4g} samples/s" + (f" of {ranks} ranks" if ranks > 1 else ""))
     parts.append(format_seconds(trial.seconds))
     return ", ".join(parts)

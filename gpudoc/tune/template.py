@@ -179,7 +179,8 @@ class Template:
         """The forked side: its own group, its own log, one trial, and no return."""
         from gpudoc.tune.foresight import run_plan
         from gpudoc.tune.inspection import inspect_workload
-        from gpudoc.tune.probe import Place, run_probe
+        from gpudoc.tune.probe import run_probe
+        from gpudoc.tune.rank import place_of
         from gpudoc.tune.trial import Request
 
         status = 1
@@ -195,8 +196,8 @@ class Template:
             def emit(event: Mapping[str, object]) -> None:
                 send(self._channel, {**event, "id": message["id"], "rank": rank})
 
-            place = Place(**{**_mapping(message["place"]), "rank": rank})  # type: ignore[arg-type]
             assert isinstance(request, Request)
+            place = place_of(_mapping(message["place"]), rank, request.ranks)
             if message.get("inspect"):
                 inspect_workload(self._prepared, place, emit)
             elif request.kind == "plan":

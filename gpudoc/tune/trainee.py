@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from torch import nn
 
 from gpudoc.train import checkpoint
 from gpudoc.train.build import may_fuse
@@ -22,6 +25,53 @@ from gpudoc.tune.trial import Variant
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import Batch, to_device
 from gpudoc.workload.build import Workload
+
+T = TypeVar("T")
+
+
+class Unexchanged:
+    """Ranks whose gradients stay where they are: what a step costs without the exchange."""
+
+    is_sharded = False
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self.rank, self.world = ranks.rank, ranks.world
+        self.local_rank, self.local_world = ranks.local_rank, ranks.local_world
+
+    def vote(self, flags: int) -> int:
+        """The flags as they are."""
+        return flags
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The values as they are."""
+        return list(values)
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, exchanged after all."""
+        return self._ranks.gather(value)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as it is."""
+        return model
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
+        """As around any micro batch but the last: DDP reduces nothing."""
+        del last
+        return self._ranks.accumulating(model, False)
+
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Leave them."""
+
+    def agree_on_worst(self, found: torch.Tensor) -> None:
+        """Nothing to agree on."""
+
+    def barrier(self) -> None:
+        """Wait for the others after all."""
+        self._ranks.barrier()
+
+    def align_buffers(self, model: nn.Module) -> None:
+        """Leave them."""
 
 
 class Trainee:
@@ -50,6 +100,7 @@ class Trainee:
             ranks=ranks,
         )
         self._stepper = Stepper(parts)
+        self._unexchanged: Stepper | None = None
         self._undo = Undo(model, device)
         self._saved: checkpoint.Content | None = None
         seed = workload.config.train.seed
@@ -59,11 +110,35 @@ class Trainee:
             self._order.indices(epoch, 0, 1)
 
     def train(self, batches: Sequence[Batch]) -> None:
-        """One optimizer step over the micro batches of `batches`."""
-        self._stepper.parts.model.train()
-        self._undo.mark()
-        self._stepper.run([Micro(batch, 1.0 / len(batches)) for batch in batches])
+        """One optimizer step over the micro batches of `batches`; returns when the device is done."""
+        self.step(batches)
         self._stepper.take_losses()
+
+    def step(self, batches: Sequence[Batch], *, exchange: bool = True) -> None:
+        """The same without waiting for the device; without `exchange` every rank keeps to itself."""
+        stepper = self._stepper if exchange else self._alone()
+        ranks = stepper.parts.ranks
+        stepper.parts.model.train()
+        if ranks.world > 1:
+            # as the loop does: items are added up before a step, and after backward all say whether it went well
+            ranks.total([float(len(batches))])
+        self._undo.mark()
+        stepper.backward([Micro(batch, 1.0 / len(batches)) for batch in batches])
+        if ranks.world > 1:
+            ranks.vote(0)
+        stepper.update()
+
+    def drain(self) -> None:
+        """Wait for the device and forget the losses of the steps so far."""
+        for stepper in (self._stepper, self._unexchanged):
+            if stepper is not None:
+                stepper.take_losses()
+
+    def _alone(self) -> Stepper:
+        if self._unexchanged is None:
+            parts = self._stepper.parts
+            self._unexchanged = Stepper(replace(parts, ranks=Unexchanged(parts.ranks)))
+        return self._unexchanged
 
     def evaluate(self, batch: Batch) -> float:
         """The loss of one batch as evaluation computes it, without gradients."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint"]
+Kind = Literal["plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
 
@@ -142,6 +142,7 @@ class Trial(Part):
     hint: str = ""
     exit_code: int = 1
     measured: dict[str, float] = Field(default_factory=dict)
+    legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
 
     @property
     def fits(self) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.profile.match import differences, explain, match, plain_name
+from gpudoc.profile.match import differences, explain, match, plain_name, ranks_hint
 from gpudoc.profile.model import Hardware, Made, Profile, Settings, WorkloadKey
 from gpudoc.profile.store import LOCAL_FOLDER, presets, save
 
@@ -126,3 +126,15 @@ def test_the_way_a_vendor_writes_a_name_does_not_matter():
 def test_a_named_preset_has_no_differences():
     assert explain(next(iter(presets())).profile, GPU, KEY) == ()
     assert explain(profile(), GPU.model_copy(update={"count": 4}), KEY)
+
+
+def test_a_profile_for_more_processes_says_how_it_would_be_used():
+    """Batch and speed of several ranks are not those of one; but the profile is not lost."""
+    two = profile(GPU.model_copy(update={"count": 2}))
+    save(two, LOCAL_FOLDER / "two.yaml")
+    found = match(GPU, KEY)
+    assert found.kind == "preset"
+    assert found.passed_over == ("two.yaml: not used: number of devices 2 there, 1 here; --gpus 2 would use it",)
+    assert match(two.hardware, KEY).kind == "tuned"
+    other = profile(GPU.model_copy(update={"count": 2, "torch": "2.12.0"}))
+    assert ranks_hint(other, differences(other, GPU, KEY)) == ""

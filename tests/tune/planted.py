@@ -18,8 +18,8 @@ if os.environ.get("PLANT_SLOW_IMPORT"):
 class Data(torch.utils.data.Dataset):
     """`count` samples of `width` numbers; with `lengths`, sample i is a sequence and one of them is far longer."""
 
-    def __init__(self, count=512, width=256, lengths=False, die_at=None):
-        self.count, self.width, self.lengths, self.die_at = count, width, lengths, die_at
+    def __init__(self, count=512, width=256, lengths=False, die_at=None, sleep=0.0):
+        self.count, self.width, self.lengths, self.die_at, self.sleep = count, width, lengths, die_at, sleep
 
     def __len__(self):
         return self.count
@@ -29,6 +29,7 @@ class Data(torch.utils.data.Dataset):
             raise IndexError(index)
         if self.die_at is not None and torch.utils.data.get_worker_info() is not None and index >= self.die_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.sleep)
         length = 1 if not self.lengths else (64 if index == self.count // 3 else 1 + index % 4)
         x = torch.full((length, self.width), float(index % 7)) if self.lengths else torch.full((self.width,), 0.1)
         return x, torch.tensor(index % 10)
@@ -38,6 +39,10 @@ def pad(samples):
     longest = max(x.shape[0] for x, _ in samples)
     padded = [torch.nn.functional.pad(x, (0, 0, 0, longest - x.shape[0])) for x, _ in samples]
     return torch.stack(padded), torch.stack([y for _, y in samples])
+
+
+def rank():
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 
 
 class Hang(torch.autograd.Function):
@@ -89,6 +94,10 @@ class Net(nn.Module):
             torch.ones(1 << 40)
         if self.fault == "longest" and x.dim() == 3 and x.shape[1] == 64 and batch >= self.at:
             torch.ones(1 << 40)
+        if self.fault == "rank 1" and batch >= self.at and self.training and rank() == 1:
+            torch.ones(1 << 40)
+        if self.fault == "rank 1 killed" and batch >= self.at and rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "partial" and self.training and batch == self.at:
             torch.ones(1 << 40)
         if batch < self.at or self.fault is None:

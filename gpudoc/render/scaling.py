@@ -1,0 +1,92 @@
+"""What the measurement over ranks says: a row for each number of ranks, the verdict, the command that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpudoc.tune.scaling import NAMES, Cause, Scaling, ScalingPoint, Span
+from gpudoc.units import format_bytes, format_seconds
+
+CAUSES: Mapping[Cause, str] = {
+    "loader": "loader",
+    "communication": "communication",
+    "transfer": "transfer",
+    "contention": "contention",
+    "batch_too_small": "batch too small",
+    "spread": "spread of the runs",
+}
+_LEFT = ("what eats most of the rest",)
+
+
+def as_lines(scaling: Scaling) -> list[str]:
+    """The table and the sentences under it as plain text."""
+    lines = [heading(scaling), "", *_columns(table(scaling)), ""]
+    lines += [f"  {ranks_of(point)}: {point.why}" for point in scaling.points if point.why]
+    lines += [f"  {ranks_of(point)}: {failure(point)}" for point in scaling.points if not point.samples_per_s]
+    lines += [f"  {note}" for note in scaling.notes]
+    lines += ["", f"verdict  {scaling.verdict}"]
+    return [*lines, f"next     {scaling.command}"] if scaling.command else lines
+
+
+def heading(scaling: Scaling) -> str:
+    """What was measured, in one sentence."""
+    return (
+        f"scaling: micro batch {scaling.batch} on every rank (weak scaling), "
+        f"{format_bytes(scaling.gradient_bytes)} of gradients exchanged per step"
+    )
+
+
+def table(scaling: Scaling) -> list[tuple[str, ...]]:
+    """Headings and rows: speed, efficiency, the step, and the share of it that each loss takes."""
+    names = [name for name in NAMES if name != "transfer" or scaling.device == "cuda"]
+    threads = scaling.device == "cpu"
+    head = ["ranks", *(["threads"] if threads else []), "samples/s", "times one", "efficiency", "step", *names]
+    rows = [(*head, *_LEFT)]
+    for point in scaling.points:
+        row = [f"{point.ranks}", *([f"{point.threads}"] if threads else [])]
+        row += [_rate(point.samples_per_s), "" if point.speedup is None else f"{point.speedup:.2f}"]
+        row += [_share(point.efficiency), "" if point.step_s is None else format_seconds(point.step_s)]
+        row += [_share((point.losses or {}).get(name)) for name in names]
+        rows.append((*row, cause_of(point)))
+    return rows
+
+
+def cause_of(point: ScalingPoint) -> str:
+    """The name of what eats the rest, or how the ranks ended."""
+    if point.samples_per_s is None:
+        return point.end.value
+    return CAUSES[point.cause] if point.cause is not None else ("nothing much" if point.ranks > 1 else "")
+
+
+def failure(point: ScalingPoint) -> str:
+    """How ranks that gave no figure ended."""
+    return f"{point.end.value}: {point.detail}" if point.detail else point.end.value
+
+
+def ranks_of(point: ScalingPoint) -> str:
+    """'1 rank', '2 ranks'."""
+    return "1 rank" if point.ranks == 1 else f"{point.ranks} ranks"
+
+
+def _rate(rate: Span | None) -> str:
+    return "" if rate is None else f"{rate.middle:,.4g}"
+
+
+def _share(share: Span | None) -> str:
+    """A share with its doubt as plus or minus; what is below nothing is nothing."""
+    if share is None:
+        return ""
+    doubt = max(share.high - share.middle, share.middle - share.low)
+    return f"{max(0.0, share.middle):.0%} ±{doubt * 100:.0f}"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  "
+        + "  ".join(
+            text.ljust(width) if name in _LEFT else text.rjust(width)
+            for name, text, width in zip(rows[0], row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
