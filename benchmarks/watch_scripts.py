@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import statistics
@@ -37,7 +38,7 @@ WARM_S = 3.0
 class Job:
     """One script as a process group, with its speed file."""
 
-    def __init__(self, script, mended=False):
+    def __init__(self, script, mended=False, workers=1):
         self.speed = pathlib.Path(tempfile.mkdtemp(), "speed")
         command = [sys.executable, str(SCRIPTS / f"{script.name}.py")]
         if script.ranks > 1:
@@ -50,6 +51,7 @@ class Job:
             "SPEED_FILE": str(self.speed),
             "SCRIPT_SECONDS": "600",
             "FIXED": "1" if mended else "0",
+            "ADVISED_WORKERS": str(workers),
         }
         environment.pop("OMP_NUM_THREADS", None)
         self.process = subprocess.Popen(
@@ -151,11 +153,11 @@ def try_one(script, seconds):
         job.end()
 
 
-def one_pair(script, seconds):
-    """Steps per second as planted and mended; None when either did not train."""
+def one_pair(script, seconds, workers):
+    """Steps per second as planted and mended with the advised number of workers; None when either did not train."""
     speeds = []
     for mended in (False, True):
-        job = Job(script, mended)
+        job = Job(script, mended, workers)
         try:
             if not job.wait_until_it_trains(False):
                 return None
@@ -204,24 +206,29 @@ def choose(options):
 
 def verdict_row(script, document):
     advised = evidence(document, "estimated_gain")
+    fixes = " ".join(remedy["say"] for f in document["findings"][:1] for remedy in f["fix"])
+    workers = re.search(r"num_workers=(\d+)", fixes)
     return {
         "kind": "verdict", "script": script.name, "planted": script.expected, "framework": script.framework,
         "verdict": first_of(document), "document_verdict": document["verdict"], "right": is_right(script, document),
         "main_thread": phases(document), "estimate": float(advised.rstrip("x")) if advised else None,
         "with_workers": evidence(document, "with_workers").partition("x")[0] or None,
+        "workers": int(workers.group(1)) if workers else None,
     }  # fmt: skip
 
 
 def look_at(script, options, parts):
     """The rows that this script still lacks."""
     mine = [r for r in parts.rows if key(r) == (script.name, script.expected)]
+    mine.sort(key=lambda row: row["kind"] != "verdict")
     if not any(r["kind"] == "verdict" for r in mine):
         document = try_one(script, options.seconds) or {"findings": [], "verdict": "the script did not start"}
         parts.add(**verdict_row(script, document))
+        mine = [parts.rows[-1]]
     for number in range(sum(r["kind"] == "pair" for r in mine), options.rounds if options.gains else 0):
         if parts.time_is_up():
             return
-        pair = one_pair(script, options.gain_seconds)
+        pair = one_pair(script, options.gain_seconds, mine[0]["workers"] or 1)
         if pair is not None:
             parts.add(
                 kind="pair", script=script.name, planted=script.expected, round=number, before=pair[0], after=pair[1]

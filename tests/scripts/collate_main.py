@@ -1,7 +1,7 @@
 """Padding in a Python loop in collate_fn, without workers."""
 
 import torch
-from parts import FIXED, mlp, threads, train
+from parts import ADVISED, FIXED, mlp, threads, train
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -25,7 +25,7 @@ def pad(samples):
 
 
 threads()
-workers = 1 if FIXED else 0
+workers = ADVISED if FIXED else 0
 train(
     mlp(hidden=128),
     DataLoader(Sentences(), batch_size=64, num_workers=workers, collate_fn=pad, persistent_workers=FIXED),

@@ -16,6 +16,8 @@ LASTS_S = float(os.environ.get("SCRIPT_SECONDS", "600"))
 SPEED_FILE = os.environ.get("SPEED_FILE")
 # the loader setting that mends a script, tried by the comparison of estimated and real gains
 FIXED = os.environ.get("FIXED") == "1"
+# the number of workers that was advised
+ADVISED = int(os.environ.get("ADVISED_WORKERS", "1"))
 BEGAN = time.monotonic()
 
 

@@ -4,12 +4,12 @@ import io
 
 import timm
 import torch
-from parts import FIXED, Jpegs, forever, threads
+from parts import ADVISED, FIXED, Jpegs, forever, threads
 from PIL import Image
 from timm.data import create_loader
 from timm.optim import create_optimizer_v2
 
-FIXED_WORKERS = 1 if FIXED else 0
+FIXED_WORKERS = ADVISED if FIXED else 0
 
 
 class Pictures(Jpegs):

@@ -3,7 +3,7 @@
 import re
 
 import torch
-from parts import FIXED
+from parts import ADVISED, FIXED
 from transformers_parts import Tokens, run
 
 TEXT = "It was the best of times, it was the worst of times; it was the age of wisdom. " * 30
@@ -17,4 +17,4 @@ class Texts(Tokens):
         return {"input_ids": tokens, "labels": tokens}
 
 
-run(Texts(), dataloader_num_workers=1 if FIXED else 0, dataloader_persistent_workers=FIXED)
+run(Texts(), dataloader_num_workers=ADVISED if FIXED else 0, dataloader_persistent_workers=FIXED)

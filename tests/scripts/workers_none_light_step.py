@@ -3,7 +3,7 @@
 import re
 
 import torch
-from parts import FIXED, mlp, threads, train
+from parts import ADVISED, FIXED, mlp, threads, train
 from torch.utils.data import DataLoader, Dataset
 
 TEXT = "The quick brown fox jumps over the lazy dog and runs away, again and again; " * 12
@@ -22,4 +22,6 @@ class Texts(Dataset):
 
 
 threads()
-train(mlp(hidden=1024), DataLoader(Texts(), batch_size=32, num_workers=1 if FIXED else 0, persistent_workers=FIXED))
+train(
+    mlp(hidden=1024), DataLoader(Texts(), batch_size=32, num_workers=ADVISED if FIXED else 0, persistent_workers=FIXED)
+)

@@ -2,7 +2,7 @@
 
 import time
 
-from parts import FIXED, Jpegs, conv, threads, train
+from parts import ADVISED, FIXED, Jpegs, conv, threads, train
 from torch.utils.data import DataLoader
 
 
@@ -13,4 +13,4 @@ class FromService(Jpegs):
 
 
 threads()
-train(conv(), DataLoader(FromService(), batch_size=16, num_workers=6 if FIXED else 1, persistent_workers=True))
+train(conv(), DataLoader(FromService(), batch_size=16, num_workers=ADVISED if FIXED else 1, persistent_workers=True))

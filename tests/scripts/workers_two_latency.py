@@ -2,7 +2,7 @@
 
 import time
 
-from parts import FIXED, Pixels, conv, threads, train
+from parts import ADVISED, FIXED, Pixels, conv, threads, train
 from torch.utils.data import DataLoader
 
 
@@ -13,4 +13,4 @@ class Annotated(Pixels):
 
 
 threads()
-train(conv(), DataLoader(Annotated(), batch_size=16, num_workers=12 if FIXED else 2, persistent_workers=True))
+train(conv(), DataLoader(Annotated(), batch_size=16, num_workers=ADVISED if FIXED else 2, persistent_workers=True))

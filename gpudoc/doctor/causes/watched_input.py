@@ -89,9 +89,10 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
     loading, collating = lead.share(Phase.DATA_LOAD), lead.share(Phase.COLLATE)
     plan = plan_workers(watch)
     share = loading + collating
+    sites = (*lead.sites.get(Phase.DATA_LOAD, ()), *lead.sites.get(Phase.COLLATE, ()))
     seen = (
         Observation("loading_in_main_process", percent(share), STACKS),
-        *at_sites((*lead.sites.get(Phase.DATA_LOAD, ()), *lead.sites.get(Phase.COLLATE, ())), watch, "time_goes_to"),
+        *at_sites(sorted(sites, key=lambda site: -site.share), watch, "time_goes_to"),
     )
     if collating > loading and collating >= WORTH_TELLING:
         return finding(
@@ -124,7 +125,11 @@ def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
 
 
 def _length(step: Pace) -> str:
-    return f"{'less than ' if step.at_most else ''}{format_seconds(step.seconds)}"
+    return (
+        f"about {format_seconds(step.seconds)}"
+        if step.at_most_s is None
+        else f"less than {format_seconds(step.at_most_s)}"
+    )
 
 
 def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]) -> Finding:

@@ -5,7 +5,7 @@ All figures are estimates: the job is taken as steady, and work as something tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudoc.doctor.live.pace import Pace, step_pace
 from gpudoc.doctor.live.phases import Phase, classify
@@ -61,6 +61,9 @@ def plan_workers(watch: Watch) -> LoaderPlan:
     terms = _terms(job, queue, min(lengths, key=lambda n: (lengths[n], n)))
     limit = max(terms, key=lambda name: terms[name])
     gain = 1 / max(best, 0.02)
+    free = replace(queue, handing=0.0)
+    if gain < ENOUGH <= 1 / min(max(_terms(job, free, n).values()) for n in lengths):
+        limit = HANDING
     return LoaderPlan(num_workers=fewest, gain=max(1.0, gain) if job.workers else gain, limit=limit, step=pace)
 
 
@@ -68,7 +71,7 @@ def _queue(watch: Watch, job: JobShares, lead: RankShares, pace: Pace | None) ->
     waiting, in_main = lead.share(Phase.DATA_WAIT), lead.share(Phase.DATA_LOAD, Phase.COLLATE)
     working = [w for w in job.workers if w.busy > 0]
     made = sum(w.busy * min(1.0, w.track.seconds / job.seconds) for w in working)
-    handing = handing_s(watch, lead) / pace.typical_s if pace is not None and in_main else 0.0
+    handing = handing_s(watch, lead) / pace.seconds if pace is not None and in_main else 0.0
     per_worker = lead.cpu_wanted
     if working:
         per_worker = sum(min(1.0, (w.cpu + w.queued) / w.busy) for w in working) / len(working)
@@ -87,19 +90,19 @@ def _terms(job: JobShares, queue: _Queue, num_workers: int) -> dict[str, float]:
     """How long a step takes with this many workers, by what could limit it."""
     produced = (queue.produce + queue.handing) / num_workers
     room = capacity(job, queue.outside + num_workers * queue.per_worker)
-    terms = {
+    return {
         "the training step": queue.consume + queue.handing,
         "the number of workers": produced,
         "the number of CPUs": (queue.cpu + queue.handing) / max(room, 0.01),
     }
-    if queue.handing > max(queue.consume, queue.produce / num_workers):
-        # before the others, which are as long because of it
-        return {HANDING: max(terms["the training step"], produced), **terms}
-    return terms
 
 
 def capacity(job: JobShares, threads: float) -> float:
-    """CPU seconds per second that so many threads of the job get, when other jobs' threads have an equal right."""
+    """CPU seconds per second that so many threads of the job get, when other jobs' threads have an equal right.
+
+    More threads than CPUs would only take from the others, so they do not count, unless the job has them already.
+    """
+    threads = max(min(threads, job.cpus), job.cpu_demand)
     return min(threads, job.cpus, job.cpus * threads / max(threads + job.others_ready, 0.01))
 
 

@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpudoc.doctor.live.phases import DATA, Phase, classify
+from gpudoc.doctor.live.phases import DATA, classify
 from gpudoc.doctor.live.shares import RankShares
 from gpudoc.facts.process import Stacks, Watch
 
-# samples that follow each other as if drawn by lot are further apart than a step is long
+# samples drawn by lot enter a phase p (1 - p) times each: below this part of it they follow a step's order
 RESOLVED = 0.7
 FEWEST_STEPS = 4
+CROWDED = 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The length of a step in seconds, with its data; `at_most` when steps are shorter than could be told apart."""
+    """The length of a step in seconds to reckon with; `at_most_s` is all that was seen when steps are too short."""
 
     seconds: float
-    at_most: bool = False
-
-    @property
-    def typical_s(self) -> float:
-        """The length to reckon with: of steps that are only known to be shorter, half of the bound."""
-        return self.seconds / 2 if self.at_most else self.seconds
+    at_most_s: float | None = None
 
 
 def step_pace(watch: Watch, lead: RankShares) -> Pace | None:
     """The pace of the leading rank, from the whole watch or else from the close-up; None when neither shows it."""
     if not isinstance(watch.stacks, Stacks):
         return None
-    seen = _pace(lead.timeline, watch.stacks.rate_hz)
-    if seen is not None and not seen.at_most:
+    stretch = lead.cpu_wanted / lead.cpu if lead.cpu > 0 else 1.0
+    seen = _pace(watch.stacks, lead.pid, stretch)
+    if seen is not None and seen.at_most_s is None:
         return seen
-    if not isinstance(watch.close_up, Stacks):
-        return None
-    return _pace(_timeline(watch.close_up, lead.pid), watch.close_up.rate_hz)
+    return _pace(watch.close_up, lead.pid, stretch) if isinstance(watch.close_up, Stacks) else None
 
 
-def _timeline(stacks: Stacks, pid: int) -> list[Phase]:
+def _pace(stacks: Stacks, pid: int, stretch: float) -> Pace | None:
+    """Steps counted as entries into the data phases; fewer than the samples can resolve make a bound of it.
+
+    A thread that waits for a CPU is seen in one place again and again, which looks like a long step: where the machine
+    is crowded (`stretch` is how much longer all takes), only samples between which something moved are counted.
+    """
     samples = next((t.samples for t in stacks.threads if t.is_main and t.pid == pid), ())
-    known = {s: classify([stacks.frames[i] for i in s], stacks.lines).phase for s in set(samples)}
-    return [known[sample] for sample in samples]
-
-
-def _pace(timeline: Sequence[Phase], rate_hz: float) -> Pace | None:
-    """Steps counted as entries into the data phases; fewer than the samples can resolve make a bound of it."""
-    data = [phase in DATA for phase in timeline]
+    moved = [s for before, s in zip((None, *samples), samples, strict=False) if s != before]
+    counted, length = (samples, 1.0) if stretch < CROWDED else (moved, stretch)
+    known = {s: classify([stacks.frames[i] for i in s], stacks.lines).phase in DATA for s in set(samples)}
+    data = [known[sample] for sample in counted]
     entries = sum(here and not before for before, here in pairwise(data))
     if entries < FEWEST_STEPS:
         return None
     share = sum(data) / len(data)
-    if entries > RESOLVED * share * (1 - share) * len(data):
-        return Pace(1 / rate_hz, at_most=True)
-    return Pace(len(data) / rate_hz / entries)
+    by_lot = entries / max(share * (1 - share) * len(data), 1e-9)
+    counted_s, bound_s = len(samples) / stacks.rate_hz / entries, length / stacks.rate_hz
+    # between order and lot the length is between what was counted and half of what could have been seen
+    doubt = min(1.0, max(0.0, (by_lot - RESOLVED) / (1 - RESOLVED)))
+    seconds = counted_s ** (1 - doubt) * min(counted_s, bound_s / 2) ** doubt
+    return Pace(seconds, bound_s if doubt > 0.5 else None)

@@ -47,6 +47,11 @@ def test_workers_are_not_advised_where_handing_over_costs_more_than_making():
     assert "too small for workers" in loaded.title
 
 
+def test_loading_that_threads_of_the_step_leave_no_cpu_for():
+    full = track(cpu_s=38.0, main_cpu_s=19.0)
+    assert judge({1: "load*8 backward*36 " * 9}, [full], 2).id == "decode_bound"
+
+
 def test_busy_workers_with_cpus_to_spare():
     found = judge({1: "wait*60 backward*40", 2: "w_fetch*100"}, [track(cpu_s=8), worker(2, cpu_s=19, main_cpu_s=19)])
     assert found.id == "too_few_workers"
