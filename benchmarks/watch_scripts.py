@@ -228,7 +228,7 @@ def look_at(script, options, parts):
     for number in range(sum(r["kind"] == "pair" for r in mine), options.rounds if options.gains else 0):
         if parts.time_is_up():
             return
-        pair = one_pair(script, options.gain_seconds, mine[0]["workers"] or 1)
+        pair = one_pair(script, options.gain_seconds, mine[0].get("workers") or 1)
         if pair is not None:
             parts.add(
                 kind="pair", script=script.name, planted=script.expected, round=number, before=pair[0], after=pair[1]

@@ -12,7 +12,7 @@ from gpudoc.doctor.live.facts import dump
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import GAIN, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
-from gpudoc.doctor.model import Finding, Report
+from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
 from gpudoc.render.page import Figure, Note, Section, Table, page, save_page
@@ -44,6 +44,9 @@ def render(report: Report, watch: Watch, *, verbose: bool = False) -> str:
     job = summarise(watch)
     lines = [_headline(watch, job), *_where_time_goes(watch, job, verbose)]
     shown = report.findings if verbose else report.findings[:1]
+    if report.verdict == "unknown":
+        lines.append("? It does not train yet: all that was seen is start-up. Watch it again later, or for longer.")
+        lines.append(f"    $ gpudoc doctor --pid {watch.pid} --seconds 60")
     if report.verdict == "healthy" and not any(f.id == "compute_bound" for f in report.findings):
         lines.append(_no_finding(watch, job))
     for finding in shown:
@@ -113,7 +116,9 @@ def _headline(watch: Watch, job: JobShares) -> str:
     parts.append(f"{ranks} rank{'s' if ranks > 1 else ''}")
     number = round(job.num_workers)
     parts.append(f"{number} loader worker{'s' if number != 1 else ''}" if number else "no loader workers")
-    parts.append(f"{job.cpu_used:.1f} of {job.cpus:g} CPUs used")
+    lacking = job.cpu_demand > max(1.3 * job.cpu_used, job.cpu_used + 0.3)
+    wanted = f" where it wants {job.cpu_demand:.1f}" if lacking else ""
+    parts.append(f"{job.cpu_used:.1f} of {job.cpus:g} CPUs used{wanted}")
     gpus = watch.gpus
     parts.append("no GPU" if isinstance(gpus, Absent) else f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}")
     return _cut(" · ".join(parts))
@@ -161,9 +166,15 @@ def _finding(finding: Finding, verbose: bool) -> list[str]:
             lines.append(f"    $ {remedy.run}")
     if gain:
         lines.append(f"  gain: about {gain} as fast (estimate)")
-    for o in seen if verbose else seen[:4]:
+    for o in seen if verbose else _few(seen):
         lines.append(_cut(f"  {o.fact.replace('_', ' ')}: {o.value}{f'  ({o.origin})' if verbose else ''}"))
     return lines
+
+
+def _few(seen: Sequence[Observation]) -> list[Observation]:
+    """What fits the first screen: no more than two of a kind."""
+    kept = [o for place, o in enumerate(seen) if sum(before.fact == o.fact for before in seen[:place]) < 2]
+    return kept[:5]
 
 
 def _fold(label: str, text: str) -> list[str]:

@@ -1,3 +1,4 @@
+import dataclasses
 import html.parser
 import json
 
@@ -5,6 +6,7 @@ import pytest
 
 from gpudoc.doctor.document import dump
 from gpudoc.doctor.live.judge import judge
+from gpudoc.doctor.model import Finding, Observation
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
 from gpudoc.render.watch import render, render_nothing, render_page, save_text, to_json
@@ -32,6 +34,28 @@ def test_a_healthy_job_is_called_healthy():
     text = render(judge(FINE), FINE)
     assert "Healthy: computing takes 100 % of the time" in text
     assert "What may still help" in text
+
+
+def test_a_job_that_does_not_train_yet_is_watched_again_later():
+    early = watch({1: "import*100"}, [track(cpu=tuple((i / 2, i / 2) for i in range(41)))])
+    text = render(judge(early), early)
+    assert "does not train yet" in text
+    assert "No bottleneck" not in text
+
+
+def test_a_job_that_lacks_cpus_is_told_what_it_wants():
+    crowded = watch({1: "backward*100"}, [track(cpu_s=4.0, main_cpu_s=4.0, queued_s=16.0)])
+    assert "0.2 of 8 CPUs used where it wants 1.0" in render(judge(crowded), crowded)
+    assert "where it wants" not in render(judge(FINE), FINE)
+
+
+def test_the_first_screen_shows_no_more_than_two_lines_of_a_kind():
+    many = tuple(Observation("time_goes_to", f"line {n}", "x") for n in range(4))
+    one = Finding(id="python_bound", confidence=0.9, evidence=(*many, Observation("other", "seen", "x")))
+    text = render(dataclasses.replace(judge(SLOW), findings=(one,)), SLOW)
+    assert "line 1" in text
+    assert "line 2" not in text
+    assert "other: seen" in text
 
 
 def test_verbose_lists_what_was_and_was_not_checked():

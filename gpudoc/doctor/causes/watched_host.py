@@ -13,6 +13,7 @@ from gpudoc.facts.process import Watch
 
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
+THROTTLED_AT_ALL = 0.05
 HUNG_AFTER_S = 4.0
 
 
@@ -28,7 +29,7 @@ def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
     outside_workers = job.cpu_demand - job.worker_demand
     per_worker = job.worker_demand / job.num_workers if job.num_workers else 0.0
     crowded = job.cpu_demand >= OVERSUBSCRIBED * job.cpus and job.cpu_demand >= job.cpus + 1
-    if not crowded or (outside_workers < 1.2 * job.cpus and per_worker < 1.4):
+    if not crowded or _quota_explains(watch, job) or (outside_workers < 1.2 * job.cpus and per_worker < 1.4):
         return
     widest = max(watch.processes, key=lambda t: t.cpu_s + (0.0 if isinstance(t.queued_s, Absent) else t.queued_s))
     ranks = max(1, len(job.ranks))
@@ -60,6 +61,14 @@ def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
     )
 
 
+def _quota_explains(watch: Watch, job: JobShares) -> bool:
+    """Whether the threads would fit the CPUs that are seen, and only the quota is too small for them."""
+    limits = watch.limits
+    if isinstance(limits, Absent) or limits.cpus_usable >= limits.cpus_affinity:
+        return False
+    return 1.5 * limits.cpus_usable <= job.cpu_demand < OVERSUBSCRIBED * limits.cpus_affinity
+
+
 def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A container's CPU quota that stopped the job again and again while it was watched."""
     watch = evidence.watch
@@ -73,9 +82,11 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
     if isinstance(quota, Absent) or isinstance(periods, Absent) or isinstance(stopped, Absent) or periods < 10:
         return
     share = stopped / periods
-    if share < THROTTLED or quota >= limits.cpus_affinity:
-        return
     job = summarise(watch)
+    # beside other busy jobs one that is held back gets to its quota in fewer periods
+    enough = THROTTLED_AT_ALL if _quota_explains(watch, job) else THROTTLED
+    if share < enough or quota >= limits.cpus_affinity:
+        return
     throttled = limits.throttled_s if isinstance(limits.throttled_s, float) else 0.0
     wish = max(job.cpu_demand, job.cpu_used + throttled / watch.seconds)
     yield finding(

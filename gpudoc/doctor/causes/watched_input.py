@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.live.gain import ENOUGH, HANDING, LoaderPlan, plan_workers, saturated, without
 from gpudoc.doctor.live.pace import Pace
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
-from gpudoc.doctor.live.say import MODEL, PROC, STACKS, at_sites, estimated, finding, percent
+from gpudoc.doctor.live.say import MODEL, NO_GAIN, PROC, STACKS, at_sites, estimated, finding, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
@@ -91,7 +91,7 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
     share = loading + collating
     sites = (*lead.sites.get(Phase.DATA_LOAD, ()), *lead.sites.get(Phase.COLLATE, ()))
     seen = (
-        Observation("loading_in_main_process", percent(share), STACKS),
+        Observation("loading_in_main_process", f"{percent(share)} of the time", STACKS),
         *at_sites(sorted(sites, key=lambda site: -site.share), watch, "time_goes_to"),
     )
     if collating > loading and collating >= WORTH_TELLING:
@@ -121,7 +121,7 @@ def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
     length = () if plan.step is None else (Observation("step", _length(plan.step), STACKS),)
     if plan.gain >= ENOUGH:
         return (*length, estimated(plan.gain))
-    return (*length, Observation("with_workers", f"{plan.gain:.2f}x as fast: the limit is {plan.limit}", MODEL))
+    return (*length, Observation(NO_GAIN, f"{plan.gain:.2f}x as fast: the limit is {plan.limit}", MODEL))
 
 
 def _length(step: Pace) -> str:

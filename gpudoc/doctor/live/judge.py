@@ -8,11 +8,16 @@ from collections.abc import Iterable
 
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.examine import Request, examine_text
+from gpudoc.doctor.live.phases import Phase
+from gpudoc.doctor.live.say import STACKS, percent
+from gpudoc.doctor.live.shares import summarise
 from gpudoc.doctor.model import Evidence, Finder, Observation, Report
 from gpudoc.facts.live.job import Outcome
 from gpudoc.facts.process import Watch
 
 _END = "command"
+# of a watch that shows only imports and building nothing can be judged
+MOSTLY = 0.8
 # what a shell prints of a command that a signal ended, which the command itself cannot say
 _SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
 
@@ -21,6 +26,11 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     """The report of a watched job; the machine's own facts stay out, they are `gpudoc doctor`'s without arguments."""
     began = time.perf_counter()
     report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=_finders())
+    lead = summarise(watch).lead
+    if not report.findings and lead is not None and lead.share(Phase.STARTUP) >= MOSTLY:
+        share = percent(lead.share(Phase.STARTUP))
+        seen = Observation("start_up", f"{share} of the time: it does not train yet", STACKS)
+        report = dataclasses.replace(report, verdict="unknown", unexplained=(seen,))
     return dataclasses.replace(report, seconds={"total": watch.seconds + time.perf_counter() - began})
 
 

@@ -14,6 +14,8 @@ PROC = "/proc"
 NVML = "NVML, 10 Hz"
 MODEL = "estimate"
 GAIN = "estimated_gain"
+# beside a finding that more workers would not mend
+NO_GAIN = "with_workers"
 
 # a slow job works; these do not do what was asked of them
 _BROKEN = ("job_hung", "training_on_cpu")
@@ -66,7 +68,7 @@ def finding(
 ) -> Finding:
     """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing."""
     # a report keeps the first few observations of a finding, and the gain must be among them
-    ordered = sorted(enumerate(evidence), key=lambda pair: 0.5 if pair[1].fact == GAIN else pair[0])
+    ordered = sorted(enumerate(evidence), key=lambda pair: 0.5 if pair[1].fact in (GAIN, NO_GAIN) else pair[0])
     confidence = min(0.98, sure + (0.98 - sure) * min(1.0, max(0.0, lost)))
     return Finding(
         id=name,

@@ -47,6 +47,16 @@ def test_a_quota_that_stops_the_job():
     assert "80 %" in found.title
 
 
+def test_threads_that_only_a_quota_is_too_small_for():
+    tight = limits(cpu_quota_cores=0.5, throttled_s=2.0, throttled_periods=20, periods=200)
+    two_threads = [track(cpu_s=8, queued_s=32)]
+    assert ask(find_oversubscription, {1: "backward*100"}, two_threads, limits=tight) == []
+    (found,) = ask(find_cpu_quota, {1: "backward*100"}, two_threads, limits=tight)
+    assert found.id == "cgroup_cpu_limit"
+    many = [track(cpu_s=8, queued_s=400)]
+    assert ask(find_oversubscription, {1: "backward*100"}, many, limits=tight) != []
+
+
 def test_a_quota_that_is_hardly_reached_and_no_quota():
     assert (
         ask(

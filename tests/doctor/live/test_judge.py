@@ -68,3 +68,11 @@ def test_a_report_of_nothing_is_known_as_such():
     assert is_empty(judge_end(None, end()))
     assert not is_empty(judge(watch({1: "backward*100"})))
     assert not is_empty(judge_end(None, end(code=1, log=FAILED)))
+
+
+def test_a_job_that_only_starts_up_is_not_called_healthy():
+    works = [track(main_cpu_s=19.0, cpu_s=19.0, cpu=tuple((i / 2, i / 2) for i in range(41)))]
+    report = judge(watch({1: "import*100"}, works))
+    assert report.verdict == "unknown"
+    assert "does not train yet" in report.unexplained[0].value
+    assert judge(watch({1: "import*10 backward*90"}, works)).verdict == "healthy"
