@@ -11,6 +11,7 @@ from gpudoc.doctor.catalogue import devices, environment, machine, memory, progr
 from gpudoc.doctor.causes import (
     builds,
     chain,
+    connection,
     containers,
     distributed,
     driver,
@@ -51,6 +52,7 @@ FINDERS: tuple[Finder, ...] = (
     *builds.FINDERS,
     *installed.FINDERS,
     *hardware.FINDERS,
+    *connection.FINDERS,
     *limits.FINDERS,
     *driver.FINDERS,
     *containers.FINDERS,

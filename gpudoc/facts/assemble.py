@@ -17,7 +17,7 @@ _SECTIONS: Mapping[str, tuple[type, str]] = {
     "container": (Container, "files"),
     "driver": (Driver, "files"),
 }
-_WHOLE = {"gpus": "nvml", "pci": "files", "nodes": "files", "kernel_log": "slow_files"}
+_WHOLE = {"gpus": "nvml", "amd_gpus": "files", "pci": "files", "nodes": "files", "kernel_log": "slow_files"}
 _DRIVER_FIELDS = {
     "nvml_code": "nvml", "nvml_message": "nvml", "nvml_driver_version": "nvml", "cuda_version": "nvml",
     "cu_init_code": "cuda", "cu_init_name": "cuda", "libcuda_path": "cuda", "libcuda_cuda_version": "cuda",

@@ -31,7 +31,7 @@ class Deadlines:
 _WORKERS: Mapping[str, tuple[str, ...]] = {
     "nvml": ("nvml",),
     "cuda": ("cuda",),
-    "files": ("host", "driver", "pci", "nodes"),
+    "files": ("host", "driver", "pci", "nodes", "amd"),
     "slow_files": ("disk", "kernel_log"),
 }
 _DRIVER_WORKERS = ("nvml", "cuda", "files")

@@ -12,6 +12,7 @@ from gpudoc.facts.caches import last_level_cache_bytes
 from gpudoc.facts.container import ROOT, cpu_quota_cores
 from gpudoc.facts.files import exists, list_names, read_bytes, read_text, reason_of
 from gpudoc.facts.model import Absent, Fact, Host
+from gpudoc.facts.numa import nodes_of_process
 
 _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _GPU_OPTIONS = (
@@ -57,6 +58,7 @@ def collect(root: Path = ROOT) -> Host:
         cpu_governor=read_text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         last_level_cache_bytes=last_level_cache_bytes(root),
         numa_nodes=_numa_nodes(root),
+        numa_nodes_usable=nodes_of_process(root),
         memory_total_bytes=memory.get("MemTotal", Absent("not in /proc/meminfo")),
         memory_available_bytes=memory.get("MemAvailable", Absent("not in /proc/meminfo")),
         swap_total_bytes=memory.get("SwapTotal", Absent("not in /proc/meminfo")),

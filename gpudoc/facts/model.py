@@ -90,7 +90,10 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A GPU's PCIe link: now, the most that GPU and slot can do, the most the GPU alone can do."""
+    """A GPU's PCIe link: now, the most that GPU and slot can do, the most the GPU alone can do.
+
+    `replays_added` is what the replay counter gained between two readings, some milliseconds apart.
+    """
 
     generation: Fact[int] = NOT_READ
     generation_max: Fact[int] = NOT_READ
@@ -98,6 +101,7 @@ class Link:
     width: Fact[int] = NOT_READ
     width_max: Fact[int] = NOT_READ
     replays: Fact[int] = NOT_READ
+    replays_added: Fact[int] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +254,7 @@ class Host:
     cpu_governor: Fact[str] = NOT_READ
     last_level_cache_bytes: Fact[int] = NOT_READ
     numa_nodes: Fact[int] = NOT_READ
+    numa_nodes_usable: Fact[tuple[int, ...]] = NOT_READ
     memory_total_bytes: Fact[int] = NOT_READ
     memory_available_bytes: Fact[int] = NOT_READ
     swap_total_bytes: Fact[int] = NOT_READ
@@ -296,6 +301,7 @@ class Machine:
     nodes: Fact[tuple[DeviceNode, ...]] = NOT_READ
     driver: Driver = field(default_factory=Driver)
     gpus: Fact[tuple[Gpu, ...]] = NOT_READ
+    amd_gpus: Fact[tuple[Gpu, ...]] = NOT_READ
     torch: TorchBuild = field(default_factory=TorchBuild)
     python: PythonFacts = field(default_factory=PythonFacts)
     host: Host = field(default_factory=Host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from ctypes import byref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,26 +123,39 @@ def collect(teller: Teller, root: Path) -> None:
         teller.fact("gpus", count)
         return
     teller.fact("gpus", [])
-    for index in range(count):
-        _tell_gpu(nvml, teller, index, root)
+    links = [_tell_gpu(nvml, teller, index, root) for index in range(count)]
+    for index, first in enumerate(links):
+        _tell_replays(nvml, teller, index, first)
 
 
 def _message(nvml: Nvml, code: int) -> str:
     return str(nvml.library.NVMLError(code))
 
 
-def _tell_gpu(nvml: Nvml, teller: Teller, index: int, root: Path) -> None:
+def _tell_gpu(nvml: Nvml, teller: Teller, index: int, root: Path) -> Link:
     handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex", index)
     teller.fact(f"gpus.{index}", {"index": index, "nvml_code": code, "lost": code == _LOST})
     if code:
-        return
+        return Link()
     for name, value in _identity(nvml, handle).items():
         teller.fact(f"gpus.{index}.{name}", value)
     for part in (_memory, _clocks, _power, _modes, _health, _fabric):
         for name, value in part(nvml, handle).items():
             teller.fact(f"gpus.{index}.{name}", value)
     teller.fact(f"gpus.{index}.processes", _processes(nvml, handle, root))
-    teller.fact(f"gpus.{index}.link", _link(nvml, handle))
+    link = _link(nvml, handle)
+    teller.fact(f"gpus.{index}.link", link)
+    return link
+
+
+def _tell_replays(nvml: Nvml, teller: Teller, index: int, first: Link) -> None:
+    """Transfers that the link repeated while the other questions were asked; what it repeated earlier is no fault."""
+    if isinstance(first.replays, Absent):
+        return
+    handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex", index)
+    again = Absent("the GPU did not answer twice") if code else nvml.ask("nvmlDeviceGetPcieReplayCounter", handle)
+    added = again if isinstance(again, Absent) else again - first.replays
+    teller.fact(f"gpus.{index}.link", replace(first, replays_added=added))
 
 
 def _identity(nvml: Nvml, handle: object) -> dict[str, object]:

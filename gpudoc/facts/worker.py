@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpudoc.facts import container, cuda, driver, host, kernel_log, topology
+from gpudoc.facts import amd, container, cuda, driver, host, kernel_log, topology
 from gpudoc.facts.telling import Teller
 
 
@@ -91,6 +91,10 @@ def _pci(teller: Teller, root: Path) -> None:
     teller.fact("pci", topology.collect(root))
 
 
+def _amd(teller: Teller, root: Path) -> None:
+    teller.fact("amd_gpus", amd.collect(root))
+
+
 def _nodes(teller: Teller, root: Path) -> None:
     teller.fact("nodes", driver.collect_nodes(root))
 
@@ -106,6 +110,7 @@ PROBES: Mapping[str, Callable[[Teller, Path], None]] = {
     "disk": _disk,
     "driver": _driver,
     "pci": _pci,
+    "amd": _amd,
     "nodes": _nodes,
     "kernel_log": _kernel_log,
 }

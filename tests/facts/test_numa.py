@@ -1,5 +1,5 @@
 from gpudoc.facts.model import Absent
-from gpudoc.facts.numa import cpus_of_node
+from gpudoc.facts.numa import cpus_of_node, nodes_of_process
 
 
 def write(root, node, text):
@@ -17,3 +17,28 @@ def test_no_such_node_and_nonsense_are_absent(tmp_path):
     assert isinstance(cpus_of_node(0, tmp_path), Absent)
     write(tmp_path, 0, "all of them")
     assert isinstance(cpus_of_node(0, tmp_path), Absent)
+
+
+def allow(root, spans):
+    folder = root / "proc/self"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text(f"Name:\tpython\nCpus_allowed_list:\t{spans}\nMems_allowed_list:\t0-1\n")
+
+
+def test_the_nodes_of_a_process_are_those_of_its_cpus(tmp_path):
+    write(tmp_path, 0, "0-7\n")
+    write(tmp_path, 1, "8-15\n")
+    allow(tmp_path, "9,12-13")
+    assert nodes_of_process(tmp_path) == (1,)
+
+
+def test_a_process_that_may_run_everywhere_has_all_nodes(tmp_path):
+    write(tmp_path, 0, "0-7\n")
+    write(tmp_path, 1, "8-15\n")
+    allow(tmp_path, "0-15")
+    assert nodes_of_process(tmp_path) == (0, 1)
+
+
+def test_without_nodes_there_is_a_reason(tmp_path):
+    allow(tmp_path, "0-3")
+    assert isinstance(nodes_of_process(tmp_path), Absent)

@@ -98,3 +98,11 @@ def test_mig_instances_are_counted(machine):
 def test_throttle_reasons_by_their_bits():
     assert throttle_names(0x4 | 0x40) == ("sw_power_cap", "hw_thermal")
     assert throttle_names(0) == ()
+
+
+def test_the_replay_counter_is_read_twice_and_only_its_growth_told(machine):
+    (still,) = machine.collect(quick=True).gpus
+    assert (still.link.replays, still.link.replays_added) == (0, 0)
+    machine.answer("nvmlDeviceGetPcieReplayCounter", "7 3")
+    (growing,) = machine.collect(quick=True).gpus
+    assert (growing.link.replays, growing.link.replays_added) == (7, 3)

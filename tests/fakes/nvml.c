@@ -80,7 +80,14 @@ NUMBER(nvmlDeviceGetMaxPcieLinkGeneration)
 NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth)
-NUMBER(nvmlDeviceGetPcieReplayCounter)
+// "7 3": 7 at first, 3 more at each further question
+int nvmlDeviceGetPcieReplayCounter(void *handle, unsigned *out) {
+    static unsigned asked[64];
+    u64 v[2];
+    int answer = numbers("nvmlDeviceGetPcieReplayCounter", handle, v, 2);
+    if (!answer) *out = (unsigned)(v[0] + v[1] * asked[(size_t)handle & 63]++);
+    return answer;
+}
 NUMBER(nvmlDeviceGetMaxMigDeviceCount)
 NUMBERED(nvmlDeviceGetClockInfo)
 NUMBERED(nvmlDeviceGetMaxClockInfo)

@@ -76,6 +76,15 @@ def gpu_answer(function: str, value: object, gpu: int = 0) -> Build:
     return lambda m: m.answer(function, value, gpu)
 
 
+def two_nodes(allowed: str) -> Build:
+    def build(m: FakeMachine) -> None:
+        m.file("sys/devices/system/node/node0/cpulist", "0-15\n")
+        m.file("sys/devices/system/node/node1/cpulist", "16-31\n")
+        m.file("proc/self/status", f"Name:\tpython\nCpus_allowed_list:\t{allowed}\n")
+
+    return build
+
+
 def log(*lines: str) -> Build:
     return lambda m: m.kernel_log(*lines)
 
@@ -436,6 +445,10 @@ FAULTS: tuple[Scenario, ...] = (
              cause="power_brake", severity="warning"),
     Scenario(name="link x4 of x16", build=after(well, gpu_answer("nvmlDeviceGetCurrPcieLinkWidth", 4)),
              cause="pcie_link_degraded", severity="warning"),
+    Scenario(name="PCIe replays that grow", cause="pcie_link_replays", severity="warning",
+             build=after(well, gpu_answer("nvmlDeviceGetPcieReplayCounter", "900 3"))),
+    Scenario(name="process bound to the other memory node", cause="process_far_from_gpu", severity="warning",
+             build=after(well, two_nodes("16-31"))),
     Scenario(name="generation 1 under load", cause="pcie_link_degraded", severity="warning", build=after(
              well, gpu_answer("nvmlDeviceGetUtilizationRates", 99), gpu_answer("nvmlDeviceGetPerformanceState", 0))),
     Scenario(name="uncorrectable PCIe errors at the GPU", cause="pcie_bus_errors", severity="warning", build=after(

@@ -196,6 +196,45 @@ CAUSES: tuple[Cause, ...] = (
         sources=("https://docs.kernel.org/PCI/pcieaer-howto.html",),
     ),
     Cause(
+        id="pcie_slot_limits_gpu",
+        family="environment",
+        title="The slot gives the GPU fewer or slower PCIe lanes than it could use",
+        meaning="the port above the GPU has a lower width or generation than the GPU alone",
+        why="Copies to the GPU and between GPUs take longer by the missing share; a step that copies little does not.",
+        fix=always(
+            do(
+                "Move the card to a slot wired to the CPU with all lanes; the mainboard's manual shows which.",
+                "lspci -tv",
+            ),
+            do("See what the link makes of it.", "gpudoc bench --only copies"),
+        ),
+        sources=("https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",),
+    ),
+    Cause(
+        id="pcie_link_replays",
+        family="environment",
+        title="The GPU's PCIe link repeats transfers right now",
+        meaning="the replay counter of the link grows from one reading to the next",
+        why="Each repeated transfer costs time, and a link that repeats many fails in the end.",
+        fix=always(
+            do("Seat the card anew and try it without riser or extension cable; then another slot."),
+            do("See whether it goes on.", "nvidia-smi -q | grep -i replay"),
+        ),
+        sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
+    ),
+    Cause(
+        id="process_far_from_gpu",
+        family="environment",
+        title="This process may only run on CPUs far from the GPU",
+        meaning="the CPUs allowed to the process and the GPU hang on different memory nodes",
+        why="All that goes to the GPU crosses the link between the processors: slower copies and later launches.",
+        fix=always(
+            do("Bind the process to the GPU's node N: numactl --cpunodebind=N --membind=N python train.py."),
+            do("See which node a GPU hangs on.", "nvidia-smi topo -m"),
+        ),
+        sources=("https://docs.kernel.org/admin-guide/mm/numaperf.html",),
+    ),
+    Cause(
         id="power_limit_lowered",
         family="environment",
         title="A GPU's power limit is set below its own",
