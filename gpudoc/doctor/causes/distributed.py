@@ -219,6 +219,10 @@ FINDERS = (
             said=words(
                 r"(?:multi-?gpu|\bddp\b|torchrun|[2-8] ?(?:x )?gpus)[^.\n]{0,80}slower than[^.\n]{0,40}"
                 r"(?:single|one|1)[ _-]?gpu",
+                r"\b(?:[2-9]|two|four|several|multiple|more) (?:nodes|machines|servers)[^.\n]{0,80}slower than"
+                r"[^.\n]{0,40}(?:single|one|1)\b",
+                r"all_?reduce\w*[^.,;\n]{0,40}\b[3-9]\d ?%",
+                r"\b[3-9]\d ?%[^.,;\n]{0,40}all_?reduce",
             ),
             unless=words(r"\bnn\.DataParallel", "out of memory", r"num_workers|data ?loader"),
             sure=0.5,

@@ -76,6 +76,12 @@ _GENERIC_INDEX = words(
 )
 
 
+# a kernel that torch.compile wrote names the size of what it reads from
+_BOUND = Pattern(r"index out of bounds: 0 <= \w+ < (\d+)")
+# classes are seldom this many, and a table of words seldom has fewer rows
+_VOCABULARY = 5000
+
+
 def _find_label(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     said = text.find(_LABEL_ASSERTS)
@@ -105,7 +111,9 @@ def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="embedding_index_out_of_range", confidence=0.72, evidence=both)
     elif generic and not text.find(_LABEL_ASSERTS):
         seen = (quote(generic, "assertion"),) + ((quote(lookup, "in a look-up"),) if lookup else ())
-        sure = 0.75 if lookup and not text.find(_LOSS) else 0.5 if lookup else 0.35
+        table = text.find(_BOUND)
+        of_words = table is not None and int(table[1]) >= _VOCABULARY and not text.find(_LOSS)
+        sure = 0.75 if lookup and not text.find(_LOSS) else 0.5 if lookup or of_words else 0.35
         yield Finding(id="embedding_index_out_of_range", confidence=sure, evidence=seen)
 
 
@@ -122,7 +130,8 @@ _SCALE_FLOOR = words(
 )
 _NAN = words(
     r"\b\w*loss\w*\W{1,5}nan\b",
-    r"\bgrad_?norm\W{1,5}(?:nan|inf)\b",
+    r"\bgrad(?:ient)?s?[ _]?(?:norm)?\W{1,5}(?:(?:is|are|becomes?|turn\w*)\W)?\W{0,3}(?:nan|inf)\b",
+    r"\bnan (?:loss and )?grad\w*",
     r"loss (?:is|becomes?|became|turn\w*|goes|went|=) (?:to )?(?:nan|inf)",
     r"nan (?:loss|values? (?:in|detected))",
     r"Loss is (?:nan|inf)",
@@ -131,6 +140,7 @@ _NAN = words(
     r"probability tensor contains either `?inf`?, `?nan`?",
     r"black images|all[- ]nan|NansException|produced .{0,20}nans?",
 )
+_SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan|inf)\b[^\n]{0,20}\bskip\w*")
 _HALF = words(
     r"\bfp16\b",
     r"\bfloat16\b",
@@ -139,7 +149,9 @@ _HALF = words(
     r"\bamp\b",
     "autocast",
     "GradScaler",
-    "mixed[- ]precision",
+    r"mix(?:ed)?[-_ ]precision",
+    r"amp[-_ ]opt|opt[-_]level",
+    r"混合精度",
     r"precision\W{1,4}16",
     "apex",
     "--fp16",
@@ -158,6 +170,11 @@ def _find_overflow(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     # the scaler starts at 2^16 and halves a few times before it settles; below 16 or ten times in a row is a collapse
     if scales and (min(scales) < 16 or len(scales) >= 10):
         yield Finding(id="fp16_overflow_nan", confidence=0.88, evidence=(quote(steps[-1], "loss scale"),))
+        return
+    skipped = list(text.find_all(_SKIPPED))
+    # a scaler that settles skips a step now and then, not one after the other
+    if len(skipped) >= 3:
+        yield Finding(id="fp16_overflow_nan", confidence=0.6, evidence=(quote(skipped[-1], "skipped steps"),))
         return
     nan, half = text.find(_NAN), text.find(_HALF)
     if nan and half:

@@ -9,6 +9,11 @@ CASES = [
     ("dataloader_bottleneck", "GPU utilization jumps between 0% and 80% while training; I think it waits for the next batch, num_workers is 12"),
     ("dataloader_bottleneck", "训练的时候GPU利用率很低，数据加载要等很久"),
     ("collate_in_main_process", "torch training is slow, the profiler shows that my collate_fn takes 0.4 s for each batch"),
+    ("collate_in_main_process", "py-spy on my training: 70 % of the main process is in default_collate, 4 loader workers, GPU at 30 %"),
+    ("dataloader_bottleneck", "py-spy top of the trainer: 88% _try_get_data (torch/utils/data/dataloader.py)"),
+    ("pageable_copies", "Each step has Memcpy HtoD (Pageable -> Device) in the trace, 25% of the time, and no kernels meanwhile"),
+    ("communication_bound", "torch training on two machines is slower than on one, ncclAllReduce has 70 % of the step"),
+    ("slow_storage", "Training data on NFS. First epoch 90 min, second epoch 8"),
     ("vram_spill_to_system_memory", "Windows 11, 8 GB card: dedicated memory is at 7.9/8.0 GB and training crawls at 45 s/it, no error at all"),
 ]  # fmt: skip
 
@@ -32,3 +37,14 @@ def test_a_busy_gpu_is_no_finding():
     text = "Training with 8 loader workers: GPU-Util 97 %, 1.9 it/s, epoch 40 min. What do you get on your card?"
     assert report_of(text).verdict == "healthy"
     assert not [f for f in report_of(text).findings if f.severity != "info"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch trace: Memcpy HtoD (Pinned -> Device) 2 %, GPU busy 98 %, ncclAllReduce 4 % of the step. Looks good?",
+        "py-spy of a training: 3 % _try_get_data, the rest in forward and backward",
+    ],
+)
+def test_a_trace_without_loss_is_no_finding(text):
+    assert not [f.id for f in report_of(text).findings if f.severity != "info"]

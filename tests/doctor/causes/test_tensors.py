@@ -14,6 +14,10 @@ CASES = [
     ("embedding_index_out_of_range", "../aten/src/ATen/native/cuda/Indexing.cu:1255: indexSelectSmallIndex: Assertion `srcIndex < srcSelectDimSize` failed."),
     ("embedding_index_out_of_range", "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\nIndexError: index out of range in self"),
     ("embedding_index_out_of_range", "  File modeling_gpt2.py, inputs_embeds = self.wte(input_ids)\nRuntimeError: CUDA error: device-side assert triggered"),
+    ("embedding_index_out_of_range", "/tmp/inductor/c2.py:8: unknown: block: [1,0,0] Assertion `index out of bounds: 0 <= tmp9 < 32100` failed."),
+    ("fp16_overflow_nan", "The gradient norm becomes nan after 3000 steps of training with opt-level O2, with O0 it does not"),
+    ("fp16_overflow_nan", "训练用了混合精度, 后来 grad norm is nan"),
+    ("fp16_overflow_nan", "WARNING: The grad norm is inf. Skipping the update.\n" * 5),
     ("illegal_memory_access", "RuntimeError: CUDA error: an illegal memory access was encountered"),
     ("illegal_memory_access", "NVRM: Xid (PCI:0000:41:00): 31, pid=900, name=python3, Ch 00000010, intr 00000000. MMU Fault"),
     ("kernel_launch_timeout", "cudaErrorLaunchTimeout: the launch timed out and was terminated"),
@@ -49,3 +53,8 @@ def test_an_index_fault_explains_the_library_error_that_follows_it():
 def test_a_scaler_that_settles_is_no_fault():
     text = "step 1 loss: 7.1\nGradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\nstep 2 loss: 6.9"
     assert report_of(text).verdict == "healthy"
+
+
+def test_one_skipped_step_is_a_scaler_that_settles():
+    text = "epoch 1 loss 2.1\nWARNING: The grad norm is inf. Skipping the update.\nepoch 2 loss 1.4\nepoch 3 loss 1.1"
+    assert not [f.id for f in report_of(text).findings if f.severity != "info"]

@@ -9,6 +9,7 @@ CASES = [
     ("training_on_cpu", "GPU usage is 0% and the CPU 100% although I call model.to(device); training"),
     ("visible_devices_set_too_late", "os.environ['CUDA_VISIBLE_DEVICES'] = '3' stands below import torch, it consistently uses GPU 0"),
     ("visible_devices_hides_gpu", "export CUDA_VISIBLE_DEVICES=\n>>> torch.cuda.is_available()\nFalse"),
+    ("visible_devices_hides_gpu", "$CUDA_VISIBLE_DEVICES is set to -1 in my terminal, torch.cuda.device_count() returns 0, nvidia-smi shows the A40"),
     ("visible_devices_hides_gpu", "CUDA_VISIBLE_DEVICES=-1 python train.py\nRuntimeError: No CUDA GPUs are available"),
     ("visible_devices_hides_gpu", "nvidia-smi -L\nGPU 0: NVIDIA L4 (UUID: GPU-1c)\nCUDA_VISIBLE_DEVICES=1 python t.py\nRuntimeError: No CUDA GPUs are available"),
     ("visible_devices_set_too_late", "import torch\nprint(torch.cuda.device_count())\nos.environ['CUDA_VISIBLE_DEVICES'] = '2'\nstill uses GPU 0"),
