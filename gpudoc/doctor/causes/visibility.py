@@ -102,7 +102,8 @@ _SAID_MASK = Pattern(
 
 
 def _find_mask_in_words(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    if evidence.source == "machine" or known(evidence.machine.environment):
+    environment = known(evidence.machine.environment)
+    if evidence.source == "machine" or environment:
         return
     mask, unavailable = text.find(_SAID_MASK), text.find(_UNAVAILABLE)
     if mask and unavailable:
