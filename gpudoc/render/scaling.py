@@ -15,7 +15,7 @@ CAUSES: Mapping[Cause, str] = {
     "batch_too_small": "batch too small",
     "spread": "spread of the runs",
 }
-_LEFT = ("what eats most of the rest",)
+_LEFT = ("cause",)
 
 
 def as_lines(scaling: Scaling) -> list[str]:

@@ -15,7 +15,10 @@ def scaling_sections(scaling: Scaling) -> list[Section]:
     rows = table(scaling)
     numeric = frozenset(rows[0][:-1])
     found = Table(headings=rows[0], rows=tuple(rows[1:]), numeric=numeric)
-    sentences = [f"{heading(scaling).removeprefix('scaling: ').capitalize()}. {_settings(scaling)}", *_reading(scaling)]
+    sentences = [
+        f"Measured with {heading(scaling).removeprefix('scaling: ')}. {_settings(scaling)}",
+        *_reading(scaling),
+    ]
     return [
         Section("Does it scale?", (_verdict(scaling), *_curves(scaling))),
         Section("What eats the rest", (found, *sentences)),

@@ -215,11 +215,11 @@ def conclude(points: Sequence[ScalingPoint], setup: Setup) -> tuple[str, str]:
 
 _SHORT: Mapping[Cause, str] = {
     "loader": "the data does not come faster",
-    "communication": "the exchange of gradients takes the rest",
+    "communication": "the exchange of gradients takes most of the rest",
     "transfer": "the copies to the GPUs get into each other's way",
     "contention": "the ranks slow each other down",
     "batch_too_small": "the batch per rank is too small for the exchange of gradients",
-    "spread": "the runs differ too much to say what takes the rest",
+    "spread": "the runs differ too much to say what takes most of the rest",
 }
 
 

@@ -52,7 +52,7 @@ def test_a_row_for_each_number_of_ranks_with_its_doubt_and_its_name(scaling):
         "loader": "0% ±2",
         "communication": "16% ±4",
         "contention": "5% ±5",
-        "what eats most of the rest": "communication",
+        "cause": "communication",
     }
     assert one[4:] == ("", "100 ms", "", "", "", "")
     assert four[2:] == ("", "", "", "", "", "", "", "oom_host")

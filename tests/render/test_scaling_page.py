@@ -14,6 +14,7 @@ def test_the_sections_hold_the_verdict_the_curve_and_every_row(scaling):  # noqa
     assert "no memory &lt;left&gt;" in text
     assert text.count("<tr>") == 4
     assert "one rank alone with as many threads" in text
+    assert "Measured with micro batch 32 on every rank (weak scaling), 4 MiB of gradients" in text
 
 
 def test_the_measurement_alone_is_a_page_of_its_own(scaling):  # noqa: F811
