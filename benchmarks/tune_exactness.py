@@ -63,10 +63,20 @@ def rows() -> list[dict]:
 def keep(**row) -> None:
     """Append one answer."""
     RECORDS.mkdir(exist_ok=True)
-    row = {"at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **row}
+    at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    row = {"at": at, "commit": os.environ.get("BENCHMARKED_COMMIT") or commit(), **row}
     with ROWS.open("a") as stream:
         stream.write(json.dumps(row) + "\n")
     print(row, flush=True)
+
+
+def commit() -> str:
+    """The commit of the tree that is measured."""
+    here = Path(__file__).parent
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=here
+    )
+    return done.stdout.strip()
 
 
 def known(what: str, kind: str, limit_mib: int) -> dict | None:
@@ -338,15 +348,26 @@ def write_record() -> None:
     """The table as Markdown with machine, versions and commit."""
     import torch
 
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
     versions = f"torch {torch.__version__}, {torch.get_num_threads()} threads, Python {platform.python_version()}"
     machine = f"CPU{cpu.partition(':')[2]}, Linux {platform.release().partition('-')[0]}"
-    columns = ["model", "limit_MiB", "truth", "found", "fails_at", "launches", "OOMs", "predicted", "s", "around_truth"]
+    columns = [
+        "model",
+        "limit_MiB",
+        "truth",
+        "found",
+        "fails_at",
+        "launches",
+        "OOMs",
+        "predicted",
+        "s",
+        "around_truth",
+        "commit",
+    ]
     lines = [
         "# Exactness of the largest batch",
         "",
-        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {versions}, {machine}.",
+        f"{datetime.date.today()}, written at commit {commit()}, {versions}, {machine}.",
         "Limits are RLIMIT_DATA of a fresh process; truth by bisection in fresh processes and every batch within 8.",
         "",
         "| " + " | ".join(columns) + " |",
@@ -365,7 +386,7 @@ def write_record() -> None:
         ooms.append(ours["ooms"])
         lines.append(
             f"| {kind} | {limit_mib} | {true['batch']} | {ours['batch']} | {ours['fails_at']} | {ours['launches']} | "
-            f"{ours['ooms']} | {ours['predicted']} | {ours['wall_s']} | `{true['around']}` |"
+            f"{ours['ooms']} | {ours['predicted']} | {ours['wall_s']} | `{true['around']}` | {ours['commit']} |"
         )
     if ratios:
         middle = sorted(launches)

@@ -16,9 +16,10 @@ from gpudoc.units import MIB
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
 _PLAN_SHARE = 0.15
-# code that torch loads with the first step on a CPU takes 30 to 80 MiB: with the more the first probe fits, and what it
-# measures corrects the rest
-_LAZY_BYTES = 80 * MIB
+# besides tensors, on a CPU: code that torch loads with the first step and what a trial holds for training, up to 21 MiB
+# for three models (torch 2.13); rounded up so that the first probe fits, whose measure then corrects the rest
+_LAZY_BYTES = 34 * MIB
+_ORDER_BYTES_PER_SAMPLE = 72
 
 
 def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
@@ -95,7 +96,8 @@ def _peaks(
         ),
     )
     if not on_gpu:
-        return lambda batch: baseline + _LAZY_BYTES + memory.peak_bytes(batch)
+        besides = baseline + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
+        return lambda batch: besides + memory.peak_bytes(batch)
     extra = request.extra
     workspace = cublas_workspace_bytes((int(extra["major"]), int(extra["minor"])) if "major" in extra else None)
     events = [int(event) for event in memory.events]

@@ -15,6 +15,7 @@ MAX_LAUNCHES = 24
 _BISECT_AFTER = 4
 # peaks of fresh processes that are so far apart tell the slope, since each wanders by about 1 MiB
 _TELLING_BYTES = 8 * MIB
+_FAR_MARGIN = 0.05
 
 
 class Prober(Protocol):
@@ -231,10 +232,11 @@ class _Search:
         cap, low, high = self._found.cap, self._low, self._high
         if low >= cap:
             return None
-        gap = self._line.gap() if self._line else 1
+        predicted = min(cap, self._line.largest(self._limit)) if self._line else min(cap, 2 * self._highest_run())
+        around = max(low, predicted) if high is None else min(high, max(low, predicted))
+        gap = self._line.gap(around) if self._line else 1
         if high is not None and (high - low <= gap or high == low + 1):
             return None
-        predicted = min(cap, self._line.largest(self._limit)) if self._line else min(cap, 2 * self._highest_run())
         if high is None:
             return self._upward(predicted, gap)
         if low == 0:
@@ -258,7 +260,9 @@ class _Search:
             # the prediction is as good as reached: show that the next one fails, further off each time it does not
             surplus = max(0, self._num_fits - 3)
             return min(cap, low + (gap << surplus))
-        return min(cap, max(low + 1, predicted - gap // 2))
+        # far beyond what was measured even a good slope misses: a little less fits, and tells the rest
+        margin = int(_FAR_MARGIN * predicted) if predicted > 2 * low and gap > 1 and predicted < cap else gap // 2
+        return min(cap, max(low + 1, predicted - margin))
 
     def _downward(self, predicted: int, gap: int) -> int:
         high = self._high or 1

@@ -51,12 +51,12 @@ class MemoryLine:
         """The line of the same slope through a newly measured peak."""
         return MemoryLine(batch=batch, peak_bytes=peak_bytes, bytes_per_sample=self.bytes_per_sample)
 
-    def gap(self) -> int:
-        """How near two batches must be for the search to stop: what 2 MiB hold, at most 1 %, at least one sample."""
+    def gap(self, batch: int) -> int:
+        """How near two batches around `batch` must be to stop: what 2 MiB hold, at most 1 %, at least one sample."""
         if self.bytes_per_sample <= 0:
             return 1
         by_bytes = int(_TOLERANCE_BYTES // self.bytes_per_sample)
-        return max(1, min(by_bytes, int(self.batch * _TOLERANCE_SHARE)))
+        return max(1, min(by_bytes, int(batch * _TOLERANCE_SHARE)))
 
 
 def fit_memory(points: Sequence[Point]) -> MemoryLine | None:

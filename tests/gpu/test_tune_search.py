@@ -85,7 +85,7 @@ def test_the_largest_batch_under_a_share_of_the_card_has_both_certificates(open_
     found = find_largest(session, limit_bytes=session.where.limit_bytes, cap=100_000)
     assert found.is_proved
     assert found.fails_with in FULL
-    assert found.fails_at - found.batch <= max(1, found.line.gap())
+    assert found.fails_at - found.batch <= max(1, found.line.gap(found.fails_at))
     assert fits(session, found.batch).fits
     assert fits(session, found.fails_at).end in FULL
     assert found.launches <= 8
@@ -122,7 +122,7 @@ def test_the_plan_foresees_the_largest_batch_and_saves_the_calibration(open_sess
     with_plan = find_largest(again, limit_bytes=limit, cap=100_000, expected=line)
     again.release()
     assert with_plan.is_proved
-    assert abs(with_plan.batch - without.batch) <= max(1, without.line.gap())
+    assert abs(with_plan.batch - without.batch) <= max(1, without.line.gap(without.batch))
     # one launch more at worst: the first probe failed, and the calibration ran after all
     assert with_plan.launches <= without.launches + 1
 

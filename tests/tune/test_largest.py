@@ -176,3 +176,15 @@ def test_a_budget_that_does_not_reach_keeps_what_ran_and_says_what_is_predicted(
     assert found.predicted == pytest.approx(231, abs=1)
     assert 150 < found.batch <= 231  # ran in the calibrating process
     assert machine.fitted == []
+
+
+def test_a_first_probe_far_below_the_limit_does_not_make_the_search_crawl():
+    peak = PEAKS["small samples"]
+    machine = Machine(peak, 512 * MIB, jitter=0.3 * MIB)
+    line = MemoryLine(batch=1, peak_bytes=520 * MIB, bytes_per_sample=70_000 / 1.03)
+    found = find_largest(machine, limit_bytes=machine.limit, cap=10**6, expected=line)
+    expected = truth(Machine(peak, 512 * MIB))
+    assert abs(found.batch - expected) <= 2 * MIB / 70_000
+    assert machine.fitted[0] == 1
+    assert found.launches <= 6
+    assert found.num_oom <= 2

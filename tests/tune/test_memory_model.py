@@ -50,9 +50,9 @@ def test_the_line_ignores_small_batches_whose_peak_does_not_depend_on_the_batch(
 
 
 def test_the_gap_is_what_two_mib_hold_but_at_most_one_percent_and_at_least_one():
-    assert MemoryLine(batch=6000, peak_bytes=GIB, bytes_per_sample=70_000).gap() == 29
-    assert MemoryLine(batch=40, peak_bytes=GIB, bytes_per_sample=9 * MIB).gap() == 1
-    assert MemoryLine(batch=300, peak_bytes=GIB, bytes_per_sample=100_000).gap() == 3
+    assert MemoryLine(batch=6000, peak_bytes=GIB, bytes_per_sample=70_000).gap(6000) == 29
+    assert MemoryLine(batch=40, peak_bytes=GIB, bytes_per_sample=9 * MIB).gap(40) == 1
+    assert MemoryLine(batch=300, peak_bytes=GIB, bytes_per_sample=100_000).gap(300) == 3
 
 
 def test_quadratic_growth_is_seen_and_affine_growth_is_not():
