@@ -19,7 +19,7 @@ _SIGNS: tuple[tuple[str, End], ...] = (
     (r"CUDA out of memory|CUDA error: out of memory|HIP out of memory|NCCL.*out of memory", End.OOM_DEVICE),
     (r"DataLoader worker .* (is killed by signal|exited unexpectedly)", End.WORKER_DIED),
     (r"unable to (open|mmap|write).*shm|unable to allocate shared memory|shared memory \(shm\)", End.OOM_SHM),
-    (r"can't allocate memory|not enough memory: you tried|bad_alloc|Cannot allocate memory", End.OOM_HOST),
+    (r"can't allocate memory|not enough memory: you tried|bad_alloc|Cannot allocate memory|MemoryError", End.OOM_HOST),
     (r"failed to map segment|Thread creation failed|can't start new thread", End.OOM_HOST),
     (r"invalid configuration argument|CUDA error: too many blocks", End.GRID_LIMIT),
     (r"int32|INT_MAX|canUse32BitIndexMath|integer out of range|too many elements|32-bit index", End.INDEX_LIMIT),

@@ -55,3 +55,9 @@ def test_processes_that_ended_without_a_word(status, stderr, killed, end):
     found, detail = classify_status(status, stderr, lambda: killed)
     assert found is end
     assert detail
+
+
+def test_memory_that_ran_out_in_the_checkpoints_thread_is_memory():
+    """The thread hands over what it caught as an OSError, with the kind in its text."""
+    assert classify_exception(OSError("MemoryError: ")) is End.OOM_HOST
+    assert classify_exception(OSError("No space left on device")) is End.USER_ERROR
