@@ -15,7 +15,7 @@ from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
 # of what is left besides the closing comparison
-_SHARE = 0.7
+_SHARE = 0.5
 LEAST_SECONDS = 4.0
 
 
