@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.ranks import OOM, Alone, Ranks
+from gpudoc.workload.targets import is_out_of_memory
 
 T = TypeVar("T")
 
@@ -306,10 +307,12 @@ _SAME_CODE = "every rank must run the same code and the same config"
 
 @contextmanager
 def talking() -> Iterator[None]:
-    """Errors of a collective as what they mean: a PeerLostError."""
+    """Errors of a collective as what they mean: another rank is gone, or this one has no memory for its part."""
     try:
         yield
-    except RuntimeError as problem:
+    except (RuntimeError, MemoryError) as problem:
+        if is_out_of_memory(problem):
+            raise abandoned() from problem
         # gloo begins with a place in its sources and ends with general advice
         text = re.sub(r"^\[[^]]*\] ", "", str(problem).splitlines()[0]).partition(". This is")[0]
         raise PeerLostError(

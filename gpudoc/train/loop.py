@@ -113,7 +113,11 @@ class Loop:
                 return
         if not flags:
             self._set_lr(progress.step)
-            flags = self._rescuer.update()
+            try:
+                flags = self._rescuer.update()
+            except AbandonedError:
+                leave_smaller_batch(job, micros)
+                raise
         meter.compute += clock() - fetched
         if flags & OOM:
             meter.step_failed()

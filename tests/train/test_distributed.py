@@ -189,6 +189,35 @@ def test_a_rank_that_is_gone_is_noticed_and_named(tmp_path):
     assert "pair.cc" not in said
 
 
+def test_a_rank_without_memory_for_the_exchange_says_so_and_the_other_is_not_left_waiting(tmp_path):
+    done = torchrun(
+        tmp_path,
+        """
+        import resource
+        from gpudoc.train.distributed import AbandonedError
+
+        ranks = join(place, torch.device("cpu"))
+        weights = torch.nn.Parameter(torch.zeros(6_000_000))
+        weights.grad = torch.ones_like(weights)
+        ranks.reduce_gradients([weights])
+        if place.rank == 1:
+            used = int(next(row.split()[1] for row in open("/proc/self/status") if row.startswith("VmData"))) * 1024
+            resource.setrlimit(resource.RLIMIT_DATA, (used + 4 * 2**20, resource.RLIM_INFINITY))
+        try:
+            ranks.reduce_gradients([weights])
+        except (AbandonedError, PeerLostError) as problem:
+            resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            (out / f"{place.rank}.json").write_text(json.dumps({"said": problem.message}))
+        """,
+        MALLOC_ARENA_MAX="1",
+        MALLOC_MMAP_THRESHOLD_="1048576",
+        MALLOC_TRIM_THRESHOLD_="1048576",
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert told(tmp_path, 1)["said"].startswith("out of memory while gradients were being exchanged")
+    assert told(tmp_path, 0)["said"].startswith("another rank is gone")
+
+
 def test_a_rank_leaves_its_group_however_it_ends(tmp_path):
     done = torchrun(
         tmp_path,
