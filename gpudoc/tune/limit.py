@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +47,19 @@ def read_process_memory() -> ProcessMemory:
     return ProcessMemory(sizes["VmData"], sizes["VmPeak"] - (sizes["VmSize"] - sizes["VmData"]))
 
 
+def check_system(on_gpu: bool) -> None:
+    """GpudocError where trials cannot be started (no fork), or on a CPU not be limited (no /proc)."""
+    hint = "on Windows: inside WSL 2; gpudoc train works here as well, with --batch-size N"
+    if not hasattr(os, "fork"):
+        raise GpudocError("tune starts its trials by fork, which this system does not have", hint=hint)
+    if not on_gpu and not Path("/proc/self/status").exists():
+        raise GpudocError("tune on a CPU needs a real memory limit, which only Linux has", hint=hint)
+
+
 def apply_data_limit(limit_bytes: int) -> None:
     """Make this process live under `limit_bytes` of private memory; only the soft limit, so that it can be lifted."""
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit_bytes = min(limit_bytes, hard)
@@ -57,6 +68,8 @@ def apply_data_limit(limit_bytes: int) -> None:
 
 def lift_data_limit() -> None:
     """Raise the soft limit back to the hard one, as loader workers do: a fork inherits its parent's usage."""
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 

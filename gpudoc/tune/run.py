@@ -88,6 +88,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
         check_place(options.out or store.folder_to_write() / "probe.yaml")
     machine = facts.collect(quick=True)
     choice = choose(options.device, machine).required()
+    limit.check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
     with terminating_like_ctrl_c(), Launcher(options.source) as launcher:
         return _Search(options, loaded, choice, machine, progress, started).run(launcher)

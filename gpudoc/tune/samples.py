@@ -58,7 +58,15 @@ class Samples:
 
 
 def collect_samples(workload: Workload) -> Samples:
-    """The samples of a workload's training set; an error in the user's data set is raised as it is."""
+    """The samples of a workload's training set; an error in the user's data set is raised as it is.
+
+    GpudocError for a data set that can only be iterated: the longest sample cannot be looked for, nor read twice.
+    """
+    if workload.is_stream:
+        raise GpudocError(
+            "tune needs a data set with __len__ and __getitem__, and this one can only be iterated",
+            hint="tune on a list of a few hundred of its samples; gpudoc train takes it as it is, with --batch-size N",
+        )
     return Samples(workload.dataset, workload.collate, workload.num_samples)
 
 

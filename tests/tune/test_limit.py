@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -43,6 +44,22 @@ def test_each_allocator_has_its_environment():
     assert limit.allocator_environment("default") == {}
     assert limit.allocator_environment("exact")["MALLOC_ARENA_MAX"] == "1"
     assert "expandable_segments" in limit.allocator_environment("expandable")["PYTORCH_CUDA_ALLOC_CONF"]
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_a_system_that_cannot_fork_is_told_where_tune_works(monkeypatch, on_gpu):
+    limit.check_system(on_gpu)
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(GpudocError, match="by fork") as caught:
+        limit.check_system(on_gpu)
+    assert "WSL" in caught.value.hint
+
+
+def test_a_cpu_without_a_limit_of_memory_is_not_tuned(monkeypatch):
+    monkeypatch.setattr(limit.Path, "exists", lambda self: str(self) != "/proc/self/status")
+    limit.check_system(on_gpu=True)
+    with pytest.raises(GpudocError, match="only Linux"):
+        limit.check_system(on_gpu=False)
 
 
 def test_kills_of_the_cgroup_are_counted(monkeypatch, tmp_path):

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune.samples import Samples, sample_bytes
+from gpudoc.tune.samples import Samples, collect_samples, sample_bytes
+from gpudoc.workload.build import load_workload
 
 
 class Ragged(torch.utils.data.Dataset):
@@ -62,3 +63,23 @@ def test_different_sizes_without_a_collate_are_explained():
 def test_sizes_of_samples_of_every_kind():
     assert sample_bytes({"x": torch.zeros(4), "y": [np.zeros(2), "abc"]}) == 16 + 16 + 3
     assert sample_bytes((b"12345", 7)) == 5 + 8
+
+
+def test_a_data_set_that_can_only_be_iterated_is_refused_with_what_works(tmp_path):
+    (tmp_path / "streamed.py").write_text(
+        "import torch\n"
+        "class Stream(torch.utils.data.IterableDataset):\n"
+        "    def __iter__(self):\n"
+        "        yield torch.zeros(4), torch.tensor(0)\n"
+        "def net():\n"
+        "    return torch.nn.Linear(4, 2)\n"
+    )
+    config = tmp_path / "cfg.yaml"
+    config.write_text(
+        'model: {target: "streamed:net"}\n'
+        'data: {target: "streamed:Stream"}\n'
+        'loss: {target: "torch.nn:CrossEntropyLoss"}\n'
+    )
+    with pytest.raises(GpudocError, match="can only be iterated") as raised:
+        collect_samples(load_workload(str(config)))
+    assert "gpudoc train" in raised.value.hint
