@@ -10,7 +10,7 @@ from gpudoc.facts.live import spy
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Stacks
 
-# 2 s at 200 Hz cost 0.4 s of a core, once in a watch
+# fine enough for steps of some milliseconds, and short, since sampling at this rate takes CPU time
 RATE_HZ = 200.0
 SECONDS = 2
 FINISH_S = 5.0
