@@ -12,7 +12,7 @@ from gpudoc.facts.readers.model import Text
 from gpudoc.units import MIB, format_bytes
 
 _RAN_OUT = words("out of memory", r"\boom\b")
-_FIRST = r"(?:rank[- ]?=?0|gpu[-:#]? ?0|cuda:0|first gpu|main gpu|master)\b"
+_FIRST = r"(?:rank[- ]?=?0|gpu ?[-:#]? ?0|cuda:0|first gpu|main gpu|primary gpu|master)\b"
 _HELD = r"(?:process\w*|threads?|contexts?|memory|mem)\b"
 _MORE = rf"(?:extra|additional|several|multiple|more|other|higher) [^.\n]{{0,40}}{_HELD}"
 _CROWDED = words(
@@ -48,6 +48,9 @@ def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             r"memory .{0,12})(?:the )?(?:first gpu|gpu:? ?0|cuda:0|device 0|gpu0)",
             r"(?:extra|additional|multiple|several|\d) (?:process\w*|contexts?) .{0,30}(?:on|in) (?:the )?(?:first "
             r"gpu|gpu:? ?0|cuda:0|gpu0)",
+            # a checkpoint goes back to the device that it was saved from, in each process
+            rf"(?:resum\w*|checkpoint|torch\.load|\.pth?\b).{{0,160}}\bmem\w*[^.\n]{{0,24}}{_FIRST}[^.\n]{{0,40}}(?:high|more|larg|extra)\w*",
+            rf"\bmemory[^.\n]{{0,24}}{_FIRST}[^.\n]{{0,60}}(?:resum\w*|checkpoint)",
             r"map_location",
             r"gpu:? ?0 .{0,50}(?:more|extra|higher|additional) (?:memory|processes)",
         )
@@ -58,6 +61,7 @@ def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             "DistributedDataParallel",
             r"local_rank",
             r"\branks?\b",
+            r"(?:each|every) process\b",
             "torchrun",
             "distributed",
             r"gpu:? ?0",
@@ -79,7 +83,9 @@ _LOPSIDED = words(
     rf"{_FIRST}[^.\n]{{0,40}}(?:more|larger|higher|large|twice|double|\dx|full)\b[^.\n]{{0,80}}\b(?:others?|rest)\b",
     rf"(?:mem\w*|usage)[^.\n]{{0,30}}{_FIRST}[^.\n]{{0,40}}(?:more|larger|higher)\b",
     rf"gather\w*[^.\n]{{0,30}}{_FIRST}",
-    r"(?:im|un)balanc\w*[^.\n]{0,30}(?:gpu|memory)|(?:gpu|memory)[^.\n]{0,30}(?:im|un)balanc\w*",
+    rf"(?:more|most|lots?|higher|large\w*)[^.\n]{{0,24}}\b(?:memory|mem|usage|vram)\b[^.\n]{{0,24}}{_FIRST}[^.\n]{{0,40}}"
+    r"\b(?:others?|rest)\b",
+    r"(?:(?:im|un)balanc\w*|uneven)[^.\n]{0,30}(?:gpu|memor)|(?:gpu|memory)[^.\n]{0,30}(?:im|un)balanc\w*",
 )
 _ONE_PROCESS_EACH = words(
     r"\bDDP\b", "DistributedDataParallel", "torchrun", r"local_rank", "--multiprocessing-distributed"

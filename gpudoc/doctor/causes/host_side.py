@@ -30,6 +30,25 @@ FINDERS = finders(
         sure=0.7,
         severity="warning",
     ),
+    # nothing but the cores is complained of, and no loader that would keep them busy is named
+    Sign(
+        id="cpu_oversubscription",
+        in_training=True,
+        said=words(
+            r"\b(?:9\d|100) ?% (?:on|of|for|across) all (?:\w+ ){0,3}(?:cores|cpus)\b",
+            r"all (?:\w+ ){0,3}(?:cores|cpus)(?: \w+){0,3} (?:9\d|100) ?%",
+        ),
+        unless=words(
+            r"num_workers",
+            r"data ?-?_?loaders?\b",
+            r"augment\w*",
+            r"decod\w*",
+            r"worker processes",
+            r"gpu[^.\n]{0,30}not used",
+        ),
+        sure=0.6,
+        severity="warning",
+    ),
     Sign(
         id="cgroup_cpu_limit",
         in_training=True,
@@ -75,6 +94,7 @@ FINDERS = finders(
             r"disk (?:i/?o|read|throughput|speed|bandwidth|usage)\b",
             r"reading .{0,30}from (?:the )?(?:disk|drive|storage|share)",
             r"external (?:usb )?(?:drive|disk)",
+            r"(?:data\w*|images|videos|files)[^.\n]{0,24} (?:on|in|from) (?:the |a )?cloud\b|cloud (?:storage|bucket)",
             r"usb drive",
         ),
         also=SLOW,
@@ -140,10 +160,27 @@ FINDERS = finders(
             r"\bline \d+: +\d+ Killed\b",
             r"(?:got|gets?|was|is|being|said|says|prints?|message|only|just|with) [\"'`*]{1,2}Killed\b",
             r"session crashed after using all available RAM",
+            r"(?:cpu|host|system|main) (?:memory|ram)[^.\n]{0,16}(?:used up|exhausted|runs? out|ran out)",
             r"invoked oom-killer",
         ),
         unless=words(r"CUDA out of memory", r"torch_\d+|</torch_", "Too many open files"),
         sure=0.9,
+    ),
+    Sign(
+        id="checkpoint_too_often",
+        in_training=True,
+        said=words(
+            r"checkpoint\w*[^.\n]{0,40}(?:slow(?:s|ing)?\b|too (?:often|frequent\w*)|bottleneck|"
+            r"takes? (?:longer|most))",
+            r"\bsav(?:e|es|ing|er)\b[^.\n]{0,40}(?:checkpoints?|ckpts?|model|weights)[^.\n]{0,60}"
+            r"(?:takes?|took|spends?|needs?|costs?|slow\w*|bottleneck)",
+            r"(?:wait\w*|paus\w*|stop\w*|stall\w*|suspen\w*|hang\w*|slow\w*)[^.\n]{0,40}every \d+ ?k? "
+            r"(?:steps|iter\w*|batches)",
+        ),
+        also=words(r"checkpoint\w*", r"\bckpts?\b", r"\bsav(?:e|es|ed|ing)\b"),
+        unless=words(r"timeout|timed out", r"Traceback", r"No space left"),
+        sure=0.6,
+        severity="warning",
     ),
     Sign(
         id="tf32_off",

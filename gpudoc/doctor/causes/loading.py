@@ -10,7 +10,7 @@ from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import Mention, Text
 
 SLOW = words(
     r"\bslow\w*",
@@ -21,7 +21,7 @@ SLOW = words(
     r"gpu[- ]?util\w*\W{0,12}(?:is )?(?:only )?(?:0|[1-4]?\d) ?%",
     r"gpu (?:usage|util\w*|load)[^.\n]{0,24}(?:not above|less than|below|under|at most|only|around|low|never)",
     r"low (?:gpu )?util\w*",
-    r"\bgpu (?:is |only )*at (?:only )?[1-4]?\d ?(?:%|percent)",
+    r"\bgpu\b[^.\n]{0,60}\bat (?:only |around |about )?(?:\d ?- ?)?[1-4]?\d ?(?:%|percent)",
     r"(?:gpu )?util\w* .{0,30}(?:low|zero|idle|\b0 ?%)",
     r"\d+ ?(?:s|sec|seconds)/it",
     r"idle",
@@ -111,6 +111,20 @@ _WORKERS_MANY = words(
     r"\d{2,3} (?:loader )?workers",
     r"too many workers",
 )
+# "--num_workers 32" in each of "--nproc_per_node=8" processes, on "32 cpu"
+_WORKERS_ASKED = Pattern(r"(?i)\b(?:dataloader_|data_)?(?:num_?workers?|workers)\W{1,3}(\d{1,3})\b")
+_PROCESSES = Pattern(r"(?i)\bn_?proc_?(?:per_?node)?[= ](\d{1,2})\b")
+_CPUS_NAMED = Pattern(r"(?i)\b(\d{1,3})[- ](?:logical |physical )?v?(?:cpu|core)s?\b(?! ?%)")
+
+
+def _asked_workers(text: Text) -> tuple[int, int, Mention] | None:
+    """Workers of all processes, the CPUs that the text names, and where; None unless launched in several processes."""
+    each, processes, cpus = text.find(_WORKERS_ASKED), text.find(_PROCESSES), text.find(_CPUS_NAMED)
+    if each is None or processes is None or cpus is None:
+        return None
+    return int(each[1]) * int(processes[1]), int(cpus[1]), each
+
+
 _MANY_WARNING = words(r"create \d+ worker processes in total", r"suggested max number of worker")
 
 
@@ -121,6 +135,16 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="too_many_workers", confidence=0.9, severity="warning", evidence=(quote(said, "loader"),))
     elif warned := text.find(_MANY_WARNING):
         yield Finding(id="too_many_workers", confidence=0.88, severity="warning", evidence=(quote(warned, "loader"),))
+    elif asked := _asked_workers(text):
+        workers, cpus, seen = asked
+        if workers > cpus:
+            value = f"{workers} loader workers in all for {cpus} CPUs"
+            yield Finding(
+                id="too_many_workers",
+                confidence=0.8,
+                severity="warning",
+                evidence=(observe("loader", value, seen.line.origin),),
+            )
     elif many := text.find(_WORKERS_MANY):
         few_cpus = text.find(
             words(
@@ -140,12 +164,14 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _GROWS = words(
-    r"(?:memory|ram|rss|usage)\b.{0,80}(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|keeps? (?:going|"
-    r"getting)|accumulat\w*|fills? up|creep\w*)",
+    r"(?:memory|ram|rss|(?:memory|ram|mem)[-_ ]usage)\b.{0,80}\b(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|"
+    r"keeps? (?:going|getting)|accumulat\w*|(?:fills?|go(?:es|ing)?|went|builds?|piles?) up|creep\w*)",
+    r"usage (?:\w+ ){0,3}?(?:grow\w*|increas\w*|ris(?:es|ing)|climb\w*|creep\w*)",
+    r"more and more (?:\w+ ){0,2}(?:memory|ram|vram)\b",
     r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b.{0,60}\b(?:memory|ram|rss|vram)\b",
 )
 _HOST_SIDE = words(
-    r"\bram\b",
+    r"(?<!gpu)(?<!gpu\x20)(?<!cuda\x20)\bram\b",
     r"cpu memory",
     r"host memory",
     r"system memory",
@@ -163,6 +189,8 @@ _DEVICE_SIDE = words(
     r"memory_allocated",
     r"nvidia-smi",
     r"gpu ram",
+    r"memory (?:of|on) (?:the |my )?gpu",
+    r"\bgpu\b[^.\n]{0,30}\bmemory\b",
     r"\bcuda\b.{0,40}memory",
     "CUDA out of memory",
     "memory_reserved",
@@ -170,10 +198,19 @@ _DEVICE_SIDE = words(
 _ENDED = words(r"CUDA out of memory", r"\boom\b", r"oom[-_ ]?kill\w*", r"\bkilled\b", r"out of memory")
 _EACH_STEP = words(
     r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
-    r"(?:steadily|constantly|continu\w*|keeps?)",
+    r"(?:steadily|constantly|continu\w*|keeps?|more and more|unlimit\w*|endless\w*|ceaseless\w*)",
+    r"until (?:it |the gpu )?(?:oom|out of memory|runs? out|nothing|crash\w*)",
+)
+_GROWS_IN_EVAL = words(
+    r"\b(?:during|in|at|each|every) (?:the )?(?:validation|evaluation|eval|val)\b.{0,80}"
+    r"\b(?:memory|vram)\b.{0,40}(?:grow\w*|increas\w*|leak\w*|until)",
+    r"\b(?:validation|evaluation|eval)\b[^.\n]{0,80}more and more (?:\w+ ){0,2}(?:memory|vram)",
+    r"\bmemory\b[^.\n]{0,40}(?:grow\w*|increas\w*|leak\w*)[^.\n]{0,40}\b(?:validation|evaluation|eval)\b",
 )
 _KEEPS = words(
     r"\w*loss\w*\s?\+=\s?[\w.\[\]'\"]*loss\w*(?![\w.(]|\s*\.)",
+    r"(?:sum|total|running|epoch|train|avg|acc|cum)\w*\s?\+=\s?\w*(?:likelihood|nll|error|energy|objective|output)\w*"
+    r"(?![\w.(\[]|\s*\.)",
     r"\.append\(\s?(?:\w+\.)?(?:loss|out|output|logits|pred\w*)\s?\)",
     r"retain_graph\s?=\s?True",
     r"without (?:\.?detach|\.?item)",
@@ -199,13 +236,10 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
     if keeps or (device and not host) or (over and not host and about_training(text)):
         seen = (quote(grows, "memory"),) + ((quote(keeps, "kept"),) if keeps else ())
-        each = text.find(
-            words(
-                r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
-                r"(?:steadily|constantly|continu\w*|keeps?)",
-            )
-        )
-        yield Finding(id="leak_graph_kept", confidence=0.85 if keeps else 0.8 if each else 0.66, evidence=seen)
+        each = text.find(_EACH_STEP)
+        # what grows only while it validates keeps the graphs that nobody needs there
+        graphs = "oom_eval_without_no_grad" if not keeps and text.find(_GROWS_IN_EVAL) else "leak_graph_kept"
+        yield Finding(id=graphs, confidence=0.85 if keeps else 0.8 if each else 0.66, evidence=seen)
     if host and not keeps and about_training(text):
         workers = text.find(
             words(

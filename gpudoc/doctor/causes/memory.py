@@ -49,8 +49,9 @@ _OPTIMIZER = words(
     r"torch/optim/\w+\.py",
     r"_init_group",
     r"\bexp_avg(?:_sq)?\b",
-    r"optimizer\.step\(\)",
-    r"optim(?:izer)?\w*\.step",
+    r"\bsgd\b[^\n]{0,80}\badamw?\b[^.\n]{0,40}(?:oom|memory)",
+    # a traceback or a sentence says that it was there; a listing of the loop holds the call too
+    r"(?:\x20File \"|-+>|❱|│|\bat|\bin|after|during|when|on)[^\n]{0,120}\n?[^\n]{0,40}\boptim\w*\.step\b",
     r"self\.optimizer_step",
     r"at the first (?:optimizer )?step",
     r"optimizer states?",
@@ -64,9 +65,9 @@ _ACCUMULATES = words(
     r"preds_host|logits_host|all_preds|all_logits|all_outputs",
     r"eval_accumulation_steps",
     r"preprocess_logits_for_metrics",
-    r"torch\.cat\(\s?(?:self\.)?(?:all_|val_|eval_|test_)?(?:preds|outputs|logits|predictions)",
+    r"torch\.cat\([(\[]?\s?(?:self\.)?(?:all_|val_|eval_|test_)?(?:preds|outputs|logits|predictions)",
     r"validation_epoch_end|on_validation_epoch_end|test_epoch_end",
-    r"(?:gather\w*|collect\w*|accumulat\w*|concat\w*|stor\w*|keep\w*) (?:all )?(?:the )?(?:predictions|logits|outputs)",
+    r"(?:gather|collect|accumulat|aggregat|concat|stor|keep)\w* (?:all )?(?:the )?(?:predictions|logits|outputs)",
     r"gather_for_metrics|_pad_across_processes",
     r"EvalLoopContainer",
 )
@@ -96,8 +97,9 @@ _VARIABLE = words(
     r".{0,24}(?:length|sequences?|sentences?|samples?|batch\w*|images?|inputs?|sizes?|clips?|documents?|utterances?)",
     r"(?:random(?:ly)?|sudden(?:ly)?|sometimes|occasional\w*|intermittent\w*|sporadic\w*|eventually|at some "
     r"(?:point|batch|step))\b",
-    r"after (?:about |around |~|a few |some |several |\d[\d,]* ?|many |thousands of )\w* ?(?:k )?(?:steps?|"
-    r"iterations?|iters?|batch\w*|epochs?|hours?|minutes?)",
+    r"after (?:(?:training|running) (?:(?:on|for|with) )?)?(?:about |around |~|a few |some |several |\d[\d,]* ?|many |"
+    r"thousands of )(?:\w+ ){0,2}?\w* ?(?:k )?(?:steps?|iterations?|iters?|batch\w*|epochs?|hours?|minutes?|"
+    r"examples?|samples?|sentences?)\b",
     r"(?:at|in|around|by) (?:iteration|iter|step|batch|epoch)\s*#?\d{3,}",
     r"after (?:about |around |~)?(?:\w+ )?(?:hours?|days?|epochs?)\b",
     r"lengths? (?:between|from|up to|vary)",

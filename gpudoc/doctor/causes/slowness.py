@@ -23,6 +23,8 @@ _STARVED = words(
     r"gpu[^.\n]{0,50}(?:\bidle|\bwait\w*|starv\w*|\b0 ?%|drops? to|not (?:fully )?(?:used|utili[sz]ed|busy))",
     r"(?:gpu|volatile)[- ]?util\w*[^.\n]{0,40}(?:\b\d ?%|\b[1-4]\d ?%|low\b|zero|jump\w*|fluctuat\w*|unstable)",
     r"low[^.\n]{0,12}(?:gpu )?util\w*",
+    r"(?:loader|loading|workers?|cpus?)[^.\n]{0,40}(?:can ?not|can't|unable to|fails? to|doesn't|does not) "
+    r"(?:provide|keep up|feed|supply|deliver|catch up)",
     r"wait(?:s|ing|ed)? (?:for|on) (?:the |new |next |more )*(?:data|batch\w*|loader|worker\w*|input)",
     r"(?:data ?-?_?loader|data loading|loading)[^.\n]{0,60}(?:bottleneck|slow\w*|lag\w*|takes?|"
     r"consum\w*|spen\w+|stuck)",

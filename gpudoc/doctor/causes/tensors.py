@@ -92,7 +92,7 @@ def _find_label(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     loss = text.find(_LOSS)
     if generic and not text.find(_INDEX_ASSERTS):
         seen = (quote(generic, "assertion"),) + ((quote(loss, "in the loss"),) if loss else ())
-        lookup = text.find(_LOOKUP)
+        lookup = text.find(_LOOKUP) or text.find(_IDS)
         sure = 0.8 if loss and not lookup else 0.6 if loss else 0.3 if lookup else 0.42
         yield Finding(id="label_out_of_range", confidence=sure, evidence=seen)
 
@@ -104,8 +104,8 @@ def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="embedding_index_out_of_range", confidence=0.94, evidence=(quote(said, "assertion"),))
         return
     generic = text.find(_GENERIC_INDEX)
-    lookup = text.find(_LOOKUP)
     aftermath, ids = text.find(_AFTERMATH), text.find(_IDS)
+    lookup = text.find(_LOOKUP) or ids
     if aftermath and ids and not text.find(words("CUDA out of memory")):
         both = (quote(aftermath, "error"), quote(ids, "in a look-up"))
         yield Finding(id="embedding_index_out_of_range", confidence=0.72, evidence=both)
@@ -132,7 +132,9 @@ _NAN = words(
     r"\b\w*loss\w*\W{1,5}nan\b",
     r"\bgrad(?:ient)?s?[ _]?(?:norm)?\W{1,5}(?:(?:is|are|becomes?|turn\w*)\W)?\W{0,3}(?:nan|inf)\b",
     r"\bnan (?:loss and )?grad\w*",
-    r"loss (?:is|becomes?|became|turn\w*|goes|went|=) (?:to )?(?:nan|inf)",
+    r"(?:loss|lost)(?:es)?(?: \w+){0,3}? (?:is|are|becomes?|became|turn\w*|goes|went|been|=) "
+    r"(?:to |all |always )?(?:nan|inf)\b",
+    r"(?:return|output|produc|giv|generat|predict)\w* (?:me |only |all )?(?:the )?nans?\b",
     r"nan (?:loss|values? (?:in|detected))",
     r"Loss is (?:nan|inf)",
     r"returned nan values in its \d+th output",
@@ -223,7 +225,7 @@ FINDERS = (
         ),
         Sign(id="half_on_cpu", said=words(r"\"\w+\" not implemented for '?Half"), sure=0.7),
         Sign(id="half_on_cpu", said=words(r"FP16 is not supported on CPU"), sure=0.6, severity="warning"),
-        Sign(id="amp_fp16_params_with_scaler", said=words(r"Attempting to unscale FP16 gradients"), sure=0.97),
+        Sign(id="amp_fp16_params_with_scaler", said=words(r"unscale (?:the )?fp16 grad\w*"), sure=0.97),
         Sign(
             id="amp_no_gradients",
             said=words(r"No inf checks were recorded", r"optimizer.{0,40}no (?:inf|gradient) .{0,20}recorded"),

@@ -22,3 +22,16 @@ def test_what_fills_the_first_gpu_is_named(cause, text):
 def test_one_process_for_each_gpu_is_not_dataparallel():
     report = report_of("DDP with torchrun: GPU 0 uses more memory than the others")
     assert "dataparallel_imbalance" not in [f.id for f in report.findings if f.severity != "info"]
+
+
+IN_WORDS = [
+    ("dataparallel_imbalance", "training on four cards needs much more memory on GPU#0 than the others"),
+    ("dataparallel_imbalance", "it takes a lot of memory in GPU0 but much less in the others"),
+    ("extra_contexts_on_gpu0", "with torchrun, when I resume from the .pt file, the memory of GPU0 is much higher than before"),
+    ("extra_contexts_on_gpu0", "torch.load in each process restores to cuda:0: extra memory on cuda:0 in DDP training"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), IN_WORDS)
+def test_the_fuller_first_gpu_is_understood_from_a_sentence(cause, text):
+    assert first(text) == cause

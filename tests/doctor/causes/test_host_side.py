@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first, report_of
+from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
     ("host_oom_killed", "the program only prints 'Killed' after it loaded the images; 64 GB of RAM, train.py"),
@@ -22,3 +22,32 @@ CASES = [
 @pytest.mark.parametrize(("cause", "text"), CASES)
 def test_what_the_host_does(cause, text):
     assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+IN_WORDS = [
+    ("checkpoint_too_often", "saving the checkpoint takes 40 s and an epoch of training 90 s"),
+    ("checkpoint_too_often", "training pauses every 500 steps for a minute, the log says it is saving then"),
+    ("cpu_oversubscription", "while I train on the GPU, top shows 98% on all 64 available cores; is that normal?"),
+    ("slow_storage", "an epoch takes three hours, it is slow since the images are in the cloud and there is no local disk for the dataset"),
+    ("slow_storage", "training data on a spinning disk: the GPU is mostly at 0-2 % and iowait is high"),
+    ("host_oom_killed", "after three epochs of training the host memory is used up and the job ends"),
+    ("gpu_sync_each_step", "py-spy shows that each call of item() synchronizes with the device, in every step"),
+    ("cudnn_benchmark_variable_shapes", "inputs of varying sizes with cudnn_benchmark = True, the iterations are slow"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), IN_WORDS)
+def test_the_part_of_the_host_is_understood_from_a_sentence(cause, text):
+    assert first(text) == cause
+
+
+UNSUSPICIOUS = [
+    ("checkpoint_too_often", "Epoch 3: 100%| 200/200 [00:50<00:00, 4.0it/s, loss=0.4]\nsaving model to 'runs/epoch=3.ckpt' as top 1"),
+    ("checkpoint_too_often", "Saving model checkpoint to out/checkpoint-1500\n{'loss': 0.31, 'epoch': 2.0}"),
+    ("cpu_oversubscription", "DataLoader(num_workers=16) decodes and augments: 99% on all 16 cores while training"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), UNSUSPICIOUS)
+def test_ordinary_work_of_the_host_is_not_accused(cause, text):
+    assert cause not in ids(text)

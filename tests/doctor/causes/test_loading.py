@@ -42,3 +42,27 @@ def test_what_holds_the_loader_or_the_host_back_is_named(cause, text):
 def test_a_steady_log_with_little_waiting_is_healthy():
     text = "\n".join(f"Epoch: [0][{i}0/500] Time 1.21 ( 1.30) Data 0.02 ( 0.03) Loss 4.{9 - i}" for i in range(6))
     assert report_of(text).verdict == "healthy"
+
+
+GROWTH = [
+    ("oom_eval_without_no_grad", "in the validation phase my gpu gets more and more memory until it crashes"),
+    ("leak_graph_kept", "memory of the GPU grows without end until OOM\n    total_energy += energy\n    energy.backward()\n    optimizer.step()"),
+    ("leak_graph_kept", "GPU RAM usage slowly increases during each epoch of training, nvidia-smi shows 100 MB more every time"),
+    ("host_memory_leak", "during training the ram usage goes up constantly until the machine swaps"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), GROWTH)
+def test_what_grows_is_told_by_where_and_when_it_grows(cause, text):
+    assert first(text) == cause
+
+
+def test_workers_of_all_processes_are_counted_against_the_cpus_that_are_named():
+    text = "torchrun --nproc_per_node=4 train.py --num_workers {}   # the node has 32 cpus and training is slow"
+    assert first(text.format(16)) == "too_many_workers"
+    assert "too_many_workers" not in [f.id for f in report_of(text.format(4)).findings if f.severity != "info"]
+
+
+def test_a_rise_of_something_else_beside_the_word_usage_is_no_leak():
+    text = "one GPU has a very low usage in training; I tried to increase the workers. The dataloader can not provide data in time"
+    assert first(text) == "dataloader_bottleneck"

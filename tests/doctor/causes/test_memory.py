@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first, report_of
+from tests.doctor.causes.judge import first, ids, report_of
 
 OLD = (
     "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 23.70 GiB total capacity; 21.02 GiB already "
@@ -99,3 +99,22 @@ def test_the_advice_goes_from_cheap_to_dear():
 
 def test_a_process_of_the_host_that_was_killed_is_not_the_gpu():
     assert first("Out of memory: Killed process 88 (python) total-vm:99GB, anon-rss:60GB") == "host_oom_killed"
+
+
+IN_WORDS = [
+    ("oom_optimizer_state", "Traceback (most recent call last):\n  File \"fit.py\", line 80, in fit\n    optim.step()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ("oom_optimizer_state", "with SGD it trains at batch size 8, with Adam it is out of memory on the GPU"),
+    ("oom_eval_accumulates_predictions", "CUDA out of memory in evaluate(): the trainer aggregates all predictions on the card, 40000 samples with 5000 classes"),
+    ("oom_eval_accumulates_predictions", "  File \"loop.py\", line 12, in evaluate\n    preds = torch.cat((preds, step_preds))\nRuntimeError: CUDA out of memory."),
+    ("oom_variable_length_batch", "the GPU is out of memory after training on a few hundred samples of my dialogue dataset"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), IN_WORDS)
+def test_where_memory_ran_out_is_understood_from_a_sentence_or_a_short_trace(cause, text):
+    assert first(text) == cause
+
+
+def test_a_listing_of_the_loop_does_not_say_that_the_optimizer_ran_out():
+    text = "my loop:\n    loss = net(x).mean()\n    loss.backward()\n    optimizer.step()\n\nRuntimeError: CUDA out of memory."
+    assert "oom_optimizer_state" not in ids(text)

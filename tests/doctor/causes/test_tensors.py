@@ -58,3 +58,20 @@ def test_a_scaler_that_settles_is_no_fault():
 def test_one_skipped_step_is_a_scaler_that_settles():
     text = "epoch 1 loss 2.1\nWARNING: The grad norm is inf. Skipping the update.\nepoch 2 loss 1.4\nepoch 3 loss 1.1"
     assert not [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+IN_WORDS = [
+    ("fp16_overflow_nan", "with mixed precision on, the network returns nan from the second epoch on"),
+    ("fp16_overflow_nan", "under autocast the loss value will become NaN after ten epochs, in float32 it does not"),
+    ("amp_fp16_params_with_scaler", "my fine-tuning ends in ValueError: cannot unscale fp16 gradients"),
+    ("embedding_index_out_of_range", "I trained my own tokenizer for the run and now get cuda runtime error (59) : device-side assert triggered"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), IN_WORDS)
+def test_a_fault_of_the_program_is_understood_from_a_sentence(cause, text):
+    assert first(text) == cause
+
+
+def test_a_number_that_is_not_finite_without_half_precision_is_no_overflow():
+    assert "fp16_overflow_nan" not in ids("the model returns nan for empty inputs, all in float32")
