@@ -62,6 +62,8 @@ FINDERS = finders(
             r"(?:container|pod|docker|job|allocat\w+) [^\n]{0,60}(?:only )?(?:\d{1,2}|one|two|four) (?:v?cpus?|"
             r"cores?)\b",
             r"cpus-per-task\W{0,2}\d",
+            r"(?:cores?|cpus?) of the (?:host|node)[^.\n]{0,30}(?:not|instead of) (?:of )?(?:the |its )?"
+            r"(?:container|pod)",
             r"(?:os\.cpu_count|cpu_count|nproc).{0,60}(?:\d+).{0,60}(?:container|cgroup|limit|affinity|"
             r"sched_getaffinity)",
         ),
@@ -71,6 +73,7 @@ FINDERS = finders(
             r"cpu_count",
             r"nproc",
             r"sees? \d+",
+            r"number of (?:threads|cores|cpus)",
             r"all \d+",
             r"host has|machine has|node has",
         ),

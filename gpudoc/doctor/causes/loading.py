@@ -201,6 +201,8 @@ _EACH_STEP = words(
     r"(?:steadily|constantly|continu\w*|keeps?|more and more|unlimit\w*|endless\w*|ceaseless\w*)",
     r"until (?:it |the gpu )?(?:oom|out of memory|runs? out|nothing|crash\w*)",
 )
+# one batch that is larger than the others, not something that stays
+_AT_ONCE = words(r"sudden\w* (?:\w+ ){0,2}(?:increas|ris|jump|grow)\w*", r"(?:increas|ris|grow)\w* sudden\w*")
 _GROWS_IN_EVAL = words(
     r"\b(?:during|in|at|each|every) (?:the )?(?:validation|evaluation|eval|val)\b.{0,80}"
     r"\b(?:memory|vram)\b.{0,40}(?:grow\w*|increas\w*|leak\w*|until)",
@@ -232,6 +234,8 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if grows is None:
         if keeps and over:
             yield Finding(id="leak_graph_kept", confidence=0.8, evidence=(quote(keeps, "kept"), quote(over, "effect")))
+        return
+    if text.find(_AT_ONCE) and not keeps:
         return
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
     if keeps or (device and not host) or (over and not host and about_training(text)):
@@ -283,8 +287,12 @@ FINDERS = (
                 r"persistent[_ ]workers?\b.{0,300}(?:faster|\d it/s|overhead|start of|each epoch|every epoch)",
                 r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|re-?set|"
                 r"closed|re-?open\w*|start\w* again) .{0,40}epoch",
-                r"(?:start|beginning|between|first (?:batch|iteration)|every|each|new) "
+                r"(?:start|beginning|between|first (?:batch|iteration)) "
                 r".{0,24}epochs?.{0,80}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*|hang\w*|\d+ ?s(?:ec\w*)?\b)",
+                r"epoch(?:'s)? (?:start|begin+ing)\b.{0,100}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*)",
+                # how long each epoch takes says nothing of its beginning
+                r"(?:before|every|each|new) .{0,12}epochs?[^.\n]{0,60}(?:pause\w*|delay\w*|waits?\b|waiting)",
+                r"epoch ?之间.{0,20}(?:停顿|等待|卡)",
                 r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each "
                 r"|every |the )?epochs?\b(?! ?\d)",
             ),

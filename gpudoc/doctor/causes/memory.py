@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -68,6 +69,8 @@ _ACCUMULATES = words(
     r"torch\.cat\([(\[]?\s?(?:self\.)?(?:all_|val_|eval_|test_)?(?:preds|outputs|logits|predictions)",
     r"validation_epoch_end|on_validation_epoch_end|test_epoch_end",
     r"(?:gather|collect|accumulat|aggregat|concat|stor|keep)\w* (?:all )?(?:the )?(?:predictions|logits|outputs)",
+    r"(?:outputs?|predictions|logits)\b[^.\n]{0,40} (?:added|appended|kept|collected|gathered) "
+    r"(?:to|in|into) (?:a |one |the )?list",
     r"gather_for_metrics|_pad_across_processes",
     r"EvalLoopContainer",
 )
@@ -78,6 +81,8 @@ _EVALUATING = words(
     r"\b(?:validation|eval(?:uation)?|val) (?:phase|loop|step|stage|epoch|set)\b",
     r"(?:validation|evaluation) .{0,40}out of memory",
 )
+# "max mem: 14655" at the end of each logged step
+_PEAKS = Pattern(r"(?im)^(?P<head>[^\n]*?)\bmax[_ ]mem\w*\W{1,3}(?P<peak>\d+)")
 _NO_GRAD_USED = words(
     r"decorate_context",
     r"autograd/grad_mode\.py",
@@ -136,6 +141,7 @@ _OTHERS = words(
     r"no (?:running )?process\w* (?:found|listed|shown)",
     *NOT_RELEASED,
 )
+_RISING_STEPS = 4
 _BATCH = Pattern(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
 )
@@ -174,6 +180,7 @@ def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     seen = (quote(said, "error"), *(_numbers(message) if message else ()))
     yield from _by_numbers(text, message, seen)
     yield from _by_place(text, seen)
+    yield from _by_growth(text, seen)
     yield Finding(id="oom_capacity", confidence=0.68, evidence=seen, fix=advice(text, message))
 
 
@@ -202,6 +209,19 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
             confidence=0.91,
             title=f"{format_bytes(spare)} are reserved but unused, in pieces smaller than {format_bytes(request)}",
             evidence=seen,
+        )
+
+
+def _by_growth(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
+    """Peaks that rise from one logged step to the next until the end: something stays of each step."""
+    peaks = list(text.find_all(_PEAKS))
+    values = [int(p["peak"]) for p in peaks]
+    if len(values) >= _RISING_STEPS and all(a < b for a, b in itertools.pairwise(values)):
+        evaluating = re.search(r"(?i)\b(?:eval|valid|test|val)", peaks[-1]["head"])
+        yield Finding(
+            id="oom_eval_without_no_grad" if evaluating else "leak_graph_kept",
+            confidence=0.85,
+            evidence=(*seen, observe("peak per step", f"{values[0]} to {values[-1]} MiB", peaks[-1].line.origin)),
         )
 
 

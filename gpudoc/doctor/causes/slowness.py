@@ -16,6 +16,7 @@ _LOADER = words(
     r"(?:load|read|fetch)(?:s|ing)? (?:the |of |my )*(?:data|batch\w*|images?|samples?|files?)\b",
     r"\bnum_?work(?:er)?s?\b",
     r"\bcollat\w+",
+    r"\baugu?ment\w*|\bpre-?process\w*",
     r"数据加载|读取数据|加载数据",
 )
 # the device has nothing to do, or the next batch is not there yet
@@ -23,6 +24,8 @@ _STARVED = words(
     r"gpu[^.\n]{0,50}(?:\bidle|\bwait\w*|starv\w*|\b0 ?%|drops? to|not (?:fully )?(?:used|utili[sz]ed|busy))",
     r"(?:gpu|volatile)[- ]?util\w*[^.\n]{0,40}(?:\b\d ?%|\b[1-4]\d ?%|low\b|zero|jump\w*|fluctuat\w*|unstable)",
     r"low[^.\n]{0,12}(?:gpu )?util\w*",
+    r"util\w* (?:rate )?of (?:the |my |all )?gpus?[^.\n]{0,30}(?:\blow\b|\b[1-4]?\d ?%)",
+    r"gpu utility[^.\n]{0,16}\blow\b",
     r"(?:loader|loading|workers?|cpus?)[^.\n]{0,40}(?:can ?not|can't|unable to|fails? to|doesn't|does not) "
     r"(?:provide|keep up|feed|supply|deliver|catch up)",
     r"wait(?:s|ing|ed)? (?:for|on) (?:the |new |next |more )*(?:data|batch\w*|loader|worker\w*|input)",
@@ -101,6 +104,16 @@ FINDERS = (
             ),
             also=SLOW,
             sure=0.6,
+            severity="warning",
+        ),
+        Sign(
+            id="dataloader_bottleneck",
+            in_training=True,
+            said=words(
+                r"gpu[^.\n]{0,20}util\w*[^.\n]{0,40}(?:goes|drops?|falls?|jumps?)[^.\n]{0,16}(?:\bzero\b|\b0\b)"
+            ),
+            unless=words(r"\b(?:hang|hung|stuck|freez|frozen|crash|died?)\w*", r"time[d-]? ?out"),
+            sure=0.5,
             severity="warning",
         ),
         # the frames in which the main process waits for its workers

@@ -135,7 +135,9 @@ _NAN = words(
     r"(?:loss|lost)(?:es)?(?: \w+){0,3}? (?:is|are|becomes?|became|turn\w*|goes|went|been|=) "
     r"(?:to |all |always )?(?:nan|inf)\b",
     r"(?:return|output|produc|giv|generat|predict)\w* (?:me |only |all )?(?:the )?nans?\b",
+    r"\b(?:got|gets?|getting|seeing) (?:an? |only |all )?\W{0,2}nan\b",
     r"nan (?:loss|values? (?:in|detected))",
+    r"(?:becom|overflow)\w* (?:\w+ ){0,2}to (?:inf|nan)\b",
     r"Loss is (?:nan|inf)",
     r"returned nan values in its \d+th output",
     r"Found (?:nan|inf) (?:in|values)",
@@ -155,6 +157,7 @@ _HALF = words(
     r"amp[-_ ]opt|opt[-_]level",
     r"混合精度",
     r"precision\W{1,4}16",
+    r"\b16-(?:mixed|true)\b",
     "apex",
     "--fp16",
     "loss scaler?",

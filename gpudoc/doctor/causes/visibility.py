@@ -254,7 +254,8 @@ FINDERS = (
             id="training_on_cpu",
             said=_CPU,
             also=_HAS_CARD,
-            unless=words("Out of memory: Kill"),
+            # the CPU's share of the work is spoken of, not the device of the model
+            unless=words("Out of memory: Kill", r"\btime (?:is )?(?:spent )?on (?:the )?cpu\b"),
             sure=0.66,
             severity="warning",
         ),

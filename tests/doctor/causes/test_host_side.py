@@ -30,6 +30,7 @@ IN_WORDS = [
     ("cpu_oversubscription", "while I train on the GPU, top shows 98% on all 64 available cores; is that normal?"),
     ("slow_storage", "an epoch takes three hours, it is slow since the images are in the cloud and there is no local disk for the dataset"),
     ("slow_storage", "training data on a spinning disk: the GPU is mostly at 0-2 % and iowait is high"),
+    ("cgroup_cpu_limit", "torch takes its number of threads from the cores of the node, not of the pod"),
     ("host_oom_killed", "after three epochs of training the host memory is used up and the job ends"),
     ("gpu_sync_each_step", "py-spy shows that each call of item() synchronizes with the device, in every step"),
     ("cudnn_benchmark_variable_shapes", "inputs of varying sizes with cudnn_benchmark = True, the iterations are slow"),

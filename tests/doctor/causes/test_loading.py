@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first, report_of
+from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
     ("too_few_workers", "the number of workers is set to 0, the GPU is idle most of the time and training is slow"),
@@ -48,6 +48,7 @@ GROWTH = [
     ("oom_eval_without_no_grad", "in the validation phase my gpu gets more and more memory until it crashes"),
     ("leak_graph_kept", "memory of the GPU grows without end until OOM\n    total_energy += energy\n    energy.backward()\n    optimizer.step()"),
     ("leak_graph_kept", "GPU RAM usage slowly increases during each epoch of training, nvidia-smi shows 100 MB more every time"),
+    ("oom_variable_length_batch", "training ends with CUDA out of memory, at step 300 the gpu memory suddenly increases"),
     ("host_memory_leak", "during training the ram usage goes up constantly until the machine swaps"),
 ]  # fmt: skip
 
@@ -66,3 +67,10 @@ def test_workers_of_all_processes_are_counted_against_the_cpus_that_are_named():
 def test_a_rise_of_something_else_beside_the_word_usage_is_no_leak():
     text = "one GPU has a very low usage in training; I tried to increase the workers. The dataloader can not provide data in time"
     assert first(text) == "dataloader_bottleneck"
+
+
+def test_how_long_an_epoch_takes_says_nothing_of_its_beginning():
+    assert "workers_recreated_each_epoch" not in ids(
+        "training works, the time of each epoch is 44 s and the loss falls"
+    )
+    assert first("training: before every epoch there is a pause of half a minute") == "workers_recreated_each_epoch"

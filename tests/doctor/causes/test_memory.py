@@ -106,6 +106,9 @@ IN_WORDS = [
     ("oom_optimizer_state", "with SGD it trains at batch size 8, with Adam it is out of memory on the GPU"),
     ("oom_eval_accumulates_predictions", "CUDA out of memory in evaluate(): the trainer aggregates all predictions on the card, 40000 samples with 5000 classes"),
     ("oom_eval_accumulates_predictions", "  File \"loop.py\", line 12, in evaluate\n    preds = torch.cat((preds, step_preds))\nRuntimeError: CUDA out of memory."),
+    ("oom_eval_accumulates_predictions", "CUDA out of memory in evaluation: the logits of all batches are appended to a list on the card"),
+    ("oom_eval_without_no_grad", "\n".join(f"Test: [{i}0/900]  time: 0.05  max mem: {9000 + 40 * i}" for i in range(6)) + "\nRuntimeError: CUDA out of memory."),
+    ("leak_graph_kept", "\n".join(f"Epoch: [0]  [{i}0/900]  loss: 0.4  max mem: {9000 + 40 * i}" for i in range(6)) + "\nRuntimeError: CUDA out of memory."),
     ("oom_variable_length_batch", "the GPU is out of memory after training on a few hundred samples of my dialogue dataset"),
 ]  # fmt: skip
 
@@ -118,3 +121,8 @@ def test_where_memory_ran_out_is_understood_from_a_sentence_or_a_short_trace(cau
 def test_a_listing_of_the_loop_does_not_say_that_the_optimizer_ran_out():
     text = "my loop:\n    loss = net(x).mean()\n    loss.backward()\n    optimizer.step()\n\nRuntimeError: CUDA out of memory."
     assert "oom_optimizer_state" not in ids(text)
+
+
+def test_a_peak_that_stays_is_no_growth():
+    log = "\n".join(f"Epoch: [0]  [{i}0/900]  loss: 0.4  max mem: 9000" for i in range(6))
+    assert first(log + "\nRuntimeError: CUDA out of memory.") == "oom_variable_length_batch"

@@ -48,3 +48,20 @@ def test_a_busy_gpu_is_no_finding():
 )
 def test_a_trace_without_loss_is_no_finding(text):
     assert not [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+WAITING = [
+    "the utilization of my GPU is low, only 15 %, with num_workers=4",
+    "training spends most time on CPU (augmentation, preprocessing), the GPU utility is too low",
+    "while training, GPU utilization often goes to zero and a few seconds later back to 90 %",
+]
+
+
+@pytest.mark.parametrize("text", WAITING)
+def test_a_device_that_waits_points_at_its_input(text):
+    assert first(text) == "dataloader_bottleneck"
+
+
+def test_a_device_that_stands_still_in_a_hang_does_not_wait_for_data():
+    findings = report_of("training is stuck, GPU utilization drops to 0 and stays there").findings
+    assert "dataloader_bottleneck" not in [f.id for f in findings if f.severity != "info"]

@@ -63,6 +63,8 @@ def test_one_skipped_step_is_a_scaler_that_settles():
 IN_WORDS = [
     ("fp16_overflow_nan", "with mixed precision on, the network returns nan from the second epoch on"),
     ("fp16_overflow_nan", "under autocast the loss value will become NaN after ten epochs, in float32 it does not"),
+    ("fp16_overflow_nan", "with precision='16-mixed' I get nan at every step"),
+    ("fp16_overflow_nan", "in amp mode hidden states are overflowing to inf"),
     ("amp_fp16_params_with_scaler", "my fine-tuning ends in ValueError: cannot unscale fp16 gradients"),
     ("embedding_index_out_of_range", "I trained my own tokenizer for the run and now get cuda runtime error (59) : device-side assert triggered"),
 ]  # fmt: skip
