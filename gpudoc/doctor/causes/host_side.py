@@ -176,7 +176,9 @@ FINDERS = finders(
             r"checkpoint\w*[^.\n]{0,40}(?:slow(?:s|ing)?\b|too (?:often|frequent\w*)|bottleneck|"
             r"takes? (?:longer|most))",
             r"\bsav(?:e|es|ing|er)\b[^.\n]{0,40}(?:checkpoints?|ckpts?|model|weights)[^.\n]{0,60}"
-            r"(?:takes?|took|spends?|needs?|costs?|slow\w*|bottleneck)",
+            r"(?:slow\w*|bottleneck|(?:takes?|took|spends?|needs?|costs?) (?:\w+ ){0,3}?(?:\d{2,} ?s|\d+ ?(?:min|hour)|"
+            r"(?:an?|one) (?:minute|hour)|minutes|hours|(?:so |too |very )?long|most|ages|forever))",
+            r"(?:takes?|took) [^.\n]{0,24}(?:minutes?|hours?|seconds)[^.\n]{0,16} to save\b",
             r"(?:wait\w*|paus\w*|stop\w*|stall\w*|suspen\w*|hang\w*|slow\w*)[^.\n]{0,40}every \d+ ?k? "
             r"(?:steps|iter\w*|batches)",
         ),

@@ -166,7 +166,7 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 _GROWS = words(
     r"(?:memory|ram|rss|(?:memory|ram|mem)[-_ ]usage)\b.{0,80}\b(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|"
     r"keeps? (?:going|getting)|accumulat\w*|(?:fills?|go(?:es|ing)?|went|builds?|piles?) up|creep\w*)",
-    r"usage (?:\w+ ){0,3}?(?:grow\w*|increas\w*|ris(?:es|ing)|climb\w*|creep\w*)",
+    r"(?:usage|consumption) (?:\w+ ){0,3}?(?:grow\w*|increas\w*|ris(?:es|ing)|climb\w*|creep\w*)",
     r"more and more (?:\w+ ){0,2}(?:memory|ram|vram)\b",
     r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b.{0,60}\b(?:memory|ram|rss|vram)\b",
 )

@@ -23,8 +23,9 @@ _LOADER = words(
 _STARVED = words(
     r"gpu[^.\n]{0,50}(?:\bidle|\bwait\w*|starv\w*|\b0 ?%|drops? to|not (?:fully )?(?:used|utili[sz]ed|busy))",
     r"(?:gpu|volatile)[- ]?util\w*[^.\n]{0,40}(?:\b\d ?%|\b[1-4]\d ?%|low\b|zero|jump\w*|fluctuat\w*|unstable)",
-    r"low[^.\n]{0,12}(?:gpu )?util\w*",
+    r"low[^.\n]{0,20}(?:gpu )?util\w*",
     r"util\w* (?:rate )?of (?:the |my |all )?gpus?[^.\n]{0,30}(?:\blow\b|\b[1-4]?\d ?%)",
+    r"\bgpu (?:runs|works|is) (?:on|at|only) [^.\n]{0,8}\b[1-5]?\d ?(?:- ?\d+ ?)?%",
     r"gpu utility[^.\n]{0,16}\blow\b",
     r"(?:loader|loading|workers?|cpus?)[^.\n]{0,40}(?:can ?not|can't|unable to|fails? to|doesn't|does not) "
     r"(?:provide|keep up|feed|supply|deliver|catch up)",

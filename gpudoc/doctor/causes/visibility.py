@@ -255,7 +255,11 @@ FINDERS = (
             said=_CPU,
             also=_HAS_CARD,
             # the CPU's share of the work is spoken of, not the device of the model
-            unless=words("Out of memory: Kill", r"\btime (?:is )?(?:spent )?on (?:the )?cpu\b"),
+            unless=words(
+                "Out of memory: Kill",
+                r"\btime (?:is )?(?:spent )?on (?:the )?cpu\b",
+                r"\bgpu (?:runs|is|works)[^.\n]{0,12}\b[2-9]\d ?(?:- ?\d+ ?)?%",
+            ),
             sure=0.66,
             severity="warning",
         ),

@@ -30,6 +30,7 @@ IN_WORDS = [
     ("cpu_oversubscription", "while I train on the GPU, top shows 98% on all 64 available cores; is that normal?"),
     ("slow_storage", "an epoch takes three hours, it is slow since the images are in the cloud and there is no local disk for the dataset"),
     ("slow_storage", "training data on a spinning disk: the GPU is mostly at 0-2 % and iowait is high"),
+    ("checkpoint_too_often", "training a LoRA it takes half an hour to save each checkpoint"),
     ("cgroup_cpu_limit", "torch takes its number of threads from the cores of the node, not of the pod"),
     ("host_oom_killed", "after three epochs of training the host memory is used up and the job ends"),
     ("gpu_sync_each_step", "py-spy shows that each call of item() synchronizes with the device, in every step"),
@@ -45,6 +46,7 @@ def test_the_part_of_the_host_is_understood_from_a_sentence(cause, text):
 UNSUSPICIOUS = [
     ("checkpoint_too_often", "Epoch 3: 100%| 200/200 [00:50<00:00, 4.0it/s, loss=0.4]\nsaving model to 'runs/epoch=3.ckpt' as top 1"),
     ("checkpoint_too_often", "Saving model checkpoint to out/checkpoint-1500\n{'loss': 0.31, 'epoch': 2.0}"),
+    ("checkpoint_too_often", "Train Epoch: 1 [59520/60000 (99%)] Loss: 0.08\nsaving the model took 0.4 s"),
     ("cpu_oversubscription", "DataLoader(num_workers=16) decodes and augments: 99% on all 16 cores while training"),
 ]  # fmt: skip
 

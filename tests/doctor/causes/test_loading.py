@@ -48,6 +48,7 @@ GROWTH = [
     ("oom_eval_without_no_grad", "in the validation phase my gpu gets more and more memory until it crashes"),
     ("leak_graph_kept", "memory of the GPU grows without end until OOM\n    total_energy += energy\n    energy.backward()\n    optimizer.step()"),
     ("leak_graph_kept", "GPU RAM usage slowly increases during each epoch of training, nvidia-smi shows 100 MB more every time"),
+    ("leak_graph_kept", "in the training loop the GPU consumption keeps increasing until OOM, I print torch.cuda.memory_allocated()"),
     ("oom_variable_length_batch", "training ends with CUDA out of memory, at step 300 the gpu memory suddenly increases"),
     ("host_memory_leak", "during training the ram usage goes up constantly until the machine swaps"),
 ]  # fmt: skip

@@ -51,6 +51,7 @@ def test_a_trace_without_loss_is_no_finding(text):
 
 
 WAITING = [
+    "in training I see a low volatile GPU-Util, the dataloader has two threads",
     "the utilization of my GPU is low, only 15 %, with num_workers=4",
     "training spends most time on CPU (augmentation, preprocessing), the GPU utility is too low",
     "while training, GPU utilization often goes to zero and a few seconds later back to 90 %",

@@ -34,3 +34,8 @@ def test_a_mask_that_leaves_a_gpu_is_no_fault():
 def test_someone_without_a_gpu_who_wants_none_has_no_fault():
     text = "I have no GPU in this notebook and train the tutorial on it\nepoch 1 loss 2.2\nepoch 2 loss 1.9"
     assert report_of(text).verdict == "healthy"
+
+
+def test_a_gpu_that_is_in_use_is_not_training_on_the_cpu():
+    text = "my GPU runs at 40% in training and only one CPU thread is busy, on CPU 95%"
+    assert "training_on_cpu" not in [f.id for f in report_of(text).findings if f.severity != "info"]
