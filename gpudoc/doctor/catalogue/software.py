@@ -158,7 +158,13 @@ CAUSES: tuple[Cause, ...] = (
             do("Intel:", "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/xpu"),
         ),
         sources=(_START,),
-        explains=("cpu_only_torch", "no_gpu_on_machine", "driver_missing_or_not_loaded", "training_on_cpu"),
+        explains=(
+            "cpu_only_torch",
+            "no_gpu_on_machine",
+            "driver_missing_or_not_loaded",
+            "driver_too_old",
+            "training_on_cpu",
+        ),
     ),
     Cause(
         id="jetson_generic_wheel",

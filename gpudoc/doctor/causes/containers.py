@@ -41,7 +41,11 @@ _WSL = words(r"\bWSL\s?2?\b", "microsoft-standard", "/usr/lib/wsl", "/dev/dxg")
 FINDERS = finders(
     Sign(
         id="container_lost_gpu_cgroup",
-        said=words(r"Failed to initialize NVML: Unknown Error"),
+        said=words(
+            r"Failed to initialize NVML: Unknown Error",
+            # told from memory: the words turned about, the end cut off
+            r"NVML (?:initiali[sz]e|initiali[sz]ation|init) (?:failed|error)\W{1,3}Unkno\w*",
+        ),
         unless=_WSL,
         sure=0.85,
     ),

@@ -223,6 +223,9 @@ FINDERS = finders(
             r"NVIDIA-SMI couldn.t find libnvidia-ml",
             r"(?:driver|module) (?:is )?not (?:loaded|installed)",
             r"NVIDIA driver (?:is )?(?:not )?(?:missing|uninstalled)",
+            # the module was built for the kernel before
+            r"nvidia (?:gpu )?drivers? (?:\w+ ){0,2}(?:stop(?:s|ped)? working|no longer (?:works?|loads?)|broke\w*|"
+            r"breaks|(?:was )?(?:lost|gone)|disappear\w*) after (?:\S+ ){0,4}(?:kernel|os|system) up(?:dat|grad)\w+",
         ),
         unless=words(
             r"Is CUDA available: (?:True|Yes)",

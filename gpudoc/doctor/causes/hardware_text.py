@@ -241,6 +241,8 @@ FINDERS = (
                 r"(?:machine|computer|pc|system|server)",
                 r"shut(?:s|ting)? ?downs? (?:the |my )?(?:computer|pc|machine)",
                 r"(?:transient|power) spikes?|over[- ]?current",
+                r"(?:machine|computer|system|pc|server|desktop|workstation) (?:\w+ ){0,2}(?:cold|hard|sudden|instant) "
+                r"(?:re-?boots?|shut-?downs?|power-?offs?)",
             ),
             also=words(r"\bgpus?\b", r"\b[RG]TX\b", r"\b\d0[5-9]0(?: ?ti)?\b", "nvidia"),
             unless=words(r"\bsuspend\w*", r"\bhibernat\w*", r"secure ?boot"),

@@ -118,6 +118,7 @@ def _find_built_for(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     yield Finding(id="extension_torch_abi_mismatch", confidence=0.5 if same_torch else 0.9, evidence=seen)
 
 
+_XFORMERS_WITHOUT_CUDA = r"cutlassF\S* is not supported because: xFormers wasn.t buil[dt] with CUDA support"
 _NO_KERNEL = words(
     r"no kernel image is available for execution",
     r"cudaErrorNoKernelImageForDevice",
@@ -329,6 +330,8 @@ FINDERS = (
             said=words(
                 r"detected CUDA version \(?[\d.]+\)? mismatches the version that was used to compile",
                 r"CUDA Setup failed despite (?:GPU|CUDA) being available",
+                # the kernels for every card are missing too: the package did not load its CUDA part
+                _XFORMERS_WITHOUT_CUDA,
                 r"libbitsandbytes_cuda\d+\S* (?:not found|cannot)",
                 r"Could not find the bitsandbytes CUDA binary",
                 r"CUDA version.{0,60}(?:mismatch|does not match).{0,60}(?:compile|torch|pytorch)",
@@ -347,6 +350,7 @@ FINDERS = (
                 r"no kernel image.{0,60}(?:ops\.cu|csrc|\.cu(?:h)?\b)",
                 r"error in \w+_cuda: no kernel image",
             ),
+            unless=words(_XFORMERS_WITHOUT_CUDA),
             sure=0.9,
         ),
         Sign(

@@ -80,6 +80,8 @@ _NVIDIA_ONLY = words(
     r"not compiled with CUDA",
     r"No CUDA GPUs are available",
     "skip-torch-cuda-test",
+    r"no nvidia drivers? (?:was |were |is )?(?:found|detected|installed)",
+    r"CUDA driver version is insufficient",
 )
 _AMD_CARD = words(
     r"\bRX ?\d{3,4} ?(?:XTX|XT|GRE|S)?\b",
@@ -87,6 +89,7 @@ _AMD_CARD = words(
     r"\bgfx\d{3,4}\b",
     r"\bMI\d{3}X?\b",
     r"AMD (?:GPU|card)",
+    r"GPU models and configuration: .{0,12}\bAMD\b",
 )
 _NVIDIA_CARD = words(r"geforce", r"\bRTX\b", r"\bGTX\b", r"\btesla\b", r"quadro", r"nvidia-smi")
 

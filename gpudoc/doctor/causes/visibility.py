@@ -208,6 +208,16 @@ FINDERS = (
             unless=_WORKS,
             sure=0.52,
         ),
+        # a mask in front of the command, and the driver answers that it leaves nothing
+        Sign(
+            id="visible_devices_hides_gpu",
+            said=words(
+                r"CUDA_VISIBLE_DEVICES=['\"]?(?:-1|[1-9]\d*)['\"]? +(?:\S+/)?(?:python|torchrun|accelerate|deepspeed)"
+            ),
+            also=words(r"no CUDA-capable device is detected"),
+            unless=words(r"couldn.t communicate", r"nvidia-smi\W[^\n]{0,40}(?:not found|fail)", "Driver Not Loaded"),
+            sure=0.76,
+        ),
         Sign(
             id="no_gpu_on_machine",
             said=words(

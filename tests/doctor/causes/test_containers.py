@@ -12,6 +12,7 @@ CASES = [
     ("device_permission_denied", ">>> torch.cuda.is_available()\nFalse\n$ sudo python -c 'import torch; print(torch.cuda.is_available())'\nTrue"),
     ("device_permission_denied", "open('/dev/nvidiactl') failed: Permission denied"),
     ("wsl_wrong_driver_inside", "In WSL2 libcuda.so comes from libnvidia-compute-535, ldconfig -p shows /usr/lib/x86_64-linux-gnu/libcuda.so.1"),
+    ("container_lost_gpu_cgroup", "Our pod runs for a week, then nvidia-smi says 'NVML init error: Unknown', a new pod works"),
 ]  # fmt: skip
 
 

@@ -5,6 +5,10 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
+    (
+        "driver_missing_or_not_loaded",
+        "Our lab machine: the nvidia driver stopped working after last night's kernel upgrade, training is dead.",
+    ),
     ("nvidia_uvm_missing", "nvidia-smi works in the container, CUDA does not: I forgot --device /dev/nvidia-uvm"),
     (
         "driver_too_old",
@@ -166,3 +170,8 @@ def test_the_remedy_speaks_the_dialect_of_the_evidence():
     assert "host" in finding.fix[0].say
     wsl = report_of("WSL2: The NVIDIA driver on your system is too old (found version 11040)").findings[0]
     assert "Windows" in wsl.fix[0].say
+
+
+def test_a_driver_that_survived_a_kernel_update_is_no_fault():
+    text = "The nvidia driver works after the kernel update, training runs on the RTX 4090: step 10 loss 1.2"
+    assert report_of(text).verdict == "healthy"

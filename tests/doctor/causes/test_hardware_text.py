@@ -17,6 +17,7 @@ CASES = [
     ("gpu_hardware_fault", "CUDA error: unspecified launch failure, only on GPU 3; the other cards run the same job. Replacing the power supply fixed it."),
     ("thermal_throttle", "After ten minutes the clock drops to 600 MHz, temperature 91C, HW Thermal Slowdown : Active"),
     ("pcie_link_degraded", "LnkSta: Speed 2.5GT/s (downgraded), Width x4 (downgraded)\ncopies to the GPU are slow over PCIe"),
+    ("gpu_hardware_fault", "As soon as training starts on the RTX 3080 my workstation does a hard reboot, nothing in the log"),
 ]  # fmt: skip
 
 

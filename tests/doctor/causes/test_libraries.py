@@ -6,6 +6,12 @@ from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
     (
+        "extension_built_for_other_cuda",
+        "`fa3F@0.0.0` is not supported because:\n    requires device with capability > (9, 0) but your GPU has "
+        "capability (8, 9) (too old)\n`cutlassF-pt` is not supported because:\n"
+        "    xFormers wasn't build with CUDA support\n",
+    ),
+    (
         "triton_torch_mismatch",
         "  attrs = {f.name for f in fields(AttrsDescriptor)}\nTypeError: must be called with a dataclass type or instance",
     ),

@@ -16,6 +16,8 @@ CASES = [
     ("wrong_accelerator_build", HEAD + "PyTorch version: 2.3.0+rocm6.0\nROCM used to build PyTorch: 6.0.32830\nIs CUDA available: False\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 4090\nNvidia driver version: 550.54.14"),
     ("jetson_generic_wheel", "Jetson Orin Nano, JetPack 6.0\n$ pip install torch\n>>> torch.__version__\n'2.5.0+cpu'\n>>> torch.cuda.is_available()\nFalse"),
     ("torchvision_torch_mismatch", "torch==2.5.1+cu124\ntorchvision==0.17.0+cpu\nRuntimeError: operator torchvision::nms does not exist"),
+    ("wrong_accelerator_build", "Radeon RX 6800 on Arch, installed with pip.\nError: no NVIDIA driver found on your system"),
+    ("wrong_accelerator_build", "GPU models and configuration: AMD Vega 8\nCUDA driver version is insufficient for CUDA runtime version"),
 ]  # fmt: skip
 
 
@@ -54,3 +56,8 @@ def test_a_plain_kernel_log_blames_no_training():
         "[ 3410.049212]  __alloc_frozen_pages_noprof+0x32b/0x340\n[ 3410.05] workqueue: events hung\n"
     )
     assert not [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_an_amd_card_that_works_beside_an_old_message_is_not_accused():
+    text = "Radeon RX 6800\nno NVIDIA driver found, using ROCm\n>>> torch.cuda.is_available()\nTrue\nstep 10 loss 1.2"
+    assert "wrong_accelerator_build" not in [f.id for f in report_of(text).findings]

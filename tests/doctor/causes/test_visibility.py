@@ -18,6 +18,7 @@ CASES = [
     ("no_gpu_on_machine", "Google Colab\nRuntimeError: No CUDA GPUs are available"),
     ("no_gpu_on_machine", "[login node] $ srun -p cpu python t.py\nRuntimeError: No CUDA GPUs are available"),
     ("training_on_cpu", "GPU available: True (cuda), used: False\nTPU available: False"),
+    ("visible_devices_hides_gpu", "$ CUDA_VISIBLE_DEVICES=3 python fit.py\nerror=38 : no CUDA-capable device is detected\nTrain epoch 1"),
 ]  # fmt: skip
 
 
@@ -39,3 +40,11 @@ def test_someone_without_a_gpu_who_wants_none_has_no_fault():
 def test_a_gpu_that_is_in_use_is_not_training_on_the_cpu():
     text = "my GPU runs at 40% in training and only one CPU thread is busy, on CPU 95%"
     assert "training_on_cpu" not in [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_a_mask_is_not_blamed_for_a_driver_that_does_not_answer():
+    text = (
+        "$ CUDA_VISIBLE_DEVICES=1 python fit.py\nerror=38 : no CUDA-capable device is detected\n"
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    )
+    assert first(text) == "driver_missing_or_not_loaded"
