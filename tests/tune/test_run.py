@@ -160,7 +160,7 @@ def test_a_global_batch_in_the_config_caps_the_search(tmp_path):
 
 
 def test_what_does_not_fit_is_recomputed_and_training_does_the_same_under_the_same_limit(tmp_path):
-    write_workload(tmp_path, net={"depth": 10, "spread": 32_768}, data={"count": 64}, reference_batch=1)
+    write_workload(tmp_path, net={"depth": 20, "spread": 32_768}, data={"count": 64}, reference_batch=1)
     limit = ("--memory-limit", "560MiB")
     _, err = finish(start(tmp_path, *limit))
     assert "batch 1 does not fit: trying activation checkpointing" in err
