@@ -6,17 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.checkpoint import found_in
+from gpudoc.train.checkpoint import Content, found_in
 from gpudoc.train.evaluate import TooLarge, evaluate
 from gpudoc.train.events import Evaluated, Event, Rescued, Said, Saved
 from gpudoc.train.job import Job
 from gpudoc.train.meters import Meter, clock
 from gpudoc.train.order import Order
+from gpudoc.train.rescue import free_memory, is_rescuable
 from gpudoc.train.state import capture, rng_document
 from gpudoc.train.undo import Undo
 from gpudoc.workload.build import ReportsEvaluation
 
 _BUSY = 1
+NO_ROOM = "no memory to write a checkpoint beside the steps: from now on they wait until it is written"
 
 
 class Boundary:
@@ -27,6 +29,9 @@ class Boundary:
         self._meter = meter
         self._undo = undo
         self._save_waits = False
+        self._in_turn = False
+        self._beside = False
+        self._untold = False
         self._good = [step for step, _ in found_in(job.writer.folder)]
         self._saved_step = job.progress.step if job.resumed_from is not None else -1
         self.last_evaluation: Evaluated | None = None
@@ -50,6 +55,7 @@ class Boundary:
                 yield from self._collect(wait=True)
             self._save_waits = not self._save()
             self._meter.checkpoint += clock() - began
+            yield from self.tell()
         self._plan(step)
 
     def close(self) -> Iterator[Event]:
@@ -57,10 +63,33 @@ class Boundary:
         began = clock()
         if self._saved_step != self._job.progress.step or self._job.writer.busy:
             yield from self._collect(wait=True)
-        if self._is_unsaved():
-            self._save()
-            yield from self._collect(wait=True, final=True)
+        for _ in range(2):
+            # the second time without a copy, where the first one had no memory for it
+            if self._is_unsaved():
+                self._save()
+                yield from self._collect(wait=True, final=True)
         self._meter.checkpoint += clock() - began
+
+    def give_way(self) -> bool:
+        """Wait for the checkpoint that takes memory beside the steps, and write later ones between them.
+
+        False when none is being written, so that the memory must be found elsewhere.
+        """
+        if self._job.ranks.world > 1 or self._in_turn or not self._job.writer.busy:
+            return False
+        self._job.writer.settle()
+        self._write_in_turn()
+        return True
+
+    def tell(self) -> Iterator[Said]:
+        """That steps wait for checkpoints from now on, once."""
+        if self._untold:
+            self._untold = False
+            yield Said(NO_ROOM)
+
+    def _write_in_turn(self) -> None:
+        self._in_turn = self._job.staging.in_place = self._untold = True
+        free_memory(self._job.stepper.parts.device)
 
     def _is_unsaved(self) -> bool:
         """Whether any rank knows of no checkpoint of this step: only the one that writes hears that writing failed."""
@@ -146,14 +175,28 @@ class Boundary:
         if job.ranks.rank == 0 or job.ranks.is_sharded:
             # gathering full weights costs time and memory: only where somebody will want them in one file
             wanted = job.progress.step in (job.progress.best_step, job.end_step)
-            random = dict(enumerate(states))
-            content = capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
+            content = self._capture(dict(enumerate(states)), wanted)
             content = replace(content, place=job.feeds.place())
             best = job.progress.best_step
             keep = [step for step in self._good if step != job.progress.step][: job.settings.keep - 1]
+            self._beside = not self._in_turn
             job.writer.start(content, tuple(keep if best is None else {*keep, best}))
+            if self._in_turn:
+                # what is being written is no copy: the next step would change it
+                job.writer.settle()
         self._saved_step = job.progress.step
         return True
+
+    def _capture(self, random: Mapping[int, Mapping[str, object]], wanted: bool) -> Content:
+        job = self._job
+        try:
+            return capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
+        except Exception as problem:
+            # sharded ranks capture together, so one cannot do it again
+            if not is_rescuable(problem) or job.ranks.is_sharded:
+                raise
+        self._write_in_turn()
+        return capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
 
     def _collect(self, *, wait: bool, final: bool = False) -> Iterator[Event]:
         found = self._job.writer.collect(wait=wait)
@@ -163,6 +206,12 @@ class Boundary:
                 yield found
             case OSError():
                 self._saved_step = -1
+                if self._beside and not self._job.ranks.is_sharded and is_rescuable(found.__cause__ or found):
+                    if not self._in_turn:
+                        self._write_in_turn()
+                    yield from self.tell()
+                    self._save_waits = True
+                    return
                 reason = found.strerror or str(found)
                 message = f"a checkpoint could not be written: {reason}"
                 if final:

@@ -59,7 +59,11 @@ class Reader(torch.utils.data.Dataset[Batch]):
             generators = self._generators = draws.Generators()
         while True:
             before = self.snapshot = generators.snapshot()
-            batch = self._read(chunk)
+            try:
+                batch = self._read(chunk)
+            except Exception:
+                generators.restore(before)
+                raise
             moved = generators.moved(before)
             if not moved:
                 return batch

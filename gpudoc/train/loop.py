@@ -24,6 +24,7 @@ from gpudoc.train.rescue import Rescuer, is_rescuable
 from gpudoc.train.step import Micro
 from gpudoc.train.trace import Tracer
 from gpudoc.train.undo import Undo
+from gpudoc.workload.batch import Batch
 
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
@@ -122,7 +123,11 @@ class Loop:
         if flags & OOM:
             meter.step_failed()
             self._close_feed()
-            yield from self._rescuer.shrink(micros)
+            if self._boundary.give_way():
+                undo.back()
+                yield from self._boundary.tell()
+            else:
+                yield from self._rescuer.shrink(micros)
             return
         meter.step_done()
         progress.step += 1
@@ -142,7 +147,7 @@ class Loop:
         batches = []
         for chunk in chunks:
             try:
-                batch = feed.take(chunk)
+                batch = self._take(feed, chunk)
             except Exception as problem:
                 raise in_data(problem, chunk.indices) from problem
             if batch is None:
@@ -156,6 +161,14 @@ class Loop:
         items = [0.0 if c.weightless else float(count(b)) for c, b in zip(chunks, batches, strict=True)]
         total = job.ranks.total([sum(items)])[0]
         return [Micro(b, n * job.ranks.world / total) for b, n in zip(batches, items, strict=True)]
+
+    def _take(self, feed: Feed, chunk: Chunk) -> Batch | None:
+        try:
+            return feed.take(chunk)
+        except Exception as problem:
+            if not (isinstance(feed, DirectFeed) and is_rescuable(problem) and self._boundary.give_way()):
+                raise
+        return feed.take(chunk)
 
     def _open_feed(self, step: int) -> Feed:
         """The loader at `step`. One set of workers serves all epochs, unless they are asked not to persist."""

@@ -31,12 +31,14 @@ class Staging:
     to the next, beside the following forward and backward; elsewhere they are made at once and freed after writing.
 
     What pinning would take beyond half of the free memory is copied into ordinary memory, which the host waits for.
+    With `in_place` host tensors are not copied at all: nothing may change them until they are written.
     """
 
     def __init__(self, device: torch.device, local_world: int = 1) -> None:
         self._device = device
         self._on_device = device.type == "cuda"
         self._local_world = local_world
+        self.in_place = False
         self._stream: torch.cuda.Stream | None = None
         self._kept: dict[str, torch.Tensor] = {}
         self._room_bytes: int | None = None
@@ -55,7 +57,7 @@ class Staging:
         detached = tensor.detach()
         kept = self._memory_for(name, detached, contiguous) if detached.is_cuda and self._on_device else None
         if kept is None:
-            copied = detached.to("cpu", copy=True)
+            copied = detached.to("cpu", copy=not self.in_place)
             return copied.contiguous() if contiguous else copied
         current = torch.cuda.current_stream(self._device)
         if not self._sources:

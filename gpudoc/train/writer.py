@@ -40,6 +40,11 @@ class Writer:
         self._thread = threading.Thread(target=self._work, args=(content, keep), name="checkpoint-writer")
         self._thread.start()
 
+    def settle(self) -> None:
+        """Return when nothing is being written; the outcome still waits to be collected."""
+        if self._thread is not None:
+            self._thread.join()
+
     def collect(self, *, wait: bool = False) -> Saved | OSError | None:
         """The finished checkpoint or what went wrong, once; None while there is nothing new. `wait` joins first."""
         thread = self._thread
@@ -64,6 +69,7 @@ class Writer:
             self._outcome = problem
         except Exception as problem:
             self._outcome = OSError(f"{type(problem).__name__}: {problem}")
+            self._outcome.__cause__ = problem
 
     def _write(self, content: Content, keep: tuple[int, ...]) -> Path:
         if self._council is None:

@@ -14,6 +14,8 @@ from gpudoc.workload.build import Collate, Dataset, Workload
 MAX_KEPT = 64
 SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
+# memory of this size is given back to the system when it is freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
+_RETURNED_BYTES = 1 << 20
 
 
 class Samples:
@@ -22,6 +24,7 @@ class Samples:
     def __init__(self, dataset: Dataset, collate: Collate | None, count: int) -> None:
         self._collate: Collate = collate or default_collate
         self.count = count
+        self._held = bytearray(0)
         typical, longest, self.num_scanned = _scan(dataset, count)
         self._typical = typical
         self._longest = longest
@@ -42,8 +45,10 @@ class Samples:
 
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
         chosen = [samples[index % len(samples)] for index in range(batch)]
-        # training reads as many samples of their own, and holds them until they are collated
-        held = bytearray(sum(map(sample_bytes, samples)) * max(0, batch - len(samples)) // len(samples))
+        # training reads as many samples of their own for each batch. Small ones leave their place in the heap behind
+        # when they are freed, where the step finds no room for a large tensor: so it stays taken until the next batch
+        self._held = bytearray(0)
+        self._held = bytearray(sum(map(sample_bytes, samples)) * max(0, batch - len(samples)) // len(samples))
         try:
             return self._collate(chosen)
         except (RuntimeError, TypeError) as problem:
@@ -54,7 +59,8 @@ class Samples:
                 ) from problem
             raise
         finally:
-            del held
+            if max(map(sample_bytes, samples), default=0) >= _RETURNED_BYTES:
+                self._held = bytearray(0)
 
 
 def collect_samples(workload: Workload) -> Samples:

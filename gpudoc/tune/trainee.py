@@ -17,6 +17,7 @@ from gpudoc.train.build import may_fuse
 from gpudoc.train.order import Order
 from gpudoc.train.precision import Precision
 from gpudoc.train.ranks import Alone, Ranks
+from gpudoc.train.staging import Staging
 from gpudoc.train.state import Progress, capture
 from gpudoc.train.step import Micro, Parts, Stepper
 from gpudoc.train.undo import Undo
@@ -149,18 +150,21 @@ class Trainee:
             return float(parts.step.loss(parts.forward, moved))
 
     def capture_checkpoint(self) -> None:
-        """Copy weights and state to the host, as training does; the copy lives while the next steps run."""
-        progress = Progress(step=1)
-        self._saved = capture(self._stepper, progress, {}, {})
+        """Take weights and state as training does where memory is short: from a GPU as a copy, on a CPU in place."""
+        staging = Staging(torch.device("cpu"))
+        staging.in_place = True
+        self._saved = capture(self._stepper, Progress(step=1), {}, {}, staging)
 
     @contextmanager
     def writing_checkpoint(self) -> Iterator[None]:
-        """Inside, the copy is written to a temporary folder by training's own thread; afterwards it is dropped."""
+        """Write what was captured by training's own thread; what is a copy is being written while the inside runs."""
         assert self._saved is not None
         with tempfile.TemporaryDirectory(prefix="gpudoc-trial-") as folder:
             writer = Writer(Path(folder))
             writer.start(self._saved, ())
             self._saved = None
+            if self._stepper.parts.device.type == "cpu":
+                writer.settle()
             try:
                 yield
             finally:

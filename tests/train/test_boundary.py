@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 from gpudoc.train import checkpoint, writer
-from tests.train.support import metrics, summary, train_here, write_workload
+from gpudoc.train.boundary import NO_ROOM
+from tests.train.support import metrics, summary, train, train_here, write_workload
 
+LIMIT = "600MiB"
 LINE = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight")
 
 
@@ -76,3 +78,41 @@ def test_a_full_disk_at_the_end_is_a_failure_that_names_the_newest_whole_one(tmp
     told = capsys.readouterr().err
     assert "No space left on device; the newest whole one is step-2" in told
     assert checkpoint.newest_good(tmp_path / "runs/cfg/checkpoints")[0].name == "step-2"
+
+
+def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path):
+    """State of 192 MiB beside 64 MiB of gradients; a copy of it does not fit, the file of the weights does."""
+    write_workload(
+        tmp_path, model={"width": 4096, "hidden": 4096}, data={"width": 4096, "count": 24}, checkpoint_every=2
+    )
+    line = (*LINE, "--memory-limit", LIMIT, "--set", "allocator=exact", "--set", "rescue=false", "--steps", "6")
+    done = train(tmp_path, *line)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(NO_ROOM) == 1
+    run = tmp_path / "runs/cfg"
+    assert steps_in(run) == [6, 4]
+    assert all(checkpoint.verify(path) is None for _, path in checkpoint.found_in(run / "checkpoints"))
+    free = train(tmp_path, *LINE, "--run-dir", "free", "--steps", "6")
+    assert NO_ROOM not in free.stderr
+    files = [
+        json.loads((folder / "checkpoints/step-6/manifest.json").read_text())["files"]["model.safetensors"]
+        for folder in (run, tmp_path / "free")
+    ]
+    assert files[0] == files[1]
+
+
+def test_a_writer_that_lacks_memory_is_tried_again_in_turn(tmp_path, capsys, monkeypatch):
+    write_workload(tmp_path, checkpoint_every=4)
+    real, tries = checkpoint.write, []
+
+    def short_at_first(folder, content, **options):
+        tries.append(content.step)
+        if len(tries) == 1:
+            raise MemoryError
+        return real(folder, content, **options)
+
+    monkeypatch.setattr(writer, "write", short_at_first)
+    assert train_here(tmp_path, *LINE) == 0
+    assert capsys.readouterr().err.count(NO_ROOM) == 1
+    assert tries[:2] in ([4, step] for step in range(5, 9))
+    assert 8 in steps_in(tmp_path / "runs/cfg")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import shutil
 
 import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
 from gpudoc.errors import GpudocError
 from gpudoc.train import checkpoint
 from gpudoc.train.identity import digest
-from gpudoc.train.shards import reason_of
+from gpudoc.train.shards import _Unpickler, reason_of
 from tests.train.test_distributed import told, torchrun
 
 # a bias of 3 over 2 ranks is cut unevenly, and one of 1 leaves a rank without any of it
@@ -217,6 +219,22 @@ def test_a_pickle_that_runs_something_is_refused(written, tmp_path, monkeypatch)
     with pytest.raises(GpudocError, match=r"system has no place in a checkpoint"):
         checkpoint.load(path)
     assert not (tmp_path / "planted").exists()
+
+
+class Called:
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __reduce__(self):
+        return getattr, self.arguments
+
+
+def test_a_member_of_an_enumeration_may_be_got_by_name_and_nothing_else():
+    """Python 3.11 before 3.11.4 pickles a member as a call of getattr."""
+    member = pickle.dumps(Called(_MEM_FORMAT_ENCODING, "TORCH_PRESERVE_FORMAT"))
+    assert _Unpickler(io.BytesIO(member)).load() is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT
+    with pytest.raises(pickle.UnpicklingError, match="has no place in a checkpoint"):
+        _Unpickler(io.BytesIO(pickle.dumps(Called(torch.Size, "__init_subclass__")))).load()
 
 
 def test_weights_of_another_model_are_refused_by_name(written, tmp_path):

@@ -37,3 +37,10 @@ def test_a_layout_is_kept_unless_a_contiguous_copy_is_asked_for():
     contiguous = staging.take("b", image, contiguous=True)
     assert contiguous.is_contiguous()
     assert torch.equal(contiguous, image)
+
+
+def test_in_place_nothing_is_copied_on_a_cpu():
+    staging = Staging(CPU)
+    staging.in_place = True
+    source = torch.ones(4)
+    assert staging.take("weight", source).data_ptr() == source.data_ptr()

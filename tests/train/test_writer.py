@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpudoc.train.checkpoint import Content, newest_good
+from gpudoc.train.checkpoint import Content, newest_good, verify
 from gpudoc.train.events import Saved
 from gpudoc.train.writer import Writer
 
@@ -68,3 +68,23 @@ def test_copies_that_are_on_their_way_are_waited_for_before_anything_is_written(
     writer.start(replace(content(1), copying=Copying()), (1,))
     assert isinstance(writer.collect(wait=True), Saved)
     assert order[:2] == ["copied", "before model.safetensors"]
+
+
+def test_settling_waits_and_leaves_the_outcome(tmp_path):
+    writing = Writer(tmp_path)
+    writing.start(content(3), ())
+    writing.settle()
+    assert verify(tmp_path / "step-3") is None
+    assert writing.busy
+    assert isinstance(writing.collect(), Saved)
+
+
+def test_memory_that_runs_out_while_writing_is_an_outcome_that_says_so(tmp_path):
+    def short(point):
+        raise MemoryError
+
+    writing = Writer(tmp_path, short)
+    writing.start(content(3), ())
+    outcome = writing.collect(wait=True)
+    assert isinstance(outcome, OSError)
+    assert isinstance(outcome.__cause__, MemoryError)
