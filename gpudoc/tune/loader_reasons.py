@@ -36,9 +36,11 @@ def name(setting: LoaderSetting) -> str:
 
 def prediction(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds) -> str:
     """What the measured costs lead to expect, before a setting has run."""
+    # a process's CPU time comes in coarse ticks, and may seem longer than the time that passed
+    on_cpu = format_seconds(min(costs.worker_cpu_s, costs.mean_batch_s))
     return (
         f"loader: a batch costs one worker {format_seconds(costs.mean_batch_s)} "
-        f"({format_seconds(costs.worker_cpu_s)} of it CPU), a step takes {format_seconds(costs.step_s)}: "
+        f"({on_cpu} of it CPU), a step takes {format_seconds(costs.step_s)}: "
         f"{name(setting)} should give a step every {format_seconds(predict_period(costs, setting, bounds.cpus))}"
     )
 
