@@ -42,6 +42,7 @@ class Boundary:
         """Do what is due after `step`."""
         job, settings = self._job, self._job.settings
         yield from self._collect(wait=False)
+        yield from self.tell()
         gained = False
         if job.eval_feeds is not None and self._is_due(step, settings.eval_every):
             began = clock()

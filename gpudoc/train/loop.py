@@ -163,6 +163,7 @@ class Loop:
         return [Micro(b, n * job.ranks.world / total) for b, n in zip(batches, items, strict=True)]
 
     def _take(self, feed: Feed, chunk: Chunk) -> Batch | None:
+        """The chunk's batch; read once more when memory for it was missing beside a checkpoint."""
         try:
             return feed.take(chunk)
         except Exception as problem:

@@ -47,8 +47,9 @@ class Samples:
         chosen = [samples[index % len(samples)] for index in range(batch)]
         # training reads as many samples of their own for each batch. Small ones leave their place in the heap behind
         # when they are freed, where the step finds no room for a large tensor: so it stays taken until the next batch
+        sizes = [sample_bytes(sample) for sample in samples]
         self._held = bytearray(0)
-        self._held = bytearray(sum(map(sample_bytes, samples)) * max(0, batch - len(samples)) // len(samples))
+        self._held = bytearray(sum(sizes) * max(0, batch - len(samples)) // len(samples))
         try:
             return self._collate(chosen)
         except (RuntimeError, TypeError) as problem:
@@ -59,7 +60,7 @@ class Samples:
                 ) from problem
             raise
         finally:
-            if max(map(sample_bytes, samples), default=0) >= _RETURNED_BYTES:
+            if max(sizes) >= _RETURNED_BYTES:
                 self._held = bytearray(0)
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+
+import pytest
 
 from gpudoc.train import checkpoint, writer
-from gpudoc.train.boundary import NO_ROOM
+from gpudoc.train.boundary import NO_ROOM, Boundary
+from gpudoc.train.feed import DirectFeed
+from gpudoc.train.step import Stepper
 from tests.train.support import metrics, summary, train, train_here, write_workload
 
 LIMIT = "600MiB"
@@ -116,3 +121,39 @@ def test_a_writer_that_lacks_memory_is_tried_again_in_turn(tmp_path, capsys, mon
     assert capsys.readouterr().err.count(NO_ROOM) == 1
     assert tries[:2] in ([4, step] for step in range(5, 9))
     assert 8 in steps_in(tmp_path / "runs/cfg")
+
+
+@pytest.mark.parametrize("place", [(Stepper, "backward"), (DirectFeed, "take")], ids=["step", "batch"])
+def test_what_runs_out_beside_a_checkpoint_is_done_again_with_the_same_batch(tmp_path, capsys, monkeypatch, place):
+    write_workload(tmp_path, model={"dropout": 0.3}, data={"draw": "torch"}, checkpoint_every=4)
+    assert train_here(tmp_path, *LINE, "--run-dir", "plain") == 0
+    assert NO_ROOM not in capsys.readouterr().err
+    real_write, real = checkpoint.write, getattr(*place)
+    writing, may_end, failed = threading.Event(), threading.Event(), []
+
+    def slow(folder, content, **options):
+        writing.set()
+        assert may_end.wait(60)
+        return real_write(folder, content, **options)
+
+    def short_once(self, argument):
+        if writing.is_set() and not failed:
+            failed.append(True)
+            may_end.set()
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return real(self, argument)
+
+    monkeypatch.setattr(writer, "write", slow)
+    monkeypatch.setattr(*place, short_once)
+    # the writer must be inside the file when the next step begins
+    settled = Boundary._save
+    monkeypatch.setattr(Boundary, "_save", lambda self: settled(self) and (writing.wait(60) or True))
+    assert train_here(tmp_path, *LINE, "--run-dir", "short") == 0
+    assert failed
+    assert capsys.readouterr().err.count(NO_ROOM) == 1
+    assert summary(tmp_path / "short")["rescues"] == []
+    manifests = [
+        json.loads((tmp_path / run / "checkpoints/step-8/manifest.json").read_text())["files"]["model.safetensors"]
+        for run in ("plain", "short")
+    ]
+    assert manifests[0] == manifests[1]
