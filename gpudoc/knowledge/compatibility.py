@@ -43,6 +43,15 @@ def vision_for(torch_version: str) -> str | None:
     return None
 
 
+def triton_for(torch_version: str) -> str | None:
+    """The Triton release ('3.2') that belongs to this torch ('2.6.0'); None when the table does not reach it."""
+    match = re.match(r"(\d+\.\d+)", torch_version)
+    for row in read_table("older_wheels.yaml", "triton"):
+        if match is not None and row["torch"] == match[1]:
+            return str(row["triton"])
+    return None
+
+
 def default_cuda(torch_version: str) -> tuple[int, int] | None:
     """The CUDA of the wheel that PyPI has of this torch for Linux; None when the table does not reach it."""
     match = re.match(r"(\d+\.\d+)", torch_version)

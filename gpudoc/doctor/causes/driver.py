@@ -128,7 +128,14 @@ FINDERS = finders(
             r"nvidia-modprobe (?:-c ?\d+ )?-u",
             r"--device[ =]/dev/nvidia-uvm",
         ),
-        unless=words(r"\bsuspend\w*", r"\bhibernat\w*", r"\bresume", "rmmod"),
+        unless=words(
+            r"\bsuspend\w*",
+            r"\bhibernat\w*",
+            r"\bresume",
+            "rmmod",
+            # the module that all others hang on is missing too
+            r"module not found: '?nvidia'|Module nvidia(?:-current)? not found",
+        ),
         sure=0.88,
     ),
     Sign(id="nvidia_uvm_missing", said=words(r"CUDA unknown error", r"\berror(?: code)? 999\b"), sure=0.4),

@@ -167,7 +167,10 @@ FINDERS = (
         Sign(
             id="gpu_fallen_off_bus",
             said=words(
-                r"fallen off the bus",
+                r"(?:fall(?:s|en|ing)?|fell|dropp?(?:s|ed|ing)?|knock\w+|kick\w+) off (?:of )?(?:the )?(?:pcie? "
+                r"?|system )?bus",
+                r"(?:gpus?|cards?|devices?)[^.\n]{0,60}(?:disconnect\w*|disappear\w*|vanish\w*|drops?|dropped|gone|lost)"
+                r"[^.\n]{0,20} from (?:the )?(?:pcie? ?|system )?(?:bus|lspci)",
                 r"GPU is lost",
                 r"Unable to determine the device handle for (?:GPU|gpu)",
                 r"NVML_ERROR_GPU_IS_LOST",
@@ -198,7 +201,8 @@ FINDERS = (
                 r"hardware stack error",
                 r"PCIe Bus Error: severity=Uncorrect\w+",
                 r"AER: .{0,60}(?:Uncorrected|Fatal)",
-                r"\bERR!",
+                # in the header it says that libcuda could not be asked
+                r"(?<!CUDA\sVersion:\s)\bERR!",
                 r"infoROM is corrupted",
                 r"external power .{0,40}(?:not|insufficient|missing)",
                 r"Insufficient (?:External )?Power",
@@ -208,9 +212,9 @@ FINDERS = (
         Sign(
             id="gpu_hardware_fault",
             said=words(
-                r"(?:replac\w+|swap\w+|chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) .{0,40}(?:card|gpu|psu|power "
+                r"\b(?:replac\w+|swap\w+|chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) .{0,40}(?:card|gpu|psu|power "
                 r"supply|riser|slot|cable)",
-                r"(?:faulty|defective|broken|bad|dying|damaged) (?:\w+ )?(?:gpu|card|vram|memory|psu|riser|slot|"
+                r"\b(?:faulty|defective|broken|bad|dying|damaged) (?:\w+ )?(?:gpu|card|vram|memory|psu|riser|slot|"
                 r"hardware)",
                 r"(?:power supply|\bpsu\b)",
                 r"hardware (?:fault|failure|defect|problem|issue|error)",

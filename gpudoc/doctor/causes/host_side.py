@@ -110,7 +110,7 @@ FINDERS = finders(
         said=words(
             r"insufficient shared memory",
             r"out of shared memory",
-            r"unable to (?:open|write|mmap|resize|allocate) .{0,40}(?:shared memory|torch_\d+|/torch_)",
+            r"unable to (?:write|mmap|resize|allocate) .{0,40}(?:shared memory|torch_\d+|/torch_)",
             r"killed by signal: Bus error",
             r"(?:shared memory|/dev/shm).{0,60}(?:No space left|full|too small|insufficient|64 ?MB?|limit)",
             r"--shm-size",
@@ -132,6 +132,14 @@ FINDERS = finders(
         ),
         sure=0.94,
     ),
+    # opening takes a descriptor and no room: room is missing later, when the pages are written
+    Sign(
+        id="too_many_open_files",
+        said=words(r"unable to open .{0,20}(?:shared memory|/torch_)"),
+        unless=words("No space left", r"Bus error|SIGBUS", "Permission denied"),
+        sure=0.62,
+    ),
+    Sign(id="shm_too_small", said=words(r"unable to open .{0,20}(?:shared memory|/torch_)"), sure=0.5),
     Sign(
         id="host_oom_killed",
         said=words(r"DataLoader worker \(pid\S* .{0,40}exited unexpectedly"),

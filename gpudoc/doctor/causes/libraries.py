@@ -29,6 +29,8 @@ _MISSING = words(
 )
 _UNDEFINED = words(
     r"undefined symbol: (\S+)",
+    # retold without the colon: only what looks like a symbol
+    r"undefined symbol [`'\"]?(_Z\w+|(?:nccl|cublas|cudnn|cusparse|nvJitLink|cu)[A-Z]\w+)",
     r"symbol not found in flat namespace \(?'?(\S+)",
     r"Symbol not found: (\S+)",
 )
@@ -85,7 +87,7 @@ def _find_missing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 def _find_undefined(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     for said in text.find_all(_UNDEFINED, most=5):
-        symbol = (said[1] or said[2] or said[3]).strip("'\",()")
+        symbol = next(group for group in said.match.groups() if group).strip("'\",()")
         seen = (quote(said, "loader"),)
         in_vision = re.search(r"(?i)torchvision", said.line.text) is not None
         if _OWN_SYMBOL.match(symbol):

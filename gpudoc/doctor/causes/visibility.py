@@ -70,11 +70,29 @@ _NO_EFFECT = words(
 )
 
 
+_ONE_GPU = words(
+    r"(?:machine|system|computer|pc|server|node|laptop|workstation|box|vm)s? (?:\w+ ){0,3}?(?:with|having|has|have) "
+    r"(?:only )?(?:1|one|a single|single) (?:\w+ )?gpu\b",
+    r"\b(?:1|one|single)[- ]gpu (?:machine|system|computer|pc|server|node|laptop|workstation|setup)s?\b",
+    r"\bonly (?:have|has|got|having) (?:one|1|a single)\b",
+)
+_LISTS = ("nvidia_smi", "nvidia_smi_q", "nvidia_smi_x", "collect_env")
+
+
+def _count_gpus(text: Text, evidence: Evidence) -> int:
+    """How many GPUs the text says there are; 0 when it does not say: a card that is named may have brothers."""
+    count = len(known(evidence.machine.gpus) or ())
+    listed = evidence.reading is not None and any(kind in evidence.reading.recognised for kind in _LISTS)
+    if listed or count > 1:
+        return count
+    return 1 if text.find(_ONE_GPU) else 0
+
+
 def _find_hidden(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if evidence.source == "machine":
         return
     environment = known(evidence.machine.environment) or {}
-    count = len(known(evidence.machine.gpus) or ())
+    count = _count_gpus(text, evidence)
     unavailable = text.find(_UNAVAILABLE)
     for name in _NAMES:
         value = environment.get(name)

@@ -28,6 +28,8 @@ _TOOLKIT = Pattern(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}
 _VERSION_CALL = Pattern(r"(?i)torch\.__version__|torch version")
 _BARE_VERSION = Pattern(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
 _CUDA_CALL = Pattern(r"torch\.version\.cuda")
+_LOCAL = Pattern(r"(?<![\w./-])([12]\.\d{1,2}\.\d+\+(?:cpu|cu\d{2,3}|rocm[\d.]+))(?![\w])")
+_OTHER_PACKAGE = Pattern(r"(?i)torch(?:vision|audio|text)")
 _BARE_CUDA = Pattern(r"^\W{0,4}['\"]?(\d{1,2})\.(\d)['\"]?\s*$")
 _AVAILABLE = Pattern(
     r"(?i)(?:torch\.cuda\.is_available\(\)|is_available\(\)|\bcuda[ _](?:is[ _])?available)\s*\)*\s*"
@@ -53,11 +55,18 @@ _EXPORT = Pattern(
     r"(?:^|[\s;$\"'`(])(?:export\s+|set\s+|ENV\s+|-e\s+|\$env:)?"
     r"((?:CUDA|HIP|NVIDIA|ROCR|NCCL|GLOO|LD|PYTORCH|OMP|MKL)_[A-Z][A-Z_0-9]*)\s?=\s?(\"[^\"]*\"|'[^']*'|[^\s;&|]*)"
 )
+# a mask in a compose file, a pod or JSON: a list of numbers, a UUID or a word that stands for all or none
+_MASK = Pattern(
+    r"(?:^|[\s\"'{,-])((?:CUDA|HIP|ROCR)_VISIBLE_DEVICES)[\"']?\s*:\s+[\"']?"
+    r"((?:-?\d+(?:\s*,\s*-?\d+)*|all|none|void|(?:GPU|MIG)-[\w/-]+)(?=[\"'\s,}]|$)|(?<=[\"'])(?=[\"']))"
+)
 _OS_ENVIRON = Pattern(r"os\.environ\[\s*['\"]([A-Z][A-Z_0-9]+)['\"]\s*\]\s*=\s*['\"]([^'\"]*)['\"]")
 _CARD = Pattern(
     r"(?<![\w])((?:NVIDIA )?(?:GeForce )?(?:RTX|GTX)\s?(?:PRO |A)?\d{3,4}(?:\s?(?:Ti|SUPER|Laptop GPU|Ada|Max-Q|D))*"
-    r"|(?:NVIDIA )?(?:Tesla )?(?:K20|K40|K80|M40|M60|P4|P40|P100|V100|T4|A10G?|A16|A30|A40|A100|A800|L4|L20|L40S?|H20"
-    r"|H100|H200|H800|B100|B200|B300)(?:[ -](?:SXM\d|PCIE|PCIe|\d{2}GB))*|Quadro \w+|TITAN \w+|GB200|GH200)(?![\w.])"
+    r"|(?:NVIDIA )?(?:Tesla )?(?:K20[cmsX]?|K40[cmst]?|K80|M40|M60|P4|P40|P100|V100|T4|A10G?|A16|A30|A40|A100|"
+    r"A800|L4|L20"
+    r"|L40S?|H20|H100|H200|H800|B100|B200|B300)(?:[ -](?:SXM\d|PCIE|PCIe|\d{2}GB))*|Quadro \w+|TITAN \w+|GB200|"
+    r"GH200)(?![\w.])"
 )
 _WSL = Pattern(r"(?i)microsoft-standard|\bWSL\s?2?\b|/usr/lib/wsl")
 _JETSON = Pattern(r"(?i)\bjetson\b|\btegra\b|\bjetpack\b|\bL4T\b")
@@ -104,7 +113,8 @@ def _read_line(line: Line, gather: Gather) -> None:
     text = line.text
     lowered = text.lower()
     if "torch" in lowered and not _TORCH_REQUIRED.search(text):
-        found = _TORCH.search(text)
+        # a version with torch's own kind of suffix is torch's, wherever in the sentence it stands
+        found = _TORCH.search(text) or (None if _OTHER_PACKAGE.search(text) else _LOCAL.search(text))
         if found:
             put_torch(found[1], line, gather)
         paired = _WITH_CUDA.search(text)
@@ -126,6 +136,8 @@ def _read_line(line: Line, gather: Gather) -> None:
         for pattern in (_OS_ENVIRON, _EXPORT):
             for match in pattern.finditer(text):
                 gather.put_environment(match[1], match[2].strip("\"'"), line)
+    if "_visible_devices" in lowered and (mask := _MASK.search(text)):
+        gather.put_environment(mask[1], mask[2], line)
     if "capability" in lowered and gather.gpu_indices():
         found = _CAPABILITY.search(text)
         if found and int(found[1]) < 15:

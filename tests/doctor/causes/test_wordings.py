@@ -40,7 +40,10 @@ CASES = [
         "host_oom_killed",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED exitcode : -9 (pid: 1234) Signal 9 (SIGKILL) received by PID 1234",
     ),
-    ("shm_too_small", "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode"),
+    (
+        "too_many_open_files",
+        "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode",
+    ),
     ("shm_too_small", "OSError: [Errno 28] No space left on device: '/dev/shm/...' DataLoader in docker"),
     (
         "nccl_shm_too_small",
