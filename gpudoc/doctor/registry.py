@@ -29,6 +29,8 @@ from gpudoc.doctor.causes import (
     reported_archs,
     slowness,
     tensors,
+    told_memory,
+    told_run,
     visibility,
     watched,
 )
@@ -72,5 +74,7 @@ FINDERS: tuple[Finder, ...] = (
     *loading.FINDERS,
     *host_side.FINDERS,
     *slowness.FINDERS,
+    *told_memory.FINDERS,
+    *told_run.FINDERS,
     *watched.FINDERS,
 )

@@ -249,6 +249,7 @@ FINDERS = (
             unless=words(
                 r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)",
                 r"is_available\(\)\W{0,8}True",
+                r"\bnot (?:\w+ )?(?:on|in|under|inside|using|use) WSL",
             ),
             sure=0.8,
         ),

@@ -85,6 +85,11 @@ _LOPSIDED = words(
     rf"gather\w*[^.\n]{{0,30}}{_FIRST}",
     rf"(?:more|most|lots?|higher|large\w*)[^.\n]{{0,24}}\b(?:memory|mem|usage|vram)\b[^.\n]{{0,24}}{_FIRST}[^.\n]{{0,40}}"
     r"\b(?:others?|rest)\b",
+    rf"(?:overhead|more|extra|a lot of|too much|twice|higher)[^.\n]{{0,38}}{_FIRST}"
+    r"[^\n]{0,60}\b(?:multi-?gpu|gpus)\b",
+    rf"{_FIRST}[^.\n]{{0,40}}(?:alloc|tak|us|consum|need|hold)\w*[^.\n]{{0,20}}(?:more|most|much|a lot)",
+    r"\bone of (?:my|the) gpus?\b[^.\n]{0,60}(?:more|a lot|much|higher)[^.\n]{0,40}\bothers?\b|"
+    r"\bone of (?:my|the) gpus?\b[^.\n]{0,60}(?:a lot|much) (?:of |more )*memory",
     r"(?:(?:im|un)balanc\w*|uneven)[^.\n]{0,30}(?:gpu|memor)|(?:gpu|memory)[^.\n]{0,30}(?:im|un)balanc\w*",
 )
 _ONE_PROCESS_EACH = words(

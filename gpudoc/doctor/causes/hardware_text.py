@@ -218,7 +218,10 @@ FINDERS = (
                 r"hardware)",
                 r"(?:power supply|\bpsu\b)",
                 r"hardware (?:fault|failure|defect|problem|issue|error)",
+                r"(?:fail|error|crash|wrong|nan|happen)\w*[^.\n]{0,40}"
                 r"(?:only|always) (?:on |with )?(?:gpu|card|cuda:?) ?\d\b",
+                r"(?:only|always) (?:on |with )?(?:gpu|card|cuda:?) ?\d\b[^.\n]{0,40}"
+                r"(?:fail|error|crash|wrong|nan|happen)\w*",
                 r"same (?:code|job|script) .{0,40}(?:other|another) (?:card|gpu|machine)",
             ),
             also=words(
@@ -249,7 +252,14 @@ FINDERS = (
                 r"(?:re-?boots?|shut-?downs?|power-?offs?)",
             ),
             also=words(r"\bgpus?\b", r"\b[RG]TX\b", r"\b\d0[5-9]0(?: ?ti)?\b", "nvidia"),
-            unless=words(r"\bsuspend\w*", r"\bhibernat\w*", r"secure ?boot"),
+            # a system without memory of its own crashes too
+            unless=words(
+                r"\bsuspend\w*",
+                r"\bhibernat\w*",
+                r"secure ?boot",
+                r"(?<!gpu\x20)\b(?:ram|swap)\b[^.\n]{0,80}"
+                r"(?:\bfull\b|\bmax\b|limit|increas\w*|grow\w*|exhaust\w*|run\w* out)",
+            ),
             sure=0.7,
         ),
         Sign(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudoc.doctor.causes.lexicon import AS_LONG
 from gpudoc.doctor.causes.memory import SPILLS
+from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
@@ -98,7 +100,7 @@ _SUGGESTED = Pattern(
 _WORKERS_ZERO = words(
     r"num_workers\s?=\s?[01]\b",
     r"num_workers\W{1,3}[01]\b",
-    r"workers?\s?(?:=|:)\s?0\b",
+    r"\bworkers\s?(?:=|:)\s?0\b",
     r"without (?:loader )?workers",
     r"dataloader_num_workers\W{1,4}[01]\b",
     r"(?:one|single|a single|no|zero) (?:loader |data ?loader )?workers?\b",
@@ -164,11 +166,14 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _GROWS = words(
-    r"(?:memory|ram|rss|(?:memory|ram|mem)[-_ ]usage)\b.{0,80}\b(?:grow\w*|increas\w*|leak\w*|ris(?:es|ing)|climb\w*|"
-    r"keeps? (?:going|getting)|accumulat\w*|(?:fills?|go(?:es|ing)?|went|builds?|piles?) up|creep\w*)",
+    r"(?:memory|ram|rss|(?:memory|ram|mem)[-_ ]usage)\b(?:[^.]|\.\d){0,80}\b(?:grow\w*|increas\w*|leak\w*|"
+    r"ris(?:es|ing)|climb\w*|"
+    r"keeps? (?:going|getting)|accumulat\w*|(?:fills?|go(?:es|ing)?|went|builds?|piles?) up|creep\w*)\b"
+    r"(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))",
     r"(?:usage|consumption) (?:\w+ ){0,3}?(?:grow\w*|increas\w*|ris(?:es|ing)|climb\w*|creep\w*)",
     r"more and more (?:\w+ ){0,2}(?:memory|ram|vram)\b",
-    r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b.{0,60}\b(?:memory|ram|rss|vram)\b",
+    r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))"
+    r".{0,60}\b(?:memory|ram|rss|vram)\b",
 )
 _HOST_SIDE = words(
     r"(?<!gpu)(?<!gpu\x20)(?<!cuda\x20)\bram\b",
@@ -196,6 +201,29 @@ _DEVICE_SIDE = words(
     "memory_reserved",
 )
 _ENDED = words(r"CUDA out of memory", r"\boom\b", r"oom[-_ ]?kill\w*", r"\bkilled\b", r"out of memory")
+_KILLED_ONLY = words(r"oom[-_ ]?kill\w*", r"\bkilled\b")
+_DEVICE_RAN_OUT = words("CUDA out of memory", r"gpu[^.\n]{0,20}out of memory", r"OutOfMemoryError")
+# what forked workers copy are Python's own objects, and without workers nothing grows
+_COPIED = words(
+    r"copy[- ]on[- ]\w+|refcount\w*|ref(?:erence)? count\w*|\bfork\w*",
+    r"\b(?:python )?(?:lists?|dicts?|dictionar\w+) (?:of|with|in|that)\b|python objects?",
+    r"workers?\W{1,5}(?:to )?0\b[^.\n]{0,60}\b(?:flat|stable|constant|not (?:grow|increase|leak)|no leak|fine|stays?)",
+    r"\b(?:each|every|all|per) (?:data ?loader |loader )?worker\w*[^.\n]{0,60}\b(?:grow|increas|leak|copy|copies)\w*",
+    r"\bmore workers[^.\n]{0,60}\b(?:faster|more|quick\w*)",
+)
+_NO_WORKERS = words(r"\bnum_?workers?\W{1,5}(?:to )?0\b|\bwithout (?:loader )?workers\b")
+_FLAT = words(
+    r"\b(?:flat|stable|constant|fine|stays?|ok|okay|nothing|no|not|but|whereas|while (?:with|for|using|at))\b|n't"
+)
+# the same without workers, or in one process that is none of them
+_NOT_IN_WORKERS = words(
+    r"(?:with|even|also|use[ds]?|using|set\w*|tried)[^.\n]{0,40}\bnum_?workers?\W{1,5}(?:to )?0\b[^.\n]{0,60}"
+    r"\b(?:same|still|also|again|too)\b",
+    r"\b(?:regardless of|no matter|independent\w*|neither)\b[^.\n]{0,40}workers",
+    r"\bnum_?workers?\W{1,6}0\b[^\n]{0,200}\bnext\(",
+    r"\bone of the (?:python )?process\w*",
+    r"\b(?:main|parent) process\b",
+)
 _EACH_STEP = words(
     r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
     r"(?:steadily|constantly|continu\w*|keeps?|more and more|unlimit\w*|endless\w*|ceaseless\w*)",
@@ -231,6 +259,8 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if text.find(SPILLS) or not (about_training(text) or text.find(_DEVICE_SIDE)):
         return
     over = text.find(_ENDED)
+    # the kernel kills for the host's memory, the allocator raises for the device's
+    killed = over is not None and text.find(_KILLED_ONLY) is not None and not text.find(_DEVICE_RAN_OUT)
     if grows is None:
         if keeps and over:
             yield Finding(id="leak_graph_kept", confidence=0.8, evidence=(quote(keeps, "kept"), quote(over, "effect")))
@@ -238,12 +268,14 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if text.find(_AT_ONCE) and not keeps:
         return
     device, host = text.find(_DEVICE_SIDE), text.find(_HOST_SIDE)
-    if keeps or (device and not host) or (over and not host and about_training(text)):
+    if keeps or (device and not host) or (over and not host and not killed and about_training(text)):
         seen = (quote(grows, "memory"),) + ((quote(keeps, "kept"),) if keeps else ())
         each = text.find(_EACH_STEP)
         # what grows only while it validates keeps the graphs that nobody needs there
         graphs = "oom_eval_without_no_grad" if not keeps and text.find(_GROWS_IN_EVAL) else "leak_graph_kept"
-        yield Finding(id=graphs, confidence=0.85 if keeps else 0.8 if each else 0.66, evidence=seen)
+        # inputs of any length make memory climb too, without anything being kept
+        sure = 0.85 if keeps else 0.55 if over and text.find(AS_LONG) else 0.8 if each else 0.66
+        yield Finding(id=graphs, confidence=sure, evidence=seen)
     if host and not keeps and about_training(text):
         workers = text.find(
             words(
@@ -255,10 +287,14 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
                 "fork",
             )
         )
-        sure = 0.8 if workers and not device else 0.55
+        alone = text.find(_NOT_IN_WORKERS) or together(text, _GROWS, _NO_WORKERS, without=_FLAT)
+        in_workers = workers and not alone
+        sure = 0.8 if in_workers and not device else 0.55
+        # what a program that was killed tells of its workers says little: any memory of the host may have been used up
+        surer = in_workers and over and (not killed or text.find(_COPIED))
         yield Finding(
-            id="worker_copy_on_write_growth" if workers else "host_memory_leak",
-            confidence=max(sure, 0.9) if workers and over else sure,
+            id="worker_copy_on_write_growth" if in_workers else "host_memory_leak",
+            confidence=max(sure, 0.9) if surer else 0.6 if killed else sure,
             severity="broken" if over else "warning",
             evidence=(quote(grows, "memory"),),
         )
@@ -296,6 +332,8 @@ FINDERS = (
                 r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each "
                 r"|every |the )?epochs?\b(?! ?\d)",
             ),
+            # what becomes slower all the time does not begin with the epoch
+            unless=words(r"\b(?:gradual\w*|progressive\w*|slower and slower|longer and longer)"),
             sure=0.72,
             severity="warning",
         ),

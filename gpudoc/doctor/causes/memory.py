@@ -73,6 +73,8 @@ _ACCUMULATES = words(
     r"(?:to|in|into) (?:a |one |the )?list",
     r"gather_for_metrics|_pad_across_processes",
     r"EvalLoopContainer",
+    r"(?:keep|stor|append|collect|accumulat|hold)\w*[^.\n]{0,60}\b(?:gpu|cuda|memory)\b[^.\n]{0,100}"
+    r"(?:get_preds|predict\w*|\binference\b|validat\w*|evaluat\w*)",
 )
 _EVALUATING = words(
     r"\bin (?:evaluate|validate|validation\w*|eval\w*|test\w*|val\w*|predict\w*)\b",
@@ -80,6 +82,11 @@ _EVALUATING = words(
     r"inference|testing)\b",
     r"\b(?:validation|eval(?:uation)?|val) (?:phase|loop|step|stage|epoch|set)\b",
     r"(?:validation|evaluation) .{0,40}out of memory",
+    r"(?:when|while|during|once|upon|as soon as|until|before|at) (?:\w+ ){0,4}?"
+    r"(?:start\w* |begin\w* |try\w* |initiat\w* |run\w* )"
+    r"(?:to |the |of |with )*(?:validat\w*|evaluat\w*|inferenc\w*|val)\b",
+    r"\b(?:validation|evaluation|validating|evaluating|val)\b (?:\w+ ){0,3}?"
+    r"(?:start|begin|come|kick|take|occup|use|need|spike)\w*",
 )
 # "max mem: 14655" at the end of each logged step
 _PEAKS = Pattern(r"(?im)^(?P<head>[^\n]*?)\bmax[_ ]mem\w*\W{1,3}(?P<peak>\d+)")
