@@ -52,6 +52,11 @@ def triton_for(torch_version: str) -> str | None:
     return None
 
 
+def is_triton_release(version: str) -> bool:
+    """Whether some torch belongs to this Triton release ('3.2')."""
+    return any(str(row["triton"]) == version for row in read_table("older_wheels.yaml", "triton"))
+
+
 def default_cuda(torch_version: str) -> tuple[int, int] | None:
     """The CUDA of the wheel that PyPI has of this torch for Linux; None when the table does not reach it."""
     match = re.match(r"(\d+\.\d+)", torch_version)

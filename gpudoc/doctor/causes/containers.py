@@ -29,7 +29,7 @@ WITHOUT_GPU_OPTION = words(
 _NO_DRIVER = words(
     r"Found no NVIDIA driver on your system",
     r"NVIDIA Driver was not detected",
-    r"nvidia-smi'?:? (?:command )?not found",
+    r"nvidia-smi\W{0,3} ?(?:is |was |command )?(?:not (?:found|there|available)|missing)",
     r"libcuda\.so(?:\.1)?: cannot open shared object",
     r"No CUDA GPUs are available",
     UNAVAILABLE,
@@ -38,8 +38,15 @@ _NO_DRIVER = words(
     r"Failed to initialize NVML",
     r"nvidia-smi.{0,40}has failed",
     r"no CUDA-capable device",
+    r"no (?:access to|visible|usable) (?:the |any )*gpus?\b",
+    r"\bgpus? (?:is |are |was )?(?:not|n't|never|in)[ -]?(?:visible|detected|found|accessible|available|"
+    r"recogni\w+|seen)",
+    r"(?:can ?not|can't|unable to|does ?n.t|fail\w* to) (?:\w+ )?(?:see|access|find|detect|recogni\w+) "
+    r"(?:the |my |any |an? |nvidia )*gpus?\b",
 )
 _WORKS = words(r"is_available\(\)\W{0,8}True", r"Is CUDA available: (?:True|Yes)")
+# nvidia-container-cli says in its log that it looked for WSL and found none
+_NOT_WSL = words("non-WSL environment")
 _WSL = words(r"\bWSL\s?2?\b", "microsoft-standard", "/usr/lib/wsl", "/dev/dxg")
 
 _SCHEDULER = words(r"\bslurm\w*", r"#SBATCH|\bsbatch\b|\bsrun\b", r"\bqsub\b|#PBS\b|\bbsub\b")
@@ -101,7 +108,12 @@ FINDERS = (
                 r"unresolvable CDI devices? nvidia",
                 r"failed to discover GPU vendor from CDI",
                 r"CDI device injection failed",
-                r"runtime .?nvidia.? (?:is )?not (?:found|configured|registered)",
+                r"runtime .?nvidia.? (?:is )?not (?:found|configured|registered|available|installed)",
+                r"unknown (?:or invalid )?(?:docker )?runtime(?: name)?:? ?\W{0,3}nvidia",
+                r"nvidia[- ](?:docker\d?|container[- ](?:toolkit|runtime))[^.\n]{0,24} (?:is |was )?"
+                r"(?:not|n't) (?:installed|configured|found|set up)",
+                # the toolkit is there, and older than the cgroups or the loader of this system
+                r"nvidia-container-cli: (?:container|mount|ldcache) error: .{0,80}(?:cgroup|bpf_prog|ldconfig)",
             ),
             sure=0.95,
         ),
@@ -181,6 +193,20 @@ FINDERS = (
             unless=_WORKS,
             sure=0.7,
         ),
+        # the hook of the runtime looked on the host, before there was a container
+        Sign(
+            id="driver_missing_or_not_loaded",
+            said=words(
+                r"nvml error: driver not loaded",
+                r"nvidia-container-cli: initialization error: .{0,30}libnvidia-ml\.so\S* cannot open",
+            ),
+            sure=0.86,
+        ),
+        Sign(
+            id="visible_devices_hides_gpu",
+            said=words(r"nvidia-container-cli: device error: \S+ unknown device"),
+            sure=0.85,
+        ),
         # compose files of a version that knows no GPUs
         Sign(
             id="container_without_gpu_access",
@@ -206,7 +232,7 @@ FINDERS = (
                 r"(?:permission denied|not permitted|EACCES|unable to open).{0,60}/dev/(?:nvidia|kfd|dri/)",
                 r"Insufficient Permissions",
                 r"NVML_ERROR_NO_PERMISSION",
-                r"not (?:(?:an? )?member of|in) (?:the )?.{0,12}(?:render|video|vglusers)\W? (?:or \S+ )?group",
+                r"(?:not|n't) (?:(?:an? )?member of|in) (?:the )?.{0,12}(?:render|video|vglusers)\W? (?:or \S+ )?group",
                 r"c(?:rw-){1,2}[r-][w-][x-]?-{2,3} \d+ root (?:video|vglusers|render) .{0,40}/dev/nvidia",
             ),
             sure=0.92,
@@ -217,6 +243,10 @@ FINDERS = (
                 r"sudo [^\n]*(?:python|nvidia-smi)[^\n]*\n[^\n]*\bTrue\b.{0,300}\bFalse\b",
                 r"\bFalse\b.{0,300}sudo [^\n]*python[^\n]*\n[^\n]*\bTrue\b",
                 r"(?:works?|fine|True|see\w* the gpu) (?:only )?(?:as|with|under|when run as) (?:root|sudo)\b",
+                r"\b(?:gpus?|cuda|torch)\b[^.\n]{0,60}\b(?:unless|only|except)\b[^.\n]{0,40}\b(?:root|sudo|superuser)\b",
+                r"\b(?:unless|only|except)\b[^.\n]{0,40}\b(?:root|sudo|superuser)\b[^.\n]{0,60}\b(?:gpus?|cuda)\b",
+                r"\b(?:with|as|under|using) (?:sudo|root|superuser|administrator)\b[^.\n]{0,30}"
+                r"(?:works?\b|is fine|is available|is True|finds? the gpu|sees? the gpu)",
                 r"only (?:root|with sudo)\b.{0,60}(?:gpu|cuda|nvidia)",
             ),
             sure=0.86,
@@ -266,7 +296,7 @@ FINDERS = (
                 r"(?:Linux|nvidia) driver (?:is |was )?(?:installed )?(?:inside|in) (?:the )?WSL",
             ),
             also=_WSL,
-            unless=words(r"Is CUDA available: (?:True|Yes)"),
+            unless=words("non-WSL environment", r"Is CUDA available: (?:True|Yes)"),
             sure=0.82,
         ),
         Sign(
@@ -274,6 +304,7 @@ FINDERS = (
             # nvidia-smi reaches the driver, and the libcuda that it finds is another's
             said=words(r"CUDA Version: (?:ERR!|N/A)"),
             also=_WSL,
+            unless=_NOT_WSL,
             sure=0.75,
         ),
         Sign(
@@ -285,6 +316,7 @@ FINDERS = (
             id="wsl_wrong_driver_inside",
             said=words(r"nvidia-smi.{0,20}has failed because it couldn.t communicate", r"Driver Not Loaded"),
             also=_WSL,
+            unless=_NOT_WSL,
             sure=0.55,
         ),
     ),

@@ -38,7 +38,7 @@ FINDERS = finders(
         id="fabric_manager_not_running",
         said=words(
             r"Error 802\b",
-            r"system not yet initialized",
+            r"system (?:is )?not yet initiali[sz]ed",
             r"CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",
             r"fabric ?manager.{0,60}(?:fail|not running|inactive|dead|not started|error|mismatch)",
             r"(?:Fabric\s{1,40})?State\s*: In Progress",
@@ -50,6 +50,7 @@ FINDERS = finders(
         said=words(
             r"Error 803\b",
             r"system has unsupported display driver ?/ ?cuda driver combination",
+            r"display driver (?:and|/|with) (?:the )?cuda driver[^.\n]{0,30}(?:not supported|unsupported|combination)",
             r"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|cudaErrorSystemDriverMismatch",
         ),
         sure=0.95,
@@ -171,7 +172,13 @@ FINDERS = finders(
             r"PKCS#7 signature not signed with a trusted key",
             r"mokutil --(?:import|sb-state)",
         ),
-        unless=words(r"SecureBoot disabled", r"is_available\(\)\W{0,8}True"),
+        # nvidia-smi that lists a card speaks to a module that was let in
+        unless=words(
+            r"SecureBoot disabled",
+            r"is_available\(\)\W{0,8}True",
+            r"^\W{0,3}GPU \d: (?:NVIDIA|Tesla|GeForce|Quadro)",
+            r"NVIDIA-SMI \d{3}",
+        ),
         sure=0.92,
     ),
     Sign(
@@ -191,6 +198,11 @@ FINDERS = finders(
         id="mig_enabled_no_instance",
         said=words(
             r"No MIG devices found",
+            r"MIG (?:devices?|instances?) (?:were |are |is )?(?:not|never) (?:found|created|listed|detected|available|"
+            r"visible|showing|shown)",
+            r"\bno (?:\w+ ){0,2}MIG (?:devices?|slices?|partitions?)\b",
+            r"MIG Mode Current : Enabled.{0,900}MIG Devices : None",
+            r"mig-enabled: true\W{1,40}mig-devices: ?\{\}",
             r"No (?:GPU|compute|MIG) instances? (?:found|created)",
             r"MIG (?:mode )?(?:is )?enabled.{0,80}(?:no|without) .{0,20}(?:instance|device|partition)",
             r"(?:no|without) .{0,20}(?:MIG|gpu|compute) instances?",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -68,7 +68,8 @@ _DRIVER_DEAD = (
         r"nvidia(?:[ -](?:gpu|graphics|kernel|proprietary|linux|display))*[ -](?:drivers?|modules?|smi)\b[^.\n]{0,40}"
         r"(?:not (?:work\w*|load\w*|running|found|in use|being|start\w*|built|build)|n[o']t (?:work|load|run|start|"
         r"find)\w*|"
-        r"no longer|stop(?:s|ped)? work\w*|fail\w*|broke\w*|breaks?|missing|gone|lost|disappear\w*|crash\w*|error)"
+        r"no longer|can ?not|can't|couldn't|stop(?:s|ped)? work\w*|fail\w*|broke\w*|breaks?|missing|gone|lost|"
+        r"disappear\w*|crash\w*|error)"
     ),
     (
         r"(?:no longer|can ?not|can't|could not|unable to|fails? to|failed to|not) (?:\w+ ){0,3}"
@@ -91,6 +92,7 @@ _KERNEL_CHANGED = words(
 _SUSPENDED = words(
     r"(?:after|from|following|when|upon|since|to|into) (?:\w+ ){0,4}(?:suspen\w+|hibernat\w+|standby)",
     r"(?:from|into|to|after|in) (?:system )?sleep(?: mode| state)?\b(?!\()(?! for| \d)",
+    r"\bslept\b|\basleep\b",
     r"\bwak(?:e|es|ing|en)s?[ -](?:\w+ ){0,3}up\b|\bwoke[n]? up\b|\bwake-?up\b",
     r"(?:clos|open)(?:e|ed|ing) (?:the |my )?(?:laptop )?lid\b",
 )
@@ -100,6 +102,7 @@ _CUDA_DEAD = words(
     r"(?:fail\w*|stop\w*|unable|not|n't|no longer|lose\w*|lost|break\w*)[^.\n]{0,50}\b(?:cuda|gpu)\b",
     r"\bgpu\b[^.\n]{0,40}(?:unavailable|not (?:found|available|detected|usable|work\w*)|lost|disappear\w*|gone)",
     r"failed call to cuInit",
+    UNAVAILABLE,
     r"rmmod nvidia_uvm",
 )
 _FAILS = words(
@@ -111,6 +114,11 @@ _FAILS = words(
     r"\bunavailable\b",
 )
 _DRIVER_NOUN = words(r"\bnvidia\b", r"\bgpus?\b", r"\bcuda\b", r"\bnvml\b")
+
+_CONSUMER_CARD = r"\b(?:geforce|[RG]TX ?\d{3,4}|titan)\b"
+_COMPAT_FAILS = words(
+    r"\bfail\w*", r"\berrors?\b", UNAVAILABLE, r"(?:not|n't|un)[ -]?(?:support\w*|work\w*|available)", r"\brefus\w*"
+)
 
 FINDERS = (
     text_finder("fabric_manager_not_running", _find_codes),
@@ -130,6 +138,8 @@ FINDERS = (
                 r"(?:missing|not (?:loaded|running|present|active))",
                 r"module not found: '?nvidia'?(?!_)",
                 r"modinfo: ERROR: Module nvidia not found",
+                r"(?:never|not|n't|without) (?:\w+ ){0,2}install\w* (?:\w+ ){0,3}(?:nvidia|gpu|graphics) drivers?\b",
+                r"(?:is|are|has|have|with) no (?:nvidia|gpu|graphics) drivers?\b(?: installed)?(?! on your)",
                 # dkms says how far it came: a module that is added or built is not installed
                 r"^\W{0,6}nvidia(?:-\w+)*[/,] ?[\d.]+,? ?[^\n:]{0,60}: (?:added|built)\b(?![^\n]{0,40}installed)",
                 r"kernel headers? (?:\w+ ){0,6}(?:not (?:seem to be )?(?:installed|found)|missing|cannot be found)",
@@ -143,7 +153,11 @@ FINDERS = (
                 r" ?(?:nothing|empty|no output|none)",
             ),
             also=_DRIVER_NOUN,
-            unless=words(r"is_available\(\)\W{0,8}True", r"version mismatch"),
+            unless=words(
+                r"is_available\(\)\W{0,8}True",
+                r"version mismatch",
+                r"\b(?:login|head|front-?end) node|\bcolab\b|kaggle",
+            ),
             sure=0.75,
         ),
         Sign(
@@ -151,6 +165,7 @@ FINDERS = (
             said=words(
                 r"requires use of the NVIDIA open kernel modules",
                 r"NVRM: .{0,160}is not supported by (?:open|the (?:NVIDIA )?[\d.]+)",
+                r"installed in this system is not supported by .{0,80}driver release",
                 r"not supported by (?:the )?(?:NVIDIA )?open (?:gpu )?(?:kernel )?(?:modules?|nvidia\.ko)",
                 r"NVRM: The NVIDIA .{0,120}supported through the NVIDIA [\d.]+xx Legacy",
                 r"do not appear to have an NVIDIA GPU supported by the",
@@ -188,6 +203,8 @@ FINDERS = (
                 r"\bnouveau\b[^.\n]{0,40}(?:instead of|rather than)",
                 r"(?:still|keeps?) (?:\w+ ){0,3}nouveau",
                 r"fall(?:s|ing|en)? ?back to (?:the )?nouveau",
+                r"\b(?:runs?|running|us(?:es?|ing|ed)|bound|loads?|claim(?:s|ed)|driven|held)\b[^.\n]{0,40}\bnouveau\b",
+                r"\bnouveau\b[^.\n]{0,20}\b(?:is|was|gets) (?:loaded|active|used|running|still)",
             ),
             unless=words(r"is_available\(\)\W{0,8}True", r"kernel modules? missing"),
             sure=0.85,
@@ -238,6 +255,34 @@ FINDERS = (
                 r"Failed to initialize NVML",
             ),
             unless=words(r"NVML: (?:Unknown Error|Insufficient|Driver Not Loaded)"),
+            sure=0.7,
+        ),
+        # the compatibility package stands before the driver's own libcuda
+        Sign(
+            id="libcuda_mismatch_803",
+            said=words(r"/cuda[\w.-]*/compat\b", r"\bcuda-compat\b"),
+            also=_COMPAT_FAILS,
+            unless=words(r"is_available\(\)\W{0,8}True", _CONSUMER_CARD),
+            sure=0.66,
+        ),
+        Sign(
+            id="forward_compat_on_consumer_gpu",
+            said=words(r"/cuda[\w.-]*/compat\b", r"\bcuda-compat\b", r"forward[- ]compat\w*"),
+            also=words(_CONSUMER_CARD),
+            unless=words(r"is_available\(\)\W{0,8}True", r"Error 803"),
+            sure=0.66,
+        ),
+        Sign(
+            id="nvidia_uvm_missing",
+            said=words(r"(?:\bno|without|lacks?|missing|but not) (?:/dev/)?nvidia-uvm\b"),
+            unless=words(r"\bsuspend\w*", r"\bhibernat\w*"),
+            sure=0.86,
+        ),
+        Sign(
+            id="mig_enabled_no_instance",
+            said=words(r"\bMIG(?: mode)?(?: M\.)?\W{1,4}(?:is )?(?:on|enabled)\b"),
+            also=words(r"No CUDA GPUs", r"no CUDA-capable", r"(?:zero|0|no) (?:cuda )?(?:devices|gpus)\b", UNAVAILABLE),
+            unless=words(r"MIG-[0-9a-f]{8}|MIG-GPU", r"MIG \dg\.\d+gb", r"MIG \dc"),
             sure=0.7,
         ),
         Sign(

@@ -120,6 +120,7 @@ _DOWNGRADED = words(
     r"(?:pcie|link).{0,60}(?:degraded|downgraded|down-?train|only (?:at )?(?:gen ?[12]|x[1248])\b|at x[1248]\b)",
     r"PCIe (?:link )?(?:running )?at (?:gen ?[12]|x[1248])\b",
 )
+_TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
 _PCIE = words("pcie", "pci express", "LnkSta", r"\blink\b", "bandwidth", "riser", r"\bslot\b")
 
 
@@ -132,6 +133,11 @@ def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             severity="warning",
             evidence=(observe("PCIe link", said.line.text, said.line.origin),),
         )
+        return
+    told = text.find(_TOLD_WIDTH)
+    if told and int(told[2]) < int(told[1]):
+        seen = observe("PCIe link width", told.line.text, told.line.origin)
+        yield Finding(id="pcie_link_degraded", confidence=0.78, severity="warning", evidence=(seen,))
         return
     for gpu in _gpus(evidence):
         width, most = gpu.link.width, gpu.link.width_max
@@ -157,6 +163,8 @@ FINDERS = (
                 r"double[- ]bit (?:ECC )?error",
                 r"\bDBE\b.{0,40}ECC|ECC.{0,40}\bDBE\b",
                 r"Row Remapp\w+ .{0,30}(?:fail|pending)",
+                r"Remapped Rows\b.{0,200}Pending\W{1,30}Yes\b",
+                r"Remapping Failure Occurred\W{1,30}Yes\b",
                 r"ECC (?:page retirement|row remapp)\w*",
                 r"uncorrectable(?!(?: errors?)? ?: ?(?:0|N/A|No)\b).{0,30}(?:SRAM|DRAM|contained|uncontained)",
                 r"(?:un)?contained (?:memory )?ECC error",
@@ -174,12 +182,28 @@ FINDERS = (
                 r"GPU is lost",
                 r"Unable to determine the device handle for (?:GPU|gpu)",
                 r"NVML_ERROR_GPU_IS_LOST",
-                r"\(rev ff\)",
+                r"\brev ff\b",
+                r"\b(?:gpus?|cards?)\b[^.\n]{0,20}(?:vanish\w*|disappear\w*)\b.{0,160}until (?:\w+ ){0,3}"
+                r"(?:power[- ]?cycl\w*|re-?boot\w*|cold)",
                 r"Reboot the system to recover this GPU",
                 r"GPU (?:at )?[\da-f:.]+ (?:has )?(?:disappeared|vanished|dropped)",
                 r"RmInitAdapter failed.{0,80}0x2[4-6]:0xffff",
             ),
             sure=0.95,
+        ),
+        Sign(
+            id="gpu_fallen_off_bus",
+            # cards that were counted once and are counted no more
+            said=words(
+                r"\b(?:gpus?|cards?)\b[^.\n]{0,30}(?:disappear\w*|vanish\w*|went missing|drop(?:s|ped)? out|gone)"
+                r"[^.\n]{0,20}(?:(?:in|from|on|of) (?:the )?\W{0,2}(?:nvidia-smi|lspci|system|list)|again|randomly)",
+                r"nvidia-smi\W[^.\n]{0,40}(?:only|just) (?:reports?|shows?|lists?|sees?|finds?|displays?) \d+",
+                r"(?:lost|lose|loses|losing|missing) (?:a|one|1|two|2|\d of \d) (?:gpus?|"
+                r"cards?)\b[^.\n]{0,40}(?:until|after|"
+                r"reboot\w*|node|nvidia-smi)",
+            ),
+            unless=words(r"CUDA_VISIBLE_DEVICES\s?=", r"\bMIG\b", "Failed to initialize NVML: Unknown"),
+            sure=0.72,
         ),
         Sign(
             id="gsp_firmware_timeout",
@@ -223,10 +247,13 @@ FINDERS = (
                 r"(?:only|always) (?:on |with )?(?:gpu|card|cuda:?) ?\d\b[^.\n]{0,40}"
                 r"(?:fail|error|crash|wrong|nan|happen)\w*",
                 r"same (?:code|job|script) .{0,40}(?:other|another) (?:card|gpu|machine)",
+                r"(?:errors?|crash\w*|fault|problem|it) (?:\w+ ){0,2}(?:mov\w+|follow\w*|travel\w*|went|goes) "
+                r"(?:with|to) "
+                r"(?:the |that )?(?:card|gpu|slot)",
             ),
             also=words(
                 r"CUDA error",
-                r"unspecified launch failure",
+                r"launch failures?",
                 r"illegal (?:memory|instruction)",
                 r"CUDNN_STATUS_\w+",
                 r"\bXid\b",

@@ -10,7 +10,7 @@ from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import triton_for
+from gpudoc.knowledge.compatibility import is_triton_release, triton_for
 
 _WANTS_GPU = words(
     UNAVAILABLE,
@@ -18,6 +18,8 @@ _WANTS_GPU = words(
     r"(?:instead of|without|not us\w+|can't use|cannot use)[^.\n]{0,30}\b(?:gpu|cuda)\b",
     r"even (?:when|though|if|with)[^.\n]{0,40}\b(?:gpu|cuda)\b",
     r"\b(?:RTX|GTX)\b",
+    r"\b(?:cuda|gpu)[ -](?:enabled |capable )?(?:one|version|build|wheel|variant)\b",
+    r"\b(?:with|has|have|on|to) (?:a |an |my |the )?gpu",
     r"(?:wrong|expected|should|want)[^.\n]{0,40}(?:version|build|wheel|torch|gpu|cuda)",
 )
 _TORCH = words(r"\b(?:py)?torch\b")
@@ -53,7 +55,8 @@ def _find_triton(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     version = known(evidence.machine.torch.version) or (torch[1] if torch else None)
     wanted = None if version is None else triton_for(version)
     limit = torch is not None and re.search(r"<\s*v?$", torch[0][: -len(torch[1])].rstrip("0123456789.")) is not None
-    if wanted is not None and (said[1] != wanted or limit) and "2." not in said[1][:2]:
+    own = is_triton_release(said[1]) and "torch" not in said[0].lower()
+    if wanted is not None and own and (said[1] != wanted or limit):
         yield Finding(
             id="triton_torch_mismatch",
             confidence=0.7,
@@ -83,7 +86,31 @@ def _find_pip_conflict(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
             )
 
 
+_NUMPY_2 = Pattern(r"(?i)\bnumpy\b[^\n\d]{0,40}?\b2\.\d+(?:\.\d+)?\b(?!\s*(?:or|and) (?:older|earlier))")
+_FIRST_TORCH_FOR_NUMPY_2 = (2, 3)
+
+
+def _find_numpy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """NumPy 2 beside a torch that was built before it, and something that fails."""
+    numpy, torch = text.find(_NUMPY_2), text.find(_TORCH_RELEASE)
+    version = known(evidence.machine.torch.version) or (torch[1] if torch else None)
+    match = re.match(r"(\d+)\.(\d+)", version or "")
+    if numpy is None or match is None or (int(match[1]), int(match[2])) >= _FIRST_TORCH_FOR_NUMPY_2:
+        return
+    fails = text.find(_NUMPY_FAILS)
+    if fails is not None:
+        yield Finding(id="numpy2_abi", confidence=0.66, evidence=(quote(numpy, "numpy"), quote(fails, "effect")))
+
+
+_TORCH_RELEASE = Pattern(r"(?i)\b(?:py)?torch\b(?!vision|audio)[^\n\d]{0,12}?v?([12]\.\d{1,2})(?:\.\d+)?")
+_NUMPY_FAILS = words(
+    r"from_numpy|\.numpy\(\)",
+    r"numpy[^.\n]{0,60}(?:fail\w*|error|crash\w*|warning|not work|no longer|n't work|incompatib\w+)",
+    r"import\w* torch[^.\n]{0,60}(?:fail\w*|error|crash\w*|warning)",
+)
+
 FINDERS = (
+    text_finder("numpy2_abi", _find_numpy),
     text_finder("triton_torch_mismatch", _find_triton),
     text_finder("extension_torch_abi_mismatch", _find_pip_conflict),
     *finders(
@@ -103,6 +130,13 @@ FINDERS = (
                 r"Is CUDA available: (?:True|Yes)", r"mac ?os", r"torchvision::nms", r"is_available\(\)\W{0,8}True"
             ),
             sure=0.78,
+        ),
+        Sign(
+            id="libcuda_not_linkable",
+            said=words(r"libcuda\.so: cannot open shared", r"libcuda\.so (?:is )?not (?:in )?found"),
+            also=words(r"libcuda\.so\.1\b"),
+            unless=words(r"libcuda\.so\.1: cannot open", r"libcuda\.so\.1 (?:is )?not found"),
+            sure=0.88,
         ),
         Sign(
             id="numpy2_abi",
@@ -125,7 +159,8 @@ FINDERS = (
         Sign(
             id="glibc_too_old",
             said=words(
-                r"(?:requir\w+|need\w*|built (?:against|with|for)|depends on|expects?|link\w+ against) (?:\w+ "
+                r"(?:requir\w+|need\w*|want\w*|asks? for|built (?:against|with|for)|depends on|expects?|link\w+ "
+                r"against) (?:\w+ "
                 r"){0,3}glibc"
                 r"[ -_]?(?:version )?(?:>=? ?)?2\.\d+",
                 r"glibc[ -_]?(?:version )?(?:is )?(?:2\.\d+ )?(?:is )?too old",
@@ -153,8 +188,57 @@ FINDERS = (
             sure=0.8,
         ),
         Sign(
+            id="windows_dll_dependency_missing",
+            said=words(
+                r"\bdlls?\b[^.\n]{0,40}(?:\bnot|n't|missing|fail\w*|can ?not|error)",
+                r"(?:missing|not find|cannot find|can't find|error loading|fail\w* to load|problem "
+                r"with)[^.\n]{0,40}\bdlls?\b",
+            ),
+            also=words(r"torch\w*"),
+            unless=words(r"flash|xformers|mmcv|bitsandbytes|_ext\b", r"is_available\(\)\W{0,8}True"),
+            sure=0.76,
+        ),
+        Sign(
+            id="python_unsupported_by_wheel",
+            said=words(r"\b32[- ]?bit (?:\w+ ){0,2}python", r"python[^.\n]{0,24}\b32[- ]?bit", r"32 bit \(Intel\)"),
+            also=words(r"torch\w*"),
+            sure=0.82,
+        ),
+        Sign(
+            id="library_path_shadows_bundled",
+            said=words(r"LD_LIBRARY_PATH"),
+            also=words(
+                r"(?:without (?:it|that)|(?:if|when|after) (?:i |we |you )?(?:unset\w*|remov\w+|clear\w*|"
+                r"drop\w*) (?:it|that))"
+                r"[^.\n]{0,40}(?:works?|fine|ok|runs?|gone|goes away|disappear\w*)",
+            ),
+            unless=words(r"libcuda\.so", "/compat"),
+            sure=0.8,
+        ),
+        Sign(
+            id="extension_torch_abi_mismatch",
+            said=words(
+                r"undefined symbols?\b(?!:| ?[`'\"])",
+                r"(?:compiled|built) (?:with|for|against) (?:\w+ )?(?:py)?torch ?(?:==)?\d",
+            ),
+            also=words(
+                r"flash[_-]?att\w+|xformers|mmcv|bitsandbytes|\bapex\b|deepspeed|torch[_-](?:scatter|sparse|cluster)|"
+                r"detectron2|fairseq|vllm|pytorch3d|causal_conv1d|mamba_ssm|_ext\b|\w+_cuda\b|\bextensions?\b",
+            ),
+            unless=words(r"undefined symbol: ", r"\bnccl|cublas|cudnn|nvJitLink|cusparse"),
+            sure=0.66,
+        ),
+        Sign(
+            id="cpu_only_torch",
+            said=words(r"torch\.version\.cuda\W{0,6}(?:\w+ ){0,2}\W{0,6}None\b"),
+            also=_WANTS_GPU,
+            unless=words(r"mac ?os", r"\+rocm|\brocm\b"),
+            sure=0.84,
+        ),
+        Sign(
             id="extension_built_for_other_cuda",
             said=words(
+                r"version of Cuda that does ?n[o']t match the version used to compile",
                 r"unsupported (?:GNU|clang|Microsoft Visual Studio) version!?",
                 r"gcc versions later than \d+ are not supported",
                 r"unsupported host compiler|host compiler[^.\n]{0,40}not supported",

@@ -66,10 +66,16 @@ def _extension(text: Text) -> str:
     return "" if found is None else (found[1] or found[2])
 
 
+_OPENED_LATER = Pattern(r"(?i)nvrtc|Could not load library|Unable to load any of|libcudnn_|nvJitLink|libcufile")
+
+
 def _find_missing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     said = text.find(_MISSING)
-    if said is None or text.find(words("Is CUDA available: True")):
+    if said is None:
+        return
+    # what torch loads at its start was there; what it opens when it is needed may still be missing
+    if text.find(words("Is CUDA available: True")) and not _OPENED_LATER.search(said.line.text):
         return
     seen = (quote(said, "loader"),)
     extension = _extension(text)
@@ -279,7 +285,7 @@ FINDERS = (
             said=words(
                 r"cannot find -lcuda\b",
                 r"libcuda\.so cannot found",
-                r"libcuda\.so (?:cannot be|not) found",
+                r"libcuda\.so (?:cannot be|(?:is )?not (?:in )?)found",
                 r"unable to find library -lcuda\b",
                 r"ld: .{0,60}-lcuda\b",
             ),
@@ -351,6 +357,8 @@ FINDERS = (
                 r".{0,30}(?:compute capability|sm_?\d)",
                 r"no kernel image.{0,60}(?:ops\.cu|csrc|\.cu(?:h)?\b)",
                 r"error in \w+_cuda: no kernel image",
+                # the C++ file of another package, then the error
+                r"(?:csrc|\.cuh?\b|_template\.h)\S{0,80} ?no kernel image",
             ),
             unless=words(_XFORMERS_WITHOUT_CUDA),
             sure=0.9,

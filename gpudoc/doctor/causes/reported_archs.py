@@ -21,6 +21,13 @@ _FAILS = words(
 )
 
 
+# what is said of a build and an architecture, either way round
+_NO_SUPPORT = (
+    r"(?:(?:not|n't|no longer|never|un) ?(?:yet |officially )?(?:support\w*|compatible|includ\w+|compiled|built)|"
+    r"no support|lack\w*|dropp?(?:s|ed|ing) support|without (?:support|kernels))"
+)
+
+
 def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = text_machine(evidence)
     if machine is None:
@@ -62,6 +69,10 @@ def _first_capability(machine: Machine) -> tuple[int, int] | None:
     return None
 
 
+# the error names the source file of another package: its kernels are missing, torch's are not spoken of
+_OTHER_SOURCE = words(r"(?:csrc|_template\.h)\S{0,80} ?no kernel image")
+
+
 def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
     old = text.find(
         words(
@@ -69,6 +80,8 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -
             r"minimum cuda capability supported by this library",
             r"torch(?:[^.\n]{0,60})dropped support for .{0,40}(?:gpu|capability|pascal|volta|maxwell|kepler)",
             r"(?:gpu|card) (?:is )?too old\b",
+            rf"{_NO_SUPPORT}[^.\n]{{0,40}}(?:\b(?:pascal|maxwell|kepler|volta)\b|\bsm_?(?:3\d|5\d|6\d|7[0-2])\b)",
+            rf"(?:\b(?:pascal|maxwell|kepler|volta)\b|\bsm_?(?:3\d|5\d|6\d|7[0-2])\b)[^.\n]{{0,40}}{_NO_SUPPORT}",
             r"only supports devices of CUDA Capability >= \d",
             r"CUDA capability .{0,30}(?:or higher|at least).{0,20}required",
         )
@@ -90,6 +103,8 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -
             r"Unsupported (?:GPU|\.target) .{0,20}sm_1[0-2]\d",
             r"no kernel image.{0,300}(?:RTX 50\d\d|blackwell|sm_1[0-2]\d|B200)",
             r"(?:RTX 50\d\d|blackwell|sm_1[0-2]\d|B200).{0,300}no kernel image",
+            rf"{_NO_SUPPORT}[^.\n]{{0,40}}(?:\bsm_?1[0-2]\d\b|\bblackwell\b|\bRTX ?50\d0\b)",
+            rf"(?:\bsm_?1[0-2]\d\b|\bblackwell\b|\bRTX ?50\d0\b)[^.\n]{{0,40}}{_NO_SUPPORT}",
             "hipErrorNoBinaryForGpu",
             "HSA_OVERRIDE_GFX_VERSION",
             r"the GPU program failed to execute",
@@ -97,6 +112,8 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -
     )
     if new:
         yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.85, evidence=(quote(new, "torch"),))
+        return
+    if text.find(_OTHER_SOURCE):
         return
     generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))
     if generic and fits:

@@ -196,7 +196,7 @@ _HAS_CARD = words(
     "使用 ?GPU",
 )
 _WORKS = words(
-    r"Is CUDA available: (?:True|Yes)",
+    r"\bcuda[ _](?:is[ _])?available\)?\W{0,6}(?:True|Yes)\b",
     r"is_available\(\)\W{0,4}(?:is |returns? |gives? |= )?\W{0,4}True",
 )
 
@@ -263,6 +263,8 @@ FINDERS = (
                 r"CUDA (?:is )?not available",
                 r"No devices were found",
                 r"machine only has: \[\]",
+                r"\bno nvidia driver",
+                r"\b(?:has|finds?|sees?|got|with) no gpus?\b",
                 r"nvidia-smi\W[^\n]{0,40}(?:not found|fail|no such|error)",
             ),
             unless=_WORKS,

@@ -83,7 +83,7 @@ def read(text: Text, gather: Gather) -> None:
     if python:
         gather.put("python.version", python[1], python.line)
     for pattern, fact in ((_WSL, "host.wsl"), (_JETSON, "host.jetson")):
-        found = text.find(pattern)
+        found = None if fact == "host.wsl" and "non-WSL environment" in text.flat else text.find(pattern)
         if found:
             gather.put(fact, True, found.line)
     if not gather.gpu_indices():
