@@ -31,6 +31,7 @@ from gpudoc.doctor.causes import (
     tensors,
     told_memory,
     told_run,
+    told_work,
     visibility,
     watched,
 )
@@ -76,5 +77,6 @@ FINDERS: tuple[Finder, ...] = (
     *slowness.FINDERS,
     *told_memory.FINDERS,
     *told_run.FINDERS,
+    *told_work.FINDERS,
     *watched.FINDERS,
 )

@@ -90,6 +90,10 @@ _LOPSIDED = words(
     rf"{_FIRST}[^.\n]{{0,40}}(?:alloc|tak|us|consum|need|hold)\w*[^.\n]{{0,20}}(?:more|most|much|a lot)",
     r"\bone of (?:my|the) gpus?\b[^.\n]{0,60}(?:more|a lot|much|higher)[^.\n]{0,40}\bothers?\b|"
     r"\bone of (?:my|the) gpus?\b[^.\n]{0,60}(?:a lot|much) (?:of |more )*memory",
+    rf"\bonly (?:the )?{_FIRST}[^.\n]{{0,60}}(?:mem\w*|us(?:es|ing|ed)|full|large|work\w*)",
+    r"(?:util\w*|memory|usage|load)[^.\n]{0,40}(?:not (?:the )?same|differ\w*|unequal|not (?:equal|balanced|"
+    r"even))[^.\n]{0,30}"
+    r"gpus?\b",
     r"(?:(?:im|un)balanc\w*|uneven)[^.\n]{0,30}(?:gpu|memor)|(?:gpu|memory)[^.\n]{0,30}(?:im|un)balanc\w*",
 )
 _ONE_PROCESS_EACH = words(

@@ -140,6 +140,14 @@ FINDERS = finders(
         sure=0.62,
     ),
     Sign(id="shm_too_small", said=words(r"unable to open .{0,20}(?:shared memory|/torch_)"), sure=0.5),
+    # a container has 64 MB of shared memory unless it is given more
+    Sign(
+        id="shm_too_small",
+        said=words(r"DataLoader worker \(pid\S* .{0,40}exited unexpectedly"),
+        also=words(r"\bdocker\b", r"\bcontainers?\b", r"\bk8s\b|kubernetes", "sagemaker", r"\bpods?\b", "podman"),
+        unless=words(r"\bkilled\b|oom", "Segmentation fault", "--ipc"),
+        sure=0.66,
+    ),
     Sign(
         id="host_oom_killed",
         said=words(r"DataLoader worker \(pid\S* .{0,40}exited unexpectedly"),

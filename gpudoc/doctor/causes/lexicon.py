@@ -8,7 +8,8 @@ DEVICE_MEMORY = words(
     r"\b(?:gpus?|video|cuda|graphics?(?: card)?|card'?s?|device|display)[- ]?(?:\w+ )?(?:memor\w+|ram|mem)\b",
     r"\bvram\b",
     r"\b(?:memory|mem|ram)\b (?:\w+ ){0,3}(?:of|on|in|at|from) \W{0,3}(?:the |my |a |one |each |both |that )*\W{0,2}"
-    r"(?:\w+ )?(?:gpus?|graphics?|card|device|cuda)\b",
+    r"(?:\w+ )?(?:gpus?\d?|graphics?|card|device|cuda)\b",
+    r"GPU ?(?:内存|記憶體)",
     r"显存|顯存|显卡",
 )
 HOST_MEMORY = words(
@@ -17,7 +18,7 @@ HOST_MEMORY = words(
     r"\brss\b",
     r"\bswap\b",
     r"(?:memory|mem) (?:usage )?(?:of|on) (?:the |my |our )?(?:server|machine|computer|host|cpu|node|pc)\b",
-    r"内存|內存|記憶體",
+    r"(?<!GPU)(?<!GPU\x20)(?:内存|內存|記憶體)",
 )
 GROWS = words(
     r"\b(?:grow|increas|ris(?:e|ing)|climb|creep|leak|accumulat|balloon|explod|pil(?:e|ing))\w*\b"
@@ -34,7 +35,7 @@ FULL = words(
     r"(?:\bnot|n't|\bin)(?:sufficient| (?:have )?enough)",
     r"\b(?:consum|us|tak|eat|fill|occup)\w* (?:up )?(?:nearly |almost )?(?:all|the whole|the entire|everything)\b",
     r"\bexceed\w*|explod\w*|explosion|blow\w* up|\benormous|\bhuge\b",
-    r"\bover \d+ ?g(?:i?b)?\b",
+    r"\b(?:over|more than|needs?|requires?|at least) \d+ ?g(?:i?b)?\b",
     r"\blimit\b|\bmax(?:imum|\.|ed)?\b",
     r"占满|占滿|爆|不足|溢出|耗尽",
 )
@@ -99,6 +100,8 @@ STUCK = words(
     r"\bno (?:\w+ )?progress\b|nothing (?:\w+ )?happens",
     r"(?:\bnot|n't|\bnever) (?:start|proceed|continue|move|progress|advance|finish|respond)\w*",
     r"\b(?:just|simply) (?:stays?|stops?|sits?|waits?)\b|\bstops? there\b",
+    r"\b(?:often|always|sometimes|suddenly|randomly) stops?\b|\bstops? (?:out ?put|print|log|updat|respond)\w*",
+    r"\bno (?:more |further )?(?:output|logs?)\b|\blogs? stop",
     r"\bnot responding\b|unresponsive",
     r"卡住|卡死|挂起|不动|停住",
 )
@@ -109,7 +112,7 @@ SEVERAL = words(
     r"(?:nproc_per_node|n_?gpus?|gpus|devices)\W{1,6}[2-9]\b",
     r"\b(?:ddp|nccl|fsdp|torchrun|deepspeed|horovod)\b|DataParallel|distributed",
     r"gpu_?ids?\W{1,4}0 ?,",
-    r"多卡|双卡|两张卡|多GPU",
+    r"多卡|双卡|两张卡|多 ?GPU",
 )
 ALONE_WORKS = words(
     r"\b(?:works?|runs?|trains?|fine|ok|okay|well|alright|normal\w*|without (?:\w+ ){0,2}(?:issues?|problems?|hang))\b"
@@ -128,10 +131,10 @@ LOW_USE = words(
     r"\b(?:under-?util\w*|poor(?:ly)? util\w*|under-?used)",
     r"\b(?:gpu|card)s?\b[^.\n]{0,30}(?:\bnot|n't|\bhardly|\bbarely|\brarely) (?:\w+ ){0,2}(?:heavily |fully |well )?"
     r"(?:used|utili[sz]ed|busy|loaded)",
-    r"利用率[^。\n]{0,12}(?:低|0)|占用率?[^。\n]{0,6}(?:低|0)",
+    r"利用率[^。\n]{0,14}(?:低|不高|上不去|个位数|(?<!\d)[0-4]?\d ?%)|GPU-?Util ?太低|占用率?[^。\n]{0,6}(?:低|0)",
 )
 MACHINE = words(
-    r"\b(?:machine|computer|system|pc|server|desktop|workstation|laptop|rig|ubuntu|windows|linux|os)\b",
+    r"\b(?:machine|computer|system|pc|server|desktop|workstation|laptop|rig|ubuntu\d*|windows|linux|o/?s)\b",
     r"(?:电脑|机器|系统|服务器|主机)",
 )
 # what is as long as somebody spoke: the longest so far decides how much memory is held from then on

@@ -172,6 +172,9 @@ _GROWS = words(
     r"(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))",
     r"(?:usage|consumption) (?:\w+ ){0,3}?(?:grow\w*|increas\w*|ris(?:es|ing)|climb\w*|creep\w*)",
     r"more and more (?:\w+ ){0,2}(?:memory|ram|vram)\b",
+    r"\b(?:us|tak|need|consum|requir|eat)\w* more (?:\w+ )?(?:memory|ram|vram)\b[^.\n]{0,30}\b(?:each|every|over|"
+    r"with)\b",
+    r"\b(?:memory|ram|vram)\b[^.\n]{0,12} explo(?:d\w+|sion)",
     r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))"
     r".{0,60}\b(?:memory|ram|rss|vram)\b",
 )
@@ -249,6 +252,8 @@ _KEEPS = words(
     r"create_graph\s?=\s?True",
     r"computation(?:al)? graph",
     r"accumulat\w+ .{0,20}loss",
+    r"\b(?:stor|keep|collect|sav|append)\w* (?:\w+ ){0,3}(?:loss(?:es)?|graphs?)\b(?! (?:value|scalar|\.item))",
+    r"\bloss(?:es)?\b (?:\w+ ){0,2}(?:stored|kept|collected|appended|accumulated)\b(?! as (?:a )?(?:floats?|numbers?))",
 )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes import allocator
 from gpudoc.doctor.causes.allocator import OutOfMemory
+from gpudoc.doctor.causes.lexicon import HOST_MEMORY
+from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip
@@ -28,6 +30,7 @@ RAN_OUT = words(
     r"out of (?:gpu |cuda |video |v)(?:memory|ram)\b",
     r"exceed\w* (?:the )?(?:gpu|cuda|video|card'?s?)[- ]?(?:memory|ram)\b",
     r"GPU .{0,20}out of memory",
+    r"cuda (?:runs? |ran |running )?out (?:of )?(?:the )?mem\w*",
     r"gpu oom",
     r"RESOURCE_EXHAUSTED",
     "显存不足|显存溢出|爆显存|超显存",
@@ -38,6 +41,8 @@ RAN_OUT = words(
 # said without the device, in a text that has one
 _BARE = words(r"out of memory", r"memory (?:\w+ ){0,2}(?:explod\w+|overflow\w*|blow\w* up|is exhausted)")
 _ON_DEVICE = words(r"\bgpus?\b", r"\bcuda\b", r"\bvram\b", "显存")
+_ON_CARD = words(r"\bvram\b|CUDA out|gpu (?:memory|oom|ram)|cuda (?:memory|oom)|显存")
+_FILLS = words(r"\b(?:increas|grow|leak|releas|full|exceed|highest|ris|fill|climb)\w*")
 _HOST = words(
     "oom[-_ ]?kill",
     "Killed process",
@@ -109,9 +114,10 @@ _VARIABLE = words(
     r".{0,24}(?:length|sequences?|sentences?|samples?|batch\w*|images?|inputs?|sizes?|clips?|documents?|utterances?)",
     r"(?:random(?:ly)?|sudden(?:ly)?|sometimes|occasional\w*|intermittent\w*|sporadic\w*|eventually|at some "
     r"(?:point|batch|step))\b",
-    r"after (?:(?:training|running) (?:(?:on|for|with) )?)?(?:about |around |~|a few |some |several |\d[\d,]* ?|many |"
-    r"thousands of )(?:\w+ ){0,2}?\w* ?(?:k )?(?:steps?|iterations?|iters?|batch\w*|epochs?|hours?|minutes?|"
-    r"examples?|samples?|sentences?)\b",
+    r"after (?:(?:training|running) (?:(?:on|for|with) )?)?(?:about |around |over |more than |~|a few |some |"
+    r"several |\d[\d,]* ?|many |"
+    r"thousands of )+(?:\w+ ){0,2}?\w* ?(?:k )?(?:steps?|iterations?|iters?|batch\w*|epochs?|hours?|minutes?|"
+    r"examples?|samples?|sentences?|images?|videos?|files?)\b",
     r"(?:at|in|around|by) (?:iteration|iter|step|batch|epoch)\s*#?\d{3,}",
     r"after (?:about |around |~)?(?:\w+ )?(?:hours?|days?|epochs?)\b",
     r"lengths? (?:between|from|up to|vary)",
@@ -136,7 +142,7 @@ _FINDER = words(
 )
 NOT_RELEASED = (
     r"(?:gpu|device|cuda)[^.\n]{0,20} ?memory[^.\n]{0,30}(?:\bnot|n't|never)[^.\n]{0,12}(?:releas|freed|dealloc)\w*",
-    r"(?:still|keeps?) (?:hold|occup|us)\w*[^.\n]{0,24}\bmemory",
+    r"(?:still|keeps?) (?:hold|occup|us)\w* (?!more)[^.\n]{0,24}\bmemory(?![^.\n]{0,16}\b(?:each|every|per)\b)",
 )
 _OTHERS = words(
     r"(?:other|another|zombie|left-?over|orphan\w*|previous|old|stale|dead|crashed) (?:\w+ )?(?:process|job|run|"
@@ -181,6 +187,9 @@ def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if said is not None and not allocator.read(text) and text.find(SPILLS):
         return  # memory that spills over is the opposite of an error
     if said is None or (text.find(_HOST) and not re.search("(?i)cuda|hip|gpu", said[0])):
+        return
+    bare = said[0].lower() in ("oom", "out of ram")
+    if bare and text.find(_ON_CARD) is None and together(text, HOST_MEMORY, _FILLS) is not None:
         return
     messages = allocator.read(text)
     message = messages[0] if messages else None

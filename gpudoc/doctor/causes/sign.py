@@ -48,7 +48,7 @@ _TRAINING = words(
     r"\.backward\(\)|optimi[sz]er\.step",
     r"\bgpu ?#?0\b[^.\n]{0,40}\bothers\b",
     r"\bbatch(?:es|_size)?\b",
-    r"gpu[- ]?util\w*",
+    r"gpus?[- ]?util\w*",
     r"multi-?gpu",
     r"\bc10d\b",
     r"\bgloo\b",

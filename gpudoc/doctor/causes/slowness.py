@@ -33,7 +33,7 @@ _STARVED = words(
     r"(?:data ?-?_?loader|data loading|loading)[^.\n]{0,60}(?:bottleneck|slow\w*|lag\w*|takes?|"
     r"consum\w*|spen\w+|stuck)",
     r"(?:bottleneck|slow\w*|lag\w*|consumed|spen[dt]\w*|time)[^.\n]{0,60}(?:data ?-?_?loader|data loading|loading)",
-    r"利用率[^。\n]{0,12}(?:低|为0|0%)",
+    r"利用率[^。\n]{0,12}(?:低|为 ?0|0%)",
 )
 
 

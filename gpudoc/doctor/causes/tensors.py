@@ -207,7 +207,23 @@ _BF16 = words(
     r"CUDA_R_16BF.{0,200}CUBLAS_STATUS_NOT_SUPPORTED|CUBLAS_STATUS_NOT_SUPPORTED.{0,250}CUDA_R_16BF",
 )
 
+_NAN_LOSS = words(
+    r"\bloss\w*\W{0,4}(?:(?:is|are|was|becomes?|became|turns?|goes?|gets?|went|to|into|value|always|"
+    r"suddenly) )*\W{0,3}nans?\b",
+    r"\bnans? (?:in |as )?(?:the )?loss\w*",
+)
+
+
+def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A loss that is not a number, and nothing said of precision: half precision is what overflows first."""
+    del evidence
+    said = text.find(_NAN_LOSS)
+    if said and not text.find(words(r"\b(?:fp32|float32|full precision)\b")):
+        yield Finding(id="fp16_overflow_nan", confidence=0.42, severity="warning", evidence=(quote(said, "loss"),))
+
+
 FINDERS = (
+    text_finder("fp16_overflow_nan", _find_nan),
     text_finder("label_out_of_range", _find_label),
     text_finder("embedding_index_out_of_range", _find_index),
     text_finder("fp16_overflow_nan", _find_overflow),

@@ -27,6 +27,9 @@ from gpudoc.facts.readers.model import Text
 _NOTEBOOK_DIES = words(
     r"\b(?:session|kernel|runtime|notebook|colab|kaggle|jupyter)\b[^.\n]{0,40}\b(?:crash\w*|dies|died|dead|restart\w*)",
 )
+_SYSTEM_DIES = words(
+    r"\b(?:o/?s|computer|machine|pc|system|ubuntu|windows)\b[^.\n]{0,24}\b(?:crash|re-?boot|re-?start)\w*"
+)
 _RAN_ONLY = words(r"using all available RAM|all (?:of )?the (?:available )?ram\b")
 # the driver and NCCL end programs too, and say so
 _OTHER_END = words(
@@ -55,10 +58,24 @@ def _find_killed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     yield Finding(id="host_oom_killed", confidence=sure, evidence=tuple(dict.fromkeys(seen)))
 
 
+_OUT_OF_HOST = words(
+    r"\bout of (?:the )?(?:cpu|host|system|main|physical) (?:memory|ram)\b|\bout of ram\b|\bout of \(?cpu\)? ?memory",
+    r"\b(?:cpu|host|system|main) (?:memory|ram) (?:is |was |gets )*(?:overflow\w*|exhaust\w*|oom|used up)\b",
+)
+
+
+def _find_out_of_host(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The host's memory ran out, in so many words."""
+    del evidence
+    out = text.find(_OUT_OF_HOST)
+    if out and not together(text, HOST_MEMORY, GROWS):
+        yield Finding(id="host_oom_killed", confidence=0.74, evidence=(quote(out, "memory"),))
+
+
 def _find_notebook(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A hosted notebook that starts again without an error has used up the memory of its machine."""
     del evidence
-    died = text.find(_NOTEBOOK_DIES)
+    died = together(text, _NOTEBOOK_DIES, _NOTEBOOK_DIES, without=_SYSTEM_DIES)
     if died is None or text.find(_OTHER_END) or text.find(words(r"Traceback \(|\w+Error:", "CUDA out of memory")):
         return
     ram = text.find(_RAN_ONLY) or together(text, HOST_MEMORY, FULL)
@@ -176,6 +193,7 @@ def _find_longest(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("host_oom_killed", _find_killed),
+    text_finder("host_oom_killed", _find_out_of_host),
     text_finder("host_oom_killed", _find_notebook),
     text_finder("host_memory_leak", _find_full),
     text_finder("oom_other_process", _find_outlived),

@@ -66,6 +66,10 @@ def _find_stop(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     workers = together(text, STUCK, _WORKERS, around=1)
     if workers and text.find(_LOADER_FINE):
         yield Finding(id="job_hung", confidence=0.72, evidence=(quote(workers, "stops"),))
+    # ranks that wait for each other keep their devices busy; idle ones wait for the host
+    idle = together(text, LOW_USE, words(r"\b0 ?%|\b(?:is|to|at|becomes?|stays?) (?:\w+ )?(?:0|zero)\b"))
+    if idle and not text.find(_ALL_BUSY) and together(text, HOST_MEMORY, words("full|exhaust")) is None:
+        yield Finding(id="job_hung", confidence=0.6, evidence=(quote(stuck, "stops"), quote(idle, "device")))
     several = text.find(SEVERAL)
     if several is None:
         return
@@ -77,9 +81,11 @@ def _find_stop(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     works = text.find(ALONE_WORKS)
     busy = text.find(_ALL_BUSY)
-    if not text.find(_NO_HELP) and (works or busy) and together(text, STUCK, _AT_START, around=1):
+    at_start = together(text, STUCK, _AT_START, around=1)
+    if not text.find(_NO_HELP) and (busy or (works and at_start)):
         seen = (quote(stuck, "stops"), *(quote(m, "beside it") for m in (works, busy) if m))
-        yield Finding(id="nccl_p2p_hang", confidence=0.8 if works and busy else 0.66, evidence=seen)
+        sure = 0.8 if works and busy else 0.66 if at_start else 0.6
+        yield Finding(id="nccl_p2p_hang", confidence=sure, evidence=seen)
 
 
 _GOES_DOWN = words(
@@ -87,6 +93,7 @@ _GOES_DOWN = words(
     r"immediately|keeps?|to|and|be|being|was|is|get|gets|got) )*"
     r"(?:re-?boots?|re-?boot(?:ed|ing)|restarts?|restarting|(?:shuts?|turns?|powers?|switch(?:es)?) ?(?:itself |it )?"
     r"(?:down|off)|shut-?downs?|shutting down|crash(?:es|ed)? hard|hard crash\w*|freezes? up|locks? up)\b",
+    r"\b(?:system|computer|pc|machine|server|workstation|ubuntu|o/?s) (?:\w+ ){0,2}crash\w*",
     r"\b(?:black|blue) ?screens?\b|\bbsod\b|goes (?:black|dark)|(?:loses?|lost|no) (?:video )?signal",
     r"重启|关机|死机|黑屏|蓝屏",
 )
@@ -110,7 +117,8 @@ _MANY = words(r"\b(?:when|while|during|if|each|every|once|after|as soon as|whene
 def _find_machine_down(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """The whole machine goes down under load: no program can do that, its power, heat or a defect can."""
     del evidence
-    if not (about_training(text) or text.find(words(r"\bgpu\b"))) or text.find(_UNDER_LOAD) is None:
+    loaded = text.find(_UNDER_LOAD)
+    if not about_training(text) and (loaded is None or text.find(words(r"\bgpu\b")) is None):
         return
     if together(text, HOST_MEMORY, words(r"\bfull\b|exhaust|max|limit|run\w* out|\b100 ?%")):
         return
@@ -118,9 +126,11 @@ def _find_machine_down(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
     screen = text.find(_SCREEN)
     if down or screen:
         seen = tuple(quote(m, "machine") for m in (down, screen) if m)
-        yield Finding(id="gpu_hardware_fault", confidence=0.74, evidence=tuple(dict.fromkeys(seen)))
+        sure = 0.74 if loaded else 0.6
+        yield Finding(id="gpu_hardware_fault", confidence=sure, evidence=tuple(dict.fromkeys(seen)))
 
 
+_CPU_BOUND = words(r"\bcpu[- ]bound\b|\bbound by (?:the )?cpu|\bbottleneck\w* (?:is |by |on )*(?:the )?cpu\b")
 _NEEDLESS = words(
     r"\b(?:batch[_ ]?size|bs)\W{1,5}(?:of |is |= ?)?`? ?1\b(?!\d|\.)",
     r"\bsmall(?:er)? (?:batch|model|network|net|mlp)\w*|\btiny\b",
@@ -129,14 +139,16 @@ _NEEDLESS = words(
 )
 _INPUT = words(
     r"data ?-?_?loaders?\b|num_?workers|\bworkers?\b|augment\w*|\bdata loading\b|pre-?process\w*|"
-    r"(?:load|read|decod)\w* (?:the |of )?(?:data|images?|videos?|files?|frames?)\b|数据"
+    r"(?:load|read|decod)\w* (?:the |of )?(?:data|images?|videos?|files?|frames?)\b|"
+    r"\b(?:data|images?|videos?|files?|frames?)\b[^.\n]{0,20}\b(?:load|read|decod)\w*|数据"
 )
 _ON_CPU = words(
-    r"\bcpu\b[^.\n]{0,40}\b(?:instead|only|100 ?%|used for|does|is used|working)|"
+    r"\bcpu\b[^.\n]{0,40}\b(?:instead|only|used for|does|is used|working)|"
     r"\bno process|not using (?:the |my )?gpu"
 )
 _UNHAPPY = words(
     r"\bslow\w*|\bwhy\b|\bproblem|\bissue|\bnormal\b|\bwonder\w*|\blong\b|\bhelp\b|\?|\bhappen\w*|\breason\b|\bhours?\b|"
+    r"怎么|如何|为什么|什么原因|请问|慢|解决|优化|正常|"
     r"\b(?:really|very|mostly|most of the time|always|only|too)\b[^.\n]{0,20}\b(?:low|idle|0)\b"
 )
 
@@ -144,20 +156,23 @@ _UNHAPPY = words(
 def _find_idle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """The device is idle in a run that goes on: it waits for input, or for its next kernel."""
     del evidence
-    idle = text.find(LOW_USE)
+    idle, bound = text.find(LOW_USE), text.find(_CPU_BOUND)
+    if bound and text.find(_UNDER_LOAD) and text.find(_INPUT) is None:
+        yield Finding(id="launch_bound", confidence=0.5, severity="warning", evidence=(quote(bound, "bound"),))
     if idle is None or not about_training(text) or text.find(STUCK) or text.find(RAN_OUT):
         return
     if text.find(_UNHAPPY) is None or text.find(_ON_CPU):
         return
     waits = text.find(words(r"wait\w* (?:for|on) (?:the |its |new |next )*(?:data|batch\w*|input)"))
     small = text.find(_NEEDLESS)
-    if waits or (text.find(_INPUT) is None and small is None):
-        seen = (quote(idle, "device"), *((quote(waits, "waits"),) if waits else ()))
-        sure = 0.6 if waits else 0.42
+    fed = text.find(_INPUT)
+    if waits or fed or small is None:
+        seen = (quote(idle, "device"), *(quote(m, "input") for m in (waits, fed) if m))
+        sure = 0.6 if waits else 0.45 if fed else 0.42
         yield Finding(
             id="dataloader_bottleneck", confidence=sure, severity="warning", evidence=tuple(dict.fromkeys(seen))
         )
-    elif small and text.find(_INPUT) is None:
+    else:
         seen = (quote(idle, "device"), quote(small, "kernels"))
         yield Finding(id="launch_bound", confidence=0.5, severity="warning", evidence=tuple(dict.fromkeys(seen)))
 
@@ -165,6 +180,16 @@ def _find_idle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 # tqdm at the end of an epoch: "469/469 [12:53<00:00"
 _EPOCH_TIME = Pattern(r"(?<!\d)(\d{2,7})/\1 ?\[(?:(\d+):)?(\d+):(\d\d)<0?0:00")
 _WARMED_BY = 2.5
+_FIRST_PASS = words(
+    r"\b(?:first|1st|initial) (?:training )?epoch\b|\bepoch ?[01]\b|\b(?:in|at) the (?:very )?begin+ing\b"
+)
+_ROUGH = words(r"\bslow\w*|\bunstable|\bnot (?:\w+ )?stable|\blong(?:er)?\b|\btakes?\b|\bminutes?\b|\bhours?\b")
+_LATER = words(
+    r"\b(?:after|from|since|in|by) (?:the )?(?:first|1st|second|2nd|third|epoch ?[12])\b[^.\n]{0,60}"
+    r"\b(?:stable|normal\w*|fast\w*|fine|quick\w*|speed\w* up|ok)\b",
+    r"\b(?:stable|normal\w*|fast\w*|fine|quick\w*|speed\w* up)\b[^.\n]{0,40}\b(?:after|from|since|in) (?:the )?"
+    r"(?:first|1st|second|2nd|later|epoch ?[12])\b",
+)
 
 
 def _find_warming(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -173,6 +198,9 @@ def _find_warming(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     rows = list(text.find_all(_EPOCH_TIME, most=20))
     seconds = [int(r[2] or 0) * 3600 + int(r[3]) * 60 + int(r[4]) for r in rows if r[1] == rows[0][1]]
     falls = len(seconds) >= 3 and all(b <= a for a, b in pairwise(seconds))
+    uneven = together(text, _FIRST_PASS, _ROUGH, _LATER, around=1)
+    if uneven and about_training(text) and not (falls and seconds):
+        yield Finding(id="slow_storage", confidence=0.55, severity="warning", evidence=(quote(uneven, "epochs"),))
     if falls and seconds[-1] > 0 and seconds[0] >= max(_WARMED_BY * seconds[-1], 30):
         value = f"{seconds[0]} s for the first pass over the data, {seconds[-1]} s for the last"
         yield Finding(

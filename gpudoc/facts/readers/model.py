@@ -44,6 +44,12 @@ class Mention:
         return self.match.start()
 
 
+# where Chinese, Japanese or Korean meets Latin letters without a blank: a word of one ends there
+_SCRIPTS_MEET = Pattern(
+    r"(?<=[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af])"
+)
+
+
 class Text:
     """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
 
@@ -57,6 +63,8 @@ class Text:
         for line in lines:
             starts.append(place)
             part = " ".join(line.text.split())
+            if not part.isascii():
+                part = _SCRIPTS_MEET.sub(" ", part)
             parts.append(part)
             place += len(part) + 1
         self._starts = starts

@@ -54,3 +54,9 @@ UNSUSPICIOUS = [
 @pytest.mark.parametrize(("cause", "text"), UNSUSPICIOUS)
 def test_ordinary_work_of_the_host_is_not_accused(cause, text):
     assert cause not in ids(text)
+
+
+def test_a_worker_that_ends_in_a_container_had_too_little_shared_memory():
+    text = "Training in docker: RuntimeError: DataLoader worker (pid(s) 17) exited unexpectedly"
+    assert first(text) == "shm_too_small"
+    assert first(text.replace("in docker", "at home")) == "host_oom_killed"

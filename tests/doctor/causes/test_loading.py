@@ -75,3 +75,17 @@ def test_how_long_an_epoch_takes_says_nothing_of_its_beginning():
         "training works, the time of each epoch is 44 s and the loss falls"
     )
     assert first("training: before every epoch there is a pause of half a minute") == "workers_recreated_each_epoch"
+
+
+def test_memory_that_the_host_kills_for_is_not_the_device_s():
+    text = "Memory keeps growing while training, each step needs more memory, in the end the process is killed"
+    assert first(text) == "host_oom_killed"
+
+
+def test_losses_that_are_stored_explain_memory_that_explodes():
+    assert first("The memory explodes in training because all losses are stored in a list") == "leak_graph_kept"
+
+
+def test_a_batch_that_cannot_be_increased_is_no_growth():
+    text = "Training: because of the memory of my card I cannot increase the batch size beyond 8, loss is fine"
+    assert "leak_graph_kept" not in [f.id for f in report_of(text).findings if f.severity != "info"]

@@ -77,3 +77,14 @@ def test_a_fault_of_the_program_is_understood_from_a_sentence(cause, text):
 
 def test_a_number_that_is_not_finite_without_half_precision_is_no_overflow():
     assert "fp16_overflow_nan" not in ids("the model returns nan for empty inputs, all in float32")
+
+
+def test_a_loss_that_is_not_a_number_is_named_with_little_confidence_when_no_precision_is_told():
+    report = report_of("Epoch: [3] lr: 0.0001 loss: 0.31\nLoss is nan, stopping training")
+    assert [(f.id, f.severity) for f in report.findings][:1] == [("fp16_overflow_nan", "warning")]
+    assert report.findings[0].confidence < 0.5
+
+
+def test_a_loss_in_full_precision_that_is_not_a_number_has_another_cause():
+    text = "Training in float32, the loss becomes nan after 100 steps"
+    assert "fp16_overflow_nan" not in [f.id for f in report_of(text).findings if f.severity != "info"]

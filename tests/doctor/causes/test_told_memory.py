@@ -12,6 +12,7 @@ KILLED = [
     "During preprocessing of the corpus both RAM and swap are full and python gets killed, torch 2.1, RTX 3060",
     "Neither the number of workers nor augmentation changes it: RSS of the training rises to 250 GB, then the OOM killer ends it",
     "Training runs in Colab. The session crashes after some minutes and restarts, there is no error message",
+    "Out of CPU memory in the validation phase of my training, 2000 images",
     "the kernel of my notebook dies as soon as I build the training set, no traceback at all",
 ]
 

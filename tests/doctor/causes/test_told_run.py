@@ -23,7 +23,11 @@ CASES = [
     ("dataloader_bottleneck", "why is the gpu utilization so low when I train this network? It jumps between 3 % and 40 %"),
     ("launch_bound", "I train with a batch size of 1 and GPU utilization is only 12 %, why?"),
     ("launch_bound", "torch profile of a rollout of my small policy: the GPU is mostly idle, very low utilization"),
+    ("launch_bound", "Training of my RL agent is CPU-bound, the GPU is hardly faster than the old GTX 1060"),
+    # a run that stops with idle devices waits for its host
+    ("job_hung", "Training on 4 GPUs suddenly stops in the middle of an epoch, no more output, GPU utilization stays at 0 %"),
     # what warms up, and what tires
+    ("slow_storage", "In the first epoch training takes 20 s per step, from the second epoch on it is normal, 1 s. Why?"),
     ("slow_storage", "Epoch 0: 100%|##| 900/900 [30:12<00:00, 2.0s/it]\nEpoch 1: 100%|##| 900/900 [11:00<00:00]\nEpoch 2: 100%|##| 900/900 [04:10<00:00]"),
     ("thermal_throttle", "The time of each training iteration gradually increases: 0.2 s in the beginning, 0.9 s half an hour later"),
     # what one place has and the other has not

@@ -26,3 +26,10 @@ def test_what_is_not_there_is_none():
 def test_an_origin_names_file_and_line():
     assert Line(4, "", "a.log").origin == "a.log line 4"
     assert Line(0, "", "torch").origin == "torch"
+
+
+def test_a_latin_word_ends_where_chinese_begins():
+    text = Text((Line(1, "训练时GPU利用率低于20%的时候"), Line(2, "plain line")))
+    assert text.find(Words(r"\bgpu\b")) is not None
+    assert text.find(Words(r"\b20%")).line.text == "训练时GPU利用率低于20%的时候"
+    assert text.find(Words("plain line")).line.number == 2

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, report_of
+
+CASES = [
+    # where it computes
+    ("training_on_cpu", "My network trains on the CPU instead of the GPU although I have a GTX 1080, it is slow"),
+    ("training_on_cpu", "The GPU is never used while I train the model, all the work happens on the cpu"),
+    ("training_on_cpu", "训练的时候用的是CPU，GPU没有被使用，很慢"),
+    # who is on the first card
+    ("extra_contexts_on_gpu0", "torchrun with 4 processes: each process also takes 600 MB on GPU 0, is that expected?"),
+    ("extra_contexts_on_gpu0", "processes of rank 1, 2 and 3 occupy memory on cuda:0 as well when I train with DDP"),
+    ("extra_contexts_on_gpu0", "训练时其它进程 rank 1 在 GPU0 也占用了显存, every process has 500M on gpu 0"),
+    # what an evaluation keeps
+    ("oom_eval_accumulates_predictions", "There is a memory leak in my LightningModule: the validation results of each step are stored until the epoch ends"),
+    ("oom_eval_accumulates_predictions", "During testing all predictions are appended to one list on the GPU, then CUDA out of memory"),
+    # where an epoch begins
+    ("workers_recreated_each_epoch", "Training is fast, but after each epoch the GPU is idle for about 40 seconds"),
+    ("workers_recreated_each_epoch", "训练时每个epoch开始都要等待很久，GPU空闲"),
+    # what is written and shown
+    ("checkpoint_too_often", "Training steps are quick but saving the checkpoint every 50 steps takes minutes"),
+    ("logging_each_step", "Training is slow because wandb uploads an image in every step, logging each step takes 2 s"),
+    # what ends without a word
+    ("host_oom_killed", "Training the model terminates in the second epoch without any error message"),
+    ("host_oom_killed", "训练到一半程序自动退出，没有任何报错"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_what_is_told_of_the_programs_doing_names_its_cause(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence, f.severity) for f in report_of(text).findings]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How can I train this model on the CPU? It is small enough.",
+        "Training runs with 4 processes, each process uses its own GPU, 9 GB each. Nice work!",
+        "The data loading runs on the CPU with 8 workers and the GPU is busy all the time, training looks good.",
+        "After each epoch the validation takes 40 seconds, then training goes on. Which metric do you report?",
+        "I save a checkpoint every 1000 steps, training works. Where is the best model stored?",
+        "wandb shows the training loss of each step. Which learning rate should I take?",
+        "The training finishes without errors and the predictions of the test set are stored in out.csv",
+    ],
+)
+def test_a_program_that_does_what_it_should_is_no_finding(text):
+    assert not [(f.id, f.evidence) for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_a_build_without_cuda_explains_work_on_the_cpu_better():
+    text = "It trains on the cpu instead of the gpu, torch 2.3.0+cpu, torch.cuda.is_available() is False, RTX 3060"
+    assert first(text) == "cpu_only_torch"
