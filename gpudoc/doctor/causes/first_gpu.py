@@ -122,13 +122,18 @@ FINDERS = (
             id="dataparallel_imbalance",
             said=words(
                 r"imbalance between your GPUs",
-                r"DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|imbalanc\w*|uneven|\d{4,6} "
+                r"(?<!Distributed)DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|"
+                r"imbalanc\w*|uneven|\d{4,6} "
                 r"?Mi?B)",
                 r"(?:uneven|imbalanc\w*|unbalanc\w*|unequal) .{0,20}(?:gpu|memory).{0,200}DataParallel",
-                r"DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
+                r"(?<!Distributed)DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
                 r"(?:slow\w*|imbalanc\w*|unbalanc\w*|uneven).{0,200}\bDataParallel",
             ),
-            unless=words(r"DistributedDataParallel.{0,60}(?:Expected to have|unused)"),
+            unless=words(
+                r"DistributedDataParallel.{0,60}(?:Expected to have|unused)",
+                # more than one machine is another matter
+                r"\b(?:two|2|three|several|multi\w*) ?-?(?:machines?|nodes?|servers?)\b",
+            ),
             sure=0.82,
             severity="warning",
         ),

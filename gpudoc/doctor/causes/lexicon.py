@@ -48,6 +48,8 @@ KILLED = words(
     r"\bwhy (?:is it |was it )?killed\b",
     r"\b(?:prints?|says?|said|shows?|outputs?|just|only|message) \W{0,3}killed\b",
     r"killed by (?:signal|the (?:os|system|kernel)|oom)",
+    r"\b(?:automatically|randomly|suddenly|it|system|os|linux|kernel) (?:\w+ ){0,2}kills? (?:a |the |my |"
+    r"one )?(?:\w+ )?process",
     r"\bSIGKILL\b",
     r"被 ?(?:kill|杀|系统)",
 )

@@ -40,8 +40,9 @@ RAN_OUT = words(
 )
 # said without the device, in a text that has one
 _BARE = words(r"out of memory", r"memory (?:\w+ ){0,2}(?:explod\w+|overflow\w*|blow\w* up|is exhausted)")
-_ON_DEVICE = words(r"\bgpus?\b", r"\bcuda\b", r"\bvram\b", "显存")
+_ON_DEVICE = words(r"\bgpus?\b", r"\b[1-5]0[5-9]0(?: ?ti)?\b", r"\b[RG]TX\b", r"\bcuda\b", r"\bvram\b", "显存")
 _ON_CARD = words(r"\bvram\b|CUDA out|gpu (?:memory|oom|ram)|cuda (?:memory|oom)|显存")
+_BARE_OOM = words(r"\booms?\b")
 _FILLS = words(r"\b(?:increas|grow|leak|releas|full|exceed|highest|ris|fill|climb)\w*")
 _HOST = words(
     "oom[-_ ]?kill",
@@ -83,7 +84,7 @@ _ACCUMULATES = words(
 )
 _EVALUATING = words(
     r"\bin (?:evaluate|validate|validation\w*|eval\w*|test\w*|val\w*|predict\w*)\b",
-    r"(?:during|in|at|while|when|on) (?:the )?(?:\w+ )?(?:validation|validating|evaluation|evaluating|eval|"
+    r"(?:during|in|at|while|when|on|after) (?:the )?(?:\w+ )?(?:validation|validating|evaluation|evaluating|eval|"
     r"inference|testing)\b",
     r"\b(?:validation|eval(?:uation)?|val) (?:phase|loop|step|stage|epoch|set)\b",
     r"(?:validation|evaluation) .{0,40}out of memory",
@@ -189,7 +190,10 @@ def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if said is None or (text.find(_HOST) and not re.search("(?i)cuda|hip|gpu", said[0])):
         return
     bare = said[0].lower() in ("oom", "out of ram")
-    if bare and text.find(_ON_CARD) is None and together(text, HOST_MEMORY, _FILLS) is not None:
+    if bare and (
+        together(text, HOST_MEMORY, _BARE_OOM, without=_ON_CARD)
+        or (text.find(_ON_CARD) is None and together(text, HOST_MEMORY, _FILLS))
+    ):
         return
     messages = allocator.read(text)
     message = messages[0] if messages else None

@@ -60,6 +60,8 @@ def _find_killed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 _OUT_OF_HOST = words(
     r"\bout of (?:the )?(?:cpu|host|system|main|physical) (?:memory|ram)\b|\bout of ram\b|\bout of \(?cpu\)? ?memory",
+    r"\bout of memory (?:of|on|in) (?:the |my )?(?:cpu|host|ram|system)\b|\b(?:ram|cpu|host|"
+    r"system)(?: memory)? ooms?\b",
     r"\b(?:cpu|host|system|main) (?:memory|ram) (?:is |was |gets )*(?:overflow\w*|exhaust\w*|oom|used up)\b",
 )
 
@@ -108,6 +110,8 @@ def _find_full(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             confidence=0.6,
             evidence=tuple(dict.fromkeys((quote(full, "memory"), quote(trouble, "effect")))),
         )
+    elif full and text.find(_WONDERS):
+        yield Finding(id="host_memory_leak", confidence=0.48, severity="warning", evidence=(quote(full, "memory"),))
 
 
 _TROUBLE = words(
@@ -115,6 +119,21 @@ _TROUBLE = words(
     r"\bOOM\b|out of memory|run(?:s|ning)? out|MemoryError",
     r"problem|issue|\bstays? there|\bstops?\b",
 )
+
+
+_WONDERS = words(r"\bwhy\b|\bwonder\w*|\bhow (?:can|to|do)\b|\bhelp\b|\bnormal\b|\btoo much\b|\breduc\w*|\bease\b")
+_TOO_MUCH = words(
+    r"\b(?:too much|a lot of|lots of|so much|huge|large amount of|not enough|insufficient|all (?:of )?(?:the|"
+    r"my)) (?:\w+ )?(?:memory|ram)\b"
+)
+
+
+def _find_loaded(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Reading the data takes more memory than there is, and no device is spoken of."""
+    del evidence
+    loaded = together(text, _TOO_MUCH, LOADS)
+    if loaded and text.find(_TROUBLE) and not text.find(DEVICE_MEMORY) and not text.find(RAN_OUT):
+        yield Finding(id="host_oom_killed", confidence=0.6, evidence=(quote(loaded, "memory"),))
 
 
 def _find_outlived(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -196,6 +215,7 @@ FINDERS = (
     text_finder("host_oom_killed", _find_out_of_host),
     text_finder("host_oom_killed", _find_notebook),
     text_finder("host_memory_leak", _find_full),
+    text_finder("host_oom_killed", _find_loaded),
     text_finder("oom_other_process", _find_outlived),
     text_finder("oom_variable_length_batch", _find_longest),
     text_finder("vram_spill_to_system_memory", _find_spill),

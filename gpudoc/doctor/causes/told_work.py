@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.lexicon import DEVICE_MEMORY, FULL, HOST_MEMORY, STUCK
+from gpudoc.doctor.causes.lexicon import DEVICE_MEMORY, FULL, HOST_MEMORY
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import UNAVAILABLE, about_training, quote, text_finder, words
@@ -180,18 +180,60 @@ _SILENT = words(
 _GOES_ON = words(r"still (?:in|on|occup|hold)|remains?|stuck|hang|util\w* (?:is |of )*0|video memory|gpu memory|显存")
 
 
+_HANGS = words(r"\bhang\w*|\bhung\b|\bst[uo]ck\w*|\bfreez\w*|\bfrozen\b|dead ?lock|\bstall\w*|卡住|卡死")
+
+
 def _find_silent_end(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A program that ends without a word was ended from outside: most often the host had no memory left."""
     del evidence
     said = together(text, _ENDS, _SILENT)
-    if said is None or not about_training(text) or text.find(RAN_OUT) or text.find(_GOES_ON) or text.find(STUCK):
+    if said is None or not about_training(text) or text.find(RAN_OUT) or text.find(_GOES_ON) or text.find(_HANGS):
         return
     if text.find(words(r"segmentation|core dumped|\bSIG|Traceback \(|\w+Error:")) or text.find(DEVICE_MEMORY):
         return
     yield Finding(id="host_oom_killed", confidence=0.52, evidence=(quote(said, "ended"),))
 
 
+_MANY_MACHINES = words(
+    r"\b(?:[2-9]|two|three|four|several|multiple|multi|more|different|another|extra) ?-?(?:\w+ ){0,2}?-?(?:nodes?|"
+    r"machines?|servers?)\b",
+    r"--?nnodes\W{1,3}[2-9]",
+    r"多机|两台|多节点",
+)
+_MANY_CARDS = words(
+    r"\bddp\b|DistributedDataParallel|multi-?_?gpus?|\b(?:[2-9]|two|four|eight|multiple|several|more) gpus\b|多卡"
+)
+_ALONE = words(
+    r"\b(?:single|one|1|same)\b ?-?(?:\w+ ){0,2}?-?(?:nodes?|machines?|servers?|gpus?|cards?)\b",
+    r"单机|单卡|单节点",
+)
+_NOT_FASTER = words(
+    r"\bslow\w*",
+    r"\b(?:speed|throughput|samples?\w*|it/s|performance|wps)\b[^.\n]{0,60}\b(?:fall|fell|drop\w*|decreas\w*|lower|down)\b",
+    r"\btimes?\b[^.\n]{0,40}\bincreas\w*|\blonger\b",
+    r"\bno (?:\w+ )?(?:speed ?-?up|faster|gain|improvement|acceleration)|\bnot (?:\w+ )?(?:faster|accelerat\w*|"
+    r"scal\w*)",
+    r"慢",
+)
+_NOT_OF_LINKS = words(
+    r"\b(?<!Distributed)nn\.DataParallel\(|out of memory|num_workers ?=|data ?loader\b|imbalance\w*|\bhang\w*|\bstuck\b"
+)
+
+
+def _find_far_apart(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """More machines, or cards with a process each, are slower than one: what they tell each other takes the time."""
+    del evidence
+    if text.find(_ALONE) is None or not about_training(text) or text.find(_NOT_OF_LINKS):
+        return
+    machines = together(text, _NOT_FASTER, _MANY_MACHINES)
+    cards = machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE)
+    if cards:
+        sure = 0.7 if machines else 0.55
+        yield Finding(id="communication_bound", confidence=sure, severity="warning", evidence=(quote(cards, "speed"),))
+
+
 FINDERS = (
+    text_finder("communication_bound", _find_far_apart),
     text_finder("training_on_cpu", _find_on_cpu),
     text_finder("extra_contexts_on_gpu0", _find_on_first),
     text_finder("oom_eval_accumulates_predictions", _find_kept_results),

@@ -12,6 +12,9 @@ KILLED = [
     "During preprocessing of the corpus both RAM and swap are full and python gets killed, torch 2.1, RTX 3060",
     "Neither the number of workers nor augmentation changes it: RSS of the training rises to 250 GB, then the OOM killer ends it",
     "Training runs in Colab. The session crashes after some minutes and restarts, there is no error message",
+    "It automatically kills the process while my training reads the dataset",
+    "RAM OOM when the prepared dataset is loaded, training on 8 nodes with 192 GB VRAM per GPU",
+    "Reading all images needs too much memory, the training stops every time",
     "Out of CPU memory in the validation phase of my training, 2000 images",
     "the kernel of my notebook dies as soon as I build the training set, no traceback at all",
 ]
@@ -113,3 +116,13 @@ def test_a_loss_that_is_added_up_is_a_leak_in_speech_too():
 )
 def test_memory_that_is_fine_is_no_finding(text):
     assert not [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_a_program_that_takes_all_host_memory_and_makes_wonder():
+    text = "Training uses almost all of my 64 GB RAM although the dataset has 30 GB, why?"
+    assert first(text) == "host_memory_leak"
+
+
+def test_the_device_runs_out_of_memory_after_a_validation_that_kept_its_graphs():
+    text = "Each time after the validation there is an out of memory error when training goes on, RTX 3090"
+    assert first(text) == "oom_eval_without_no_grad"

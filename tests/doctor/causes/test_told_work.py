@@ -22,6 +22,10 @@ CASES = [
     # what is written and shown
     ("checkpoint_too_often", "Training steps are quick but saving the checkpoint every 50 steps takes minutes"),
     ("logging_each_step", "Training is slow because wandb uploads an image in every step, logging each step takes 2 s"),
+    # what machines and cards tell each other
+    ("communication_bound", "DDP training on two servers takes 3 h per epoch, on a single server 1 h; why is it slower on two servers?"),
+    ("communication_bound", "With 4 nodes the throughput of my torchrun training drops to 12 samples/s per gpu, one node alone has 40"),
+    ("communication_bound", "Why is DDP on 4 gpus slower than training on one gpu?"),
     # what ends without a word
     ("host_oom_killed", "Training the model terminates in the second epoch without any error message"),
     ("host_oom_killed", "训练到一半程序自动退出，没有任何报错"),
@@ -37,6 +41,7 @@ def test_what_is_told_of_the_programs_doing_names_its_cause(cause, text):
     "text",
     [
         "How can I train this model on the CPU? It is small enough.",
+        "Training on two nodes with DDP takes 10 h, on a single node it takes 19 h. Do I have to scale the learning rate?",
         "Training runs with 4 processes, each process uses its own GPU, 9 GB each. Nice work!",
         "The data loading runs on the CPU with 8 workers and the GPU is busy all the time, training looks good.",
         "After each epoch the validation takes 40 seconds, then training goes on. Which metric do you report?",
