@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train import limits
 from gpudoc.train.checkpoint import Content, found_in
 from gpudoc.train.evaluate import TooLarge, evaluate
 from gpudoc.train.events import Evaluated, Event, Rescued, Said, Saved
@@ -13,11 +14,14 @@ from gpudoc.train.job import Job
 from gpudoc.train.meters import Meter, clock
 from gpudoc.train.order import Order
 from gpudoc.train.rescue import free_memory, is_rescuable
-from gpudoc.train.state import capture, rng_document
+from gpudoc.train.state import capture, copied_bytes, rng_document
 from gpudoc.train.undo import Undo
+from gpudoc.units import MIB
 from gpudoc.workload.build import ReportsEvaluation
 
 _BUSY = 1
+# a thread's stack of 8 MiB, and what writing takes besides (1.2 MiB, 2026-11-21), with room
+_WRITER_BYTES = 16 * MIB
 NO_ROOM = "no memory to write a checkpoint beside the steps: from now on they wait until it is written"
 
 
@@ -169,6 +173,8 @@ class Boundary:
         busy = _BUSY if job.writer.busy else 0
         if job.ranks.vote(busy):
             return False
+        if not self._in_turn and self._lacks_room():
+            self._write_in_turn()
         job.ranks.align_buffers(job.stepper.parts.model)
         job.progress.samples = job.order.samples_before(job.progress.step)
         job.progress.micro_batch = job.order.micro_batch
@@ -181,12 +187,18 @@ class Boundary:
             best = job.progress.best_step
             keep = [step for step in self._good if step != job.progress.step][: job.settings.keep - 1]
             self._beside = not self._in_turn
-            job.writer.start(content, tuple(keep if best is None else {*keep, best}))
-            if self._in_turn:
-                # what is being written is no copy: the next step would change it
-                job.writer.settle()
+            # in turn what is written is no copy: the next step would change it
+            job.writer.start(content, tuple(keep if best is None else {*keep, best}), beside=self._beside)
         self._saved_step = job.progress.step
         return True
+
+    def _lacks_room(self) -> bool:
+        """Whether a copy of the state would not fit under this process's limit beside the highest step so far."""
+        parts = self._job.stepper.parts
+        if parts.device.type != "cpu" or parts.ranks.is_sharded:
+            return False
+        room = limits.room_bytes()
+        return room is not None and room < copied_bytes(parts.model, parts.optimizer) + _WRITER_BYTES
 
     def _capture(self, random: Mapping[int, Mapping[str, object]], wanted: bool) -> Content:
         job = self._job

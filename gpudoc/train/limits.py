@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -34,9 +35,10 @@ def apply(limit_bytes: int, device: torch.device) -> None:
         if limit_bytes < total:
             torch.cuda.set_per_process_memory_fraction(limit_bytes / total, device)
         return
-    held = data_bytes()
-    if held is None:
+    memory = read_process_memory()
+    if memory is None:
         return
+    held = memory.data_bytes
     if held >= limit_bytes:
         raise GpudocError(
             f"--memory-limit {format_bytes(limit_bytes)}: this process already holds {format_bytes(held)}",
@@ -60,14 +62,40 @@ def lift_in_worker() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
-def data_bytes() -> int | None:
-    """What RLIMIT_DATA counts for this process now (`grep VmData /proc/self/status`); None outside Linux."""
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Private memory of this process in bytes, as RLIMIT_DATA counts it: now, and the most so far."""
+
+    data_bytes: int
+    peak_data_bytes: int
+
+
+def read_process_memory() -> ProcessMemory | None:
+    """What counts against RLIMIT_DATA (`grep -E 'VmData|VmPeak|VmSize' /proc/self/status`); None outside Linux."""
     try:
         text = Path("/proc/self/status").read_text()
     except OSError:
         return None
-    line = next((row for row in text.splitlines() if row.startswith("VmData:")), None)
-    return None if line is None else int(line.split()[1]) * 1024
+    sizes = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("VmPeak", "VmSize", "VmData"):
+            sizes[name] = int(rest.split()[0]) * 1024
+    if len(sizes) < 3:
+        return None
+    # only the total has a recorded peak; what is not data (code, stacks, shared memory) is taken as it is now
+    return ProcessMemory(sizes["VmData"], sizes["VmPeak"] - (sizes["VmSize"] - sizes["VmData"]))
+
+
+def room_bytes() -> int | None:
+    """What this process's limit leaves above the most it held so far; None when it has no limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    memory = read_process_memory()
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if memory is None or soft == resource.RLIM_INFINITY else soft - memory.peak_data_bytes
 
 
 def default_limit_bytes() -> int | None:

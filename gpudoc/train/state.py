@@ -76,6 +76,13 @@ def capture(
     )
 
 
+def copied_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of the tensors that `capture` copies, in one process."""
+    kept = [value for state in optimizer.state.values() for value in state.values()]
+    tensors = [*model.state_dict().values(), *kept]
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
+
+
 def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -> Progress:
     """Put a checkpoint into freshly built objects; GpudocError when it belongs to another model or data set."""
     state = loaded.state

@@ -18,6 +18,7 @@ class Writer:
     """One checkpoint at a time in a thread. A save that comes due meanwhile waits its turn at a later step.
 
     With a `council` all ranks write at the same time, each its part; without one only rank 0 has anything to write.
+    `busy`: a checkpoint is being written, or its outcome waits to be collected.
     """
 
     def __init__(self, folder: Path, fault: Fault | None = None, council: Council | None = None) -> None:
@@ -25,20 +26,26 @@ class Writer:
         self._council = council
         self._fault = fault
         self._thread: threading.Thread | None = None
+        self.busy = False
         self._outcome: Saved | OSError | None = None
         self.last_seconds = 0.0
 
-    @property
-    def busy(self) -> bool:
-        """Whether a checkpoint is being written, or its outcome waits to be collected."""
-        return self._thread is not None
-
-    def start(self, content: Content, keep: tuple[int, ...]) -> None:
-        """Begin to write; the content must not change any more."""
-        if self._thread is not None:
+    def start(self, content: Content, keep: tuple[int, ...], *, beside: bool = True) -> None:
+        """Begin to write; the content must not change any more. Without `beside` it is written when this returns."""
+        if self.busy:
             raise RuntimeError("the last checkpoint is still being written")
-        self._thread = threading.Thread(target=self._work, args=(content, keep), name="checkpoint-writer")
-        self._thread.start()
+        self.busy = True
+        if beside:
+            thread = threading.Thread(target=self._work, args=(content, keep), name="checkpoint-writer")
+            try:
+                thread.start()
+            except RuntimeError:
+                # there is no memory for its stack
+                pass
+            else:
+                self._thread = thread
+                return
+        self._work(content, keep)
 
     def settle(self) -> None:
         """Return when nothing is being written; the outcome still waits to be collected."""
@@ -48,10 +55,11 @@ class Writer:
     def collect(self, *, wait: bool = False) -> Saved | OSError | None:
         """The finished checkpoint or what went wrong, once; None while there is nothing new. `wait` joins first."""
         thread = self._thread
-        if thread is None or (thread.is_alive() and not wait):
+        if not self.busy or (thread is not None and thread.is_alive() and not wait):
             return None
-        thread.join()
-        self._thread = None
+        if thread is not None:
+            thread.join()
+        self._thread, self.busy = None, False
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, Saved):
             self.last_seconds = outcome.seconds

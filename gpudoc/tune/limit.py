@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.container import memory_headroom_bytes
 from gpudoc.facts.host import memory_available_bytes
 from gpudoc.facts.model import Absent
-from gpudoc.train.limits import EXPANDABLE, MALLOC_ENVIRONMENT
+from gpudoc.train import limits
+from gpudoc.train.limits import EXPANDABLE, MALLOC_ENVIRONMENT, ProcessMemory
 from gpudoc.tune.trial import Allocator
 
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -28,23 +28,11 @@ def allocator_environment(allocator: Allocator) -> Mapping[str, str]:
             return {}
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessMemory:
-    """This process's private memory in bytes: now, and at its highest since the process began (VmData, VmPeak)."""
-
-    data_bytes: int
-    peak_data_bytes: int
-
-
 def read_process_memory() -> ProcessMemory:
-    """What counts against RLIMIT_DATA (`grep -E 'VmData|VmPeak|VmSize' /proc/self/status`)."""
-    sizes = {}
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("VmPeak", "VmSize", "VmData"):
-            sizes[name] = int(rest.split()[0]) * 1024
-    # only the total has a recorded peak; what is not data (code, stacks, shared memory) is taken as it is now
-    return ProcessMemory(sizes["VmData"], sizes["VmPeak"] - (sizes["VmSize"] - sizes["VmData"]))
+    """What counts against RLIMIT_DATA, here where `check_system` found it readable."""
+    memory = limits.read_process_memory()
+    assert memory is not None
+    return memory
 
 
 def check_system(on_gpu: bool) -> None:

@@ -132,7 +132,10 @@ class Probe:
             self._stage("partial batch", batch)
             self._trainee.train([samples.worst(partial)])
         self._stage("eval", batch)
-        self._trainee.evaluate((self._prepared.eval_samples or samples).worst(batch))
+        evaluated = self._prepared.eval_samples or samples
+        samples.let_go()
+        self._trainee.evaluate(evaluated.worst(batch))
+        evaluated.let_go()
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
         with self._trainee.writing_checkpoint():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch.utils.data import default_collate
 
 from gpudoc.errors import GpudocError
@@ -24,7 +26,8 @@ class Samples:
     def __init__(self, dataset: Dataset, collate: Collate | None, count: int) -> None:
         self._collate: Collate = collate or default_collate
         self.count = count
-        self._held = bytearray(0)
+        self._held: list[object] = []
+        self._held_of: Sequence[object] = ()
         typical, longest, self.num_scanned = _scan(dataset, count)
         self._typical = typical
         self._longest = longest
@@ -43,13 +46,19 @@ class Samples:
         """A batch of samples from all over the data set, repeated."""
         return self._make(self._typical, batch)
 
+    def let_go(self) -> None:
+        """Free what stands for the samples of the last batch, as when training turns to another data set."""
+        self._held = []
+
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
         chosen = [samples[index % len(samples)] for index in range(batch)]
         # training reads as many samples of their own for each batch. Small ones leave their place in the heap behind
         # when they are freed, where the step finds no room for a large tensor: so it stays taken until the next batch
-        sizes = [sample_bytes(sample) for sample in samples]
-        self._held = bytearray(0)
-        self._held = bytearray(sum(sizes) * max(0, batch - len(samples)) // len(samples))
+        if samples is not self._held_of:
+            self.let_go()
+        self._held_of = samples
+        del self._held[max(0, batch - len(samples)) :]
+        self._held += [copy_of(sample) for sample in chosen[len(samples) + len(self._held) :]]
         try:
             return self._collate(chosen)
         except (RuntimeError, TypeError) as problem:
@@ -60,8 +69,8 @@ class Samples:
                 ) from problem
             raise
         finally:
-            if max(sizes) >= _RETURNED_BYTES:
-                self._held = bytearray(0)
+            if max(map(sample_bytes, samples)) >= _RETURNED_BYTES:
+                self.let_go()
 
 
 def collect_samples(workload: Workload) -> Samples:
@@ -75,6 +84,24 @@ def collect_samples(workload: Workload) -> Samples:
             hint="tune on a list of a few hundred of its samples; gpudoc train takes it as it is, with --batch-size N",
         )
     return Samples(workload.dataset, workload.collate, workload.num_samples)
+
+
+def copy_of(sample: object) -> object:
+    """A sample that shares no memory with this one, as the data set would give it."""
+    match sample:
+        case torch.Tensor():
+            return sample.detach().clone()
+        case str() | bytes():
+            # a slice of a longer one: copy.deepcopy gives back the same object
+            return (sample + sample[:1])[: len(sample)]
+        case dict():
+            return {key: copy_of(value) for key, value in sample.items()}
+        case list():
+            return [copy_of(value) for value in sample]
+        case tuple() if type(sample) is tuple:
+            return tuple(copy_of(value) for value in sample)
+        case _:
+            return copy.deepcopy(sample)
 
 
 def sample_bytes(sample: object) -> int:

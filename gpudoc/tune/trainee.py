@@ -161,10 +161,8 @@ class Trainee:
         assert self._saved is not None
         with tempfile.TemporaryDirectory(prefix="gpudoc-trial-") as folder:
             writer = Writer(Path(folder))
-            writer.start(self._saved, ())
+            writer.start(self._saved, (), beside=self._stepper.parts.device.type != "cpu")
             self._saved = None
-            if self._stepper.parts.device.type == "cpu":
-                writer.settle()
             try:
                 yield
             finally:

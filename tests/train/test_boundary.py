@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gpudoc.train import checkpoint, writer
+from gpudoc.train import boundary, checkpoint, limits, writer
 from gpudoc.train.boundary import NO_ROOM, Boundary
 from gpudoc.train.feed import DirectFeed
 from gpudoc.train.step import Stepper
@@ -104,6 +104,24 @@ def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path):
         for folder in (run, tmp_path / "free")
     ]
     assert files[0] == files[1]
+
+
+def test_a_copy_that_would_not_fit_beside_the_highest_step_is_not_begun(tmp_path, capsys, monkeypatch):
+    """Without a single failure: a limit leaves so little that an attempt would fail, or make a step fail."""
+    write_workload(tmp_path, checkpoint_every=2)
+    taken, real = [], boundary.capture
+
+    def seen(stepper, progress, constants, random, staging, **options):
+        taken.append(staging.in_place)
+        return real(stepper, progress, constants, random, staging, **options)
+
+    monkeypatch.setattr(boundary, "capture", seen)
+    for room, in_place in ((None, False), (1 << 30, False), (17 << 20, False), (16 << 20, True)):
+        monkeypatch.setattr(limits, "room_bytes", lambda room=room: room)
+        taken.clear()
+        assert train_here(tmp_path, *LINE, "--run-dir", f"run-{room}") == 0
+        assert set(taken) == {in_place}
+        assert capsys.readouterr().err.count(NO_ROOM) == in_place
 
 
 def test_a_writer_that_lacks_memory_is_tried_again_in_turn(tmp_path, capsys, monkeypatch):

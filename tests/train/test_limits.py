@@ -14,7 +14,7 @@ from tests.train.support import environment
 CHILD = """
 import sys, torch
 from gpudoc.train import limits
-before = limits.data_bytes()
+before = limits.read_process_memory().data_bytes
 limits.apply(before + (256 << 20), torch.device("cpu"))
 kept = torch.empty(64 << 20, dtype=torch.uint8)
 try:
@@ -40,6 +40,25 @@ def test_a_limit_below_what_is_held_is_refused_with_a_larger_one():
         limits.apply(1 << 20, torch.device("cpu"))
     assert caught.value.hint.startswith("--memory-limit ")
     assert caught.value.exit_code == 1
+
+
+ROOM = """
+import torch
+from gpudoc.train import limits
+assert limits.room_bytes() is None
+limits.apply(limits.read_process_memory().peak_data_bytes + (256 << 20), torch.device("cpu"))
+before = limits.room_bytes()
+kept = torch.empty(96 << 20, dtype=torch.uint8)
+del kept
+print(before >> 20, 95 <= (before - limits.room_bytes()) >> 20 <= 97)
+"""
+
+
+def test_the_room_is_what_the_limit_leaves_above_the_highest_need_so_far():
+    done = subprocess.run(
+        [sys.executable, "-c", ROOM], env=environment(), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.split() in (["256", "True"], ["255", "True"]), done.stdout + done.stderr
 
 
 def test_without_a_limit_half_of_what_is_free_is_taken():

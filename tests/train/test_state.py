@@ -12,7 +12,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.train import checkpoint
 from gpudoc.train.draws import Generators
 from gpudoc.train.identity import digest
-from gpudoc.train.state import load_model, restore_rng, rng_document
+from gpudoc.train.state import copied_bytes, load_model, restore_rng, rng_document
 from tests.train.support import metrics, train_here, write_workload
 
 
@@ -26,6 +26,18 @@ def state_of(run, step):
 
 def losses(run):
     return [(row["step"], row["loss"]) for row in metrics(run) if "loss" in row]
+
+
+def test_copied_bytes_are_those_of_weights_buffers_and_optimizer_state():
+    model = nn.Sequential(nn.Linear(10, 5, bias=False), nn.BatchNorm1d(5))
+    optimizer = torch.optim.AdamW(model.parameters())
+    weights = 4 * (50 + 5 + 5)
+    buffers = 4 * (5 + 5) + 8
+    assert copied_bytes(model, optimizer) == weights + buffers
+    model(torch.randn(4, 10)).sum().backward()
+    optimizer.step()
+    steps = 3 * 4
+    assert copied_bytes(model, optimizer) == weights + buffers + 2 * weights + steps
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

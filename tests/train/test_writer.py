@@ -1,5 +1,7 @@
 """Checkpoints are written beside the training, one at a time, and a failure comes back as an outcome."""
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ import torch
 from gpudoc.train.checkpoint import Content, newest_good, verify
 from gpudoc.train.events import Saved
 from gpudoc.train.writer import Writer
+from tests.train.support import environment
 
 
 def content(step):
@@ -88,3 +91,45 @@ def test_memory_that_runs_out_while_writing_is_an_outcome_that_says_so(tmp_path)
     outcome = writing.collect(wait=True)
     assert isinstance(outcome, OSError)
     assert isinstance(outcome.__cause__, MemoryError)
+
+
+def test_not_beside_the_steps_it_is_written_when_start_returns_and_by_no_thread(tmp_path):
+    names = set()
+    writing = Writer(tmp_path, lambda point: names.add(threading.current_thread().name))
+    writing.start(content(3), (), beside=False)
+    assert names == {threading.current_thread().name}
+    assert verify(tmp_path / "step-3") is None
+    assert writing.busy
+    assert isinstance(writing.collect(), Saved)
+    assert not writing.busy
+
+
+NO_STACK = """
+import resource, sys, threading, torch
+from pathlib import Path
+from gpudoc.train import limits
+from gpudoc.train.checkpoint import Content
+from gpudoc.train.writer import Writer
+def content(step):
+    return Content(step=step, model={"w": torch.ones(3)}, optimizer={}, state={}, rng={})
+# what the first checkpoint loads is loaded before the limit
+Writer(Path(sys.argv[1])).start(content(1), (), beside=False)
+threading.stack_size(64 << 20)
+held = limits.read_process_memory().data_bytes
+resource.setrlimit(resource.RLIMIT_DATA, (held + (32 << 20), held + (32 << 20)))
+try:
+    threading.Thread(target=print).start()
+    sys.exit("the limit does not hold")
+except RuntimeError:
+    pass
+writer = Writer(Path(sys.argv[1]))
+writer.start(content(2), ())
+print(type(writer.collect(wait=True)).__name__)
+"""
+
+
+def test_without_memory_for_a_thread_it_is_written_all_the_same(tmp_path):
+    command = [sys.executable, "-c", NO_STACK, str(tmp_path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.strip() == "Saved", done.stderr
+    assert verify(tmp_path / "step-2") is None

@@ -1,9 +1,11 @@
+import gc
+
 import numpy as np
 import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune.samples import Samples, collect_samples, sample_bytes
+from gpudoc.tune.samples import Samples, collect_samples, copy_of, sample_bytes
 from gpudoc.workload.build import load_workload
 
 
@@ -58,6 +60,41 @@ def test_different_sizes_without_a_collate_are_explained():
     with pytest.raises(GpudocError, match="differ in size") as raised:
         Samples(Ragged(100, 3), None, 100).worst(8)
     assert "collate" in raised.value.hint
+
+
+def test_what_stands_for_read_samples_is_held_until_the_next_batch_or_let_go():
+    """As many tensors of a sample's size as training reads for a batch, less the 64 that are kept."""
+
+    class Counted(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return torch.full((1234,), float(index))
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(found, torch.Tensor) and found.shape == (1234,) for found in gc.get_objects())
+
+    before = alive()
+    samples = Samples(Counted(), None, 1000)
+    kept = alive() - before
+    for batch, held in ((300, 236), (500, 436), (100, 36), (64, 0), (300, 236)):
+        samples.worst(batch)
+        assert alive() - before - kept == held
+    samples.let_go()
+    assert alive() - before == kept
+
+
+def test_a_copy_shares_nothing():
+    array, tensor, text = np.arange(3), torch.arange(3), "a text that is long enough"
+    sample = ({"x": tensor, "y": [array, text]}, b"12345", 7)
+    copied = copy_of(sample)
+    assert copied[0]["x"].equal(tensor)
+    assert copied[0]["x"].data_ptr() != tensor.data_ptr()
+    assert (copied[0]["y"][0] == array).all()
+    assert copied[0]["y"][0] is not array
+    assert copied[0]["y"][1] == text
+    assert copied[0]["y"][1] is not text
+    assert copied[1:] == (b"12345", 7)
+    assert copied[1] is not sample[1]
 
 
 def test_sizes_of_samples_of_every_kind():
