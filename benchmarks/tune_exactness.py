@@ -30,9 +30,10 @@ from tune_workloads import KINDS, write_workload
 
 from gpudoc.tune.foresight import foresee
 from gpudoc.tune.journal import Journal
-from gpudoc.tune.largest import find_largest
+from gpudoc.tune.largest import find_largest, settle_largest
 from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.session import FIT_STEPS, Session
+from gpudoc.tune.sizing import STEADY_STEPS
 from gpudoc.tune.trial import Request, Variant
 from gpudoc.units import MIB
 
@@ -85,8 +86,8 @@ def known(what: str, kind: str, limit_mib: int) -> dict | None:
     return same[-1] if same else None
 
 
-def search(source: str, limit_bytes: int, foreseen: list | None = None) -> tuple[object, float]:
-    """Our search with start-up, and its wall time; without the steady steps, which run once on the chosen batch.
+def search(source: str, limit_bytes: int, foreseen: list | None = None, settle: bool = False) -> tuple[object, float]:
+    """Our search with start-up, and its wall time; the steady steps, which run once on the chosen batch, come after it.
 
     With a list, the plan's line gives the first probe and is appended to it.
     """
@@ -107,6 +108,8 @@ def search(source: str, limit_bytes: int, foreseen: list | None = None) -> tuple
             foreseen.append(expected)
         found = find_largest(session, limit_bytes=limit_bytes, cap=count, expected=expected)
         wall = time.perf_counter() - start
+        if settle:
+            found = settle_largest(session, found, steps=STEADY_STEPS)
         session.release()
     return found, wall
 
@@ -137,7 +140,7 @@ def truth(source: str, limit_bytes: int, guess: int) -> tuple[int, dict[int, boo
         return max(b for b, ok in answers.items() if ok), answers
 
 
-def table(kinds: list[str], limits: list[int]) -> None:
+def table(kinds: list[str], limits: list[int], with_truth: bool) -> None:
     """Search and truth for every cell that is not there yet."""
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +148,7 @@ def table(kinds: list[str], limits: list[int]) -> None:
             for limit_mib in limits:
                 ours = known("search", kind, limit_mib)
                 if ours is None:
-                    found, wall = search(source, limit_mib * MIB, [])
+                    found, wall = search(source, limit_mib * MIB, [], settle=True)
                     keep(
                         what="search",
                         model=kind,
@@ -155,11 +158,13 @@ def table(kinds: list[str], limits: list[int]) -> None:
                         launches=found.launches,
                         ooms=found.num_oom,
                         predicted=found.predicted,
+                        settled=found.settled,
+                        notes=found.notes,
                         bytes_per_sample=found.line.bytes_per_sample,
                         wall_s=round(wall, 2),
                     )
                     ours = known("search", kind, limit_mib)
-                if known("truth", kind, limit_mib) is None:
+                if with_truth and known("truth", kind, limit_mib) is None:
                     start = time.perf_counter()
                     largest, answers = truth(source, limit_mib * MIB, ours["batch"])
                     around = {b: ok for b, ok in sorted(answers.items()) if abs(b - largest) <= AROUND}
@@ -326,11 +331,12 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--no-truth", action="store_true", help="table: search only")
     options = parser.parse_args()
     kinds, limits = options.only.split(","), [int(part) for part in options.limits.split(",")]
     match options.part:
         case "table":
-            table(kinds, limits)
+            table(kinds, limits, with_truth=not options.no_truth)
         case "cap":
             cap()
         case "after":
