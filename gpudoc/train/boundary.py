@@ -48,6 +48,8 @@ class Boundary:
         yield from self._collect(wait=False)
         yield from self.tell()
         gained = False
+        if step >= self.due_at:
+            job.stepper.free_gradients()
         if job.eval_feeds is not None and self._is_due(step, settings.eval_every):
             began = clock()
             yield from self._evaluate(step)

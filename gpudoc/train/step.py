@@ -76,8 +76,7 @@ class Stepper:
 
     def backward(self, micros: Sequence[Micro]) -> None:
         """Fresh gradients of the mean loss over all items of the step; raises what the model raises."""
-        for parameter in self.parameters:
-            parameter.grad = None
+        self.free_gradients()
         parts = self.parts
         total: torch.Tensor | None = None
         last = len(micros) - 1
@@ -91,6 +90,11 @@ class Stepper:
             total = loss if total is None else total + loss
         assert total is not None
         self._loss = total
+
+    def free_gradients(self) -> None:
+        """Give their memory back: after the update nothing needs them but the log."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def update(self) -> None:
         """Reduce over ranks, clip, and let the optimizer step unless a gradient is not finite."""

@@ -97,7 +97,8 @@ def _peaks(
     )
     if not on_gpu:
         besides = baseline + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
-        return lambda batch: besides + memory.peak_bytes(batch)
+        held = prepared.samples.held_bytes_per_sample
+        return lambda batch: besides + memory.peak_bytes(batch) + held * batch
     extra = request.extra
     workspace = cublas_workspace_bytes((int(extra["major"]), int(extra["minor"])) if "major" in extra else None)
     events = [int(event) for event in memory.events]

@@ -25,7 +25,7 @@ class Prober(Protocol):
         """Ever larger batches in one process, as far as they fit without risk."""
 
     def fit(self, batch: int) -> Trial:
-        """Whether the first steps at `batch` fit."""
+        """Whether the first steps at `batch` fit, the last partial batch and an eval batch among them."""
 
     def steady(self, batch: int, *, steps: int) -> Trial:
         """Whether everything training does later fits too, with `steps` more steps."""
@@ -107,25 +107,29 @@ def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
     if not trial.end.is_too_large:
         raise GpudocError(f"batch {found.batch} failed in {trial.stage}: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
     found.notes.append(f"batch {found.batch} trains, but fails in {trial.stage}: {trial.detail[:160]}")
-    low, high = 0, found.batch
     reason: End = trial.end
-    step = max(1, found.batch // 50)
-    while high - low > 1 and found.launches < MAX_LAUNCHES and (low == 0 or prober.can_afford(8.0 * low)):
-        batch = max(low + 1, high - step) if low == 0 else (low + high) // 2
-        attempt = prober.steady(batch, steps=2)
+    near = step = max(1, found.batch // 100)
+    low, high, proved = 0, found.batch, 0
+    while found.launches < MAX_LAUNCHES and high > 1 and proved < max(1, low) and _may_try(prober, low):
+        # beside the smallest batch that fails nothing is left to search: the whole script at once
+        batch = low if low and high - low <= near else (low + high) // 2 if low else max(1, high - step)
+        whole = high - batch <= near
+        attempt = prober.steady(batch, steps=steps if whole else 2)
         found.launches += 1
         found.num_oom += 0 if attempt.fits else 1
         if attempt.fits:
-            low = batch
+            low, proved = batch, batch if whole else 0
         else:
-            high, reason, step = batch, attempt.end, step * 2
-        if low and high - low <= max(1, low // 100):
-            break
+            low, high, reason, step = (0 if low == batch else low), batch, attempt.end, step * 2
     if low == 0:
         raise _nothing_fits(prober, found.limit_bytes, trial)
     found.batch, found.fails_at, found.fails_with = low, high, reason
-    found.settled = prober.steady(low, steps=steps).fits
+    found.settled = proved == low
     return found
+
+
+def _may_try(prober: Prober, low: int) -> bool:
+    return low == 0 or prober.can_afford(8.0 * low)
 
 
 class _Search:
@@ -186,7 +190,7 @@ class _Search:
             batch = self._propose()
             if batch is None:
                 break
-            if not self._prober.can_afford(3.0 * batch):
+            if not self._prober.can_afford(4.0 * batch):
                 self._give_up(batch)
                 break
             self._try(batch)

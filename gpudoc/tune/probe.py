@@ -32,6 +32,9 @@ _MIN_TIMED_STEPS = 3
 _MAX_TIMED_STEPS = 60
 # what the command line's and the screen's packages take in training: 2.2 MiB of private memory (2026-11-21), and room
 _COMMAND_LINE_BYTES = 4 * MIB
+# on a CPU the same step needs up to 1 MiB more or less from process to process and after a checkpoint: a batch that
+# runs beside this much keeps running without it
+_WANDERING_BYTES = 2 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class Probe:
         self._emit = emit
         self._device = torch.device(place.device)
         self._started = time.monotonic()
+        self._slack = bytearray(_WANDERING_BYTES if self._device.type == "cpu" else 0)
         self._stage("build", 0)
         self._ranks: Ranks = rank.join(request, place) if request.ranks > 1 else Alone()
         self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
@@ -83,7 +87,7 @@ class Probe:
             case "fit":
                 self._fit(self._request.batches[0])
             case "steady":
-                self._measure(self._request.batches[0], 2)
+                self._measure(self._request.batches[0], 2, whole=True)
                 self._settle(self._request.batches[0], self._request.steps)
             case "default" | "joint" if self._request.feed is not None:
                 self._feed(self._request.batches[0], self._request.feed)
@@ -108,24 +112,30 @@ class Probe:
         return self._agreed(time.monotonic() - self._started + expected > self._place.stop_s)
 
     def _fit(self, batch: int) -> None:
-        self._measure(batch, self._request.steps)
+        self._measure(batch, self._request.steps, whole=True)
         if self._request.stay:
             self._wait()
             self._settle(batch, int(Path(self._place.orders).read_text()))
 
-    def _measure(self, batch: int, num_steps: int) -> Point:
-        """Steps on the worst samples; the point is told at once, so that a later crash does not lose it."""
+    def _measure(self, batch: int, num_steps: int, *, whole: bool = False) -> Point:
+        """Steps on the worst samples; the point is told at once, so that a later crash does not lose it.
+
+        `whole`: after the first one, what training meets besides, which may leave memory behind for good.
+        """
         self._stage("train", batch)
         self._reset_peak()
         seconds = []
-        for _ in range(num_steps):
+        for count in range(num_steps):
+            if whole and count == 1:
+                self._meet_other_batches(batch)
+                self._stage("train", batch)
             seconds.append(self._timed_step(self._worst_step(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
         self._emit({"event": "point", "point": point.model_dump(mode="json")})
         return point
 
-    def _settle(self, batch: int, num_steps: int) -> None:
-        """What training meets later: the last partial batch, an eval batch, a checkpoint, and many more steps."""
+    def _meet_other_batches(self, batch: int) -> None:
+        """The last partial batch of an epoch, and an eval batch: other shapes, so other kernels and workspaces."""
         samples = self._prepared.samples
         partial = samples.count % batch
         if partial:
@@ -136,6 +146,10 @@ class Probe:
         samples.let_go()
         self._trainee.evaluate(evaluated.worst(batch))
         evaluated.let_go()
+
+    def _settle(self, batch: int, num_steps: int) -> None:
+        """What training meets later: a checkpoint, and many more steps."""
+        self._slack = bytearray(0)
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
         with self._trainee.writing_checkpoint():

@@ -18,6 +18,8 @@ SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
 # memory of this size is given back to the system when it is freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
 _RETURNED_BYTES = 1 << 20
+# of a tensor besides its numbers
+_OBJECT_BYTES = 480
 
 
 class Samples:
@@ -45,6 +47,11 @@ class Samples:
     def typical(self, batch: int) -> Batch:
         """A batch of samples from all over the data set, repeated."""
         return self._make(self._typical, batch)
+
+    @property
+    def held_bytes_per_sample(self) -> int:
+        """What stands for one sample that training reads takes, beside the batch that it is collated into."""
+        return copy_bytes(self._longest[0])
 
     def let_go(self) -> None:
         """Free what stands for the samples of the last batch, as when training turns to another data set."""
@@ -102,6 +109,21 @@ def copy_of(sample: object) -> object:
             return tuple(copy_of(value) for value in sample)
         case _:
             return copy.deepcopy(sample)
+
+
+def copy_bytes(sample: object) -> int:
+    """What `copy_of` takes in the heap: 0 for samples that leave it when they are freed.
+
+    A copy of 4,096 bytes took 4,564, one of 2 x 1,024 bytes 3,009 (torch 2.13, glibc 2.36, 2026-11-21).
+    """
+    size = sample_bytes(sample)
+    return 0 if size >= _RETURNED_BYTES else size + _OBJECT_BYTES * _num_objects(sample)
+
+
+def _num_objects(sample: object) -> int:
+    if isinstance(sample, Mapping):
+        return sum(map(_num_objects, sample.values()))
+    return sum(map(_num_objects, sample)) if isinstance(sample, list | tuple) else int(hasattr(sample, "nbytes"))
 
 
 def sample_bytes(sample: object) -> int:

@@ -132,7 +132,7 @@ class Session:
         known = self.find(request)
         if known is not None:
             return known
-        self.progress.say(f"steady state at batch {batch}: last partial batch, eval, checkpoint, {steps} more steps")
+        self.progress.say(f"steady state at batch {batch}: a checkpoint, {steps} more steps")
         self._advance(request)
         if self._held is not None and self._held[0] == (batch, self.variant):
             running = self._held[1]

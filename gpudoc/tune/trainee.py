@@ -144,6 +144,7 @@ class Trainee:
     def evaluate(self, batch: Batch) -> float:
         """The loss of one batch as evaluation computes it, without gradients."""
         parts = self._stepper.parts
+        self._stepper.free_gradients()
         parts.model.eval()
         with torch.no_grad(), parts.precision.autocast(parts.device):
             moved = to_device(batch, parts.device, channels_last=parts.channels_last)
@@ -153,6 +154,7 @@ class Trainee:
         """Take weights and state as training does where memory is short: from a GPU as a copy, on a CPU in place."""
         staging = Staging(torch.device("cpu"))
         staging.in_place = True
+        self._stepper.free_gradients()
         self._saved = capture(self._stepper, Progress(step=1), {}, {}, staging)
 
     @contextmanager

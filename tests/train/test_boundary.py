@@ -106,6 +106,23 @@ def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path):
     assert files[0] == files[1]
 
 
+def test_gradients_give_their_memory_back_before_evaluation_and_checkpoints(tmp_path, monkeypatch):
+    write_workload(tmp_path, evaluated=True, eval_every=2, checkpoint_every=3, log_every=1)
+    seen = []
+    for name, real in (("capture", boundary.capture), ("evaluate", boundary.evaluate)):
+
+        def looked(first, *rest, real=real, **options):
+            parts = getattr(first, "parts", first)
+            seen.append([p.grad for p in parts.model.parameters()])
+            return real(first, *rest, **options)
+
+        monkeypatch.setattr(boundary, name, looked)
+    assert train_here(tmp_path, *LINE) == 0
+    assert len(seen) > 5
+    assert all(gradient is None for gradients in seen for gradient in gradients)
+    assert all(row["grad_norm"] > 0 for row in metrics(tmp_path / "runs/cfg") if "grad_norm" in row)
+
+
 def test_a_copy_that_would_not_fit_beside_the_highest_step_is_not_begun(tmp_path, capsys, monkeypatch):
     """Without a single failure: a limit leaves so little that an attempt would fail, or make a step fail."""
     write_workload(tmp_path, checkpoint_every=2)

@@ -168,6 +168,31 @@ def test_what_fails_only_later_lowers_the_largest_batch_and_is_named():
     assert any("fails in eval" in note for note in settled.notes)
 
 
+def test_what_fails_only_after_many_steps_lowers_the_answer_until_the_whole_script_runs():
+    machine = Machine(PEAKS["affine"], 512 * MIB)
+    grown = {2: 1 * MIB, 20: 9 * MIB}
+    tried = []
+
+    def steady(batch, *, steps):
+        tried.append((batch, steps))
+        return machine.trial("steady", batch, machine.peak(batch) + grown[steps], stage="steady")
+
+    machine.steady = steady
+    found = find_largest(machine, limit_bytes=machine.limit, cap=10**6)
+    settled = settle_largest(machine, found, steps=20)
+    assert (settled.batch, settled.fails_at, settled.settled) == (100, 101, True)
+    assert tried[-1] == (100, 20)
+
+
+def test_what_just_misses_the_whole_script_costs_one_launch_more():
+    machine = Machine(PEAKS["affine"], 512 * MIB, later=lambda b: 102 * MIB + b * 4 * MIB)
+    found = find_largest(machine, limit_bytes=machine.limit, cap=10**6)
+    before = found.launches
+    settled = settle_largest(machine, found, steps=20)
+    assert (settled.batch, settled.fails_at, settled.settled) == (102, 103, True)
+    assert settled.launches == before + 2
+
+
 def test_a_budget_that_does_not_reach_keeps_what_ran_and_says_what_is_predicted():
     machine = Machine(PEAKS["affine"], 1024 * MIB)
     machine.can_afford = lambda samples: samples < 300

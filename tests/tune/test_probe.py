@@ -2,10 +2,12 @@ import pytest
 import torch
 
 from gpudoc.errors import GpudocError
+from gpudoc.tune import probe
+from gpudoc.tune.limit import read_process_memory
 from gpudoc.tune.probe import Place, Prepared, Probe, describe_failure, endless, mean_per_cycle
 from gpudoc.tune.samples import collect_samples
 from gpudoc.tune.trial import Feed, Request
-from gpudoc.units import GIB
+from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
 
 from .planted import write_workload
@@ -17,9 +19,14 @@ def events(tmp_path, monkeypatch):
     workload = load_workload(str(write_workload(tmp_path)))
     prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
 
-    def run(request, **place):
+    def run(request, seen=lambda event: None, **place):
         told = []
-        Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB, **place), told.append).run()
+
+        def emit(event):
+            told.append(event)
+            seen(event)
+
+        Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB, **place), emit).run()
         return told
 
     return run
@@ -44,10 +51,30 @@ def test_calibration_ends_when_its_time_is_over(events):
 
 def test_the_steady_script_in_its_order(events):
     told = events(Request(kind="steady", batches=(100,), steps=9))
-    assert stages(told) == ["build", "train", "partial batch", "eval", "checkpoint", "steady"]
+    assert stages(told) == ["build", "train", "partial batch", "eval", "train", "checkpoint", "steady"]
     facts = {event["name"]: event["value"] for event in told if event["event"] == "fact"}
     assert facts == {"settled": 1, "growth_bytes_per_step": 0.0}
     assert "partial batch" not in stages(events(Request(kind="steady", batches=(128,), steps=1)))
+
+
+def test_a_fit_meets_the_other_batches_between_its_steps_and_rests_no_longer_on_the_slack(events, monkeypatch):
+    """As much as training wanders by is kept free in the first steps, and given back before a checkpoint."""
+    monkeypatch.setattr(probe, "_WANDERING_BYTES", 512 * MIB)
+    held = {}
+
+    def seen(event):
+        if event["event"] == "stage":
+            held[event["stage"]] = read_process_memory().data_bytes
+
+    events(Request(kind="steady", batches=(100,), steps=1), seen=seen)
+    assert list(held) == ["build", "train", "partial batch", "eval", "checkpoint", "steady"]
+    assert held["eval"] - held["checkpoint"] > 400 * MIB
+    assert stages(events(Request(kind="fit", batches=(100,), steps=2)))[1:] == [
+        "train",
+        "partial batch",
+        "eval",
+        "train",
+    ]
 
 
 def test_every_size_is_timed_upward_and_downward(events):

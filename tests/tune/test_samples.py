@@ -1,11 +1,13 @@
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune.samples import Samples, collect_samples, copy_of, sample_bytes
+from gpudoc.tune.samples import Samples, collect_samples, copy_bytes, copy_of, sample_bytes
 from gpudoc.workload.build import load_workload
 
 
@@ -81,6 +83,30 @@ def test_what_stands_for_read_samples_is_held_until_the_next_batch_or_let_go():
         assert alive() - before - kept == held
     samples.let_go()
     assert alive() - before == kept
+
+
+MEASURED = """
+import torch
+from gpudoc.tune.limit import read_process_memory
+from gpudoc.tune.samples import copy_bytes, copy_of
+sample = {sample}
+kept = [copy_of(sample) for _ in range(1000)]
+before = read_process_memory().data_bytes
+kept += [copy_of(sample) for _ in range(20000)]
+print((read_process_memory().data_bytes - before) / 20000 / copy_bytes(sample))
+"""
+
+
+@pytest.mark.parametrize("sample", ["(torch.zeros(1024), 3)", "[torch.zeros(64), {'y': torch.zeros(64)}]"])
+def test_a_copy_takes_what_is_reckoned_with(sample):
+    command = [sys.executable, "-c", MEASURED.replace("{sample}", sample)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert 0.8 < float(done.stdout) < 1.25
+
+
+def test_a_sample_that_leaves_the_heap_when_it_is_freed_takes_nothing_there():
+    assert copy_bytes(torch.zeros(1 << 18)) == 0
+    assert copy_bytes(torch.zeros((1 << 18) - 1)) > 0
 
 
 def test_a_copy_shares_nothing():
