@@ -2,9 +2,10 @@
 
 import torch
 import torch.distributed as dist
-from parts import PACE, mlp, threads
+from parts import PACE, mlp, one_arena, threads
 
 threads()
+one_arena()
 dist.init_process_group("gloo")
 model = mlp()
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -2,10 +2,11 @@
 
 import torch
 import torch.distributed as dist
-from parts import PACE, mlp, threads
+from parts import PACE, mlp, one_arena, threads
 from torch.nn.parallel import DistributedDataParallel
 
 threads()
+one_arena()
 dist.init_process_group("gloo")
 model = DistributedDataParallel(mlp(hidden=2048, depth=4))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -2,11 +2,12 @@
 
 import torch
 import torch.distributed as dist
-from parts import PACE, conv, threads
+from parts import PACE, conv, one_arena, threads
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 threads()
+one_arena()
 dist.init_process_group("gloo")
 model = DistributedDataParallel(conv(48))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

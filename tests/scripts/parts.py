@@ -1,5 +1,6 @@
 """What the training scripts here share: a clock that ends them, a speed file, small models and data made in memory."""
 
+import ctypes
 import io
 import json
 import os
@@ -51,6 +52,12 @@ def forever(loader):
             PACE.step()
             if PACE.time_is_up():
                 return
+
+
+def one_arena():
+    """Keep glibc from growing with every exchange over gloo, so that what is planted is the only thing wrong."""
+    m_arena_max = -8
+    ctypes.CDLL(None).mallopt(m_arena_max, 1)
 
 
 def threads(count=1):

@@ -23,6 +23,14 @@ def test_memory_that_grows_with_the_time_left():
     assert "17 min" in found.title
 
 
+def test_ranks_are_advised_to_try_with_one_arena():
+    loops = {1: "backward*100", 2: "backward*100"}
+    (found,) = ask(find_memory_growth, loops, [track(1, rank=0, memory=LEAK), track(2, rank=1)])
+    assert found.fix[0].run.startswith("MALLOC_ARENA_MAX=1 ")
+    (alone,) = ask(find_memory_growth, {1: "backward*100"}, [track(memory=LEAK)])
+    assert not any("MALLOC" in remedy.run for remedy in alone.fix)
+
+
 def test_the_line_that_keeps_the_graph():
     kept = stacks({1: "backward*100"}, {(USER, 44): "losses.append(loss)"})
     (found,) = ask(find_memory_growth, kept, [track(memory=LEAK)])
