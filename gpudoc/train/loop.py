@@ -86,6 +86,8 @@ class Loop:
         """One step, and what is due after it; a step that ran out of memory is undone and the rescue told."""
         job, stepper, meter, undo = self._job, self._job.stepper, self._meter, self._undo
         progress, ranks = job.progress, job.ranks
+        # before the next samples are read: memory among theirs that gradients keep makes the heap grow around it
+        stepper.free_gradients()
         began = clock()
         micros = self._fetch(progress.step)
         fetched = clock()

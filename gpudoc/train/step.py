@@ -64,6 +64,7 @@ class Stepper:
         self._skipped_on_host = 0
         self._loss: torch.Tensor = self._found
         self.grad_norm: torch.Tensor | None = None
+        self._has_gradients = True
         self.meter: Meter | None = None
         # a checkpoint whose copies from the device may still read what the next update writes
         self.copying: Copying | None = None
@@ -77,6 +78,7 @@ class Stepper:
     def backward(self, micros: Sequence[Micro]) -> None:
         """Fresh gradients of the mean loss over all items of the step; raises what the model raises."""
         self.free_gradients()
+        self._has_gradients = True
         parts = self.parts
         total: torch.Tensor | None = None
         last = len(micros) - 1
@@ -93,8 +95,10 @@ class Stepper:
 
     def free_gradients(self) -> None:
         """Give their memory back: after the update nothing needs them but the log."""
-        for parameter in self.parameters:
-            parameter.grad = None
+        if self._has_gradients:
+            for parameter in self.parameters:
+                parameter.grad = None
+            self._has_gradients = False
 
     def update(self) -> None:
         """Reduce over ranks, clip, and let the optimizer step unless a gradient is not finite."""

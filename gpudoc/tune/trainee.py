@@ -128,6 +128,7 @@ class Trainee:
         if ranks.world > 1:
             ranks.vote(0)
         stepper.update()
+        stepper.free_gradients()
 
     def drain(self) -> None:
         """Wait for the device and forget the losses of the steps so far."""

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gpudoc.train import schedule
+from gpudoc.train.loop import Loop
 from gpudoc.workload.config import Schedule
 from tests.train.support import metrics, train, train_here, write_workload
 
@@ -67,3 +68,19 @@ def test_workers_that_do_not_persist_begin_anew_with_each_epoch(tmp_path, persis
     workers = len(list((tmp_path / "pids").iterdir()))
     # the parent itself reads one sample for its shape
     assert workers == (2 if persistent else 4)
+
+
+def test_gradients_are_gone_when_the_next_samples_are_read(tmp_path, monkeypatch):
+    """On a CPU what lies among the samples' memory makes the heap grow around it."""
+    write_workload(tmp_path, log_every=1)
+    seen, real = [], Loop._fetch
+
+    def looked(self, step):
+        seen.append([p.grad for p in self._job.stepper.parameters])
+        return real(self, step)
+
+    monkeypatch.setattr(Loop, "_fetch", looked)
+    assert train_here(tmp_path, *LINE) == 0
+    assert len(seen) > 3
+    assert all(gradient is None for gradients in seen for gradient in gradients)
+    assert all(row["grad_norm"] > 0 for row in metrics(tmp_path / "runs/cfg") if "grad_norm" in row)
