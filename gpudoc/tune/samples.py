@@ -98,9 +98,11 @@ def copy_of(sample: object) -> object:
     match sample:
         case torch.Tensor():
             return sample.detach().clone()
-        case str() | bytes():
+        case str():
             # a slice of a longer one: copy.deepcopy gives back the same object
-            return (sample + sample[:1])[: len(sample)]
+            return (sample + " ")[:-1]
+        case bytes():
+            return (sample + b" ")[:-1]
         case dict():
             return {key: copy_of(value) for key, value in sample.items()}
         case list():
