@@ -161,6 +161,7 @@ FINDERS = finders(
             r"(?:Memory cgroup )?out of memory: Kill(?:ed)? process",
             r"oom[-_ ]?kill\w*",
             r"OOMKilled",
+            r"low on resource: memory|\bMemoryPressure\b|\bevicted\b[^\n]{0,200}\bmemory\b",
             r"exit ?code ?\W{0,4}(?:-9|137)\b",
             r"exitcode\s*: -9\b",
             r"Signal 9 \(SIGKILL\)",

@@ -17,6 +17,8 @@ HOST_MEMORY = words(
     r"(?<!gpu)(?<!gpu\x20)(?<!cuda\x20)(?<!graphics\x20)(?<!video\x20)(?<!\dg)(?<!\dgb)\bram\b",
     r"\brss\b",
     r"\bswap\b",
+    # what is set against the card's own memory is the host's
+    r"\bmemory\b(?=[^.\n]{0,30}\b(?:but|while|whereas)\b[^.\n]{0,20}\b(?:gpu|graphics|video|vram)\b)",
     r"(?:memory|mem) (?:usage )?(?:of|on) (?:the |my |our )?(?:server|machine|computer|host|cpu|node|pc)\b",
     r"(?<!GPU)(?<!GPU\x20)(?:内存|內存|記憶體)",
 )
@@ -36,6 +38,7 @@ FULL = words(
     r"\b(?:consum|us|tak|eat|fill|occup)\w* (?:up )?(?:nearly |almost )?(?:all|the whole|the entire|everything)\b",
     r"\bexceed\w*|explod\w*|explosion|blow\w* up|\benormous|\bhuge\b",
     r"\b(?:over|more than|needs?|requires?|at least) \d+ ?g(?:i?b)?\b",
+    r"\bnearly \d+ ?g(?:i?b)?\b|\bexcessive\b",
     r"\blimit\b|\bmax(?:imum|\.|ed)?\b",
     r"占满|占滿|爆|不足|溢出|耗尽",
 )

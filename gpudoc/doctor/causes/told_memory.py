@@ -115,7 +115,7 @@ def _find_full(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _TROUBLE = words(
-    r"\b(?:crash|hang|hung|freez|stuck|kill|die|dead|fail)\w*",
+    r"\b(?:crash|hang|hung|freez|stuck|kill|die|dead|fail|interrupt)\w*",
     r"\bOOM\b|out of memory|run(?:s|ning)? out|MemoryError",
     r"problem|issue|\bstays? there|\bstops?\b",
 )
@@ -134,6 +134,24 @@ def _find_loaded(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     loaded = together(text, _TOO_MUCH, LOADS)
     if loaded and text.find(_TROUBLE) and not text.find(DEVICE_MEMORY) and not text.find(RAN_OUT):
         yield Finding(id="host_oom_killed", confidence=0.6, evidence=(quote(loaded, "memory"),))
+
+
+_TOO_LITTLE = words(
+    r"(?:\bnot|n't|\bnever|\bstopped being|\bno longer) (?:have |has |be |being )?enough\b|\binsufficient\b|"
+    r"\bshortage\b|"
+    r"\btoo (?:little|small)\b"
+)
+
+
+def _find_scarce(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The card's memory is said not to be enough, without the message that would say by how much."""
+    del evidence
+    scarce = together(text, _TOO_LITTLE, DEVICE_MEMORY)
+    if scarce and about_training(text) and not text.find(RAN_OUT) and not text.find(_CRAWLS):
+        yield Finding(id="oom_capacity", confidence=0.6, evidence=(quote(scarce, "memory"),))
+
+
+_CRAWLS = words(r"\bslow\w*|\b\d{2,}(?:\.\d+)? ?s(?:ec\w*)?/(?:it|step)|慢")
 
 
 def _find_outlived(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -216,6 +234,7 @@ FINDERS = (
     text_finder("host_oom_killed", _find_notebook),
     text_finder("host_memory_leak", _find_full),
     text_finder("host_oom_killed", _find_loaded),
+    text_finder("oom_capacity", _find_scarce),
     text_finder("oom_other_process", _find_outlived),
     text_finder("oom_variable_length_batch", _find_longest),
     text_finder("vram_spill_to_system_memory", _find_spill),

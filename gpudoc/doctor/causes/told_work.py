@@ -194,6 +194,37 @@ def _find_silent_end(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
     yield Finding(id="host_oom_killed", confidence=0.52, evidence=(quote(said, "ended"),))
 
 
+_PREPARES = words(
+    r"\baugment\w*|\b(?:data )?augs?\b|\balbu\w*|\bdecod(?:e|es|ing|er)\b|\b(?:image )?transforms?\b|"
+    r"\bpre-?process\w*|\bresiz\w*|"
+    r"数据增强|预处理|解码"
+)
+_TAKES_TIME = words(
+    r"\bslow\w*|\bbottleneck\w*|\bdoubl\w*|\btwice\b|\blonger\b|\b(?:too much|more|wast\w+|most of the) time\b|"
+    r"\btime[- ]consuming\b|\bcpu\b[^.\n]{0,40}\b(?:100|9\d) ?%|慢|耗时",
+)
+_AT_TEST = words(r"\binference\b|\bdeploy\w*|\bgenerat\w*|\bbeam\b|\btokens?\b|\bautoregress\w*|\bvideo codec")
+
+
+def _find_preparing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Decoding or augmenting the inputs takes the time."""
+    del evidence
+    said = together(text, _PREPARES, _TAKES_TIME, without=_AT_TEST)
+    if said and about_training(text) and not text.find(RAN_OUT) and not text.find(_HANGS):
+        yield Finding(id="decode_bound", confidence=0.57, severity="warning", evidence=(quote(said, "preparing"),))
+
+
+_COMPILES = words(r"\btorch[. ]compile\b|\btorch_?inductor\b|\btorch\._?dynamo\b")
+
+
+def _find_compiling(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Compiled, and slow where it should be fast: it compiles again and again, or still."""
+    del evidence
+    said = together(text, _COMPILES, words(r"\bslow\w*|\bhours?\b|\bminutes\b|\blong\b"))
+    if said and not text.find(words(r"Traceback \(|\bspeed-?up\b|\bnot slow")):
+        yield Finding(id="compile_recompiles", confidence=0.5, severity="warning", evidence=(quote(said, "compiled"),))
+
+
 _MANY_MACHINES = words(
     r"\b(?:[2-9]|two|three|four|several|multiple|multi|more|different|another|extra) ?-?(?:\w+ ){0,2}?-?(?:nodes?|"
     r"machines?|servers?)\b",
@@ -220,12 +251,19 @@ _NOT_OF_LINKS = words(
 )
 
 
+_SYNCS = words(
+    r"\b(?:sync\w*|communicat\w*|all-?_?reduc\w*|gradients?)\b[^.\n]{0,40}\b(?:between|across|over)\b[^.\n]{0,12}"
+    r"\b(?:nodes|machines|servers|network|ethernet|gpus)\b[^.\n]{0,40}\b(?:time|slow\w*|bottleneck|long\w*)\b"
+)
+
+
 def _find_far_apart(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """More machines, or cards with a process each, are slower than one: what they tell each other takes the time."""
     del evidence
-    if text.find(_ALONE) is None or not about_training(text) or text.find(_NOT_OF_LINKS):
+    syncs = text.find(_SYNCS)
+    if not about_training(text) or (syncs is None and (text.find(_ALONE) is None or text.find(_NOT_OF_LINKS))):
         return
-    machines = together(text, _NOT_FASTER, _MANY_MACHINES)
+    machines = syncs or together(text, _NOT_FASTER, _MANY_MACHINES)
     cards = machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE)
     if cards:
         sure = 0.7 if machines else 0.55
@@ -234,6 +272,8 @@ def _find_far_apart(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("communication_bound", _find_far_apart),
+    text_finder("decode_bound", _find_preparing),
+    text_finder("compile_recompiles", _find_compiling),
     text_finder("training_on_cpu", _find_on_cpu),
     text_finder("extra_contexts_on_gpu0", _find_on_first),
     text_finder("oom_eval_accumulates_predictions", _find_kept_results),

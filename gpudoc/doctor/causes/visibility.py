@@ -288,6 +288,7 @@ FINDERS = (
             unless=words(
                 "Out of memory: Kill",
                 r"\btime (?:is )?(?:spent )?on (?:the )?cpu\b",
+                r"\baugment\w*|\bdata ?loaders?\b",
                 r"\b(?:load|pre-?process|augment|decod|transform|tokeni[sz])\w*[^.\n]{0,24}\bon (?:the )?cpu\b",
                 r"\bgpu (?:runs|is|works)[^.\n]{0,12}\b[2-9]\d ?(?:- ?\d+ ?)?%",
             ),

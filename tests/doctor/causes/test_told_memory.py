@@ -15,6 +15,7 @@ KILLED = [
     "It automatically kills the process while my training reads the dataset",
     "RAM OOM when the prepared dataset is loaded, training on 8 nodes with 192 GB VRAM per GPU",
     "Reading all images needs too much memory, the training stops every time",
+    "The pod of my training was evicted: the node was low on resource: memory",
     "Out of CPU memory in the validation phase of my training, 2000 images",
     "the kernel of my notebook dies as soon as I build the training set, no traceback at all",
 ]
@@ -126,3 +127,13 @@ def test_a_program_that_takes_all_host_memory_and_makes_wonder():
 def test_the_device_runs_out_of_memory_after_a_validation_that_kept_its_graphs():
     text = "Each time after the validation there is an out of memory error when training goes on, RTX 3090"
     assert first(text) == "oom_eval_without_no_grad"
+
+
+def test_memory_that_is_set_against_the_cards_is_the_hosts():
+    text = "Training takes nearly 60 GB of memory but the graphics card memory is almost empty, it is interrupted now and then"
+    assert first(text) == "host_memory_leak"
+
+
+def test_a_card_that_is_said_to_have_too_little_memory():
+    assert first("My 6 GB of VRAM are not enough for training this LoRA, what can I do?") == "oom_capacity"
+    assert first("Training works, 8 GB of VRAM are enough for it.") != "oom_capacity"

@@ -26,6 +26,12 @@ CASES = [
     ("communication_bound", "DDP training on two servers takes 3 h per epoch, on a single server 1 h; why is it slower on two servers?"),
     ("communication_bound", "With 4 nodes the throughput of my torchrun training drops to 12 samples/s per gpu, one node alone has 40"),
     ("communication_bound", "Why is DDP on 4 gpus slower than training on one gpu?"),
+    ("communication_bound", "I train on 16 GPUs and think that the gradient sync between the nodes takes most of the time"),
+    # what prepares the inputs, and what is compiled
+    ("decode_bound", "Since I added albumentations an epoch of training takes twice as long"),
+    ("decode_bound", "Training: the image decoding in the loader is slow, all CPUs are at 100 %"),
+    ("decode_bound", "训练时数据增强很慢，CPU占满"),
+    ("compile_recompiles", "With torch.compile the first hundred batches of training are very slow"),
     # what ends without a word
     ("host_oom_killed", "Training the model terminates in the second epoch without any error message"),
     ("host_oom_killed", "训练到一半程序自动退出，没有任何报错"),
@@ -42,6 +48,8 @@ def test_what_is_told_of_the_programs_doing_names_its_cause(cause, text):
     [
         "How can I train this model on the CPU? It is small enough.",
         "Training on two nodes with DDP takes 10 h, on a single node it takes 19 h. Do I have to scale the learning rate?",
+        "I decode the images once and store them, then training is fast. Do you augment them too?",
+        "torch.compile gives me a speed-up of 1.4 for training, no long wait. Thanks!",
         "Training runs with 4 processes, each process uses its own GPU, 9 GB each. Nice work!",
         "The data loading runs on the CPU with 8 workers and the GPU is busy all the time, training looks good.",
         "After each epoch the validation takes 40 seconds, then training goes on. Which metric do you report?",

@@ -48,3 +48,8 @@ def test_a_mask_is_not_blamed_for_a_driver_that_does_not_answer():
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
     )
     assert first(text) == "driver_missing_or_not_loaded"
+
+
+def test_a_cpu_that_augments_is_not_the_device_of_the_model():
+    text = "With augmentation the CPU usage is 100 % and the GPU is bored while I train"
+    assert "training_on_cpu" not in [f.id for f in report_of(text).findings if f.severity != "info"]
