@@ -9,8 +9,10 @@ from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Finding
 from gpudoc.facts.readers.model import Text
 
-# two words of a topic make a guess, each further one a better guess; none is ever as sure as a mechanism
-_FEWEST = 2
+# each word of a topic makes it likelier, a word that stands in most reports (~) half as much as one that tells topics
+# apart; none is ever as sure as a mechanism
+_LEAST = 1.0
+_COMMON = 0.5
 _MOST_CANDIDATES = 3
 # words of a topic stand between semicolons, other ways to say one between bars
 _TOPICS: Mapping[str, str] = {
@@ -18,7 +20,7 @@ _TOPICS: Mapping[str, str] = {
     "driver_too_old": (
         r"\bdriver\b ; too old|older|update|upgrade ; cuda (?:version|1[0-3]\.\d) ; \b4\d\d\.\d+ ; insufficient"
     ),
-    "library_path_shadows_bundled": r"LD_LIBRARY_PATH ; cudnn ; cublas ; /usr/local/cuda ; libcu\w+ ; version",
+    "library_path_shadows_bundled": r"LD_LIBRARY_PATH ; cudnn ; cublas ; /usr/local/cuda ; libcu\w+ ; ~version",
     "gpu_newer_than_wheel_archs": (
         r"\bsm_\d+ ; RTX 50\d0|blackwell|B200 ; nightly ; cu12[89]|cu13\d ; capability ; kernel image"
     ),
@@ -29,14 +31,14 @@ _TOPICS: Mapping[str, str] = {
     "mixed_cuda_packages": r"cu1[123]\b ; cudatoolkit ; conda .{0,80}pip ; uninstall ; two versions ; conflict",
     "torchvision_torch_mismatch": r"torchvision ; \bnms\b ; operator ; incompatible ; reinstall",
     "container_without_gpu_access": (
-        r"docker|podman|container|pod\b ; --gpus|nvidia-docker ; nvidia-smi ; image ; compose ; runtime"
+        r"docker|podman|container|pod\b ; --gpus|nvidia-docker ; nvidia-smi ; image ; compose ; ~runtime"
     ),
     "container_lost_gpu_cgroup": (
         r"docker|container|pod\b ; unknown error ; cgroup ; systemd ; after (?:a while|some|hours|days)"
     ),
     "driver_missing_or_not_loaded": r"nvidia-smi ; \bdriver\b ; modprobe|lsmod|dkms ; kernel ; not found|missing",
     "no_gpu_on_machine": (
-        r"no gpu|without gpu ; colab|kaggle|runtime ; slurm|srun|partition ; login node ; cpu[- ]only ; lspci"
+        r"no gpu|without gpu ; ~colab|kaggle|runtime ; slurm|srun|partition ; login node ; cpu[- ]only ; lspci"
     ),
     "uvm_broken_after_suspend": r"suspend|sleep|hibernate|resume ; unknown error ; nvidia_uvm ; reboot ; laptop",
     "device_permission_denied": r"permission ; sudo|root ; group ; /dev/nvidia|/dev/kfd ; udev",
@@ -47,18 +49,18 @@ _TOPICS: Mapping[str, str] = {
     "gpu_fallen_off_bus": r"lost ; \bbus\b ; \bpcie?\b ; disappear|vanish|drops? ; \bxid\b",
     "thermal_throttle": r"temperature|thermal ; clock|mhz ; throttl ; fan|cooling ; slow|drop",
     "pcie_link_degraded": r"pcie ; \bgen ?\d ; \bx(?:1|4|8|16)\b ; bandwidth ; riser|slot|bios",
-    "oom_capacity": r"memory ; batch size ; reduce|smaller ; gpu ; model",
-    "oom_other_process": r"memory ; process ; kill ; nvidia-smi ; another|other|zombie ; notebook|kernel",
-    "leak_graph_kept": r"memory ; increas|grow|leak ; \bloss\b ; detach|item ; iteration|step|epoch",
-    "host_oom_killed": r"\bram\b|host memory|cpu memory ; killed|kill ; swap ; dataset|loader ; sigkill|137|-9",
-    "worker_copy_on_write_growth": r"workers? ; memory|ram ; increas|grow|leak ; list|dict ; fork|copy",
+    "oom_capacity": r"~memory ; batch size ; reduce|smaller ; ~gpu ; ~model",
+    "oom_other_process": r"~memory ; ~process ; kill ; nvidia-smi ; another|other|zombie ; notebook|kernel",
+    "leak_graph_kept": r"~memory ; increas|grow|leak ; \bloss\b ; detach|item ; ~iteration|step|epoch",
+    "host_oom_killed": r"\bram\b|host memory|cpu memory ; killed|kill ; swap ; ~dataset|loader ; sigkill|137|-9",
+    "worker_copy_on_write_growth": r"workers? ; ~memory|ram ; increas|grow|leak ; list|dict ; fork|copy",
     "shm_too_small": r"shm|shared memory ; docker|container ; bus error|sigbus ; workers? ; ipc",
-    "fp16_overflow_nan": r"\bnans?\b|\binf\b ; fp16|half|amp|mixed precision ; loss ; scaler? ; overflow",
+    "fp16_overflow_nan": r"~\bnans?\b|\binf\b ; fp16|half|amp|mixed precision ; loss ; scaler? ; overflow",
     "label_out_of_range": r"assert ; label|target|class ; loss ; num_classes|n_classes ; cross_?entropy",
     "embedding_index_out_of_range": (
         r"embedding ; index ; token|vocab ; assert ; out of (?:range|bounds) ; max_length|position"
     ),
-    "training_on_cpu": r"\bcpu\b ; slow ; gpu (?:is )?not used|not using ; device ; cuda",
+    "training_on_cpu": r"\bcpu\b ; slow ; gpu (?:is )?not used|not using ; ~device ; ~cuda",
     "ddp_unused_parameters": r"unused ; parameters? ; ddp|distributed ; find_unused ; grad",
     "ddp_uneven_inputs": (
         r"hang|stuck|timeout ; ddp|distributed|rank ; last batch|end of ; drop_last|sampler ; different"
@@ -66,28 +68,28 @@ _TOPICS: Mapping[str, str] = {
     "nccl_timeout_one_rank_busy": (
         r"nccl ; timeout|timed out ; rank ?0|main process ; barrier|wait ; tokeniz|preprocess|saving|eval"
     ),
-    "nccl_p2p_hang": r"nccl ; hang|stuck|freeze ; p2p|peer ; iommu|acs ; two|2 gpus|multi",
+    "nccl_p2p_hang": r"nccl ; hang|stuck|freeze ; p2p|peer ; iommu|acs ; ~two|2 gpus|multi",
     "nccl_wrong_interface": r"nccl|gloo ; interface|ifname ; \beth\d|\blo\b|docker0 ; node ; connect",
     "nccl_network_unreachable": (
         r"nccl|c10d|rendezvous ; connect|refused|unreachable ; node|master ; port|firewall ; timeout"
     ),
     "duplicate_gpu_ranks": r"rank ; same gpu|same device|cuda:0 ; local_rank|set_device ; nccl",
-    "dataparallel_imbalance": r"DataParallel ; memory ; gpu ?0|first gpu|cuda:0 ; imbalance|uneven|unbalanced ; slow",
-    "extra_contexts_on_gpu0": r"rank|process ; gpu ?0|cuda:0 ; map_location|torch.load ; memory ; context|extra",
-    "too_few_workers": r"num_workers|workers ; slow|util ; dataloader|data loading ; bottleneck",
-    "too_many_workers": r"num_workers|workers ; cpu|core ; too many|exceed|more than ; slow|freeze",
-    "dataloader_bottleneck": r"dataloader|data loading|data time ; slow|bottleneck|wait ; gpu.{0,10}util|idle ; cpu",
+    "dataparallel_imbalance": r"DataParallel ; ~memory ; ~gpu ?0|first gpu|cuda:0 ; imbalance|uneven|unbalanced ; slow",
+    "extra_contexts_on_gpu0": r"~rank|process ; gpu ?0|cuda:0 ; map_location|torch.load ; ~memory ; context|extra",
+    "too_few_workers": r"num_workers|workers ; ~slow|util ; dataloader|data loading ; bottleneck",
+    "too_many_workers": r"num_workers|workers ; ~cpu|core ; too many|exceed|more than ; slow|freeze",
+    "dataloader_bottleneck": r"dataloader|data loading|data time ; ~slow|bottleneck|wait ; gpu.{0,10}util|idle ; ~cpu",
     "workers_recreated_each_epoch": (
-        r"epoch ; workers? ; start|beginning|between ; slow|pause|wait|seconds ; persistent"
+        r"~epoch ; workers? ; ~start|beginning|between ; ~slow|pause|wait|seconds ; persistent"
     ),
-    "cpu_oversubscription": r"threads? ; cpu|core ; OMP_|MKL_|set_num_threads ; slow ; process",
-    "cgroup_cpu_limit": r"container|docker|pod|kubernetes ; cpu|core ; limit|quota|throttl ; slow ; nproc|cpu_count",
-    "slow_storage": r"disk|drive|storage|nfs|ssd|hdd ; slow|hours ; read|load ; images|files|dataset ; copy",
-    "gpu_sync_each_step": r"\.item\(\)|synchroniz|\.cpu\(\) ; profil|trace|nsight ; step|iteration ; wait|gap|idle",
-    "launch_bound": r"small|tiny ; kernel ; launch|overhead ; cpu ; util",
+    "cpu_oversubscription": r"threads? ; ~cpu|core ; OMP_|MKL_|set_num_threads ; slow ; ~process",
+    "cgroup_cpu_limit": r"container|docker|pod|kubernetes ; ~cpu|core ; limit|quota|throttl ; slow ; nproc|cpu_count",
+    "slow_storage": r"~disk|drive|storage|nfs|ssd|hdd ; slow|hours ; ~read|load ; images|files|dataset ; copy",
+    "gpu_sync_each_step": r"\.item\(\)|synchroniz|\.cpu\(\) ; profil|trace|nsight ; ~step|iteration ; wait|gap|idle",
+    "launch_bound": r"small|tiny ; kernel ; launch|overhead ; ~cpu ; util",
     "compile_recompiles": r"compile|dynamo|inductor ; recompil ; slow ; shape|dynamic ; cache",
     "tf32_off": r"tf32|tensorfloat ; float32|fp32 ; slow ; a100|ampere|rtx 30 ; matmul",
-    "vram_spill_to_system_memory": r"windows ; shared ; memory|vram ; slow ; driver",
+    "vram_spill_to_system_memory": r"windows ; shared ; ~memory|vram ; slow ; driver",
     "extension_torch_abi_mismatch": (
         r"undefined symbol|symbol not found ; \.so\b ; rebuild|reinstall|compile ; flash|xformers|mmcv|apex"
     ),
@@ -95,10 +97,10 @@ _TOPICS: Mapping[str, str] = {
         r"libcudart|libcublas ; flash|xformers|mmcv|apex|bitsandbytes ; cuda version ; nvcc|compile"
     ),
     "illegal_memory_access": r"illegal ; memory access ; kernel ; \bxid\b ; triton|custom|extension",
-    "state_dict_module_prefix": r"state_dict ; module\. ; load ; key ; checkpoint",
-    "visible_devices_hides_gpu": r"CUDA_VISIBLE_DEVICES ; False|not available ; gpu ; -1 ; export",
+    "state_dict_module_prefix": r"state_dict ; module\. ; ~load ; key ; checkpoint",
+    "visible_devices_hides_gpu": r"CUDA_VISIBLE_DEVICES ; False|not available ; ~gpu ; -1 ; export",
     "wrong_accelerator_build": (
-        r"\bamd\b|radeon|rocm|intel|xpu ; nvidia|cuda ; torch ; install ; not (?:found|available)"
+        r"\bamd\b|radeon|rocm|intel|xpu ; ~nvidia|cuda ; ~torch ; install ; not (?:found|available)"
     ),
 }
 
@@ -129,9 +131,12 @@ def guess(text: Text, found: Iterable[str], *, complaint: bool = True) -> tuple[
         if cause_id in known:
             continue
         topic = joined.split(" ; ")
-        hits = [hit for word in topic if (hit := text.find(words(word))) is not None]
-        if len(hits) >= _FEWEST:
-            scored.append((len(hits) + len(hits) / len(topic), cause_id, hits))
+        hits = [(hit, word) for word in topic if (hit := text.find(words(word.lstrip("~")))) is not None]
+        weight = sum(_COMMON if word.startswith("~") else 1.0 for _, word in hits)
+        if weight >= _LEAST:
+            # what tells topics apart is shown first
+            hits.sort(key=lambda row: row[1].startswith("~"))
+            scored.append((weight + len(hits) / len(topic), cause_id, [hit for hit, _ in hits]))
     scored.sort(key=lambda row: -row[0])
     return tuple(
         Finding(

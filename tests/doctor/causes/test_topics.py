@@ -10,7 +10,13 @@ STRANGE = (
 )
 
 
-def test_a_guess_needs_several_words_of_a_topic_and_is_never_sure():
+def test_words_of_every_report_weigh_less_than_one_that_tells_topics_apart():
+    guesses = guess(read("gpu, memory: how slow is LD_LIBRARY_PATH with a wrong cudnn?").text, ())
+    assert guesses[0].id == "library_path_shadows_bundled"
+    assert guess(read("the gpu of the node").text, ()) == ()
+
+
+def test_a_guess_is_never_sure():
     guesses = guess(read("the images lie on a slow disk, reading the files takes hours").text, ())
     assert guesses[0].id == "slow_storage"
     assert all(g.severity == "info" and g.confidence <= 0.3 for g in guesses)
