@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.knowledge.compatibility import archs_of, capability_of, default_cuda, has_index, vision_for, wheel_for
+from gpudoc.knowledge.compatibility import (
+    archs_of,
+    capability_of,
+    default_cuda,
+    has_index,
+    is_triton_release,
+    triton_for,
+    vision_for,
+    wheel_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +70,10 @@ def test_indices_that_never_were():
 def test_a_wheel_fits_both_gpu_and_driver(capability, driver, cuda):
     wheel = wheel_for(capability, driver)
     assert (wheel.cuda if wheel else None) == cuda
+
+
+def test_each_torch_has_its_triton():
+    assert triton_for("2.6.0+cu124") == "3.2"
+    assert triton_for("0.3.0") is None
+    assert is_triton_release("3.2")
+    assert not is_triton_release("24.5")

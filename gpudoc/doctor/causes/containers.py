@@ -317,7 +317,7 @@ FINDERS = (
             said=words(r"nvidia-smi.{0,20}has failed because it couldn.t communicate", r"Driver Not Loaded"),
             also=_WSL,
             unless=_NOT_WSL,
-            sure=0.55,
+            sure=0.82,
         ),
     ),
 )

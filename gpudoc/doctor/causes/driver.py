@@ -214,7 +214,7 @@ FINDERS = finders(
     Sign(
         id="compute_mode_exclusive",
         said=words(
-            r"all CUDA-capable devices are busy or unavailable",
+            r"CUDA-capable devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable",
             r"CUDA_ERROR_DEVICES_UNAVAILABLE|cudaErrorDevicesUnavailable",
             r"exclusive[-_ ](?:process|thread).{0,80}(?:busy|another|taken|fail|error|unavailable|in use)",
         ),

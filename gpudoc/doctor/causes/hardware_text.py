@@ -119,6 +119,8 @@ _DOWNGRADED = words(
     r"(?:instead of|rather than|not|expected) .{0,20}(?:Gen ?[345]|x16)\b",
     r"(?:pcie|link).{0,60}(?:degraded|downgraded|down-?train|only (?:at )?(?:gen ?[12]|x[1248])\b|at x[1248]\b)",
     r"PCIe (?:link )?(?:running )?at (?:gen ?[12]|x[1248])\b",
+    r"\bonly (?:\w+ ){0,4}?(?:x[1248]|gen ?[12]|[1248] lanes?)\b",
+    r"\bx?[1248] (?:out )?of (?:\w+ )?(?:x16|16 (?:pcie )?lanes)\b",
 )
 _TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
 _PCIE = words("pcie", "pci express", "LnkSta", r"\blink\b", "bandwidth", "riser", r"\bslot\b")

@@ -18,6 +18,7 @@ _WANTS_GPU = words(
     r"(?:instead of|without|not us\w+|can't use|cannot use)[^.\n]{0,30}\b(?:gpu|cuda)\b",
     r"even (?:when|though|if|with)[^.\n]{0,40}\b(?:gpu|cuda)\b",
     r"\b(?:RTX|GTX)\b",
+    r"whl/cu\d{2,3}\b",
     r"\b(?:cuda|gpu)[ -](?:enabled |capable )?(?:one|version|build|wheel|variant)\b",
     r"\b(?:with|has|have|on|to) (?:a |an |my |the )?gpu",
     r"(?:wrong|expected|should|want)[^.\n]{0,40}(?:version|build|wheel|torch|gpu|cuda)",
@@ -124,12 +125,34 @@ FINDERS = (
                 r"(?:py)?torch[^.\n]{0,30}\bcpu[- ]only\b",
                 r"(?<![\w.])[12]\.\d{1,2}\.\d\+cpu\b",
                 r"\bcpu[- ]?only (?:py)?torch",
+                r"\btorch (?:is |was |in )*(?:the |a )?cpu[- ](?:version|build)",
             ),
             also=_WANTS_GPU,
             unless=words(
                 r"Is CUDA available: (?:True|Yes)", r"mac ?os", r"torchvision::nms", r"is_available\(\)\W{0,8}True"
             ),
             sure=0.78,
+        ),
+        Sign(
+            id="cpu_only_torch",
+            said=words(
+                r"cpu ?版本?的? ?(?:py)?torch",
+                r"(?:py)?torch[^。\n]{0,12}(?:是|为|成|只有|装)[^。\n]{0,8}cpu ?版",
+                r"(?:py)?torch ?[(（]?cpu ?版",
+            ),
+            unless=words(r"is_available\(\)\W{0,8}True"),
+            sure=0.78,
+        ),
+        Sign(
+            id="extension_torch_abi_mismatch",
+            # a compiled package of another that no longer loads since torch was replaced
+            said=words(r"ImportError: \S*(?:site|dist)-packages/(?!torch(?:vision|audio)?/)\S+\.(?:so|cpython)"),
+            also=words(
+                r"(?:after|since|when|with)[^.\n]{0,20}(?:upgrad|updat|chang|install|downgrad)\w* (?:\w+ ){0,3}?"
+                r"(?:py)?torch\b(?![-_])",
+            ),
+            unless=words(r"\bGLIBC", "cannot open shared object"),
+            sure=0.7,
         ),
         Sign(
             id="libcuda_not_linkable",

@@ -97,6 +97,8 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -
     new = text.find(
         words(
             r"is not compatible with the current PyTorch",
+            # the sentence after it, where the first was cut off
+            r"If you want to use the .{3,60}? GPU with PyTorch, please check the instructions",
             r"'?sm_\d+'? is not a recognized processor",
             r"Value 'sm_\d+a?' is not defined for option 'gpu-name'",
             r"Unsupported gpu architecture 'compute_\d+",

@@ -182,10 +182,10 @@ _CPU = words(
     r"\bonly (?:use\w* |using |on )?(?:the |my )?cpu\b",
     r"gpu (?:usage|util\w*)[^.\n]{0,16}\b0 ?%[^.\n]{0,24}cpu",
     r"cpu[^.\n]{0,12}\b(?:9\d|100) ?%[^.\n]{0,30}gpu",
-    "没有?使用 ?GPU|用的是 ?CPU|没用 ?GPU",
+    "没有?使用 ?GPU|用的是 ?CPU|没用 ?GPU|显示(?:是|为) ?CPU|只能?用 ?CPU|CPU ?上(?:跑|运行|训练)",
 )
 _HAS_CARD = words(
-    r"\bRTX\b|\bGTX\b|GeForce|Tesla|Quadro|\bA100\b|\bV100\b|\bH100\b|\bT4\b",
+    r"\b[RG]TX(?:\b|\d)|GeForce|Tesla|Quadro|\bA100\b|\bV100\b|\bH100\b|\bT4\b",
     r"GPU available: True",
     r"nvidia-smi",
     r"\b(?:my|the|a|have|has) gpu\b",

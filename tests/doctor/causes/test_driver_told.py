@@ -103,6 +103,11 @@ CASES = [
     ("gsp_firmware_timeout", 'NVRM: Xid (PCI:0000:61:00): 119, pid=4321, name=python, Timeout after 6s of waiting for RPC '
      'response from GPU3 GSP! Expected function 76 (GSP_RM_CONTROL)'),
     ("thermal_throttle", 'The A6000 reaches 93 degrees and its SM clock falls to 400 MHz, steps take twice as long'),
+    ('driver_too_old', 'The nodes run drivers from 450. The new release needs at least driver version 525.60.13, could you upgrade them?'),
+    ('driver_too_old', 'Our image requires driver 535 and fails with an error on the old machines, which have driver 470.223.02'),
+    ('compute_mode_exclusive', 'RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable'),
+    ('compute_mode_exclusive', 'cudaSetDevice(0): CUDA-capable device is busy or unavailable'),
+    ('wsl_wrong_driver_inside', "$ uname -r\n5.15.90.1-microsoft-standard-WSL2\n$ nvidia-smi\nNVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."),
 ]  # fmt: skip
 HEALTHY = [
     # what the same words say where nothing is wrong
@@ -202,6 +207,7 @@ HEALTHY = [
     '\tKernel modules: nvidiafb, nouveau, nvidia_drm, nvidia',
     'apt upgrade installed nvidia-driver-550 550.90; after a reboot nvidia-smi shows 550.90.07 and '
     'the jobs run again: step 1 loss 2.0, step 2 loss 1.8',
+    'CUDA 12.4 needs driver 550 or newer. We upgraded, Driver Version: 550.54.15, and step 10 has loss 0.4',
 ]  # fmt: skip
 
 

@@ -18,6 +18,8 @@ CASES = [
     ("thermal_throttle", "After ten minutes the clock drops to 600 MHz, temperature 91C, HW Thermal Slowdown : Active"),
     ("pcie_link_degraded", "LnkSta: Speed 2.5GT/s (downgraded), Width x4 (downgraded)\ncopies to the GPU are slow over PCIe"),
     ("gpu_hardware_fault", "As soon as training starts on the RTX 3080 my workstation does a hard reboot, nothing in the log"),
+    ('pcie_link_degraded', 'The card runs with only x1 of its x16 lanes: link width x1, transfers from host to GPU are very slow'),
+    ('gpu_fallen_off_bus', 'With both cards under load one GPU disappears from nvidia-smi after some minutes, the training job dies; only a reboot brings it back'),
 ]  # fmt: skip
 
 

@@ -91,12 +91,17 @@ CASES = [
     ("python_unsupported_by_wheel", 'We use a 32 bit Python on Windows, pip finds no torch at all'),
     ("bundled_cuda_library_missing", 'ImportError: libcupti.so.12: cannot open shared object file: No such file or directory when I '
      'import torch from the venv'),
+    ('cpu_only_torch', '默认装的是CPU版本的torch，怎么换成GPU版'),
+    ('cpu_only_torch', 'conda 装出来的 pytorch 是 cpu 版的'),
+    ('cpu_only_torch', 'pyproject lists https://download.pytorch.org/whl/cu121 but after the sync torch is the CPU build'),
+    ('extension_torch_abi_mismatch', 'After upgrading torch to 2.3 my script ends with\nImportError: /opt/env/lib/python3.10/site-packages/spconv/core_cc.cpython-310-x86_64-linux-gnu.so'),
 ]  # fmt: skip
 HEALTHY = [
     "Requirement already satisfied: numpy<2,>=1.21 in ./lib\nCollecting numpy<2\nSuccessfully installed numpy-1.26.4",
     "torch 2.6.0 with triton 3.2.0, torch.compile takes 20 s, step 4 loss 0.3",
     "lightning 2.2 requires torch>=2.0, but you have torch 2.4.1\nepoch 1 loss 2.0",
     "We build for manylinux_2_28 and for cp310 to cp313; step 3 loss 0.1",
+    "训练正常，torch 2.3.0+cu121，step 10 loss 0.31",
 ]
 
 

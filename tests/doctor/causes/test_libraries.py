@@ -122,6 +122,10 @@ CASES = [
         "Is CUDA available: False\n[pip3] torch==2.5.1\n[pip3] nvidia-cublas-cu11==11.11.3.6\n[pip3] nvidia-cublas-cu12==12.4.5.8\n"
         "[pip3] nvidia-cudnn-cu11==8.7.0.84\n[pip3] nvidia-cudnn-cu12==9.1.0.70",
     ),
+    (
+        "extension_torch_abi_mismatch",
+        "ImportError: mamba_ssm/selective_scan_cuda.so undefined symbol _ZN3c104cuda9SetDeviceEi",
+    ),
 ]
 
 

@@ -23,6 +23,11 @@ CASES = [
         "gpu_older_than_wheel_archs",
         "torch._inductor.exc: Triton only supports devices of CUDA Capability >= 7.0, but your device is of CUDA capability 6.1",
     ),
+    (
+        "gpu_newer_than_wheel_archs",
+        "If you want to use the NVIDIA GeForce RTX 4080 GPU with PyTorch, please check the instructions at https://pytorch.org/get-started/locally/",
+    ),
+    ("gpu_older_than_wheel_archs", "The prebuilt torch 2.8 binaries dropped support for Maxwell, my GTX 970 fails now"),
 ]
 
 

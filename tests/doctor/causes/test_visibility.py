@@ -19,6 +19,8 @@ CASES = [
     ("no_gpu_on_machine", "[login node] $ srun -p cpu python t.py\nRuntimeError: No CUDA GPUs are available"),
     ("training_on_cpu", "GPU available: True (cuda), used: False\nTPU available: False"),
     ("visible_devices_hides_gpu", "$ CUDA_VISIBLE_DEVICES=3 python fit.py\nerror=38 : no CUDA-capable device is detected\nTrain epoch 1"),
+    ('training_on_cpu', '笔记本是RTX4060，训练的时候一直显示是CPU'),
+    ('visible_devices_hides_gpu', 'services:\n  trainer:\n    environment:\n      CUDA_VISIBLE_DEVICES: "-1"\nRuntimeError: No CUDA GPUs are available'),
 ]  # fmt: skip
 
 

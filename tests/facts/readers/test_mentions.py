@@ -58,3 +58,22 @@ def test_what_a_driver_needs_is_not_what_it_is():
 
 def test_conda_s_toolkit_tells_what_torch_is_built_for():
     assert read("cudatoolkit 11.3 (conda environment)").machine.torch.cuda_version == (11, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "mask"),
+    [
+        ('environment:\n  CUDA_VISIBLE_DEVICES: "1,2"\n', "1,2"),
+        ('{"env": {"CUDA_VISIBLE_DEVICES": "", "A": 1}}', ""),
+        ("- CUDA_VISIBLE_DEVICES: GPU-0f1e2d3c\n", "GPU-0f1e2d3c"),
+        ("HIP_VISIBLE_DEVICES: none\n", None),
+    ],
+)
+def test_a_mask_is_read_from_compose_files_and_json(text, mask):
+    assert read(text).machine.environment.get("CUDA_VISIBLE_DEVICES") == mask
+
+
+def test_a_text_that_denies_wsl_is_not_of_wsl():
+    said = "dxcore initialization failed, continuing assuming a non-WSL environment\nDriver Version: 550.54"
+    assert read(said).machine.host.wsl is not True
+    assert read("Linux 5.15.90.1-microsoft-standard-WSL2").machine.host.wsl is True
