@@ -46,6 +46,11 @@ class Prepared:
     eval_samples: Samples | None
     num_threads: int
 
+    @property
+    def kept_bytes(self) -> int:
+        """What samples that are kept between trials take in each of them."""
+        return sum(samples.kept_bytes for samples in (self.samples, self.eval_samples) if samples is not None)
+
 
 class StoppedError(Exception):
     """The trial is over without an exception of the user's: a leak, an allocator that retried."""
@@ -234,6 +239,7 @@ class Probe:
 
     def _feed(self, batch: int, feed: Feed) -> None:
         """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
+        self._slack = bytearray(0)
         self._stage("speed", batch)
         self._reset_peak()
         loader = iter(endless(self._make_loader(batch, feed)))
@@ -334,7 +340,9 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
-        apply_limit(place)
+        # steps that read the data set do so beside the kept samples
+        besides = prepared.kept_bytes if request.feed is not None else 0
+        apply_limit(place, besides)
         held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
         del held
@@ -366,12 +374,12 @@ def describe_failure(problem: Exception) -> Mapping[str, object]:
     }
 
 
-def apply_limit(place: Place) -> None:
-    """Make this process live under the trial's limit."""
+def apply_limit(place: Place, besides: int = 0) -> None:
+    """Make this process live under the trial's limit; on a CPU with so many bytes besides."""
     if place.limit_bytes is None:
         return
     if place.device == "cpu":
-        limit.apply_data_limit(place.limit_bytes)
+        limit.apply_data_limit(place.limit_bytes + besides)
         return
     device = torch.device(place.device)
     total = torch.cuda.get_device_properties(device).total_memory

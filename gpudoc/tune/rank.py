@@ -62,11 +62,13 @@ def join(request: Request, place: Place) -> Ranks:
 
 def own_failure(problem: Exception) -> Exception | None:
     """What this rank has to tell; None when it only lost its peer. Memory may run out inside an exchange, too."""
-    from gpudoc.train.distributed import PeerLostError
+    from gpudoc.train.distributed import AbandonedError, PeerLostError
 
+    cause = problem.__cause__
+    if isinstance(problem, AbandonedError) and isinstance(cause, Exception):
+        return cause
     if not isinstance(problem, PeerLostError):
         return problem
-    cause = problem.__cause__
     return cause if isinstance(cause, Exception) and classify_exception(cause).is_memory else None
 
 

@@ -55,7 +55,13 @@ class Samples:
 
     def let_go(self) -> None:
         """Free what stands for the samples of the last batch, as when training turns to another data set."""
-        self._held = []
+        self._held, self._held_of = [], ()
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept samples take, which training does not hold."""
+        kept = {id(sample): sample for sample in (*self._typical, *self._longest)}
+        return sum(map(sample_bytes, kept.values()))
 
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
         chosen = [samples[index % len(samples)] for index in range(batch)]

@@ -7,13 +7,14 @@ import sys
 
 import psutil
 import pytest
+import yaml
 
 from gpudoc.errors import GpudocError
-from gpudoc.train.distributed import PeerLostError
+from gpudoc.train.distributed import AbandonedError, PeerLostError, talking
 from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial import End, Feed, Request
-from gpudoc.units import GIB
+from gpudoc.units import GIB, MIB
 
 from .planted import write_workload
 
@@ -64,6 +65,13 @@ def test_a_rank_that_only_lost_its_peer_says_nothing_of_the_cause():
     assert own_failure(lost(RuntimeError("Connection closed by peer"))) is None
     memory = RuntimeError("DefaultCPUAllocator: can't allocate memory")
     assert own_failure(lost(memory)) is memory
+
+
+def test_memory_that_runs_out_in_an_exchange_is_what_the_rank_has_to_tell():
+    memory = RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    with pytest.raises(AbandonedError) as raised, talking():
+        raise memory
+    assert own_failure(raised.value) is memory
 
 
 def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launch):
@@ -129,3 +137,23 @@ def test_the_search_with_two_ranks_finds_what_the_worst_one_fits_and_train_takes
     assert "number of devices" not in two.stdout + two.stderr
     one = gpudoc(tmp_path, *train, "--run-dir", "one")
     assert "number of devices 2 there, 1 here; --gpus 2 would use it" in one.stdout + one.stderr
+
+
+@pytest.mark.timeout(900)
+def test_each_rank_lives_under_the_limit_and_trains_at_what_was_found(tmp_path):
+    """A sample takes 512 KiB; memory runs out in the exchange of gradients as well as in the step itself."""
+    write_workload(tmp_path, net={"width": 65_536, "hidden": 8}, data={"count": 2000})
+    tune = ("tune", "--model", "cfg.yaml", "--device", "cpu", "--gpus", "2", "--memory-limit", "560MiB", "--plain")
+    told = gpudoc(tmp_path, *tune, "--only", "batch", "--goal", "largest", "--budget", "2m", "--out", "profile.yaml")
+    assert "560 MiB for each of 2 ranks" in told.stderr
+    evidence = yaml.safe_load((tmp_path / "profile.yaml").read_text())["evidence"]
+    tried = [row for row in evidence["trials"] if row["kind"] in ("fit", "steady")]
+    largest = evidence["largest_batch"]
+    # the two certificates may be as far apart as 2 MiB
+    assert 50 < largest < min(row["batch"] for row in tried if not row["fits"]) <= largest + 8
+    assert {row["end"] for row in tried} == {"fits", "oom_host"}
+    assert all(row["peak_bytes"] <= 560 * MIB for row in tried if row["fits"])
+    train = ("train", "--model", "cfg.yaml", "--device", "cpu", "--gpus", "2", "--memory-limit", "560MiB", "--plain")
+    settings = (f"micro_batch={largest}", f"global_batch={2 * largest}", "allocator=exact", "rescue=false")
+    line = (*train, "--profile", "off", "--precision", "fp32", "--steps", "8", "--run-dir", "run", "--no-preflight")
+    gpudoc(tmp_path, *line, *(word for setting in settings for word in ("--set", setting)))

@@ -83,6 +83,7 @@ def test_what_stands_for_read_samples_is_held_until_the_next_batch_or_let_go():
         assert alive() - before - kept == held
     samples.let_go()
     assert alive() - before == kept
+    assert samples.kept_bytes == 4 * 1234 * kept
 
 
 MEASURED = """
