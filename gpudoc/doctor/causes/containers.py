@@ -193,6 +193,16 @@ FINDERS = (
             unless=_WORKS,
             sure=0.7,
         ),
+        Sign(
+            id="container_toolkit_missing",
+            # the plugin stands on the node and finds nothing there, since the runtime hands it no device
+            said=words(r"Insufficient (?:nvidia|amd)\.com/gpu"),
+            also=words(
+                r"device[- ]plugin", r"gpu[- ]operator", "nvidia-docker", "nvidia-container", "default[- ]runtime"
+            ),
+            unless=_WORKS,
+            sure=0.76,
+        ),
         # the hook of the runtime looked on the host, before there was a container
         Sign(
             id="driver_missing_or_not_loaded",

@@ -296,7 +296,7 @@ FINDERS = (
             said=words(
                 r"WinError (?:126|127|1114|182|193)\]",
                 r"DLL load failed",
-                r"Error loading .{0,160}\.dll.{0,12} or one of its dependencies",
+                r"\.dll.{0,12} or one of its dependencies",
                 r"The specified module could not be found",
                 r"vcruntime140\S*\.dll|msvcp140\.dll|libomp140\S*\.dll",
                 r"Microsoft Visual C\+\+ Redistributable is not installed",

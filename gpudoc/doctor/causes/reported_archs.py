@@ -71,6 +71,14 @@ def _first_capability(machine: Machine) -> tuple[int, int] | None:
 
 # the error names the source file of another package: its kernels are missing, torch's are not spoken of
 _OTHER_SOURCE = words(r"(?:csrc|_template\.h)\S{0,80} ?no kernel image")
+# AMD's cards up to Polaris and Fiji: ROCm's wheels have no code for gfx803 any more
+_OLD_AMD = words(
+    r"\bgfx(?:7\d\d|80\d)\b",
+    r"\bRX ?[45][4-9]0X?\b",
+    r"\bWX ?[2-7]100\b",
+    r"\bR[79] (?:\d{3}X?|Fury|Nano)\b",
+    r"\bpolaris\b",
+)
 
 
 def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
@@ -126,6 +134,9 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -
         old_card = capability < (7, 5)
         name = "gpu_older_than_wheel_archs" if old_card else "gpu_newer_than_wheel_archs"
         yield Finding(id=name, confidence=0.72, evidence=(quote(generic, "error"),))
+    elif generic and (polaris := text.find(_OLD_AMD)):
+        seen = (quote(polaris, "GPU"), quote(generic, "error"))
+        yield Finding(id="gpu_older_than_wheel_archs", confidence=0.7, evidence=seen)
     elif generic:
         yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.48, evidence=(quote(generic, "error"),))
         yield Finding(id="gpu_older_than_wheel_archs", confidence=0.44, evidence=(quote(generic, "error"),))

@@ -49,6 +49,7 @@ CASES = [
     ("device_permission_denied", 'Failed to initialize NVML: Insufficient Permissions'),
     ("container_lost_gpu_cgroup", 'After some days in the running container all CUDA calls fail and nvidia-smi there gives Failed '
      'to initialize NVML: Unknown Error; restarting the container helps'),
+    ('container_toolkit_missing', 'nvidia-device-plugin daemonset is Running, but the pod stays Pending: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu'),
 ]  # fmt: skip
 
 

@@ -126,6 +126,10 @@ CASES = [
         "extension_torch_abi_mismatch",
         "ImportError: mamba_ssm/selective_scan_cuda.so undefined symbol _ZN3c104cuda9SetDeviceEi",
     ),
+    (
+        "windows_dll_dependency_missing",
+        'Fehler beim Laden von "D:\\py\\torch\\lib\\c10.dll" or one of its dependencies',
+    ),
 ]
 
 

@@ -28,6 +28,7 @@ CASES = [
         "If you want to use the NVIDIA GeForce RTX 4080 GPU with PyTorch, please check the instructions at https://pytorch.org/get-started/locally/",
     ),
     ("gpu_older_than_wheel_archs", "The prebuilt torch 2.8 binaries dropped support for Maxwell, my GTX 970 fails now"),
+    ("gpu_older_than_wheel_archs", "Radeon RX 580 with ROCm 6.2\nRuntimeError: HIP error: invalid device function"),
 ]
 
 
