@@ -8,6 +8,7 @@ from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import Text
 
+_NCCL_SYSTEM = ("ncclSystemError", r"NCCL[^\n]{0,40}unhandled system error")
 _TIMEOUT = words(
     r"Watchdog caught collective operation timeout",
     r"collective operation timeout: WorkNCCL",
@@ -195,14 +196,14 @@ FINDERS = (
             ),
             sure=0.75,
         ),
-        Sign(id="nccl_network_unreachable", said=words("ncclSystemError", "ncclRemoteError"), sure=0.42),
+        Sign(id="nccl_network_unreachable", said=words(*_NCCL_SYSTEM, "ncclRemoteError"), sure=0.42),
         Sign(
             id="nccl_shm_too_small",
-            said=words("ncclSystemError"),
+            said=words(*_NCCL_SYSTEM),
             also=words("docker", "container", "/dev/shm"),
             sure=0.5,
         ),
-        Sign(id="nccl_wrong_interface", said=words("ncclSystemError"), sure=0.38),
+        Sign(id="nccl_wrong_interface", said=words(*_NCCL_SYSTEM), sure=0.38),
         Sign(
             id="ddp_unused_parameters",
             said=words(
