@@ -204,6 +204,16 @@ FINDERS = (
             sure=0.5,
         ),
         Sign(id="nccl_wrong_interface", said=words(*_NCCL_SYSTEM), sure=0.38),
+        # one machine has no network to fail: what its processes share is its shared memory
+        Sign(
+            id="nccl_shm_too_small",
+            said=words(_NCCL_SYSTEM[1]),
+            unless=words(
+                r"\b(?:nodes|machines|servers|hosts|sockets?|ethernet|infiniband|interfaces?|slurm|srun|mpirun)\b",
+                r"\b(?:eth\d|ib\d|mlx\d\w*|NET/\w+|NCCL_SOCKET\w*|NCCL_IB\w*|nnodes|connect\w*|network\w*)",
+            ),
+            sure=0.45,
+        ),
         Sign(
             id="ddp_unused_parameters",
             said=words(

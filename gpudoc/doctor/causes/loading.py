@@ -108,6 +108,14 @@ _WORKERS_ZERO = words(
     r"n_workers\s?=\s?[01]\b",
     r"workers? (?:is |are |was )?(?:set )?to (?:0|zero|1|one)\b",
 )
+# workers, of whatever number, that cost more than they bring
+_WORKERS_SLOW = words(
+    r"workers?\b[^\n]{0,40}(?:>|greater than|above|bigger than|larger than) ?(?:0|zero)\b[^\n]{0,60}(?:slower|slow\b)",
+    r"workers?\b[^\n]{0,60}slower than[^\n]{0,30}(?:\b0\b|\bzero\b|\bnone\b|without|single|main process)",
+    r"(?:slower|slow down)[^\n]{0,40}(?:with|using|by) (?:more|multiple|several|[2-9]|\d\d|two|four|eight) workers?\b",
+    r"(?:faster|quicker)[^\n]{0,40}(?:with|using|by|when) (?:[a-z_]*workers? ?=? ?0\b|(?:0|zero|no) workers?\b)",
+    r"(?:more|multiple|several) workers?\b[^\n]{0,40}slower",
+)
 _WORKERS_MANY = words(
     r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b",
     r"\d{2,3} (?:loader )?workers",
@@ -318,7 +326,22 @@ FINDERS = (
             sure=0.86,
             severity="warning",
         ),
-        Sign(id="too_few_workers", said=_WORKERS_ZERO, also=SLOW, sure=0.78, severity="warning"),
+        Sign(
+            id="too_few_workers",
+            said=_WORKERS_ZERO,
+            also=SLOW,
+            unless=_WORKERS_SLOW,
+            sure=0.78,
+            severity="warning",
+        ),
+        # where processes are spawned rather than forked, each start costs an import of everything
+        Sign(
+            id="workers_recreated_each_epoch",
+            said=_WORKERS_SLOW,
+            also=words(r"\bWindows\b(?! of\b)", r"\bwin ?(?:10|11|32|64)\b"),
+            sure=0.6,
+            severity="warning",
+        ),
         Sign(
             id="workers_recreated_each_epoch",
             in_training=True,

@@ -143,7 +143,7 @@ def _find_writing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 _SHOWS = words(
     r"\b(?:tensorboard\w*|wandb|w&b|visdom|visuali[sz]\w*|summary ?writer|progress ?bar|tqdm|mlflow|matplotlib|"
-    r"plot(?:s|ting)?|"
+    r"plot(?:s|ting)?|draw(?:s|ing)? (?:the |a |my )?(?:loss\w*|curves?|figures?|charts?|images?|boxes)|"
     r"display\w*|print(?:s|ing)?|logging|logger|html)\b"
 )
 _EACH = words(
@@ -156,11 +156,16 @@ _SLOWER = words(
     r"\d+)|\bfaster\b"
 )
 
+_TIME_GROWS = words(
+    r"\btimes? (?:\w+ )?(?:increas\w*|grow\w*|rises?)",
+    r"\bslower and slower|\blonger and longer",
+)
+
 
 def _find_showing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """What is shown or logged in every step takes the time."""
     del evidence
-    said = together(text, _SHOWS, _EACH, _SLOWER)
+    said = together(text, _SHOWS, _EACH, _SLOWER) or together(text, _SHOWS, _TIME_GROWS)
     if said and about_training(text) and text.find(_TROUBLED) is None:
         yield Finding(id="logging_each_step", confidence=0.57, severity="warning", evidence=(quote(said, "shown"),))
 

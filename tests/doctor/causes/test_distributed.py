@@ -22,6 +22,7 @@ CASES = [
     ("port_in_use", "RuntimeError: The server socket has failed to listen on any local network address. EADDRINUSE, address already in use"),
     ("duplicate_gpu_ranks", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 81000"),
     ("nccl_shm_too_small", "Two cards in a docker image.\nRuntimeError: NCCL error in: init.cpp:33, unhandled system error"),
+    ("nccl_shm_too_small", "torchrun --nproc_per_node 4 train.py\nRuntimeError: NCCL error: unhandled system error"),
     ("nccl_shm_too_small", "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Ab12 (size 4194660)"),
     ("nccl_timeout_one_rank_busy", "Four processes train, the validation runs only on the main process, and everybody else is stuck in dist.barrier() for ever"),
     ("nccl_network_unreachable", "NCCL_SOCKET_IFNAME=ens5 is set\nn1:7:9 [0] NCCL INFO NET : Using interface ens5:10.1.0.4<0>\nn1:7:9 [0] NCCL WARN Call to connect failed : Connection timed out"),

@@ -5,6 +5,8 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
+    ("workers_recreated_each_epoch", "On Windows 10 an epoch takes longer and is slower with four workers, quicker with num_workers=0"),
+    ("workers_recreated_each_epoch", "Windows 11, torch 2.1. Any number of workers greater than 0 makes training on the GPU much slower, why?"),
     ("too_few_workers", "the number of workers is set to 0, the GPU is idle most of the time and training is slow"),
     ("workers_recreated_each_epoch", "with persistent workers each epoch runs at 9 it/s instead of 7 it/s, training on one GPU"),
     ("slow_storage", "training data is on an HDD, the GPU usage is never above 20 percent"),

@@ -22,6 +22,7 @@ CASES = [
     # what is written and shown
     ("checkpoint_too_often", "Training steps are quick but saving the checkpoint every 50 steps takes minutes"),
     ("logging_each_step", "Training is slow because wandb uploads an image in every step, logging each step takes 2 s"),
+    ("logging_each_step", "The training time increases the more curves matplotlib plots, each plot is kept open"),
     # what machines and cards tell each other
     ("communication_bound", "DDP training on two servers takes 3 h per epoch, on a single server 1 h; why is it slower on two servers?"),
     ("communication_bound", "With 4 nodes the throughput of my torchrun training drops to 12 samples/s per gpu, one node alone has 40"),
