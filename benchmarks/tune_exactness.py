@@ -82,8 +82,13 @@ def commit() -> str:
 
 def known(what: str, kind: str, limit_mib: int) -> dict | None:
     """The answer of that kind, if it is there."""
-    same = [r for r in rows() if (r["what"], r["model"], r["limit_mib"]) == (what, kind, limit_mib)]
-    return same[-1] if same else None
+    found = same(what, kind, limit_mib)
+    return found[-1] if found else None
+
+
+def same(what: str, kind: str, limit_mib: int) -> list[dict]:
+    """All answers of that kind."""
+    return [r for r in rows() if (r["what"], r["model"], r["limit_mib"]) == (what, kind, limit_mib)]
 
 
 def search(source: str, limit_bytes: int, foreseen: list | None = None, settle: bool = False) -> tuple[object, float]:
@@ -293,17 +298,20 @@ print(json.dumps({"batch": result, "trials": trials, "wall_s": round(time.perf_c
 """
 
 
-def peer(kinds: list[str], limits: list[int]) -> None:
-    """Lightning's binsearch in a fresh process with the same allocator, next to our search run again beside it."""
+def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
+    """Lightning's binsearch in a fresh process with the same allocator, next to our search run again beside it.
+
+    With `more_mib` its process may have so much more, which its imports take: both then look for the same batch.
+    """
     from gpudoc.tune.limit import allocator_environment
 
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
             source = str(write_workload(Path(folder), kind))
             for limit_mib in limits:
-                if known("peer", kind, limit_mib):
+                if any(row["more_mib"] == more_mib for row in same("peer", kind, limit_mib)):
                     continue
-                command = [sys.executable, "-c", PEER, folder, kind, str(limit_mib * MIB)]
+                command = [sys.executable, "-c", PEER, folder, kind, str((limit_mib + more_mib) * MIB)]
                 environment = {**os.environ, **allocator_environment("exact")}
                 start = time.perf_counter()
                 done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
@@ -316,6 +324,7 @@ def peer(kinds: list[str], limits: list[int]) -> None:
                     what="peer",
                     model=kind,
                     limit_mib=limit_mib,
+                    more_mib=more_mib,
                     lightning=answer or done.stderr.strip().splitlines()[-1:],
                     lightning_wall_s=round(theirs_s, 2),
                     ours=found.batch,
@@ -331,6 +340,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--more", type=int, default=0, help="peer: MiB that its process may have besides")
     parser.add_argument("--no-truth", action="store_true", help="table: search only")
     options = parser.parse_args()
     kinds, limits = options.only.split(","), [int(part) for part in options.limits.split(",")]
@@ -342,7 +352,7 @@ def main() -> int:
         case "after":
             after(kinds, limits, options.steps)
         case "peer":
-            peer(kinds, limits)
+            peer(kinds, limits, options.more)
         case "plan":
             plan(kinds, limits)
         case _:
@@ -383,24 +393,29 @@ def write_record() -> None:
     exact, ratios, launches, ooms = 0, [], [], []
     for kind, limit_mib in dict.fromkeys(cells):
         ours, true = known("search", kind, limit_mib), known("truth", kind, limit_mib)
-        if true is None:
-            continue
-        tolerance = max(1, int(2 * MIB / ours["bytes_per_sample"]))
-        exact += abs(ours["batch"] - true["batch"]) <= tolerance
-        ratios.append(ours["batch"] / true["batch"])
+        if true is not None:
+            tolerance = max(1, int(2 * MIB / ours["bytes_per_sample"]))
+            exact += abs(ours["batch"] - true["batch"]) <= tolerance
+            ratios.append(ours["batch"] / true["batch"])
         launches.append(ours["launches"])
         ooms.append(ours["ooms"])
         lines.append(
-            f"| {kind} | {limit_mib} | {true['batch']} | {ours['batch']} | {ours['fails_at']} | {ours['launches']} | "
-            f"{ours['ooms']} | {ours['predicted']} | {ours['wall_s']} | `{true['around']}` | {ours['commit']} |"
+            f"| {kind} | {limit_mib} | {true['batch'] if true else ''} | {ours['batch']} | {ours['fails_at']} | "
+            f"{ours['launches']} | {ours['ooms']} | {ours['predicted']} | {ours['wall_s']} | "
+            f"{'`' + true['around'] + '`' if true else 'not bisected'} | {ours['commit']} |"
         )
     if ratios:
-        middle = sorted(launches)
         within = f"Equal within max(1, 2 MiB / bytes per sample): {exact} of {len(ratios)}; found / truth "
-        within += (
-            f"{min(ratios):.4f} to {max(ratios):.4f}; launches median {middle[len(middle) // 2]}, most {middle[-1]};"
-        )
-        lines += ["", f"{within} out of memory median {sorted(ooms)[len(ooms) // 2]}, most {max(ooms)}."]
+        lines += ["", f"{within}{min(ratios):.4f} to {max(ratios):.4f}."]
+    if launches:
+        middle, failed = sorted(launches), sorted(ooms)
+        lines += [
+            "",
+            (
+                f"Launches median {middle[len(middle) // 2]}, most {middle[-1]}; out of memory median "
+                f"{failed[len(failed) // 2]}, most {failed[-1]}."
+            ),
+        ]
     for what, title in (
         ("peer", "Lightning binsearch beside"),
         ("plan", "With and without the plan's first probe"),
