@@ -8,7 +8,7 @@ from gpudoc.train.build import may_fuse
 from gpudoc.train.identity import hardware_here, workload_key
 from gpudoc.train.precision import has_native_bf16
 from gpudoc.tune import limit
-from gpudoc.tune.probe import Emit, Prepared, apply_limit, describe_failure
+from gpudoc.tune.probe import Emit, Prepared, describe_failure
 from gpudoc.tune.rank import Place
 from gpudoc.tune.trial import End
 from gpudoc.workload.recompute import can_recompute
@@ -20,7 +20,7 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
     device = torch.device(place.device)
     baseline = limit.read_process_memory().data_bytes
     try:
-        apply_limit(place)
+        limit.apply_limit(place.device, place.limit_bytes)
         workload = prepared.workload
         model = workload.build_model()
         facts = {

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from gpudoc.errors import GpudocError
 from gpudoc.facts.container import memory_headroom_bytes
 from gpudoc.facts.host import memory_available_bytes
@@ -52,6 +54,18 @@ def apply_data_limit(limit_bytes: int) -> None:
     if hard != resource.RLIM_INFINITY:
         limit_bytes = min(limit_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+
+
+def apply_limit(device: str, limit_bytes: int | None, besides: int = 0) -> None:
+    """Make this process live under a trial's limit; on a CPU with so many bytes besides."""
+    if limit_bytes is None:
+        return
+    if device == "cpu":
+        apply_data_limit(limit_bytes + besides)
+        return
+    card = torch.device(device)
+    total = torch.cuda.get_device_properties(card).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), card)
 
 
 def lift_data_limit() -> None:

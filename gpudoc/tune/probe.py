@@ -342,7 +342,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
         # steps that read the data set do so beside the kept samples
         besides = prepared.kept_bytes if request.feed is not None else 0
-        apply_limit(place, besides)
+        limit.apply_limit(place.device, place.limit_bytes, besides)
         held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
         del held
@@ -372,18 +372,6 @@ def describe_failure(problem: Exception) -> Mapping[str, object]:
         "detail": message[0][:500] if message else "",
         "traceback": text[-8000:],
     }
-
-
-def apply_limit(place: Place, besides: int = 0) -> None:
-    """Make this process live under the trial's limit; on a CPU with so many bytes besides."""
-    if place.limit_bytes is None:
-        return
-    if place.device == "cpu":
-        limit.apply_data_limit(place.limit_bytes + besides)
-        return
-    device = torch.device(place.device)
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, place.limit_bytes / total), device)
 
 
 def start_worker(_: int) -> None:
