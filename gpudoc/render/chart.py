@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 26, 46
+LEFT, RIGHT, TOP, BOTTOM = 80, 14, 26, 46
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: its label with the unit, whether it is logarithmic, and how a tick is written."""
+    """One axis: its label with the unit, whether it is logarithmic, how a tick is written, what it is a multiple of."""
 
     label: str
     log: bool = False
@@ -51,7 +51,7 @@ class _Scale:
     def ticks(self) -> list[float]:
         if self.axis.log:
             return _log_ticks(self.low, self.high, self.axis.base)
-        step = _nice_step((self.high - self.low) / 5)
+        step = _nice_step((self.high - self.low) / 5, self.axis.base)
         first = math.ceil(self.low / step)
         return [index * step for index in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
@@ -159,6 +159,8 @@ def _log_ticks(low: float, high: float, base: int) -> list[float]:
     return ticks[::stride]
 
 
-def _nice_step(rough: float) -> float:
+def _nice_step(rough: float, base: int) -> float:
+    if base == 2:
+        return 2.0 ** math.ceil(math.log2(rough))
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

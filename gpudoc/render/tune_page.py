@@ -86,7 +86,7 @@ def _memory(result: Result) -> Iterable[Block]:
     if largest is not None and largest.line is not None:
         ends = (1, max(2, largest.batch))
         series.append(Series(name="fitted", points=tuple((float(b), largest.line.at(b)) for b in ends), style="roof"))
-    svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="bytes", tick=format_bytes))
+    svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="memory", tick=format_bytes, base=2))
     failed = [f"{row.batch} ({row.end})" for row in result.profile.evidence.trials if not row.fits]
     yield Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
 

@@ -2,6 +2,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from gpudoc.render.chart import HEIGHT, WIDTH, Axis, Series, line_chart
+from gpudoc.units import format_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -51,6 +52,13 @@ def test_ticks_are_few_and_round():
     )
     labels = re.findall(r'text-anchor="middle" fill="var\(--soft\)">([^<]+)<', markup)
     assert 3 <= len([label for label in labels if re.match(r"[\d.e+]+$", label)]) <= 7
+
+
+def test_ticks_of_memory_are_whole_binary_units():
+    series = [Series(name="limit", points=((1, 10.6 * 2**30), (2, 10.6 * 2**30)))]
+    markup = line_chart("t", series, Axis(label="batch"), Axis(label="memory", tick=format_bytes, base=2))
+    labels = re.findall(r'text-anchor="end" fill="var\(--soft\)">([^<]+)<', markup)
+    assert labels == ["0 B", "4 GiB", "8 GiB"]
 
 
 def test_series_of_one_hue_share_their_colour():
