@@ -36,8 +36,10 @@ def session(tmp_path, monkeypatch):
         launcher.close()
 
 
-def test_the_predicted_memory_per_sample_is_what_a_calibration_measures(session):
-    search = session(net={"depth": 3, "spread": 4096}, data={"count": 100_000})
+@pytest.mark.parametrize("net", [{"depth": 3, "spread": 4096}, {"width": 4096, "hidden": 8}], ids=["deep", "samples"])
+def test_the_predicted_memory_per_sample_is_what_a_calibration_measures(session, net):
+    """Also where it is the samples that take it: those that are read, beside the batch that is made of them."""
+    search = session(net=net, data={"count": 100_000})
     line = foresee(search, cap=100_000)
     points = search.calibrate(100_000).points
     first, last = points[-2], points[-1]

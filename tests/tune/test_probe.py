@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune import probe
+from gpudoc.tune import limit, probe
 from gpudoc.tune.limit import read_process_memory
 from gpudoc.tune.probe import Place, Prepared, Probe, describe_failure, endless, mean_per_cycle
 from gpudoc.tune.samples import collect_samples
@@ -75,6 +75,19 @@ def test_a_fit_meets_the_other_batches_between_its_steps_and_rests_no_longer_on_
         "eval",
         "train",
     ]
+
+
+def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+    given = []
+    monkeypatch.setattr(limit, "apply_limit", lambda device, limit_bytes, besides: given.append(besides))
+    monkeypatch.setattr(probe.signal, "pthread_sigmask", lambda how, signals: None)
+    for request in (Request(kind="joint", batches=(8,), feed=Feed()), Request(kind="fit", batches=(8,))):
+        probe.run_probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB), lambda event: None)
+    assert given == [prepared.kept_bytes, 0]
+    assert given[0] > 0
 
 
 def test_every_size_is_timed_upward_and_downward(events):
