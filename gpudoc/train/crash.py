@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
@@ -13,15 +13,12 @@ from gpudoc.train.job import Job
 from gpudoc.train.profiles import remember_rescue
 from gpudoc.train.ranks import on_rank_0
 from gpudoc.train.rundir import write_whole
-from gpudoc.train.step import Micro
-from gpudoc.workload.batch import shapes
 
 FILE = "smaller-batch.json"
 
 
-def leave_smaller_batch(job: Job, micros: Sequence[Micro] | None) -> None:
+def leave_smaller_batch(job: Job, seen: str) -> None:
     """Write down the micro batch to start again with; GpudocError when there is no smaller one."""
-    seen = ", ".join(shapes(micro.batch) for micro in (micros or [])[:1])
     before = job.order.micro_batch
     if before == 1 or not job.settings.rescue:
         why = "with one sample" if before == 1 else "and rescue is off"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from gpudoc.errors import GpudocError
+from gpudoc.train.blame import in_data, in_model
 from gpudoc.train.draws import Generators
 from gpudoc.train.feed import Feeds
 from gpudoc.train.order import Order
@@ -65,26 +67,33 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
     feed = feeds.open(order, 0, order.steps_per_epoch)
     losses: list[torch.Tensor] = []
     items: list[float] = []
-    batch: Batch | None = None
     try:
         with torch.no_grad():
             for chunk in order.walk(0, order.steps_per_epoch):
-                batch = feed.take(chunk)
-                flags = STOP if stop.asked or batch is None else 0
+                flags, seen = 0, ""
+                batch = None
+                try:
+                    batch = feed.take(chunk)
+                    flags = STOP if stop.asked or batch is None else 0
+                except Exception as problem:
+                    seen = _memory_alone(in_data(problem, chunk.indices), problem)
+                    flags = OOM
+                if parts.ranks.is_sharded:
+                    # their forward waits for every rank
+                    flags = parts.ranks.vote(flags)
                 if not flags:
                     try:
                         losses.append(_loss(parts, batch))
                         items.append(0.0 if chunk.weightless else parts.step.count_items(batch))
                     except Exception as problem:
-                        if not is_out_of_memory(problem):
-                            raise
+                        _memory_alone(in_model(problem, batch, False), problem)
                         flags = OOM
                 if parts.ranks.world > 1:
                     flags = parts.ranks.vote(flags)
                 if flags & STOP:
                     return None
                 if flags & OOM:
-                    return shapes(batch)
+                    return seen or shapes(batch)
         weights = torch.tensor(items, dtype=torch.float64)
         values = torch.stack(losses).double().cpu()
         # a weightless batch's loss may be anything, and nothing times NaN is NaN
@@ -93,6 +102,13 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
         return total / count
     finally:
         feed.close()
+
+
+def _memory_alone(told: GpudocError, problem: Exception) -> str:
+    """What was told of a `problem` that is a lack of memory; any other is raised as that."""
+    if told is problem or not is_out_of_memory(problem):
+        raise told from problem
+    return told.message
 
 
 def _loss(parts: Parts, batch: Batch) -> torch.Tensor:

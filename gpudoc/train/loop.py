@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -24,10 +25,20 @@ from gpudoc.train.rescue import Rescuer, is_rescuable
 from gpudoc.train.step import Micro
 from gpudoc.train.trace import Tracer
 from gpudoc.train.undo import Undo
-from gpudoc.workload.batch import Batch
+from gpudoc.workload.batch import Batch, shapes
 
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
+_READ = "samples being read"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a step has no samples, as ranks tell each other: a stop while waiting for them, or no memory to read them."""
+
+    flags: int
+    seen: str = ""
+    told: str = ""
 
 
 class Loop:
@@ -89,38 +100,30 @@ class Loop:
         # before the next samples are read: memory among theirs that gradients keep makes the heap grow around it
         stepper.free_gradients()
         began = clock()
-        micros = self._fetch(progress.step)
+        found = self._fetch(progress.step)
         fetched = clock()
         meter.wait(fetched - began)
         undo.mark(self._snapshot())
-        flags = STOP if micros is None else 0
-        if micros is not None:
-            try:
-                stepper.backward(micros)
-            except Exception as problem:
-                if not is_rescuable(problem):
-                    raise in_model(problem, micros[0].batch, progress.step == 0) from problem
-                flags = OOM
-        elif ranks.world == 1:
+        if not isinstance(found, Missing):
+            flags = self._backward(found)
+        elif found.flags == STOP and ranks.world == 1:
             return
-        if ranks.world > 1:
-            try:
+        else:
+            flags = found.flags
+        try:
+            if ranks.world > 1:
                 flags = ranks.vote(flags | (STOP if job.stop.asked else 0))
-            except AbandonedError:
-                leave_smaller_batch(job, micros)
-                raise
-            if flags & STOP:
-                undo.back()
-                self._agreed_to_stop = True
-                job.stop.ask("another rank was asked to stop", ExitCode.RESUME)
-                return
-        if not flags:
-            self._set_lr(progress.step)
-            try:
+            if not flags:
+                self._set_lr(progress.step)
                 flags = self._rescuer.update()
-            except AbandonedError:
-                leave_smaller_batch(job, micros)
-                raise
+        except AbandonedError:
+            leave_smaller_batch(job, _seen(found))
+            raise
+        if flags & STOP:
+            undo.back()
+            self._agreed_to_stop = True
+            job.stop.ask("another rank was asked to stop", ExitCode.RESUME)
+            return
         meter.compute += clock() - fetched
         if flags & OOM:
             meter.step_failed()
@@ -129,7 +132,7 @@ class Loop:
                 undo.back()
                 yield from self._boundary.tell()
             else:
-                yield from self._rescuer.shrink(micros)
+                yield from self._rescuer.shrink(_seen(found), found.told if isinstance(found, Missing) else "")
             return
         meter.step_done()
         progress.step += 1
@@ -141,37 +144,73 @@ class Loop:
         if progress.step >= self._boundary.due_at or progress.step % job.settings.log_every == 0:
             yield from self._after(progress.step)
 
-    def _fetch(self, step: int) -> list[Micro] | None:
-        """The step's micro batches on the host with their shares of the loss; None when a stop came while waiting."""
+    def _backward(self, micros: list[Micro]) -> int:
+        """The step's gradients; OOM when there was no memory for them."""
+        job = self._job
+        try:
+            job.stepper.backward(micros)
+        except Exception as problem:
+            if not is_rescuable(problem):
+                raise in_model(problem, micros[0].batch, job.progress.step == 0) from problem
+            return OOM
+        return 0
+
+    def _fetch(self, step: int) -> list[Micro] | Missing:
+        """The step's micro batches on the host with their shares of the loss, or why any rank is without them."""
         job = self._job
         feed = self._open_feed(step)
         chunks = self._chunks = job.order.chunks(step)
-        batches = []
+        batches: list[Batch] = []
+        missing = None
         for chunk in chunks:
-            try:
-                batch = self._take(feed, chunk)
-            except Exception as problem:
-                raise in_data(problem, chunk.indices) from problem
-            if batch is None:
-                # the others wait for this rank's items before they vote
-                job.ranks.total([0.0])
-                return None
-            batches.append(batch)
-        if len(chunks) == 1 and job.ranks.world == 1:
+            taken = self._take(feed, chunk)
+            if isinstance(taken, Missing):
+                missing = taken
+                batches.clear()
+                break
+            batches.append(taken)
+        if job.ranks.world > 1:
+            return self._share(chunks, batches, missing)
+        if missing is not None:
+            return missing
+        if len(chunks) == 1:
             return [Micro(batches[0], 1.0)]
-        count = job.stepper.parts.step.count_items
-        items = [0.0 if c.weightless else float(count(b)) for c, b in zip(chunks, batches, strict=True)]
-        total = job.ranks.total([sum(items)])[0]
-        return [Micro(b, n * job.ranks.world / total) for b, n in zip(batches, items, strict=True)]
+        items = self._count(chunks, batches)
+        total = sum(items)
+        return [Micro(batch, n / total) for batch, n in zip(batches, items, strict=True)]
 
-    def _take(self, feed: Feed, chunk: Chunk) -> Batch | None:
+    def _share(self, chunks: list[Chunk], batches: list[Batch], missing: Missing | None) -> list[Micro] | Missing:
+        """The same for one of several ranks. All learn here of one without samples: before a backward that it would
+        not come to, and in which the others' collectives would wait for it."""
+        items = [] if missing else self._count(chunks, batches)
+        flags = missing.flags if missing else 0
+        try:
+            sums = self._job.ranks.total([sum(items), float(flags == STOP), float(flags == OOM)])
+        except AbandonedError:
+            leave_smaller_batch(self._job, _READ)
+            raise
+        if sums[1] or sums[2]:
+            return missing or Missing(STOP if sums[1] else OOM, _READ)
+        return [Micro(b, n * self._job.ranks.world / sums[0]) for b, n in zip(batches, items, strict=True)]
+
+    def _count(self, chunks: list[Chunk], batches: list[Batch]) -> list[float]:
+        count = self._job.stepper.parts.step.count_items
+        return [0.0 if c.weightless else float(count(b)) for c, b in zip(chunks, batches, strict=True)]
+
+    def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
         """The chunk's batch; read once more when memory for it was missing beside a checkpoint."""
         try:
-            return feed.take(chunk)
+            batch = feed.take(chunk)
         except Exception as problem:
-            if not (isinstance(feed, DirectFeed) and is_rescuable(problem) and self._boundary.give_way()):
-                raise
-        return feed.take(chunk)
+            told = in_data(problem, chunk.indices)
+            if told is problem or not is_rescuable(problem):
+                raise told from problem
+            short = Missing(OOM, f"{_READ}, {len(chunk.indices)} at once", told.message)
+        else:
+            return Missing(STOP) if batch is None else batch
+        if isinstance(feed, DirectFeed) and self._boundary.give_way():
+            return self._take(feed, chunk)
+        return short
 
     def _open_feed(self, step: int) -> Feed:
         """The loader at `step`. One set of workers serves all epochs, unless they are asked not to persist."""
@@ -299,6 +338,11 @@ class Loop:
             world=job.ranks.world,
             resumed_from=job.resumed_from,
         )
+
+
+def _seen(found: list[Micro] | Missing) -> str:
+    """What the step had in hand, as shapes."""
+    return found.seen if isinstance(found, Missing) else shapes(found[0].batch)
 
 
 def note_of_syncs(job: Job) -> list[Said]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 
@@ -14,10 +14,8 @@ from gpudoc.train.events import Event, Rescued
 from gpudoc.train.job import Job
 from gpudoc.train.profiles import remember_rescue
 from gpudoc.train.ranks import OOM
-from gpudoc.train.step import Micro
 from gpudoc.train.undo import Undo
 from gpudoc.workload import recompute
-from gpudoc.workload.batch import shapes
 from gpudoc.workload.targets import is_out_of_memory
 
 # optimizers make their state in their first step; an error there has changed nothing yet, which is checked
@@ -57,21 +55,23 @@ class Rescuer:
         self._guarded = max(0, self._guarded - 1)
         return 0
 
-    def shrink(self, micros: Sequence[Micro] | None) -> Iterator[Event]:
-        """Undo the step and take half the micro batch; GpudocError when there is nothing left to shrink."""
+    def shrink(self, seen: str, told: str = "") -> Iterator[Event]:
+        """Undo the step and take half the micro batch; GpudocError when there is nothing left to shrink.
+
+        `seen` are the shapes of what did not fit; `told` is what reading samples failed with, where it was that.
+        """
         job, order = self._job, self._job.order
-        seen = ", ".join(shapes(micro.batch) for micro in (micros or [])[:1])
         self._undo.back()
         free_memory(job.stepper.parts.device)
         self._guarded = _PROBATION_STEPS
         smaller = max(1, order.micro_batch // 2)
         recomputes = False
         if not job.settings.rescue:
-            raise self._hopeless(f"out of memory at step {job.progress.step} with {seen}; rescue is off")
+            raise self._hopeless(f"out of memory at step {job.progress.step} with {told or seen}; rescue is off")
         if order.micro_batch == 1:
             recomputes = self._start_recomputing()
             if not recomputes:
-                raise self._hopeless(f"out of memory at step {job.progress.step} with one sample: {seen}")
+                raise self._hopeless(f"out of memory at step {job.progress.step} with one sample: {told or seen}")
         job.order = order.with_micro_batch(smaller)
         job.progress.micro_batch = smaller
         event = Rescued(

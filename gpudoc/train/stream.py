@@ -14,6 +14,7 @@ from gpudoc.train import draws
 from gpudoc.train.order import ENDLESS, Chunk, sample_seed
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset, Workload, is_stream
+from gpudoc.workload.targets import is_out_of_memory
 
 if TYPE_CHECKING:
     from gpudoc.train.feed import Reads
@@ -162,6 +163,18 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
             except StopIteration:
                 self._end_pass()
                 continue
+            except Exception as problem:
+                if self.keeps_place and is_out_of_memory(problem):
+                    raise GpudocError(
+                        f"out of memory in the data set's own iterator, after {self._position} samples; what keeps its "
+                        "place cannot be asked for the same sample again",
+                        hint="run the same command again to go on from the last checkpoint, with a smaller batch or "
+                        "more memory",
+                        exit_code=ExitCode.BAD_ANSWER,
+                    ) from problem
+                # an iterator that raised has ended: the next one begins anew and passes over what was read
+                self._epoch = -1
+                raise
             self._position += 1
             return found
 

@@ -32,7 +32,8 @@ def place(tmp_path):
 
 def train(place, run, *arguments, steps=12, oom_at=-1):
     config = place / f"c{oom_at}.yaml"
-    text = test_start.CONFIG.format(sleep=0.0, oom_at=oom_at, raise_at=-1).replace("steps: 12", f"steps: {steps}")
+    text = test_start.CONFIG.format(sleep=0.0, oom_at=oom_at, raise_at=-1, most=99)
+    text = text.replace("steps: 12", f"steps: {steps}")
     config.write_text(text)
     import os
     import subprocess

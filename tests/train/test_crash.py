@@ -26,7 +26,7 @@ def test_ranks_start_again_with_half_the_micro_batch(tmp_path):
     (tmp_path / "ranked.py").write_text(
         MODULE.replace(once, f'{once} and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"')
     )
-    config = CONFIG.replace("lr: 0.05", "lr: 0.01").format(sleep=0.0, oom_at=8, raise_at=-1)
+    config = CONFIG.replace("lr: 0.05", "lr: 0.01").format(sleep=0.0, oom_at=8, raise_at=-1, most=99)
     (tmp_path / "c.yaml").write_text(config)
     alone = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "alone")
     assert alone.returncode == 0, alone.stderr

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import default_collate
 
+from gpudoc.errors import GpudocError
 from gpudoc.train.evaluate import TooLarge, evaluate
 from gpudoc.train.feed import Feeds, LoaderSettings, Reader
 from gpudoc.train.order import Order
@@ -49,9 +51,9 @@ def parts(model):
     )
 
 
-def run(model, batch, stop=None):
+def run(model, batch, stop=None, data=None, collate=None):
     stop = stop or Stop()
-    feeds = Feeds(Reader(Numbers(), None, 0), LoaderSettings(), stop)
+    feeds = Feeds(Reader(data or Numbers(), collate, 0), LoaderSettings(), stop)
     order = Order(num_samples=10, global_batch=batch, micro_batch=batch, seed=0, shuffled=False)
     return evaluate(parts(model), feeds, order, stop)
 
@@ -81,3 +83,37 @@ def test_a_stop_leaves_the_evaluation_and_the_mode_comes_back():
     assert run(model, 4, stop).loss is None
     assert model.training
     assert model.dropout.training
+
+
+def two_at_most(samples):
+    if len(samples) > 2:
+        raise MemoryError("no memory to put them together")
+    return default_collate(samples)
+
+
+def test_memory_that_runs_out_while_reading_halves_too():
+    found = run(Fussy(99), 10, collate=two_at_most)
+    assert found.loss == pytest.approx(28.5)
+    assert [(before, after) for before, after, _ in found.shrunk] == [(10, 5), (5, 2)]
+    assert "no memory to put them together" in found.shrunk[0][2]
+
+
+class Broken(Numbers):
+    def __getitem__(self, index):
+        if index == 6:
+            raise KeyError("no such row")
+        return super().__getitem__(index)
+
+
+def test_a_sample_that_cannot_be_read_is_named():
+    with pytest.raises(GpudocError, match=r"reading the samples 4, 5, 6, 7: KeyError: 'no such row'"):
+        run(Fussy(99), 4, data=Broken())
+
+
+def test_an_error_of_the_model_says_what_it_was_given():
+    class Wrong(Fussy):
+        def forward(self, x):
+            return x @ torch.ones(3, 3)
+
+    with pytest.raises(GpudocError, match=r"in the model or the loss: .* the batch was float32\[4, 1\]"):
+        run(Wrong(99), 4)

@@ -139,7 +139,7 @@ SHARDED_RUN = """
 def write_run(folder):
     (folder / "ranked.py").write_text(MODULE)
     (folder / "c.yaml").write_text(
-        CONFIG.format(sleep=0.0, oom_at=-1, raise_at=-1)
+        CONFIG.format(sleep=0.0, oom_at=-1, raise_at=-1, most=99)
         .replace("SGD", "AdamW")
         .replace(", momentum: 0.9", "")
         .replace("precision: fp32", "precision: fp32, grad_clip: 0.5")

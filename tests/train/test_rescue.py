@@ -53,6 +53,30 @@ class Block(nn.Module):
 
 def build_model(mib, blocks=1, norm=True):
     return Wide(mib, blocks, norm)
+
+class Large(Rows):
+    """Samples of `mib` MiB with noise of their own; the one at `broken` can never be read."""
+
+    def __init__(self, mib, broken=-1):
+        self.numbers, self.broken = mib << 18, broken
+
+    def __getitem__(self, index):
+        if index == self.broken:
+            raise MemoryError("Unable to allocate 7.28 TiB")
+        x = torch.zeros(self.numbers)
+        x[:256] = torch.randn(256) + index / 64
+        return x, torch.randn(1)
+
+class Glance(nn.Module):
+    """Sees little of a sample, so that only reading takes memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(256, 32), nn.BatchNorm1d(32, track_running_stats=False), nn.Dropout(0.2))
+        self.last = nn.Linear(32, 1)
+
+    def forward(self, x):
+        return self.last(self.layers(x[:, :256]))
 '''
 
 
@@ -66,6 +90,20 @@ def write(folder, mib, blocks=1, **train_section):
         "train": {"global_batch": 32, "precision": "fp32", "log_every": 1, "deterministic": True, **train_section},
     }
     (folder / "cfg.yaml").write_text(json.dumps(config))
+
+
+def write_large(folder, mib, **args):
+    write(folder, 1)
+    config = json.loads((folder / "cfg.yaml").read_text())
+    config["model"] = {"target": "hungry_workload:Glance"}
+    config["data"] = {"target": "hungry_workload:Large", "args": {"mib": mib, **args}}
+    config["train"]["global_batch"] = 16
+    (folder / "cfg.yaml").write_text(json.dumps(config))
+
+
+def digests(run):
+    files = json.loads((run / "checkpoints/step-4/manifest.json").read_text())["files"]
+    return {name: files[name]["sha256"] for name in ("model.safetensors", "optimizer.pt")}
 
 
 LINE = ("--model", "cfg.yaml", "--no-preflight", "--steps", 4)
@@ -105,10 +143,7 @@ def test_the_rescued_run_is_bit_equal_to_one_that_planned_the_smaller_micro_batc
     planned = train(folder, *LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", small)
     assert planned.returncode == 0, planned.stderr
     assert not summary(folder / "planned")["rescues"]
-    for name in ("model.safetensors", "optimizer.pt"):
-        a = json.loads((folder / "runs/cfg/checkpoints/step-4/manifest.json").read_text())["files"][name]
-        b = json.loads((folder / "planned/checkpoints/step-4/manifest.json").read_text())["files"][name]
-        assert a["sha256"] == b["sha256"], name
+    assert digests(folder / "runs/cfg") == digests(folder / "planned")
     losses = [
         [row["loss"] for row in metrics(run) if "loss" in row] for run in (folder / "runs/cfg", folder / "planned")
     ]
@@ -140,3 +175,31 @@ def test_rescue_can_be_switched_off(tmp_path):
     done = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "900MiB", "--set", "rescue=false")
     assert done.returncode == 1
     assert "rescue is off" in done.stderr
+
+
+def test_memory_that_runs_out_while_samples_are_read_shrinks_the_batch_too_and_nothing_else_differs(tmp_path):
+    """16 samples of 32 MiB are held twice while they become one batch; in two halves a quarter less is needed."""
+    write_large(tmp_path, 32)
+    short = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "1300MiB")
+    assert short.returncode == 0, short.stderr
+    rescues = [row["rescue"] for row in summary(tmp_path / "runs/cfg")["rescues"]]
+    assert rescues[0]["from_batch"] == 16
+    assert rescues[0]["phase"] == "train"
+    assert rescues[0]["shapes"] == "samples being read, 16 at once"
+    planned = train(
+        tmp_path, *LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", rescues[-1]["to_batch"]
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert not summary(tmp_path / "planned")["rescues"]
+    assert digests(tmp_path / "runs/cfg") == digests(tmp_path / "planned")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
+    write_large(tmp_path, 1, broken=7)
+    done = train(tmp_path, *LINE, "--profile", "off", "--num-workers", workers)
+    assert done.returncode == 1, done.stderr
+    assert "micro batch 16 -> 8" in done.stderr
+    assert "with one sample: the data set failed while reading the samples 7: MemoryError: Unable to" in done.stderr
+    assert "hungry_workload.py:" in done.stderr
+    assert "Traceback" not in done.stderr

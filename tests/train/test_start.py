@@ -23,7 +23,7 @@ from tests.train.support import ROOT
 
 CONFIG = """
 model: {{target: "ranked:Net", args: {{oom_at: {oom_at}}}}}
-data: {{target: "ranked:Points", args: {{sleep: {sleep}, raise_at: {raise_at}}}}}
+data: {{target: "ranked:Points", args: {{sleep: {sleep}, raise_at: {raise_at}, most: {most}}}}}
 loss: {{target: "torch.nn:MSELoss"}}
 optimizer: {{target: "torch.optim:SGD", args: {{lr: 0.05, momentum: 0.9}}}}
 train: {{global_batch: 10, reference_batch: 8, steps: 12, log_every: 1, checkpoint_every: 2, precision: fp32}}
@@ -33,11 +33,16 @@ import os, time
 import torch
 
 class Points(torch.utils.data.Dataset):
-    def __init__(self, sleep=0.0, raise_at=-1):
+    """Has memory for `most` samples at once on rank 1."""
+    def __init__(self, sleep=0.0, raise_at=-1, most=99):
         self.x = torch.randn(43, 6, generator=torch.Generator().manual_seed(1))
-        self.sleep, self.raise_at = sleep, raise_at
+        self.sleep, self.raise_at, self.most = sleep, raise_at, most
     def __len__(self):
         return len(self.x)
+    def __getitems__(self, indices):
+        if len(indices) > self.most and os.environ.get("RANK") == "1":
+            raise MemoryError("no memory for so many samples")
+        return [self[index] for index in indices]
     def __getitem__(self, index):
         time.sleep(self.sleep)
         if index == self.raise_at:
@@ -74,9 +79,9 @@ def place(tmp_path):
     return tmp_path
 
 
-def start(place, run, *arguments, sleep=0.0, oom_at=-1, raise_at=-1) -> subprocess.Popen:
+def start(place, run, *arguments, sleep=0.0, oom_at=-1, raise_at=-1, most=99) -> subprocess.Popen:
     config = place / f"c{sleep}{oom_at}{raise_at}.yaml"
-    config.write_text(CONFIG.format(sleep=sleep, oom_at=oom_at, raise_at=raise_at))
+    config.write_text(CONFIG.format(sleep=sleep, oom_at=oom_at, raise_at=raise_at, most=most))
     command = [sys.executable, "-m", "gpudoc", "train", "--model", str(config), "--device", "cpu", "--profile", "off"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment.pop("RANK", None)
@@ -144,8 +149,9 @@ def test_a_killed_rank_comes_back_and_the_run_ends_as_if_nothing_had_been(place,
     assert_same(alone, weights(place, "ranks"))
 
 
-def test_one_rank_out_of_memory_shrinks_all_and_changes_nothing(place, alone):
-    code, said = train(place, "ranks", "--gpus", "2", oom_at=5)
+@pytest.mark.parametrize("planted", [{"oom_at": 5}, {"most": 4}], ids=["in a step", "while samples are read"])
+def test_one_rank_out_of_memory_shrinks_all_and_changes_nothing(place, alone, planted):
+    code, said = train(place, "ranks", "--gpus", "2", **planted)
     assert code == 0, said
     assert "out of memory" in said
     rescues = summary(place, "ranks")["rescues"]

@@ -305,3 +305,42 @@ def test_the_proof_holds_for_a_stream(tmp_path):
     done = train(tmp_path, *LINE, "--prove-resume", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["exact"]
+
+
+class Failing:
+    """Has no memory for one sample when it is asked for the first time."""
+
+    missing = 13
+
+    def _sample(self, number):
+        if number == self.missing:
+            self.missing = -1
+            raise MemoryError("no memory for this one")
+        return super()._sample(number)
+
+
+class FailingNumbers(Failing, Numbers):
+    pass
+
+
+class FailingCounting(Failing, Counting):
+    pass
+
+
+def test_a_stream_that_failed_is_read_again_up_to_the_same_sample():
+    whole = rows(DirectFeed(StreamReader(Numbers(), None, 1), False), order(), 0, 2)
+    feed = DirectFeed(StreamReader(FailingNumbers(), None, 1), False)
+    found = []
+    for chunk in order().walk(0, 2):
+        try:
+            found.append(feed.take(chunk))
+        except MemoryError:
+            found.append(feed.take(chunk))
+    assert torch.equal(torch.cat(found), whole)
+
+
+def test_a_stream_that_keeps_its_place_is_not_asked_again_where_it_would_give_another_sample():
+    feed = DirectFeed(StreamReader(FailingCounting(), None, 1), False)
+    with pytest.raises(GpudocError, match="after 13 samples") as caught:
+        rows(feed, order(), 0, 2)
+    assert isinstance(caught.value.__cause__, MemoryError)

@@ -153,3 +153,7 @@ def test_each_rank_lives_under_the_limit(tmp_path):
     assert 50 < largest < min(row["batch"] for row in tried if not row["fits"]) <= largest + 8
     assert {row["end"] for row in tried} == {"fits", "oom_host"}
     assert all(row["peak_bytes"] <= 560 * MIB for row in tried if row["fits"])
+    train = ("train", "--model", "cfg.yaml", "--device", "cpu", "--profile", "profile.yaml", "--gpus", "2", "--plain")
+    gpudoc(tmp_path, *train, "--memory-limit", "560MiB", "--epochs", "1", "--run-dir", "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["samples"] == 2000
