@@ -190,7 +190,9 @@ class Step:
     def _scalar(self, value: object) -> torch.Tensor:
         if not isinstance(value, torch.Tensor):
             raise GpudocError(f"{self._name}: the loss is {type(value).__name__}, not a tensor", hint=_LOSS_HINT)
-        if value.dim() != 0 and value.numel() != 1:
+        if value.dim() == 0:
+            return value
+        if value.numel() != 1:
             raise GpudocError(
                 f"{self._name}: the loss has the shape {list(value.shape)}, not a single number",
                 hint="reduce it with .mean() in the model, or name a `loss` in the config",
