@@ -79,7 +79,9 @@ def _find_missing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     seen = (quote(said, "loader"),)
     extension = _extension(text)
-    sure = 0.88 if text.find(_TORCH_IMPORT) or not extension else 0.5
+    # torch's own import never asks for a part of torch that its build has not: another package does
+    by_torch = text.find(_TORCH_IMPORT) is not None or not (extension or said[0].startswith(("libtorch", "libc10")))
+    sure = 0.88 if by_torch else 0.5
     yield Finding(id="bundled_cuda_library_missing", confidence=sure, evidence=seen)
     if extension and re.search(r"(?i)libcudart|libcublas|libcusparse|libcufft|libnvrtc|libcusolver", said[0]):
         yield Finding(

@@ -229,7 +229,12 @@ FINDERS = (
     text_finder("fp16_overflow_nan", _find_overflow),
     *finders(
         Sign(id="illegal_memory_access", said=_ILLEGAL, sure=0.8),
-        Sign(id="bf16_unsupported_gpu", said=_BF16, sure=0.93),
+        Sign(
+            id="bf16_unsupported_gpu",
+            said=_BF16,
+            unless=words(r"bf(?:loat)?16 is not supported (?:by|in|on) (?:numpy|onnx\w*|mps|cpu)"),
+            sure=0.93,
+        ),
         Sign(
             id="half_on_cpu",
             said=words(
@@ -240,6 +245,8 @@ FINDERS = (
                 r"fp16 mixed precision requires a GPU",
                 r"(?:CPU|cpu) (?:tensors? )?does(?:n't| not) support (?:half|fp16|float16)",
             ),
+            # a program that goes on in fp32 has lost nothing
+            unless=words(r"using FP32 instead"),
             sure=0.94,
         ),
         Sign(id="half_on_cpu", said=words(r"\"\w+\" not implemented for '?Half"), sure=0.7),

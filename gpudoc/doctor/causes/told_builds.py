@@ -1,0 +1,299 @@
+"""Libraries, compilers and builds that do not belong together, told in sentences or shown by what fails beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sentences import together
+from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.setting import known
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
+
+_NO_KERNEL = words(r"no kernel image is available", r"NoKernelImageForDevice", r"invalid device function")
+# it was compiled here, for the cards that its compiler was told of
+_COMPILED = words(
+    r"\b(?:compil|rebuil|buil[dt])\w*[^.\n]{0,40}\b(?:from source|extensions?|ops?|kernels?|setup\.py|without (?:any )?"
+    r"(?:issues?|errors?|problems?))",
+    r"setup\.py\W{0,3} ?(?:build|install|develop)|build_ext|\b(?:compile|make|build|install)\.sh\b",
+    r"-gencode\b|--generate-code|arch=compute_\d|code=sm_\d",
+    r"\bTORCH_CUDA_ARCH_LIST\b|CMAKE_CUDA_ARCHITECTURES",
+    r"\bcustom (?:cuda )?(?:ops?|operators?|kernels?|extensions?|layers?)\b",
+)
+_TORCH_RUNS = words(
+    r"\b(?:simple|plain|basic|other|normal|pure|native|ordinary)\b[^.\n]{0,30}\b(?:py)?torch\b[^.\n]{0,60}"
+    r"\b(?:works?|fine|ok|no (?:error|problem)|not (?:\w+ )?(?:produce|give|show|fail|raise|throw|cause|trigger))",
+    r"\b(?:py)?torch (?:itself|alone|by itself|on its own)\b[^.\n]{0,24}\b(?:works?|fine|ok|runs?)\b",
+)
+_TORCH_COMPILED = words(
+    r"(?:compil|buil[dt])\w* (?:py)?torch\b(?![-_ ]?\w+ from| ?extension)[^.\n]{0,24}(?:from|source|master)"
+)
+_NOT_FIT = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
+
+
+def _find_unbuilt_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """No kernel for this card where something was compiled by hand, or where torch itself runs."""
+    del evidence
+    said = text.find(_NO_KERNEL)
+    if said is None or text.find(_NOT_FIT) is not None or text.find(_TORCH_COMPILED) is not None:
+        return
+    runs, compiled = text.find(_TORCH_RUNS), text.find(_COMPILED)
+    beside = runs or compiled
+    if beside is not None:
+        sure = 0.8 if runs and compiled else 0.66
+        seen = (quote(said, "error"), quote(beside, "beside it"))
+        yield Finding(id="extension_missing_arch", confidence=sure, evidence=tuple(dict.fromkeys(seen)))
+
+
+# libraries of torch that a compiled package names: torch's own import never looks for one that its build has not
+_TORCH_LIBRARY = Pattern(
+    r"(?i)\blib(?:torch_cuda_cu|torch_cuda_cpp|torch_cuda|torch_hip|c10_cuda|c10_hip|torch_python|torch_cpu|torch|"
+    r"c10)\.so"
+    r"[\w.]*\W{0,3}:? ?cannot open shared"
+)
+_TORCH_IMPORT = Pattern(r"torch/__init__\.py\W+(?:line\s+)?\d+|from\s+torch\._C\s+import\s+\*")
+
+
+def _find_other_torch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A package that wants a library of torch by a name which this torch does not have."""
+    del evidence
+    said = text.find(_TORCH_LIBRARY)
+    if said is not None and text.find(_TORCH_IMPORT) is None:
+        seen = (quote(said, "loader"),)
+        yield Finding(id="extension_torch_abi_mismatch", confidence=0.8, evidence=seen)
+        yield Finding(id="extension_built_for_other_cuda", confidence=0.45, evidence=seen)
+
+
+_MACOS = Pattern(r"(?i)\bmac ?os\W{0,3}(\d\d)(?:\.(\d+))?")
+_TORCH_VERSION = Pattern(r"(?i)\b(?:py)?torch\b(?!vision|audio)[^\n\d]{0,12}?v?(\d\.\d{1,2})\.\d+")
+_MPS_FALSE = Pattern(
+    r"(?i)\bmps\b[^\n]{0,40}?(?:is_)?available\W{0,8}(?:(?:is|returns?|gives?|prints?|says?)\s)?"
+    r"\W{0,4}(?:False|no\b)"
+)
+_MPS_MISSING = words(
+    r"\bmps\b[^.\n]{0,30}(?:not|n't|un)[ -]?(?:available|supported|found|detected|working|recogni\w+)",
+    r"(?:can ?not|can't|unable to|not) (?:\w+ )?(?:use|find|enable|detect|access)[^.\n]{0,16}\bmps\b",
+)
+# the first macOS of each: torch 1.12 (its release notes), 2.5 (pytorch issue 139425), 2.10 (pytorch issue 164943)
+_FIRST_MACOS = (((1, 0), (12, 3)), ((2, 5), (13, 0)), ((2, 10), (14, 0)))
+
+
+def _find_old_macos(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """MPS that is built and not there, on a macOS from before the one that this torch asks for."""
+    system, missing = text.find(_MACOS), text.find(_MPS_FALSE) or text.find(_MPS_MISSING)
+    if system is None or missing is None:
+        return
+    release = (int(system[1]), int(system[2] or 0))
+    named = text.find(_TORCH_VERSION)
+    version = _pair(known(evidence.machine.torch.version) or (named[1] if named else "1.12"))
+    wanted = [macos for torch, macos in _FIRST_MACOS if version >= torch][-1]
+    if release < wanted:
+        title = f"MPS of torch {version[0]}.{version[1]} needs macOS {wanted[0]}.{wanted[1]}, this is {system[0]}"
+        seen = (quote(system, "system"), quote(missing, "torch"))
+        yield Finding(id="mps_macos_too_old", confidence=0.9, title=title, evidence=seen)
+
+
+def _pair(version: str) -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (1, 12)
+
+
+_GLIBCXX = words(r"\bGLIBCXX_3\.4\.\d+", r"\bCXXABI_1\.3\.\d+")
+_GLIBC = words(r"\bGLIBC_2\.\d+")
+_LIBCUDA = words(r"\blibcuda\.? ?so\b(?!\.\d)", r"-lcuda\b")
+_LACKS = words(
+    r"\b(?:not|no|cannot|can't|couldn't|doesn't|isn't|without|missing|lack\w*|absent|unable|fail\w*|wants?|needs?|"
+    r"requir\w*|search\w*|only)\b",
+    "找不到|缺少|没有",
+)
+_LINKS = words(
+    r"\blinks?\b|\blinking\b|\blinker\b|\bsymlink\w*|\bsymbolic\b|\bld\b|\bgcc\b", r"triton|inductor|torch\.compile"
+)
+
+
+def _find_system_libraries(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A version of the C or C++ library that is asked for in vain, a libcuda that the linker does not find."""
+    del evidence
+    newer = together(text, _GLIBCXX, _LACKS)
+    if newer is not None:
+        yield Finding(id="libstdcxx_too_old", confidence=0.82, evidence=(quote(newer, "library"),))
+    glibc = together(text, _GLIBC, _LACKS)
+    if glibc is not None:
+        yield Finding(id="glibc_too_old", confidence=0.82, evidence=(quote(glibc, "library"),))
+    link = together(text, _LIBCUDA, _LACKS)
+    if link is not None and text.find(_LINKS) is not None:
+        yield Finding(id="libcuda_not_linkable", confidence=0.76, evidence=(quote(link, "linker"),))
+
+
+_TRITONS = Pattern(
+    r"(?im)^\W{0,6}(?:\[(?:pip3?|conda)\]\s+)?((?:pytorch-)?triton(?:-(?:nightly|windows|rocm))?)(?:==|\s+)\d+\.\d"
+)
+
+
+def _find_tritons(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Two distributions of Triton in one list of packages: they overwrite each other's files."""
+    del evidence
+    names = {m[1].lower(): m for m in text.find_all(_TRITONS, most=20)}
+    if len(names) > 1:
+        first = next(iter(names.values()))
+        seen = (observe("packages", " and ".join(sorted(names)), first.line.origin),)
+        yield Finding(id="triton_torch_mismatch", severity="warning", confidence=0.7, evidence=seen)
+
+
+_VISION = words(r"\btorchvision\b|\btorchaudio\b")
+_TORCH = words(r"\b(?:py)?torch\b")
+_DISAGREE = words(
+    r"\b(?:in)?compatib\w+ (?:error|issue|problem)|\bincompatib\w+|\bmismatch\w*|\bconflict\w*",
+    r"(?:\bnot|n't) (?:match|compatible|fit|correspond)\w*",
+    "版本不(?:匹配|兼容|对应|一致)",
+)
+
+
+def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """torchvision and torch that do not fit each other, as somebody puts it."""
+    del evidence
+    said = together(text, _VISION, _TORCH, _DISAGREE)
+    if said is not None:
+        yield Finding(id="torchvision_torch_mismatch", confidence=0.68, evidence=(quote(said, "packages"),))
+
+
+_NO_GPU = words(
+    UNAVAILABLE,
+    r"(?:not|n't) (?:able to )?(?:access|use|find|detect|recogni[sz]e|see) (?:the |my |any |a )?(?:cuda|gpu)\b",
+    r"(?:not|un)able to (?:access|use|find|detect|see) (?:the |my |any |a )?(?:cuda|gpu)\b",
+    r"\b(?:gpu|cuda) (?:is )?(?:false\b|unavailable|not (?:available|found|detected|used|recogni\w+))",
+    r"\bno longer (?:sees?|finds?|detects?|recogni[sz]es?) (?:the |my |any |a )?(?:cuda|gpu)\b",
+)
+_AMD = words(
+    r"\bRX ?[4-9]\d{2,3}(?: ?(?:XTX|XT|GRE|S))?\b", r"\bradeon\b", r"\bgfx\d{3,4}\b", r"\bAMD (?:gpu|graphics|card)"
+)
+_INTEL = words(r"\bintel\W{0,4}arc\b|\barc ?[AB][357]\d0\b")
+_OTHER_CARD = words(r"geforce|\bRTX\b|\bGTX\b|\btesla\b|quadro|nvidia-smi")
+_FOR_THEM = words(
+    r"\+rocm|ROCM used to build PyTorch: \d|\+xpu\b|rocm/pytorch|whl/(?:nightly/)?(?:rocm|xpu)|/dev/kfd",
+    # who may see the card is another question
+    r"\brocminfo\b|\brocm-smi\b|\bpermission\w*|\bsudo\b|\b(?:as|the) root\b|\b(?:render|video) group\b|"
+    r"\b(?:other|another|second|normal|non-?root|both) users?\b",
+)
+
+
+def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A card of AMD or Intel, nothing of NVIDIA, no build for it named, and a torch that sees none."""
+    if evidence.machine.torch.is_available is True or text.find(_OTHER_CARD) or text.find(_FOR_THEM):
+        return
+    card, none = text.find(_AMD) or text.find(_INTEL), text.find(_NO_GPU)
+    if card is not None and none is not None and known(evidence.machine.torch.accelerator) != "rocm":
+        seen = (quote(card, "GPU"), quote(none, "torch"))
+        yield Finding(id="wrong_accelerator_build", confidence=0.7, evidence=seen)
+
+
+_INSTALLED = words(
+    r"\b(?:after|since|when|once|by|from|with)\b[^.\n]{0,50}\b(?:install\w*|requirements(?:\.txt)?|"
+    r"environment\.ya?ml)\b",
+    r"\b(?:pip3?|conda|mamba|poetry|uv) (?:install|env|add|sync)\b",
+    r"\b(?:requirements?|dependenc\w+|packages?)\b[^.\n]{0,40}\b(?:clash|conflict|replac|overwr|downgrad|chang)\w*",
+)
+# whatever stands between a right build and its GPU: then the build is not what is asked about
+_BETWEEN = words(
+    r"\bdrivers?\b|nvidia-smi|nvcc|\bdocker\b|\bcontainer\w*|\bpodman\b|\bkubernetes\b|\bwsl ?2?\b|\bslurm\b|"
+    r"\bsbatch\b|"
+    r"\bsrun\b|\bcolab\b|\bkaggle\b|\bcluster\b",
+    r"\bmac ?os\b|\bM[1-4]\b|\bmps\b|\bjetson\b|\bradeon\b|\bAMD\b|\brocm\b|\bxpu\b",
+    r"\berror\b|\bError:|Traceback|VISIBLE_DEVICES|\bsm_\d\d|\btensorflow\b|\bcu1[0-3]\d\b",
+)
+
+
+def _find_installed_without(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """An installation after which torch sees no GPU, and nothing said of driver, container or error."""
+    machine = evidence.machine
+    if machine.torch.is_available is True or known(machine.torch.accelerator) is not None or text.find(_BETWEEN):
+        return
+    said = together(text, _NO_GPU, _INSTALLED, around=1)
+    if said is not None and text.find(_TORCH) is not None:
+        yield Finding(id="cpu_only_torch", confidence=0.52, evidence=(quote(said, "after an installation"),))
+
+
+FINDERS = (
+    text_finder("extension_missing_arch", _find_unbuilt_arch),
+    text_finder("extension_torch_abi_mismatch", _find_other_torch),
+    text_finder("mps_macos_too_old", _find_old_macos),
+    text_finder("libstdcxx_too_old", _find_system_libraries),
+    text_finder("triton_torch_mismatch", _find_tritons),
+    text_finder("torchvision_torch_mismatch", _find_vision),
+    text_finder("wrong_accelerator_build", _find_other_vendor),
+    text_finder("cpu_only_torch", _find_installed_without),
+    *finders(
+        Sign(
+            id="mps_macos_too_old",
+            said=words(
+                r"Error: (?:MPS\W|[^\n]{0,60}\bMPS\b)[^\n]{0,160}\bmac ?OS ?1\d",
+                r"Error: [^\n]{0,80}\bmac ?OS ?1\d[^\n]{0,60}\bMPS\b",
+                r"Output channels > 65536 not supported at the MPS device",
+                r"\bMPS\b[^\n]{0,40} only (?:supported|available) on mac ?OS ?1\d",
+            ),
+            sure=0.86,
+        ),
+        Sign(
+            id="triton_torch_mismatch",
+            said=words(
+                r"Cannot find a working triton installation",
+                r"target must be of GPUTarget type",
+                r"KernelMetadata'? object has no attribute",
+                r"module 'triton' has no attribute",
+            ),
+            unless=words(r"\bwindows\b|win_amd64|\bcpu[- ]only\b|device_?(?:type)?\W{1,4}cpu\b"),
+            sure=0.72,
+        ),
+        Sign(
+            id="mixed_cuda_packages",
+            said=words(
+                r"multiple CuPy packages are installed",
+                r"\bcupy-cuda(1[0-3])\d?x?\b[^\n]{0,60}\n?[^\n]{0,60}\bcupy-cuda(?!\1)1[0-3]\d?x?\b",
+                r"\bjax-cuda(1[0-3])-(?:plugin|pjrt)\b.{0,600}\bjax-cuda(?!\1)1[0-3]-(?:plugin|pjrt)\b",
+                # from CUDA 13 on these have no generation in their name
+                r"\bnvidia-(cublas|cuda-runtime|cufft|cusparse|cusolver|curand)(?:==|"
+                r"\s+)13\.\d.{0,2000}\bnvidia-\1-cu1[12]\b",
+                r"\bnvidia-(cublas|cuda-runtime|cufft|cusparse|cusolver|"
+                r"curand)-cu1[12]\b.{0,2000}\bnvidia-\1(?:==|\s+)13\.\d",
+            ),
+            sure=0.85,
+        ),
+        Sign(
+            id="windows_dll_dependency_missing",
+            said=words(
+                r"(?:error|fail\w*|problem|trouble|unable|can ?not|missing)[^\n.]{0,40}\b(?:fbgemm|c10(?:_cuda)?|"
+                r"torch_\w+|"
+                r"shm|asmjit|libiomp5md|caffe2\w*|nvfuser_\w+|uv)\.dll\b",
+                r"\b(?:fbgemm|c10(?:_cuda)?|torch_\w+|shm|asmjit|libiomp5md|"
+                r"caffe2\w*)\.dll\b[^\n.]{0,40}(?:not (?:found|be)|"
+                r"missing|fail\w*|error|加载失败|找不到|缺失)",
+            ),
+            sure=0.82,
+        ),
+        Sign(
+            id="bundled_cuda_library_missing",
+            said=words(
+                r"\blib(?:cudnn|cublas|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvJitLink|cudart|"
+                r"cupti)\w*\.so\S{0,60}:? "
+                r"cannot open shared",
+                r"\blib(?:cudnn|cublas|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvJitLink|"
+                r"cupti)\w*\.so\S{0,12} (?:file |"
+                r"library )?(?:is |was |are )?(?:not found|missing)",
+            ),
+            also=words(r"import torch\b", r"torch/__init__\.py"),
+            sure=0.7,
+        ),
+        Sign(
+            id="numpy2_abi",
+            said=words(
+                r"downgrad\w+[^.\n]{0,24}\bnumpy\b", r"\bnumpy\b[^.\n]{0,40}\bdowngrad\w+", r"numpy ?(?:>=?|≥) ?2\b"
+            ),
+            also=words(r"\bissues?\b|\bproblems?\b|\bwarnings?\b"),
+            unless=words(r"Successfully installed|Requirement already satisfied"),
+            sure=0.6,
+        ),
+    ),
+)
