@@ -1,0 +1,307 @@
+"""Facts in what people paste that decide by comparison: device files, versions, table columns, prompts and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Evidence, Finding, Observation, Skip
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
+
+_NO_CUDA = words(
+    UNAVAILABLE,
+    r"CUDA unknown error|CUDA error: unknown error|\b999\b|CUDA_ERROR_UNKNOWN",
+    r"no CUDA-capable device|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE",
+    r"CUDA (?:is )?not available",
+    r"\bcuda\b[^.\n]{0,40}(?:not work\w*|n't work|fail\w*)",
+    r"\bno cuda\b",
+)
+_WORKS = words(r"is_available\(\)\W{0,8}True", r"Is CUDA available: (?:True|Yes)")
+
+_NODES = Pattern(r"/?\bdev/nvidia0\b|--device[ =]/dev/nvidia0\b|^nvidia0\b")
+_CONTROL = Pattern(r"\bnvidiactl\b")
+_UVM = Pattern(r"(?i)nvidia[-_]uvm|\buvm\b|--gpus|libnvidia-container")
+_DENIED = words("permission denied", "not permitted", "EACCES", r"Insufficient Permissions", r"crw-(?:rw-)?r?w?-{3,}")
+
+
+def _find_no_uvm_node(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A list of device files, or of those handed to a container, in which the one that CUDA needs is not."""
+    del evidence
+    node, control = text.find(_NODES), text.find(_CONTROL)
+    if node is None or control is None or text.find(_UVM) or text.find(_DENIED) or text.find(_WORKS):
+        return
+    dead = text.find(_NO_CUDA)
+    if dead is not None:
+        yield Finding(
+            id="nvidia_uvm_missing",
+            confidence=0.84,
+            evidence=(quote(node, "device files"), quote(dead, "effect")),
+            explains=("container_without_gpu_access", "uvm_broken_after_suspend", "no_gpu_on_machine"),
+        )
+
+
+# lsmod: name, size, users; the module of CUDA's memory is not among them
+_LOADED = Pattern(r"(?m)^\W{0,3}nvidia(?:_modeset|_drm)? \d{5,}\b[^\n]*")
+
+
+def _find_no_uvm_module(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    loaded = text.find(_LOADED)
+    if loaded is None or text.find(_UVM) or text.find(_WORKS):
+        return
+    dead = text.find(_NO_CUDA)
+    if dead is not None:
+        seen = (quote(loaded, "loaded modules"), quote(dead, "effect"))
+        yield Finding(id="nvidia_uvm_missing", confidence=0.72, evidence=seen)
+
+
+_KERNEL_MODULE = Pattern(
+    r"NVRM version:[^\n]{0,60}?Kernel Module\s+(?:for \S+\s+)?(\d{3}\.\d+(?:\.\d+)?)"
+    r"|kernel reported version is: (\d{3}\.\d+(?:\.\d+)?)"
+)
+_LIBRARY = Pattern(
+    r"libcuda reported version is: (\d{3}\.\d+(?:\.\d+)?)"
+    r"|\blib(?:nvidia-compute|cuda1|nvidia-gl|nvidia-ml1)(?:-\d{3}\w*)?(?::amd64)?\s+(?:\d:)?(\d{3}\.\d+(?:\.\d+)?)"
+    r"|(?<!compat/)\blib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d+(?:\.\d+)?)"
+)
+_COMPAT = words(r"/compat\b", "forward compat", r"\bcuda-compat\b")
+
+
+def _find_two_versions(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The kernel module's version and the library's, as files and packages state them: unequal."""
+    del evidence
+    kernel, library = text.find(_KERNEL_MODULE), text.find(_LIBRARY)
+    if kernel is None or library is None or text.find(_COMPAT) or text.find(_WORKS):
+        return
+    one = next(group for group in kernel.match.groups() if group)
+    other = next(group for group in library.match.groups() if group)
+    if _numbers(one) != _numbers(other):
+        seen = (quote(kernel, "kernel module"), quote(library, "library"))
+        yield Finding(id="driver_library_mismatch", confidence=0.86, evidence=seen)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    # one program prints 470.57.02 as 470.57.2
+    return tuple(int(part) for part in version.split("."))
+
+
+_ECC_COLUMN = Pattern(
+    r"(?m)^\| ?\d{1,2} [A-Z][^|\n]*\| ?[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d (?:On|Off) \| ?(\d+) \|"
+)
+_MIG_COLUMN = Pattern(r"(?m)^\| ?\| ?\| Enabled\*? \|$")
+_MIG_LISTED = words(
+    r"MIG devices:", r"MIG \dg\.\d+gb", "MIG-GPU-", r"MIG-[0-9a-f]{8}-", r"\bGI\b.{0,20}\bCI\b.{0,200}SM"
+)
+_TABLE_ENDS = words(r"\| Processes: ", "No MIG devices found", r"GPU GI CI PID")
+
+
+def _find_in_table(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Two columns of nvidia-smi's table: errors of the memory that were not mended, and MIG without its instances."""
+    del evidence
+    for row in text.find_all(_ECC_COLUMN, most=16):
+        if int(row[1]):
+            seen = observe("Volatile Uncorr. ECC", row[1], row.line.origin)
+            yield Finding(id="gpu_ecc_error", confidence=0.85, evidence=(seen,))
+            break
+    enabled = text.find(_MIG_COLUMN)
+    if enabled and text.find(_TABLE_ENDS) and not text.find(words(r"MIG devices:")) and not text.find(_MIG_LISTED):
+        yield Finding(
+            id="mig_enabled_no_instance",
+            confidence=0.8,
+            evidence=(quote(enabled, "MIG M."), observe("MIG devices", "no such table", "nvidia-smi")),
+        )
+
+
+_NO_GPU_HERE = words(
+    r"Found no NVIDIA driver",
+    r"No CUDA GPUs are available",
+    r"no CUDA-capable device",
+    r"machine only has: \[\]",
+    r"Torch not compiled with CUDA enabled",
+    r"nvidia-smi: (?:command )?not found",
+    r"kernel driver does not appear to be running",
+    r"NVML Shared Library Not Found",
+    UNAVAILABLE,
+)
+# where hosted notebooks keep the program: a traceback names the place that its author does not
+_HOSTED = Pattern(
+    r"(?:File \"|\s|^|[ %!:(])(/content/|/kaggle/(?:working|input|src)|/home/studio-lab-user/|/workspaces/\w)"
+)
+_VIRTUAL_SCREEN = Pattern(
+    r"(?i)(?:VGA compatible|3D|Display) controller: ?(?!NVIDIA|Advanced Micro|AMD)[^\n]{0,20}"
+    r"(Cirrus|VMware|Red Hat|QXL|Bochs|Virtio|Matrox|ASPEED|Intel|Microsoft|InnoTek|VirtualBox|Device 1234)\b"
+)
+_ANY_CARD = Pattern(r"(?i)(?:controller|accelerators?): ?(?:NVIDIA|Advanced Micro|AMD)|NVIDIA-SMI \d{3}")
+
+
+def _find_hosted(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A hosted session, or a machine whose only screen is one of the hypervisor or the board, and no driver."""
+    del evidence
+    missing = text.find(_NO_GPU_HERE)
+    if missing is None or text.find(_WORKS) or text.find(_ANY_CARD):
+        return
+    place = text.find(_HOSTED) or text.find(_VIRTUAL_SCREEN)
+    if place is not None:
+        yield Finding(
+            id="no_gpu_on_machine",
+            confidence=0.8,
+            evidence=(quote(place, "where it runs"), quote(missing, "effect")),
+            explains=("driver_missing_or_not_loaded", "container_without_gpu_access"),
+        )
+
+
+# docker's own marks: the name and bars of compose, and a host name that is a container's id
+_INSIDE = Pattern(
+    r"(?m)^[\w.-]+[-_]\d{1,2} +\| |^(?!\|)[a-z][\w.-]{2,40} +\| +(?:File|Traceback|RuntimeError|return|raise|INFO|"
+    r"\w+Error)\b"
+    r"|\broot@[0-9a-f]{12}:|\b[\w.-]+ exited with code [1-9]"
+)
+_NO_DRIVER_INSIDE = words(
+    r"Found no NVIDIA driver",
+    r"No CUDA GPUs are available",
+    r"no CUDA-capable device",
+    r"nvidia-smi: (?:command )?not found",
+    r"libcuda\.so\.1: cannot open",
+    r"NVML Shared Library Not Found",
+    r"CUDA driver library cannot be found",
+)
+
+
+def _find_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
+    inside, missing = text.find(_INSIDE), text.find(_NO_DRIVER_INSIDE)
+    if inside and missing and not text.find(_WORKS) and not text.find(words(r"Unknown Error", "version mismatch")):
+        yield Finding(
+            id="container_without_gpu_access",
+            confidence=0.7,
+            evidence=(quote(inside, "in a container"), quote(missing, "effect")),
+            explains=("driver_missing_or_not_loaded", "no_gpu_on_machine"),
+        )
+
+
+_BUILD = Pattern(
+    r"(?i)(?:\b10\.0\.|\bbuild(?: number| version)?\W{0,3}|\bwindows\W{0,3}(?:1[01]\W{0,3})?|\(?os build )(\d{5})\b"
+)
+_RELEASE = Pattern(
+    r"(?i)\bwindows\b[^\n]{0,40}\b(1[5-9]0[39]|2004|20H2|21H1)\b|\b(?:version|release)\W{0,3}(20H2|21H1)\b"
+)
+_KERNEL = Pattern(
+    r"(?i)\b(4\.\d{1,2}|5\.4)\.\d+(?:\.\d+)?[\w.-]*microsoft|\bkernel(?: version)?\W{1,8}(4\.\d{1,2}|5\.4)\.\d+\b"
+)
+_WSL = words(r"\bWSL", "microsoft-standard", "/dev/dxg", "/usr/lib/wsl")
+_NOT_WSL = words("non-WSL environment", r"\bnot (?:\w+ )?(?:on|in|under|inside|using|use) WSL")
+_DRIVER_INSIDE = words(r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)", r"nvidia-(?:driver|utils)-\d{3}")
+_GPU_DEAD = words(
+    r"\b(?:gpus?|cuda|nvidia\w*|nvidia-smi|torch|device)\b[^.\n]{0,50}(?:not|n't|no longer|fail\w*|unable|error|"
+    r"unavailable|missing|without)\b",
+    r"(?:not|n't|no longer|fail\w*|unable|can ?not|without)[^.\n]{0,40}\b(?:gpus?|cuda)\b",
+    UNAVAILABLE,
+    r"busy or unavailable",
+    r"Found no NVIDIA driver",
+)
+# the first Windows 10 whose WSL hands on the GPU is 21H2, 19044; those from 20150 to 21999 were previews of Windows 11
+_FIRST_BUILD, _PREVIEWS = 19044, range(20100, 22000)
+
+
+def _find_old_windows(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """WSL on a Windows, or on a kernel, from before GPUs were handed on, or from the previews in which that broke."""
+    del evidence
+    wsl = text.find(_WSL)
+    if wsl is None or text.find(_NOT_WSL) or text.find(_DRIVER_INSIDE):
+        return
+    busy = text.find(words(r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable"))
+    dead = busy or (None if text.find(_WORKS) else text.find(_GPU_DEAD))
+    if dead is None:
+        return
+    for said in text.find_all(_BUILD, most=8):
+        number = int(said[1])
+        if 10240 <= number < _FIRST_BUILD or number in _PREVIEWS:
+            seen = (quote(said, "Windows"), quote(dead, "effect"))
+            sure = 0.9 if busy else 0.8 if number < _FIRST_BUILD else 0.74
+            yield _windows(sure, seen)
+            return
+    old = text.find(_RELEASE) or text.find(_KERNEL)
+    if old is not None or busy is not None:
+        place = old or wsl
+        yield _windows(0.88 if busy else 0.74, (quote(place, "Windows or kernel"), quote(dead, "effect")))
+
+
+def _windows(sure: float, seen: tuple[Observation, ...]) -> Finding:
+    return Finding(
+        id="wsl_windows_or_kernel_too_old",
+        confidence=sure,
+        evidence=tuple(dict.fromkeys(seen)),
+        explains=("compute_mode_exclusive", "driver_missing_or_not_loaded", "no_gpu_on_machine"),
+    )
+
+
+_VIRTUAL_CARD = Pattern(
+    r"\b(?:GRID[ _-]?)?(?:M(?:6|10|60)|P(?:4|6|40|100[A-Z]?)|V100[A-Z]{0,3}|T4|RTX ?[A-Z]?\d{4}[A-Z]?|A(?:2|10[A-Z]?|"
+    r"16|30[A-Z]?|"
+    r"40|100[A-Z]{0,2}|800[A-Z]{0,2})|L(?:2|4|20|40[A-Z]?)|H(?:20|100|200|800)[A-Z]{0,2})(?:-\d)?-\d{1,2}[QCBA]\b"
+)
+_VIRTUAL = words(r"\bv-?gpus?\b", r"\bGRID (?:driver|vgpu|guest|[A-Z]\d)", "gridd", r"virtual gpus?\b", "NVIDIA vGPU")
+_SHARED_BY_SOFTWARE = words(r"\bHAMi\b", "volcano", "4paradigm", "gpumem", r"vgpu[- ](?:scheduler|device[- ]plugin)")
+_SLOWS = words(
+    r"\bslow\w*|\bthrottl\w*|\bdegrad\w*|\bstuck\b|\bcrawl\w*",
+    r"\b\d+ ?x (?:longer|slower)|times (?:slower|longer)",
+    r"(?:from|instead of) (?:\w+ ){0,3}(?:seconds?|ms|milliseconds?) to (?:\w+ ){0,4}(?:minutes?|seconds|hours)",
+    r"takes? (?:\w+ ){0,3}(?:longer|minutes)",
+)
+_MINUTES = words(
+    r"(?:after|for|first|within|every) (?:\w+ ){0,4}(?:\d+|few|some|several|twenty|fifteen|couple of)[ -]?(?:min\w*|"
+    r"hours?)",
+    r"after (?:a while|some time|a few|one use|a single)",
+    r"\b(?:20|15)[ -]?min\w*",
+    r"\b(?:few|several|first) minutes",
+)
+_MACHINE_OF_OTHERS = words(r"\bVMs?\b|virtual machines?", r"\bazure\b|\bAKS\b|vmware|proxmox|esxi|citrix|\bguest\b")
+
+
+def _find_throttled_slice(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A virtual GPU that works for some minutes and is then held back: so does the driver without a licence."""
+    del evidence
+    if text.find(_SHARED_BY_SOFTWARE):
+        return
+    card = text.find(_VIRTUAL_CARD) or text.find(_VIRTUAL)
+    slow, later = text.find(_SLOWS), text.find(_MINUTES)
+    if card and slow:
+        sure = 0.8 if later else 0.6
+        yield Finding(id="vgpu_unlicensed", confidence=sure, evidence=(quote(card, "GPU"), quote(slow, "effect")))
+    elif card and text.find(words(r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable")):
+        yield Finding(
+            id="vgpu_unlicensed", confidence=0.8, evidence=(quote(card, "GPU"),), explains=("compute_mode_exclusive",)
+        )
+    elif slow and later and text.find(_MACHINE_OF_OTHERS) and text.find(words(r"times slower|\d+ ?x slower")):
+        seen = (quote(slow, "effect"), quote(later, "when"))
+        yield Finding(id="vgpu_unlicensed", confidence=0.56, evidence=seen)
+
+
+FINDERS = (
+    text_finder("nvidia_uvm_missing", _find_no_uvm_node),
+    text_finder("nvidia_uvm_missing", _find_no_uvm_module),
+    text_finder("driver_library_mismatch", _find_two_versions),
+    text_finder("mig_enabled_no_instance", _find_in_table),
+    text_finder("no_gpu_on_machine", _find_hosted),
+    text_finder("container_without_gpu_access", _find_inside),
+    text_finder("wsl_windows_or_kernel_too_old", _find_old_windows),
+    text_finder("vgpu_unlicensed", _find_throttled_slice),
+    *finders(
+        Sign(
+            id="device_permission_denied",
+            said=words(
+                r"NVreg_DeviceFileMode ?= ?0?6[0-6]0\b",
+                r"c(?:rw-){1,2}-{3,} \d+ root \w+ 195, ?\d+ .{0,40}nvidia",
+            ),
+            also=words(
+                r"(?:regular|normal|other|non-?root|ordinary|unprivileged) users?",
+                r"(?:can ?not|can't|not|unable|no) [^.\n]{0,30}(?:access|open|cuda|gpu|device)",
+                UNAVAILABLE,
+            ),
+            unless=words(r"is_available\(\)\W{0,8}True"),
+            sure=0.8,
+        ),
+    ),
+)
