@@ -28,7 +28,8 @@ GROWS = words(
     r"\b(?:go|goes|going|went) (?:slowly |steadily )?up\b",
     r"\b(?:fill|build)(?:s|ing|ed)? up\b",
     r"more and more|higher and higher",
-    r"上涨|增长|增加|上升|泄[漏露]|越来越",
+    r"\b(?:grew|rose|crept|climbed)\b",
+    r"上涨|增长|增加|上升|泄[漏露]|越来越|(?:一直|不断|持续)(?:在)?涨",
 )
 FULL = words(
     r"\bfull\b|\bexhaust\w*|used up|maxed|overflow\w*|saturat\w*",
@@ -72,6 +73,7 @@ ENDED = words(
     r"[^.\n]{0,30}\b(?:stop|finish|end|complet|clos|done|over)\w*\b",
     r"\b(?:stop|finish|clos)\w* (?:the |my |a )?(?:program|process|script|train\w*|job|run|code|execution|task)",
     r"\b(?:previous|last|earlier|old) (?:run|process|job|training|experiment)",
+    r"\bshut\w* (?:\w+ ){0,3}down\b|\bnew (?:console|terminal|session|shell)\b",
     r"终止|退出|中断|结束",
 )
 KEPT = words(
@@ -79,6 +81,7 @@ KEPT = words(
     r"(?:releas|free|clear|dealloc|drop|return|reclaim|recover|empt)\w*",
     r"\bstill (?:\w+ ){0,2}(?:hold|occup|us|alloc|tak|consum|keep|full|there)\w*",
     r"\b(?:remain|stay|keep)s? (?:\w+ ){0,3}(?:alloc|occup|used|full|hold|reserv|memory)\w*",
+    r"\b(?:released|freed|cleared)\b[^.\n]{0,20}\bbut\b[^.\n]{0,50}\b(?:is|are|was|were|do|does) not\b",
     r"\borphan\w*|left-?over|\bzombie\w*",
     r"未释放|没有释放|不释放|无法释放|无法清除|残留|仍(?:然|会)?(?:有进程)?占",
 )

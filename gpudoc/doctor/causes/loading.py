@@ -183,6 +183,7 @@ _GROWS = words(
     r"\b(?:us|tak|need|consum|requir|eat)\w* more (?:\w+ )?(?:memory|ram|vram)\b[^.\n]{0,30}\b(?:each|every|over|"
     r"with)\b",
     r"\b(?:memory|ram|vram)\b[^.\n]{0,12} explo(?:d\w+|sion)",
+    r"\b(?:memory|ram|rss|vram)\b[^.\n]{0,40}\b(?:grew|rose|crept)\b",
     r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))"
     r".{0,60}\b(?:memory|ram|rss|vram)\b",
 )

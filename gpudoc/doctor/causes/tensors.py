@@ -128,7 +128,7 @@ _SCALE_FLOOR = words(
     r"cannot be converted to type (?:at::|c10::)?Half without overflow",
     r"(?:grad|loss)[_ ]scale\W{1,4}(?:0\.0+\d*|\d(?:\.\d+)?e-\d+)\b",
 )
-_NAN = words(
+NAN = words(
     r"\b\w*loss\w*\W{1,5}nan\b",
     r"\bgrad(?:ient)?s?[ _]?(?:norm)?\W{1,5}(?:(?:is|are|becomes?|turn\w*)\W)?\W{0,3}(?:nan|inf)\b",
     r"\bnan (?:loss and )?grad\w*",
@@ -145,7 +145,7 @@ _NAN = words(
     r"black images|all[- ]nan|NansException|produced .{0,20}nans?",
 )
 _SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan|inf)\b[^\n]{0,20}\bskip\w*")
-_HALF = words(
+HALF = words(
     r"\bfp16\b",
     r"\bfloat16\b",
     r"\bhalf(?: precision)?\b",
@@ -181,7 +181,7 @@ def _find_overflow(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if len(skipped) >= 3:
         yield Finding(id="fp16_overflow_nan", confidence=0.6, evidence=(quote(skipped[-1], "skipped steps"),))
         return
-    nan, half = text.find(_NAN), text.find(_HALF)
+    nan, half = text.find(NAN), text.find(HALF)
     if nan and half:
         seen = (quote(nan, "loss"), quote(half, "precision"))
         yield Finding(id="fp16_overflow_nan", confidence=0.78, evidence=seen)
@@ -207,7 +207,7 @@ _BF16 = words(
     r"CUDA_R_16BF.{0,200}CUBLAS_STATUS_NOT_SUPPORTED|CUBLAS_STATUS_NOT_SUPPORTED.{0,250}CUDA_R_16BF",
 )
 
-_NAN_LOSS = words(
+NAN_LOSS = words(
     r"\bloss\w*\W{0,4}(?:(?:is|are|was|becomes?|became|turns?|goes?|gets?|went|to|into|value|always|"
     r"suddenly) )*\W{0,3}nans?\b",
     r"\bnans? (?:in |as )?(?:the )?loss\w*",
@@ -217,7 +217,7 @@ _NAN_LOSS = words(
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A loss that is not a number, and nothing said of precision: half precision is what overflows first."""
     del evidence
-    said = text.find(_NAN_LOSS)
+    said = text.find(NAN_LOSS)
     if said and not text.find(words(r"\b(?:fp32|float32|full precision)\b")):
         yield Finding(id="fp16_overflow_nan", confidence=0.42, severity="warning", evidence=(quote(said, "loss"),))
 

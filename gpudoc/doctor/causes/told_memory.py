@@ -41,13 +41,20 @@ _OTHER_END = words(
 _MEMORY = words(r"\bmemory\b|\bram\b|\bmem\b|\boom\b|内存")
 
 
+_NOT_DEVICE = words(r"\b(?:not|no|instead of|isn't|rather than) (?:the |my )?(?:gpu|cuda|video|vram)\b|不是显存")
+
+
 def _find_killed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A program that was killed, and nobody says by whom: the kernel does that when the host's memory is used up."""
     del evidence
     if text.find(_OTHER_END) or not (about_training(text) or text.find(HOST_MEMORY)):
         return
     killed = together(text, KILLED, without=BY_HAND)
-    if killed is None or together(text, DEVICE_MEMORY, KEPT):
+    if (
+        killed is None
+        or together(text, DEVICE_MEMORY, KEPT)
+        or together(text, KILLED, DEVICE_MEMORY, without=_NOT_DEVICE)
+    ):
         return
     full = together(text, HOST_MEMORY, FULL) or together(text, HOST_MEMORY, GROWS)
     loading = together(text, KILLED, LOADS, without=BY_HAND, around=1)

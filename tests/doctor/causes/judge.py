@@ -18,5 +18,9 @@ def ids(text: str) -> list[str]:
     return [finding.id for finding in report_of(text).findings]
 
 
+def named(text: str) -> list[str]:
+    return [finding.id for finding in report_of(text).findings if finding.severity != "info"]
+
+
 def first(text: str) -> str:
     return (ids(text) or ["none"])[0]

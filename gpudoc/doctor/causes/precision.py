@@ -1,0 +1,138 @@
+"""Mixed precision gone wrong in other words than torch's own: apex, closures, scalers in code, losses in logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.tensors import HALF, NAN, NAN_LOSS
+from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
+
+_MIXED = words(
+    r"\bGradScaler\b|\bscaler\.(?:scale|step|update|unscale_)\b",
+    r"\bautocast\b|\bamp\b|\bapex\b",
+    r"\bfp16\b|\bfloat16\b|\b16-mixed\b|precision\W{1,4}16\b|16 ?-?bit\b",
+    r"mix(?:ed)?[-_ ]precision|half[- ]precision",
+    "混合精度|半精度",
+)
+_SCALES = words(r"\bscaler\.scale\(")
+_SCALER_STEPS = words(r"\bscaler\.step\(")
+_UPDATES = words(r"\bscaler\.update\(")
+_PLAIN_STEP = Pattern(r"(?m)^[^\n#]*\bopt\w*\.step\(")
+_PLAIN_BACKWARD = Pattern(r"(?m)^[^\n#]*\bloss\w*\.backward\(")
+# "else:" between the two steps chooses one of them
+_EITHER = Pattern(r"(?ms)\bscaler\.step\([^\n]*\n(?:[^\n]*\n){0,4}?\s*else\s*:")
+_IN_TRACE = words(r"-+> ?\d+ |❱|File \"")
+
+
+def _find_misuse(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Code that scales the loss and steps past the scaler, or steps with it and never scaled."""
+    del evidence
+    scales, steps, updates = text.find(_SCALES), text.find(_SCALER_STEPS), text.find(_UPDATES)
+    shown = scales if scales is not None else steps
+    # what a traceback shows of a loop is a line of it
+    if shown is None or updates is None or text.find(_IN_TRACE):
+        return
+    plain, backward = text.find(_PLAIN_STEP), text.find(_PLAIN_BACKWARD)
+    past = scales is not None and plain is not None and (steps is None or not text.find(_EITHER))
+    unscaled = scales is None and backward is not None
+    if past or unscaled:
+        other = plain if past else backward
+        assert other is not None
+        both = (quote(shown, "scaler"), quote(other, "past it"))
+        yield Finding(id="amp_scaler_misuse", confidence=0.72, evidence=tuple(dict.fromkeys(both)))
+
+
+_NO_GRAPH = words(
+    r"element 0 of (?:tensors|variables) does(?: not|n't) require grad(?: and does not have a grad_fn)?",
+    r"None of the inputs have requires_grad=True\. Gradients will be None",
+)
+
+
+def _find_no_graph(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A scaled loss that no parameter took part in."""
+    del evidence
+    said, mixed = text.find(_NO_GRAPH), text.find(_MIXED)
+    if said and mixed:
+        both = (quote(said, "loss"), quote(mixed, "precision"))
+        yield Finding(id="amp_no_gradients", confidence=0.7, evidence=tuple(dict.fromkeys(both)))
+
+
+_NAN_METRIC = words(
+    r"\b\w*loss\w*[\"']?\W{0,4}\bnans?\b(?!\w)",
+    r"\bgrad_?norm[\"']?\W{1,4}\bnans?\b",
+    r"(?:loss|损失)[^。\n]{0,16}(?:变|出现|为|是|成|等于)[^。\n]{0,4}nan",
+    r"\bloss is nan, stopping|\bloss became infinite or nan",
+    r"\bnan or inf found in input tensor",
+    r"matrix contains invalid numeric entries",
+    r"boxes1\[:, 2:\] ?>= ?boxes1\[:, :2\]",
+    r"found invalid values:.{0,40}\bnan\b",
+    r"Function '\w+Backward\d?' returned nan values",
+    r"\ball nans?\b|\bnan\b[^.\n]{0,30}\b(?:weights|activations|logits|predictions)\b",
+)
+_FULL_WIDTH = words(
+    r"\b(?:fp32|float32|full precision|32-true)\b",
+    r"\b(?:without|no|disabl\w+|turn\w* off|not us\w+) (?:the )?(?:amp|fp16|mixed precision)\b[^.\n]{0,40}"
+    r"\b(?:also|still|too|same|again)\b",
+    r"\b(?:even|also|still)\b[^.\n]{0,16}\bwithout\b[^.\n]{0,10}(?:amp|fp16|mixed)",
+)
+_ZERO_LOSS = Pattern(r"['\"]loss['\"]\s*:\s*['\"]?0(?:\.0+)?['\"]?\s*[,}]")
+_MANY_ZEROS = 3
+
+
+def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A loss that a log shows to be no number, and no sentence says so: half precision overflows first, if used."""
+    del evidence
+    if text.find(NAN_LOSS) or (text.find(NAN) and text.find(HALF)):
+        return
+    said, mixed = text.find(_NAN_METRIC), text.find(_MIXED)
+    if said is not None and about_training(text) and (mixed or not text.find(_FULL_WIDTH)):
+        seen = (quote(said, "loss"),) + ((quote(mixed, "precision"),) if mixed else ())
+        yield Finding(
+            id="fp16_overflow_nan",
+            confidence=0.6 if mixed else 0.43,
+            severity="broken" if mixed else "warning",
+            evidence=tuple(dict.fromkeys(seen)),
+        )
+        return
+    zeros = list(text.find_all(_ZERO_LOSS, most=20))
+    if len(zeros) >= _MANY_ZEROS and mixed:
+        yield Finding(
+            id="fp16_overflow_nan",
+            confidence=0.55,
+            severity="warning",
+            evidence=(quote(zeros[-1], "loss"), quote(mixed, "precision")),
+        )
+
+
+FINDERS = (
+    text_finder("amp_scaler_misuse", _find_misuse),
+    text_finder("amp_no_gradients", _find_no_graph),
+    text_finder("fp16_overflow_nan", _find_nan),
+    *finders(
+        Sign(
+            id="amp_fp16_params_with_scaler",
+            said=words(
+                r"Found param \S+ with type torch\.(?:cuda\.)?(?:Half|BFloat16)Tensor",
+                r"you do not need to call \.half\(\) on your model",
+                r"_amp_(?:foreach_)?non_finite_check_and_unscale\w*\W{1,3} not implemented for '?(?:BFloat16|Half)",
+            ),
+            sure=0.94,
+        ),
+        Sign(
+            id="amp_scaler_misuse",
+            said=words(
+                r"internal Amp state has not been initialized",
+                r"has no attribute '_amp_stash'",
+                r"Closure use is not currently supported if GradScaler is enabled",
+                r"AMP and the LBFGS optimizer are not compatible",
+                r"\w*MixedPrecision\w*[^\n]{0,60}does not support (?:optimizer )?closures?",
+                r"assert outputs\.is_cuda or outputs\.device\.type",
+                r"\.unscale_\(\w*\) (?:was |is )?called (?:twice|two times|again)",
+            ),
+            sure=0.9,
+        ),
+    ),
+)

@@ -1,0 +1,62 @@
+"""Memory that somebody else holds, or that was used up, by tables and half sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, named
+
+TABLE = """| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2 |
+|-------------------------------+----------------------+----------------------+
+| GPU  Name        Persistence-M| Bus-Id        Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp  Perf  Pwr:Usage/Cap|         Memory-Usage | GPU-Util  Compute M. |
+|===============================+======================+======================|
+|   0  Tesla V100-SXM2...  Off  | 00000000:05:00.0 Off |                    0 |
+| N/A   36C    P0    41W / 300W |  {used}MiB / 16280MiB |      0%      Default |
++-------------------------------+----------------------+----------------------+
+| Processes:                                                       GPU Memory |
+|  GPU       PID   Type   Process name                             Usage      |
+|=============================================================================|
+{rows}+-----------------------------------------------------------------------------+
+"""
+ROW = "|    0      4711      C   python                                     11800MiB |\n"
+
+
+def test_memory_without_a_process_belongs_to_somebody_who_is_not_listed():
+    assert first(f"I get OOM at once\n{TABLE.format(used=11900, rows='')}") == "oom_other_process"
+
+
+@pytest.mark.parametrize(("used", "rows"), [(11900, ROW), (300, "")])
+def test_memory_with_an_owner_or_hardly_any_does_not(used, rows):
+    assert "oom_other_process" not in named(f"I get OOM at once\n{TABLE.format(used=used, rows=rows)}")[:1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Training takes much RAM. My machine has 40 GB, and before one epoch was done it had run out.",
+        "训练加载数据的时候killed，内存需要多少？",
+    ],
+)
+def test_host_memory_that_was_not_enough(text):
+    assert first(text) == "host_oom_killed"
+
+
+def test_device_memory_that_was_not_enough_is_not_the_hosts():
+    assert "host_oom_killed" not in named("Training runs out of VRAM. The machine has 64 GB RAM, which is enough.")[:1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: cublas runtime error : resource allocation failed at THCGeneral.cpp:216",
+        "UnknownError: Failed to get convolution algorithm. This is probably because cuDNN failed to initialize",
+    ],
+)
+def test_libraries_that_could_not_start_had_no_memory(text):
+    assert first(text) == "oom_masked_as_library_error"
+
+
+def test_a_library_that_could_not_be_loaded_is_another_matter():
+    text = "Failed to get convolution algorithm. This is probably because cuDNN failed to initialize\nLoaded runtime CuDNN library: 7.1 but source was compiled with: 7.4"
+    assert "oom_masked_as_library_error" not in named(text)[:1]

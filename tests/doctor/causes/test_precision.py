@@ -1,0 +1,105 @@
+"""Mixed precision gone wrong in the words of apex, of code and of logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, named
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: Found param encoder.weight with type torch.cuda.HalfTensor, expected torch.cuda.FloatTensor.",
+        "RuntimeError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'",
+    ],
+)
+def test_trained_weights_in_half_precision_are_named_whoever_refuses_them(text):
+    assert first(text) == "amp_fp16_params_with_scaler"
+
+
+def test_apex_refusing_a_model_on_the_cpu_is_something_else():
+    text = "RuntimeError: Found param encoder.weight with type torch.FloatTensor, expected torch.cuda.FloatTensor."
+    assert "amp_fp16_params_with_scaler" not in named(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: Invoked 'with amp.scale_loss`, but internal Amp state has not been initialized.",
+        "AttributeError: 'Adam' object has no attribute '_amp_stash'",
+        "RuntimeError: Closure use is not currently supported if GradScaler is enabled.",
+        "Native AMP and the LBFGS optimizer are not compatible (optimizer 0).",
+    ],
+)
+def test_a_scaler_that_is_called_wrongly_is_named_by_each_library(text):
+    assert first(text) == "amp_scaler_misuse"
+
+
+PAST = """My loss gets worse since I use mixed precision, my training loop:
+with autocast():
+    loss = net(x)
+scaler.scale(loss).backward()
+optimizer.step()
+scaler.update()
+"""
+TWICE = """accuracy drops with this training code
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
+optimizer.step()
+"""
+RIGHT = """accuracy drops with this training code
+if half:
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+else:
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [PAST, TWICE, PAST.replace("scaler.scale(loss)", "loss").replace("optimizer.st", "scaler.st")]
+)
+def test_code_that_steps_past_its_scaler_or_never_scales_is_seen(text):
+    assert first(text) == "amp_scaler_misuse"
+
+
+def test_code_that_chooses_between_scaler_and_none_is_right():
+    assert "amp_scaler_misuse" not in named(RIGHT)
+
+
+def test_a_line_of_a_traceback_is_no_loop():
+    text = 'File "a.py", line 3, in step\n    scaler.step(optimizer)\n    loss.backward()\n    scaler.update()\n'
+    assert "amp_scaler_misuse" not in named(text)
+
+
+def test_a_scaled_loss_without_a_graph_has_no_gradients():
+    said = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
+    assert first(f"training with precision 16\n{said}") == "amp_no_gradients"
+    assert "amp_no_gradients" not in named(f"training on the CPU\n{said}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "epoch 3 of training\n2024-01-01 train_loss nan\n2024-01-01 val_loss nan",
+        "{'loss': 1.2, 'grad_norm': nan, 'learning_rate': 1e-05} after some training steps",
+        "训练到一半 loss 突然变成 nan 了",
+        "training of my detector: ValueError: matrix contains invalid numeric entries",
+    ],
+)
+def test_a_metric_that_is_no_number_speaks_of_overflow_first(text):
+    assert first(text) == "fp16_overflow_nan"
+
+
+def test_a_loss_that_is_no_number_in_full_precision_is_another_matter():
+    assert "fp16_overflow_nan" not in named("training in float32, train_loss nan from the start on")
+
+
+def test_losses_of_exactly_zero_under_half_precision_are_a_sign():
+    rows = "\n".join("{'loss': 0.0, 'learning_rate': 2e-05, 'epoch': 0.1}" for _ in range(3))
+    assert first(f"--fp16 True fine-tuning\n{rows}") == "fp16_overflow_nan"
+    assert "fp16_overflow_nan" not in named(rows)
