@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gpudoc.doctor.catalogue import devices, environment, machine, memory, program, software, speed
 from gpudoc.doctor.causes import (
+    announced,
     builds,
     chain,
     checkpoint_keys,
@@ -31,6 +32,7 @@ from gpudoc.doctor.causes import (
     lookups,
     pasted_facts,
     precision,
+    profiled,
     reported,
     reported_archs,
     slowness,
@@ -39,8 +41,10 @@ from gpudoc.doctor.causes import (
     told_driver,
     told_gpu,
     told_installed,
+    told_loop,
     told_masks,
     told_memory,
+    told_pace,
     told_precision,
     told_ranks,
     told_run,
@@ -104,5 +108,9 @@ FINDERS: tuple[Finder, ...] = (
     *told_precision.FINDERS,
     *told_masks.FINDERS,
     *checkpoint_keys.FINDERS,
+    *told_pace.FINDERS,
+    *told_loop.FINDERS,
+    *profiled.FINDERS,
+    *announced.FINDERS,
     *watched.FINDERS,
 )

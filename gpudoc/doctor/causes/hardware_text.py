@@ -123,6 +123,9 @@ _DOWNGRADED = words(
     r"\bx?[1248] (?:out )?of (?:\w+ )?(?:x16|16 (?:pcie )?lanes)\b",
 )
 _TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
+# the speed of an idle link is low too: it counts where transfers were measured
+_SLOW_LINK = words(r"LnkSta:\s*Speed (?:2\.5|5(?:\.0)?) ?GT/s", r"\bPCIe GEN ?[12] ?@ ?\d+x")
+_MOVES = words(r"\d ?GB/s(?:ec)?\b|\bbandwidth\b[^.\n]{0,60}\b(?:low\w*|less|slow\w*|poor|only)\b")
 _PCIE = words("pcie", "pci express", "LnkSta", r"\blink\b", "bandwidth", "riser", r"\bslot\b")
 
 
@@ -135,6 +138,11 @@ def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             severity="warning",
             evidence=(observe("PCIe link", said.line.text, said.line.origin),),
         )
+        return
+    slow_link = text.find(_SLOW_LINK)
+    if slow_link and text.find(_MOVES):
+        seen = observe("PCIe link", slow_link.line.text, slow_link.line.origin)
+        yield Finding(id="pcie_link_degraded", confidence=0.7, severity="warning", evidence=(seen,))
         return
     told = text.find(_TOLD_WIDTH)
     if told and int(told[2]) < int(told[1]):
@@ -179,7 +187,8 @@ FINDERS = (
             said=words(
                 r"(?:fall(?:s|en|ing)?|fell|dropp?(?:s|ed|ing)?|knock\w+|kick\w+) off (?:of )?(?:the )?(?:pcie? "
                 r"?|system )?bus",
-                r"(?:gpus?|cards?|devices?)[^.\n]{0,60}(?:disconnect\w*|disappear\w*|vanish\w*|drops?|dropped|gone|lost)"
+                r"(?:gpus?|cards?|devices?)[^.\n]{0,60}(?:disconnect\w*|disappear\w*|vanish\w*|drops?|dropped|gone|"
+                r"lost)"
                 r"[^.\n]{0,20} from (?:the )?(?:pcie? ?|system )?(?:bus|lspci)",
                 r"GPU is lost",
                 r"Unable to determine the device handle for (?:GPU|gpu)",

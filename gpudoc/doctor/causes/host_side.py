@@ -101,7 +101,11 @@ FINDERS = finders(
             r"usb drive",
         ),
         also=SLOW,
-        unless=words("bus error", "No space left"),
+        unless=words(
+            "bus error",
+            "No space left",
+            r"\b(?:not|isn't|rule\w* out) (?:the |my |a )?(?:hard (?:disk|drive)|disk|storage)\b",
+        ),
         sure=0.8,
         severity="warning",
     ),
@@ -200,7 +204,9 @@ FINDERS = finders(
             r"(?:steps|iter\w*|batches)",
         ),
         also=words(r"checkpoint\w*", r"\bckpts?\b", r"\bsav(?:e|es|ed|ing)\b"),
-        unless=words(r"timeout|timed out", r"Traceback", r"No space left"),
+        unless=words(
+            r"timeout|timed out", r"Traceback", r"No space left", r"(?:gradient|activation)[-_ ]checkpoint\w*"
+        ),
         sure=0.6,
         severity="warning",
     ),

@@ -147,7 +147,8 @@ _ON_CPU = words(
     r"\bno process|not using (?:the |my )?gpu"
 )
 _UNHAPPY = words(
-    r"\bslow\w*|\bwhy\b|\bproblem|\bissue|\bnormal\b|\bwonder\w*|\blong\b|\bhelp\b|\?|\bhappen\w*|\breason\b|\bhours?\b|"
+    r"\bslow\w*|\bwhy\b|\bproblem|\bissue|\bnormal\b|\bwonder\w*|\blong\b|\bhelp\b|\?|\bhappen\w*|\breason\b|"
+    r"\bhours?\b|"
     r"怎么|如何|为什么|什么原因|请问|慢|解决|优化|正常|"
     r"\b(?:really|very|mostly|most of the time|always|only|too)\b[^.\n]{0,20}\b(?:low|idle|0)\b"
 )
@@ -219,6 +220,7 @@ _SLOWS = words(
     r"\b(?:gradual\w*|progressive\w*|steadi\w*|more and more)\b[^.\n]{0,30}\b(?:slow|increas|degrad|decreas)\w*"
     r"[^.\n]{0,40}\b(?:times?|speed|inference|training|epochs?)\b",
     r"\b(?:slower and slower|longer and longer)\b",
+    r"\bafter (?:about |around )?(?:an?|some|one|\d+) (?:hours?|minutes?|while)\b[^.\n]{0,40}\b(?:speed|fps|hz|it/s)\b",
     r"\b(?:slower|slow|lower)\b[^.\n]{0,40}\b(?:after (?:about |around )?(?:an?|some|one|\d+) (?:hours?|minutes?)|"
     r"over time)\b",
 )

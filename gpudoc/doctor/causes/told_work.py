@@ -12,11 +12,13 @@ from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import Text
 
 _ON_CPU = words(
-    r"\b(?:runs?|running|trains?|trained|training|us(?:e|es|ing)|work(?:s|ing)?|comput\w*|execut\w*|happen\w*|performed|"
+    r"\b(?:runs?|running|trains?|trained|training|us(?:e|es|ing)|work(?:s|ing)?|comput\w*|execut\w*|happen\w*|"
+    r"performed|"
     r"stays?|goes|resources?)\b[^.\n]{0,36}\b(?:on|in|with|by|only|the|my|your|is|still|all|mainly|mostly)\b"
     r"[^.\n]{0,12}\bcpus?\b",
     r"\bcpus?\b[^.\n]{0,24}\b(?:instead of|rather than|and not|but not)\b[^.\n]{0,16}\bgpu",
-    r"\bgpus?\b[^.\n]{0,24}(?:\bnot|n't|\bnever|\bhardly|\bbarely)\b[^.\n]{0,16}\b(?:used|using|utili[sz]ed|working|involved)\b",
+    r"\bgpus?\b[^.\n]{0,24}(?:\bnot|n't|\bnever|\bhardly|\bbarely)\b[^.\n]{0,16}\b(?:used|using|utili[sz]ed|working|"
+    r"involved)\b",
     r"(?:\bnot|n't|\bnever) (?:\w+ ){0,3}(?:us(?:e|es|ing)|run\w*|utili[sz]\w*|train\w*) (?:\w+ ){0,2}(?:the |my |"
     r"any )?gpus?\b",
     r"(?:用|跑|使用)的?(?:还|都)?(?:是|在) ?CPU|没有?(?:用|使用|调用|跑)到? ?GPU|GPU ?(?:没有?|未)被?(?:使用|用|调用)",
@@ -26,6 +28,8 @@ _MEANT = words(
     r"use)\b[^.\n]{0,12}\bcpus?\b",
     r"\b(?:don't|do not|doesn't|without) (?:have )?(?:an? |any )?(?:nvidia )?gpus?\b|\bno gpus?\b",
     r"\b(?:heavily|fully|well|efficiently|much|enough)\b",
+    r"\b(?:faster|slower|quicker|fast|slow) (?:\w+ ){0,4}(?:than|as)\b|\bthan (?:on |with |in )?(?:the |a |"
+    r"my )?[cg]pus?\b",
     r"\bcpu[- ](?:only|build|version|offload\w*|memory|ram|time|usage|util\w*|load|cores?|side|threads?|bound)\b",
     r"\b(?:load\w*|pre-?process\w*|augment\w*|decod\w*|transform\w*|tokeni[sz]\w*)\b",
 )
@@ -108,7 +112,8 @@ _PAUSES = words(
     r"停顿|等待|卡(?:顿|住)|很久|空闲",
 )
 _OTHER_WORK = words(
-    r"\bvalidat\w*|\bevaluat\w*|\bsav(?:e|es|ing)\b|\bcheckpoint\w*|\btest(?:s|ing)?\b|\bmemory\b|\bram\b|\bhang|\bcrash|"
+    r"\bvalidat\w*|\bevaluat\w*|\bsav(?:e|es|ing)\b|\bcheckpoint\w*|\btest(?:s|ing)?\b|\bmemory\b|\bram\b|\bhang|"
+    r"\bcrash|"
     r"\bgradual\w*|验证|保存|显存|内存"
 )
 
@@ -123,6 +128,7 @@ def _find_boundary(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
+_RECOMPUTES = words(r"\b(?:gradient|activation)[-_ ]checkpoint\w*")
 _WRITES = words(r"\b(?:sav(?:e|es|ed|ing)|checkpoint\w*|ckpts?|snapshots?)\b")
 _OFTEN = words(
     r"\b(?:often|frequent\w*|(?:every|each) (?:\d+ |single |few )?(?:steps?|iter\w*|batch\w*|epochs?|time)|ages|"
@@ -137,7 +143,7 @@ def _find_writing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Writing what was trained costs more than it should."""
     del evidence
     said = together(text, _WRITES, _OFTEN, _COSTS)
-    if said and about_training(text) and text.find(_TROUBLED) is None:
+    if said and about_training(text) and text.find(_TROUBLED) is None and text.find(_RECOMPUTES) is None:
         yield Finding(id="checkpoint_too_often", confidence=0.56, severity="warning", evidence=(quote(said, "saving"),))
 
 
@@ -206,7 +212,18 @@ _PREPARES = words(
 )
 _TAKES_TIME = words(
     r"\bslow\w*|\bbottleneck\w*|\bdoubl\w*|\btwice\b|\blonger\b|\b(?:too much|more|wast\w+|most of the) time\b|"
+    r"\b(?:cpu|cores?)\b[^.\n]{0,12}\b(?:intensive|heavy|bound)\b|\bcores?\b[^.\n]{0,24}\b(?:heavy load|fully|maxed|"
+    r"busy|saturat\w*)\b",
     r"\btime[- ]consuming\b|\bcpu\b[^.\n]{0,40}\b(?:100|9\d) ?%|慢|耗时",
+)
+_MORE_FILL_CPU = words(
+    r"\b(?:increas|more|rais|add|higher)\w* (?:\w+ ){0,3}(?:num_?)?workers?\b[^.\n]{0,60}\bcpus?\b[^.\n]{0,30}"
+    r"\b(?:100|full\w*|max\w*|saturat\w*|too high|overload\w*)",
+    r"num_?workers?[^。\n]{0,20}(?:再|加大|调大|增大|增加)[^。\n]{0,20}CPU[^。\n]{0,10}(?:高|满|100)",
+)
+_CPU_FULL = words(
+    r"\b(?:all|every|each)\b[^.\n]{0,16}\b(?:cpus?|cores?)\b[^.\n]{0,30}\b(?:heav\w*|100|9\d|full\w*|busy|max\w*)\b",
+    r"\bcpu[- ](?:intensive|heavy)\b",
 )
 _AT_TEST = words(r"\binference\b|\bdeploy\w*|\bgenerat\w*|\bbeam\b|\btokens?\b|\bautoregress\w*|\bvideo codec")
 
@@ -214,7 +231,8 @@ _AT_TEST = words(r"\binference\b|\bdeploy\w*|\bgenerat\w*|\bbeam\b|\btokens?\b|\
 def _find_preparing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Decoding or augmenting the inputs takes the time."""
     del evidence
-    said = together(text, _PREPARES, _TAKES_TIME, without=_AT_TEST)
+    said = together(text, _PREPARES, _TAKES_TIME, without=_AT_TEST) or text.find(_MORE_FILL_CPU)
+    said = said or together(text, _PREPARES, _CPU_FULL, without=_AT_TEST, around=2)
     if said and about_training(text) and not text.find(RAN_OUT) and not text.find(_HANGS):
         yield Finding(id="decode_bound", confidence=0.57, severity="warning", evidence=(quote(said, "preparing"),))
 
@@ -237,19 +255,28 @@ _MANY_MACHINES = words(
     r"多机|两台|多节点",
 )
 _MANY_CARDS = words(
-    r"\bddp\b|DistributedDataParallel|multi-?_?gpus?|\b(?:[2-9]|two|four|eight|multiple|several|more) gpus\b|多卡"
+    r"\bddp\b|DistributedDataParallel|multi-?_?gpus?|\b(?:[2-9]|two|four|eight|multiple|several|more) gpus\b|"
+    r"\b[2-9]x (?:\w+ )?[A-Z]{0,3}\d{2,4}\w*\b|多卡"
 )
 _ALONE = words(
     r"\b(?:single|one|1|same)\b ?-?(?:\w+ ){0,2}?-?(?:nodes?|machines?|servers?|gpus?|cards?)\b",
+    r"\bsingle[-_ ]?gpu\b|\b(?:on|to|as|than|with) 1x ?\w+\b",
     r"单机|单卡|单节点",
 )
 _NOT_FASTER = words(
     r"\bslow\w*",
-    r"\b(?:speed|throughput|samples?\w*|it/s|performance|wps)\b[^.\n]{0,60}\b(?:fall|fell|drop\w*|decreas\w*|lower|down)\b",
+    r"\b(?:speed|throughput|samples?\w*|it/s|performance|wps)\b[^.\n]{0,60}\b(?:fall|fell|drop\w*|decreas\w*|lower|"
+    r"down)\b",
     r"\btimes?\b[^.\n]{0,40}\bincreas\w*|\blonger\b",
+    r"(?:n't|\bnot) (?:\w+ ){0,3}(?:faster|any faster)\b|\b(?:speed|time|duration) (?:\w+ )?(?:is|stays?|"
+    r"remains?) (?:\w+ )?(?:the )?same\b",
     r"\bno (?:\w+ )?(?:speed ?-?up|faster|gain|improvement|acceleration)|\bnot (?:\w+ )?(?:faster|accelerat\w*|"
     r"scal\w*)",
     r"慢",
+)
+_NO_GAIN = words(
+    r"(?:n't|\bnot|\bno) (?:\w+ ){0,3}(?:faster|speed-?up)\b",
+    r"\b(?:speed|time|duration) (?:\w+ )?(?:is|stays?|remains?) (?:\w+ )?(?:the )?same\b",
 )
 _NOT_OF_LINKS = words(
     r"\b(?<!Distributed)nn\.DataParallel\(|out of memory|num_workers ?=|data ?loader\b|imbalance\w*|\bhang\w*|\bstuck\b"
@@ -269,7 +296,7 @@ def _find_far_apart(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if not about_training(text) or (syncs is None and (text.find(_ALONE) is None or text.find(_NOT_OF_LINKS))):
         return
     machines = syncs or together(text, _NOT_FASTER, _MANY_MACHINES)
-    cards = machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE)
+    cards = machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE) or together(text, _NO_GAIN, _MANY_CARDS)
     if cards:
         sure = 0.7 if machines else 0.55
         yield Finding(id="communication_bound", confidence=sure, severity="warning", evidence=(quote(cards, "speed"),))

@@ -287,6 +287,10 @@ FINDERS = (
             # the CPU's share of the work is spoken of, not the device of the model
             unless=words(
                 "Out of memory: Kill",
+                # CPU and GPU are compared, or the CPU was asked for
+                r"\b(?:faster|slower|quicker) (?:\w+ ){0,4}(?:than|as)\b[^.\n]{0,24}\b[cg]pu",
+                r"\b[cg]pu\b[^.\n]{0,40}\b(?:faster|slower|quicker) (?:than|on)\b",
+                r"--no[-_]cuda\b",
                 r"\btime (?:is )?(?:spent )?on (?:the )?cpu\b",
                 r"\baugment\w*|\bdata ?loaders?\b",
                 r"\b(?:load|pre-?process|augment|decod|transform|tokeni[sz])\w*[^.\n]{0,24}\bon (?:the )?cpu\b",

@@ -23,6 +23,19 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("the bandwidth test shows 1.4 GB/s to the GPU\nLnkSta: Speed 2.5GT/s, Width x16", True),
+        ("nvtop shows PCIe GEN 1@16x while training, the measured copies reach 0.7 GB/s", True),
+        ("lspci of the idle card says LnkSta: Speed 2.5GT/s, Width x16", False),
+        ("the bandwidth test shows 11.9 GB/s to the GPU\nLnkSta: Speed 8GT/s, Width x16", False),
+    ],
+)
+def test_a_slow_link_counts_where_transfers_were_measured(text, named):
+    assert ("pcie_link_degraded" in [f.id for f in report_of(text).findings if f.severity != "info"]) is named
+
+
 @pytest.mark.parametrize(("cause", "text"), CASES)
 def test_what_the_hardware_says_names_the_cause(cause, text):
     assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]

@@ -60,3 +60,13 @@ def test_a_worker_that_ends_in_a_container_had_too_little_shared_memory():
     text = "Training in docker: RuntimeError: DataLoader worker (pid(s) 17) exited unexpectedly"
     assert first(text) == "shm_too_small"
     assert first(text.replace("in docker", "at home")) == "host_oom_killed"
+
+
+def test_a_disk_that_was_ruled_out_is_not_accused():
+    text = "Training is slow. The images lie on an SSD, the bottleneck is not the hard drive, the GPU waits anyway"
+    assert "slow_storage" not in [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_recomputed_activations_are_no_checkpoints_on_disk():
+    text = "With activation checkpointing the training gets slower, checkpointing takes longer than I thought"
+    assert "checkpoint_too_often" not in [f.id for f in report_of(text).findings if f.severity != "info"]

@@ -29,6 +29,7 @@ CASES = [
     # what warms up, and what tires
     ("slow_storage", "In the first epoch training takes 20 s per step, from the second epoch on it is normal, 1 s. Why?"),
     ("slow_storage", "Epoch 0: 100%|##| 900/900 [30:12<00:00, 2.0s/it]\nEpoch 1: 100%|##| 900/900 [11:00<00:00]\nEpoch 2: 100%|##| 900/900 [04:10<00:00]"),
+    ("thermal_throttle", "Training starts with 9 it/s, after about an hour the speed is 6 it/s and it gets slower, a restart helps"),
     ("thermal_throttle", "The time of each training iteration gradually increases: 0.2 s in the beginning, 0.9 s half an hour later"),
     # what one place has and the other has not
     ("no_gpu_on_machine", "On the login node:\n>>> torch.cuda.is_available()\nTrue\nin the job\nsrun python -c 'import torch; print(torch.cuda.is_available())'\nFalse"),

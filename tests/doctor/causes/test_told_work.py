@@ -28,7 +28,11 @@ CASES = [
     ("communication_bound", "With 4 nodes the throughput of my torchrun training drops to 12 samples/s per gpu, one node alone has 40"),
     ("communication_bound", "Why is DDP on 4 gpus slower than training on one gpu?"),
     ("communication_bound", "I train on 16 GPUs and think that the gradient sync between the nodes takes most of the time"),
+    ("communication_bound", "The training doesn't run faster with multi-gpu, 2 GPUs and 1 GPU need 30 s per epoch"),
+    ("communication_bound", "Same speed is seen on 2x A100: the training speed is the same as on 1x A100, both busy"),
     # what prepares the inputs, and what is compiled
+    ("decode_bound", "Training is cpu intensive here, all of my cores are under heavy load. Is it the augmentation? The GPU idles"),
+    ("decode_bound", "Training is slow, when I increase num_workers the CPU load is at 100 %"),
     ("decode_bound", "Since I added albumentations an epoch of training takes twice as long"),
     ("decode_bound", "Training: the image decoding in the loader is slow, all CPUs are at 100 %"),
     ("decode_bound", "训练时数据增强很慢，CPU占满"),

@@ -55,3 +55,8 @@ def test_a_mask_is_not_blamed_for_a_driver_that_does_not_answer():
 def test_a_cpu_that_augments_is_not_the_device_of_the_model():
     text = "With augmentation the CPU usage is 100 % and the GPU is bored while I train"
     assert "training_on_cpu" not in [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_a_comparison_with_the_cpu_is_not_work_on_the_cpu():
+    text = "My small net is faster on the CPU than on the GPU (RTX 3060), is that normal for training?"
+    assert "training_on_cpu" not in [f.id for f in report_of(text).findings if f.severity != "info"]
