@@ -52,7 +52,11 @@ _RAN_DRY = words(
     "不够|不足",
 )
 _READS = words(r"\btrain\w*|\bload\w*|\bdata ?sets?\b|\bdataloaders?\b|\bepochs?\b|\bpre-?process\w*|训练|加载|数据")
-_ON_CARD = words(r"\bvram\b|\bgpu (?:memory|ram|mem)\b|\bcuda out\b|\bcuda memory\b|显存")
+# what is advised did not happen
+_NOT_TOLD = words(
+    r"\bif\b|\brecommend\w*|\bshould\b|\bat least\b",
+    r"\bvram\b|\bgpu (?:memory|ram|mem)\b|\bcuda out\b|\bcuda memory\b|显存",
+)
 
 
 def _find_dry(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -60,9 +64,75 @@ def _find_dry(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     if not about_training(text) or text.find(RAN_OUT):
         return
-    dry = together(text, HOST_MEMORY, _RAN_DRY, _READS, around=1, without=_ON_CARD)
+    dry = together(text, HOST_MEMORY, _RAN_DRY, _READS, around=1, without=_NOT_TOLD)
     if dry:
         yield Finding(id="host_oom_killed", confidence=0.66, evidence=(quote(dry, "memory"),))
+
+
+_BARE = words("out of memory")
+# the allocator's own hint stands in each of its messages and says nothing
+_HELPED = words(
+    r"\b(?:expandable_segments|max_split_size_mb|PYTORCH_(?:CUDA_)?ALLOC_CONF|garbage_collection_threshold)\b"
+    r"[^.\n]{0,60}\b(?:help(?:s|ed)|fix(?:es|ed)?|solv(?:es|ed)|works?|worked|went away|no (?:more )?oom)\b",
+    r"\b(?:memory|gpu|vram|heap) (?:is |gets? |becomes? |was |heavily |very |so |too )*fragment(?:ed|s)\b",
+    r"(?<!avoid\x20)(?<!reduce\x20)(?<!prevent\x20)\bfragmentation (?:of|in|on) (?:the )?(?:gpu|memory|vram|card)",
+    r"\b(?:lots? of|much|a lot of|most of the|\d+ ?g(?:i?b)?(?: of)?) (?:\w+ )?(?:memory|it) (?:is |was )?reserved but "
+    r"(?:unallocated|not used|unused)",
+)
+
+
+def _find_fragments(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Memory in pieces, told without the message that would say how large they are."""
+    del evidence
+    ran_out, told = text.find(RAN_OUT) or text.find(_BARE), text.find(_HELPED)
+    if ran_out and told:
+        both = (quote(ran_out, "error"), quote(told, "allocator"))
+        yield Finding(id="oom_fragmentation", confidence=0.78, evidence=tuple(dict.fromkeys(both)))
+
+
+_CHOSEN_SIZE = words(
+    r"--?batch(?:[-_]size)?[ =]-1\b|\bbatch(?:_size)? ?= ?-1\b",
+    r"\bauto(?:matic)?[- ](?:\w+ )?batch\b(?![-_ ]?norm)",
+    r"\b(?:tuner|finder|search|scaler)\b[^.\n]{0,40}\b(?:chose\w*|choos\w*|pick\w*|found|finds|select\w*|set\w*|return\w*|"
+    r"suggest\w*)\b[^.\n]{0,20}\bbatch[_ -]?size",
+    r"\bbatch[_ -]?size\b[^.\n]{0,40}\b(?:found|chosen|picked|selected|suggested|determined)\b[^.\n]{0,20}"
+    r"\b(?:automatic\w*|tuner|finder|search)",
+    r"\b(?:picks?|chooses?|chose|selects?)\b[^.\n]{0,20}\bautomatic\w*",
+)
+
+
+def _find_chosen_size(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Memory runs out with a batch size that a program chose."""
+    del evidence
+    ran_out, chosen = text.find(RAN_OUT) or text.find(_BARE), text.find(_CHOSEN_SIZE)
+    if ran_out and chosen and text.find(words(r"\bbatch")):
+        both = (quote(chosen, "batch size"), quote(ran_out, "error"))
+        yield Finding(id="oom_after_batch_size_finder", confidence=0.84, evidence=tuple(dict.fromkeys(both)))
+
+
+_RESUMES = words(
+    r"\bresum\w*|\b(?:load\w*|restor\w*) (?:\w+ ){0,3}(?:checkpoint|ckpt|state|weights|model)\b",
+    r"\bcheckpoint\b|断点|恢复训练",
+)
+_FIRST_CARD = words(r"\bgpu ?[:#-]?0\b|\bcuda:0\b|\bfirst (?:gpu|card)\b|\brank ?0\b|0 ?号卡|第一张卡")
+_EACH_A_PROCESS = words(r"\bDDP\b|DistributedDataParallel|\bdistributed\b|\btorchrun\b|\bmulti-?gpu|多卡")
+
+
+def _find_resumed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The first card is full when a checkpoint is loaded by each process: it goes back to where it was saved from."""
+    del evidence
+    fuller = words(
+        r"out of memory|\booms?\b|\bmore memory\b|\bmemory\b[^.\n]{0,30}\b(?:more|full|high\w*|twice|double)"
+    )
+    said = together(text, _FIRST_CARD, _RESUMES, fuller)
+    if said and text.find(_EACH_A_PROCESS):
+        sure = 0.8 if together(text, _FIRST_CARD, words(r"\bothers?\b|\brest\b|其他")) else 0.6
+        yield Finding(
+            id="extra_contexts_on_gpu0",
+            confidence=sure,
+            severity="broken" if text.find(RAN_OUT) else "warning",
+            evidence=(quote(said, "first GPU"),),
+        )
 
 
 _KILLED_ELSEWHERE = words(
@@ -76,6 +146,9 @@ _KILLED_ELSEWHERE = words(
 FINDERS = (
     text_finder("oom_other_process", _find_unowned),
     text_finder("host_oom_killed", _find_dry),
+    text_finder("oom_fragmentation", _find_fragments),
+    text_finder("oom_after_batch_size_finder", _find_chosen_size),
+    text_finder("extra_contexts_on_gpu0", _find_resumed),
     *finders(
         Sign(
             id="host_oom_killed",

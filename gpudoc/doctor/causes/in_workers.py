@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.lexicon import STUCK
+from gpudoc.doctor.causes.lexicon import SEVERAL, STUCK
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
@@ -62,6 +62,27 @@ def _find_fork_unsafe(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
         yield Finding(id="job_hung", confidence=0.66, evidence=(quote(stuck, "stops"),))
 
 
+_STACK_SEEN = words(
+    r"\bpy-spy\b|\bfaulthandler\b|\bgdb\b|\bstrace\b|\bpstack\b|\bstack (?:trace|dump)\b|\bthread dump\b"
+)
+_WAITING = words(r"_try_get_data|\bfutex\b|\bpoll\b|\bwait(?:ing|s)?\b|\bacquire\b|\bselect\b|\brecv\b|\bqueue\b")
+_NO_MOVE = words(
+    r"\bnothing\b|\bfor (?:an?|\d+|some|many|several) (?:hours?|minutes?|days?)\b",
+    r"\bforever\b|\bst[uo]ck\b|\bhang\w*|\bhung\b",
+)
+_IDLE_CJK = words(r"(?:占用|利用|使用)率?[^。\n]{0,6}(?<!\d)0(?!\.?\d)|没有?(?:任何)?(?:报错|输出|反应)|不报错")
+
+
+def _find_standing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A run that stands: somebody looked at its stack, or tells that nothing moves and nothing is reported."""
+    del evidence
+    stack = together(text, _STACK_SEEN, _WAITING, _NO_MOVE, around=1)
+    if stack:
+        yield Finding(id="job_hung", confidence=0.66, evidence=(quote(stack, "stack"),))
+    elif (still := together(text, words("卡住|卡死|不动"), _IDLE_CJK, around=1)) and not text.find(SEVERAL):
+        yield Finding(id="job_hung", confidence=0.6, evidence=(quote(still, "stops"),))
+
+
 _DATASET_CLASS = Pattern(r"(?m)^\s*class\s+\w+\(\s*(?:[\w.]+\.)?\w*Dataset\s*\)\s*:")
 _TO_DEVICE = Pattern(r"\.cuda\(|\.to\(\s*(?:self\.)?(?:device|['\"]cuda)|device\s*=\s*(?:torch\.device\()?['\"]cuda")
 _SOME_WORKERS = Pattern(r"\bnum_workers\s*=\s*[1-9]")
@@ -90,10 +111,11 @@ def _find_device_in_dataset(text: Text, evidence: Evidence) -> Iterator[Finding 
 
 _REPLICA = words(
     r"\b(?:replica(?:te[sd]?|s|tion)?|duplicat\w*|copies|clon\w*)\b",
+    r"每个 ?(?:worker|子进程)[^。\n]{0,12}(?:占|复制|拷贝|增长)",
     r"\b(?:an?|its|their|own|full|whole|separate) cop(?:y|ies)\b|\bcopied (?:\w+ ){0,2}(?:all|each|every)\b",
     r"\b(?:goes|go|grows?|increas\w*|scal\w*|ris\w*|multipl\w*) (?:\w+ ){0,2}(?:linear\w*|proportional\w*)\b",
 )
-_OF_WORKERS = words(r"\b(?:num_?)?workers?\b(?: process\w*)?")
+_OF_WORKERS = words(r"\b(?:num_?)?workers?\b(?: process\w*)?|每个 ?(?:worker|子进程)")
 _MEMORY = words(r"\bmemory\b|\bram\b|\brss\b|\bmem\b|内存")
 
 
@@ -113,6 +135,7 @@ def _find_replicas(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 FINDERS = (
     text_finder("job_hung", _find_interrupted),
     text_finder("job_hung", _find_fork_unsafe),
+    text_finder("job_hung", _find_standing),
     text_finder("cuda_in_forked_worker", _find_device_in_dataset),
     text_finder("worker_copy_on_write_growth", _find_replicas),
     *finders(

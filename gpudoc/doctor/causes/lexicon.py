@@ -106,7 +106,7 @@ STUCK = words(
     r"\bstall\w*",
     r"\b(?:waits?|blocks?|runs?|stays?|waiting) (?:\w+ ){0,3}forever\b",
     r"\bno (?:\w+ )?progress\b|nothing (?:\w+ )?happens",
-    r"(?:\bnot|n't|\bnever) (?:start|proceed|continue|move|progress|advance|finish|respond)\w*",
+    r"(?:\bnot|n't|\bnever) (?:start|proceed|continue|move|progress|advance|finish|respond|return|ends?\b|complet)\w*",
     r"\b(?:just|simply) (?:stays?|stops?|sits?|waits?)\b|\bstops? there\b",
     r"\b(?:often|always|sometimes|suddenly|randomly) stops?\b|\bstops? (?:out ?put|print|log|updat|respond)\w*",
     r"\bno (?:more |further )?(?:output|logs?)\b|\blogs? stop",

@@ -33,7 +33,7 @@ RAN_OUT = words(
     r"cuda (?:runs? |ran |running )?out (?:of )?(?:the )?mem\w*",
     r"gpu oom",
     r"RESOURCE_EXHAUSTED",
-    "显存不足|显存溢出|爆显存|超显存",
+    "显存不足|显存溢出|爆显存|超显存|显存(?:就|会|又|直接|也)?(?:爆|炸|不够|超)",
     r"OOM when allocating tensor",
     r"No available memory for the cache blocks",
     r"Free memory on device .{0,80}less than desired",
@@ -130,7 +130,7 @@ _VARIABLE = words(
     r"after (?:the )?(?:first|1st|second|2nd|third|3rd|one|two|three) epochs?\b",
 )
 _FINDER = words(
-    r"auto_(?:scale|find)_batch_size",
+    r"auto_(?:scale|find)_batch_size(?!\W{1,4}False)",
     r"scale_batch_size",
     r"find_executable_batch_size",
     r"No executable batch size found",

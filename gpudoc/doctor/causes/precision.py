@@ -72,6 +72,7 @@ _NAN_METRIC = words(
     r"Function '\w+Backward\d?' returned nan values",
     r"\ball nans?\b|\bnan\b[^.\n]{0,30}\b(?:weights|activations|logits|predictions)\b",
 )
+_ANY_NAN = words("nan", "invalid numeric", r"boxes1\[")
 _FULL_WIDTH = words(
     r"\b(?:fp32|float32|full precision|32-true)\b",
     r"\b(?:without|no|disabl\w+|turn\w* off|not us\w+) (?:the )?(?:amp|fp16|mixed precision)\b[^.\n]{0,40}"
@@ -85,7 +86,7 @@ _MANY_ZEROS = 3
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A loss that a log shows to be no number, and no sentence says so: half precision overflows first, if used."""
     del evidence
-    if text.find(NAN_LOSS) or (text.find(NAN) and text.find(HALF)):
+    if text.find(_ANY_NAN) is None or text.find(NAN_LOSS) or (text.find(NAN) and text.find(HALF)):
         return
     said, mixed = text.find(_NAN_METRIC), text.find(_MIXED)
     if said is not None and about_training(text) and (mixed or not text.find(_FULL_WIDTH)):
@@ -96,9 +97,14 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             severity="broken" if mixed else "warning",
             evidence=tuple(dict.fromkeys(seen)),
         )
-        return
+
+
+def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Losses of exactly zero in one step after the other: what overflowed was left out of them."""
+    del evidence
     zeros = list(text.find_all(_ZERO_LOSS, most=20))
-    if len(zeros) >= _MANY_ZEROS and mixed:
+    mixed = text.find(_MIXED) if len(zeros) >= _MANY_ZEROS else None
+    if mixed:
         yield Finding(
             id="fp16_overflow_nan",
             confidence=0.55,
@@ -111,12 +117,19 @@ FINDERS = (
     text_finder("amp_scaler_misuse", _find_misuse),
     text_finder("amp_no_gradients", _find_no_graph),
     text_finder("fp16_overflow_nan", _find_nan),
+    text_finder("fp16_overflow_nan", _find_zeros),
     *finders(
+        Sign(
+            id="amp_no_gradients",
+            said=words(r"found_inf_per_device[\"']\]\) > 0", r"No inf checks were recorded prior to update"),
+            sure=0.9,
+        ),
         Sign(
             id="amp_fp16_params_with_scaler",
             said=words(
                 r"Found param \S+ with type torch\.(?:cuda\.)?(?:Half|BFloat16)Tensor",
                 r"you do not need to call \.half\(\) on your model",
+                r"\bunscal\w+[^.\n]{0,40}\bfp16 grad\w*|\bfp16 grad\w*[^.\n]{0,40}\bunscal\w+",
                 r"_amp_(?:foreach_)?non_finite_check_and_unscale\w*\W{1,3} not implemented for '?(?:BFloat16|Half)",
             ),
             sure=0.94,
@@ -130,6 +143,8 @@ FINDERS = (
                 r"AMP and the LBFGS optimizer are not compatible",
                 r"\w*MixedPrecision\w*[^\n]{0,60}does not support (?:optimizer )?closures?",
                 r"assert outputs\.is_cuda or outputs\.device\.type",
+                r"(?:\bnot|n't|\bwithout|\bforg[eo]t\w*|\bnever|\bbefore) (?:\w+ ){0,3}unscal\w+[^.\n]{0,60}\bclip\w*",
+                r"\bclip\w*[^.\n]{0,60}(?:\bnot|n't|\bwithout|\bforg[eo]t\w*|\bnever|\bbefore) (?:\w+ ){0,3}unscal\w+",
                 r"\.unscale_\(\w*\) (?:was |is )?called (?:twice|two times|again)",
             ),
             sure=0.9,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.lexicon import ALONE_WORKS, SEVERAL, STUCK
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
@@ -57,7 +57,7 @@ def _find_limit(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """One rank's preparing is said to take longer than the others are allowed to wait."""
     del evidence
     work = together(text, _LONG_WORK, words(r"\brank ?0\b|\bmain process\b|\bone process\b|\bfirst process\b|主进程"))
-    if work and text.find(words(r"\bbarrier\b|exception|timeout|timed out|error|超时")):
+    if work and text.find(words(r"\bbarrier\b|exception|timeout|timed out|error|watchdog|\bkilled\b|超时")):
         yield Finding(id="nccl_timeout_one_rank_busy", confidence=0.8, evidence=(quote(work, "meanwhile"),))
 
 
@@ -77,16 +77,15 @@ _BREAKS = words(
 def _find_rest(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """The data does not come out even, and training on several devices stops where its last part is."""
     del evidence
-    if not about_training(text):
+    rest, stream = text.find(_REMAINDER), text.find(_STREAM)
+    if (rest is None and stream is None) or not about_training(text):
         return
     several, stuck = text.find(SEVERAL), text.find(STUCK) or text.find(_BREAKS)
-    rest = text.find(_REMAINDER)
     divides = rest is not None and int(rest[2]) > 1 and int(rest[1]) % int(rest[2]) == int(rest[3]) != 0
     if rest and divides and stuck and several:
         seen = (observe("data", f"{rest[1]} samples leave {rest[3]} over by {rest[2]}", rest.line.origin),)
         yield Finding(id="ddp_uneven_inputs", confidence=0.74, evidence=(*seen, quote(stuck, "effect")))
         return
-    stream = text.find(_STREAM)
     ends = together(text, STUCK, _EPOCH_ENDS, around=1)
     if stream and ends:
         both = (quote(ends, "stops"), quote(stream, "data"))
@@ -137,12 +136,14 @@ def _find_meeting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _LISTED = Pattern(r"(?i)(?:CUDA_VISIBLE_DEVICES|gpu_?ids?|device_ids|--gpus?|--devices?)\W{1,4}\d\s*,\s*\d")
+_CARDS = words(r"\b[2-9] ?x ?(?:\w+ )?(?:rtx ?|gtx ?|tesla ?)?[a-z]?\d{2,4}\b|\bboth (?:cards|gpus)\b|双卡|多卡")
 _FROM_START = words(
     r"\b(?:after|at|when|while|before)\b[^.\n]{0,40}\b(?:show\w*|print\w*|start\w*|load\w*|first|begin\w*|param\w*|"
     r"init\w*|model)\b",
     r"\bfirst (?:epoch|batch|iteration|step|forward)\b|\bmore than \d+ hours\b|\bforever\b",
 )
 _BOTH_BUSY = words(
+    r"\b100 ?%[^.\n]{0,20}\b(?:both|all|each)\b|(?:利用率|占用)[^。\n]{0,6}100",
     r"\b(?:both|all|two|each)\b[^.\n]{0,30}\b(?:at )?(?:100 ?%|full(?:y)? (?:util\w*|load\w*|busy|used))",
     r"\b(?:util\w*|gpus?|cards?)\b[^.\n]{0,30}\b(?:to|at|on|is|are) 100 ?%",
 )
@@ -153,7 +154,7 @@ def _find_first_exchange(text: Text, evidence: Evidence) -> Iterator[Finding | S
     """Cards of one machine that stop where they first speak to each other, and compute alone."""
     del evidence
     stuck, listed = text.find(STUCK), text.find(_LISTED)
-    several = listed or text.find(SEVERAL)
+    several = listed or text.find(SEVERAL) or text.find(_CARDS)
     if stuck is None or several is None or not about_training(text) or text.find(_MACHINES):
         return
     if text.find(_REFUSED) or text.find(_OTHER_REASON) or text.find(_STREAM):
@@ -169,20 +170,23 @@ def _find_first_exchange(text: Text, evidence: Evidence) -> Iterator[Finding | S
 
 _PARTS = words(
     r"\bsub-?(?:networks?|modules?|nets?)\b|\bbranch(?:es)?\b|\bheads?\b|\b(?:\w+ )?layers?\b|\b(?:en|de)coders?\b|"
-    r"\bparameters?\b|\btasks?\b|\bbackbones?\b|\bexperts?\b|\bloss_\w+\b"
+    r"\bparameters?\b|\btasks?\b|\bbackbones?\b|\bexperts?\b|\bloss_\w+\b|\bweights?\b"
 )
 _IDLE_PARTS = words(
     r"(?:\bnot|n't|\bnever) (?:be |being |been )?(?:used|executed|called|needed|involved|required|activated|updated)\b",
-    r"\bunused\b|\bskip(?:s|ped|ping)?\b",
+    r"\bunused\b|\bskip(?:s|ped|ping)?\b|\bno grad(?:ient)?s?\b|\bgrad(?:ient)?s? (?:is|are) none\b",
     r"\bonly (?:the )?\w+(?: or only \w+)?[^.\n]{0,30}\b(?:is|are|gets?|was) (?:used|executed|run|called|activated)\b",
     r"\bno_grad\(|\brequires_grad ?= ?False|\b(?:freez\w*|frozen|detach\w*) (?:\w+ ){0,2}(?:layers?|parameters?|"
     r"weights?|backbone|\w*coder)",
     r"\bloss\w*`? (?:\w+ ){0,3}(?:is|be|are|equals?|=) (?:\w+ )?(?:zero|0|none)\b|\bno loss\b",
 )
 _IN_PROCESSES = words(
-    r"\bDDP\b|DistributedDataParallel|Distributed Data Parallel|\bdistributed training\b|\baccelerate\b"
+    r"\bDDP\b|DistributedDataParallel|Distributed Data Parallel|\bdistributed training\b|\baccelerate\b|"
+    r"\bmulti-?_? ?gpu training\b"
 )
-_SUFFERS = words(r"\bhang\w*|\bst[uo]ck\b|\bfreezes\b|\bdead ?lock\w*|\b(?:runtime )?errors?\b|\bcrash\w*|\bfail\w*")
+_SUFFERS = words(
+    r"\bhang\w*|\bst[uo]ck\b|\bfreezes\b|\bdead ?lock\w*|\b(?:runtime )?errors?\b(?! rate)|\bcrash\w*|\bfail\w*"
+)
 
 
 def _find_idle_parts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -228,17 +232,4 @@ FINDERS = (
     text_finder("nccl_p2p_hang", _find_first_exchange),
     text_finder("ddp_unused_parameters", _find_idle_parts),
     text_finder("port_in_use", _find_port),
-    *finders(
-        Sign(
-            id="duplicate_gpu_ranks",
-            in_training=True,
-            said=words(
-                r"\b(?:all|both|two|multiple|several|every|each) (?:of )?(?:the |my )?(?:\w+ )?(?:process\w*|ranks?|"
-                r"workers?|tasks?)\b[^.\n]{0,40}\b(?:on|to|use[sd]?|using|onto|assigned|land\w*|allocat\w*)\b"
-                r"[^.\n]{0,20}\b(?:the )?same (?:\w+ )?(?:gpu|card|device)\b",
-            ),
-            unless=words(r"\bgpu ?0\b[^.\n]{0,40}\bmore\b", r"map_location"),
-            sure=0.7,
-        ),
-    ),
 )

@@ -60,3 +60,43 @@ def test_libraries_that_could_not_start_had_no_memory(text):
 def test_a_library_that_could_not_be_loaded_is_another_matter():
     text = "Failed to get convolution algorithm. This is probably because cuDNN failed to initialize\nLoaded runtime CuDNN library: 7.1 but source was compiled with: 7.4"
     assert "oom_masked_as_library_error" not in named(text)[:1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory although 9 GB are free, expandable_segments:True fixed it",
+        "CUDA out of memory after hours, the GPU memory becomes fragmented",
+    ],
+)
+def test_memory_in_pieces_is_told_without_numbers(text):
+    assert first(text) == "oom_fragmentation"
+
+
+def test_the_allocators_own_hint_tells_nothing():
+    text = "CUDA out of memory. If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
+    assert "oom_fragmentation" not in named(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The tuner chose batch size 900 and then fit is out of memory on the gpu",
+        "yolo train batch=-1 stops in the second epoch: CUDA out of memory",
+        "Automatic batch selection takes too many images: torch.cuda.OutOfMemoryError: CUDA out of memory.",
+    ],
+)
+def test_a_batch_size_that_a_program_chose(text):
+    assert first(text) == "oom_after_batch_size_finder"
+
+
+def test_a_finder_that_is_switched_off_chose_nothing():
+    assert "oom_after_batch_size_finder" not in named(
+        "auto_find_batch_size=False\nCUDA out of memory with batch size 8"
+    )
+
+
+def test_a_checkpoint_that_each_rank_loads_fills_the_first_card():
+    text = "DDP: resuming from a checkpoint makes GPU 0 run out of memory while the others have room"
+    assert first(text) == "extra_contexts_on_gpu0"
+    assert "extra_contexts_on_gpu0" not in named("Where does GPU 0 load the checkpoint from when I resume with DDP?")

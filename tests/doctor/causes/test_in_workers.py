@@ -78,3 +78,22 @@ def test_memory_that_is_there_for_each_worker():
 
 def test_a_bus_error_is_told_of_a_worker():
     assert first("ERROR: Unexpected bus error encountered in worker.") == "shm_too_small"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "py-spy shows the main thread in poll, the training does nothing for an hour",
+        "训练到第二轮卡死，GPU 利用率为 0，没有报错",
+    ],
+)
+def test_a_run_that_stands_and_says_nothing(text):
+    assert first(text) == "job_hung"
+
+
+def test_a_stack_of_something_that_runs_is_a_profile():
+    assert "job_hung" not in named("py-spy shows that most time of training is spent in the loss")
+
+
+def test_memory_of_each_worker_in_chinese():
+    assert first("训练时内存一直增长，每个worker都占用几十G") == "worker_copy_on_write_growth"

@@ -29,6 +29,7 @@ def test_apex_refusing_a_model_on_the_cpu_is_something_else():
         "RuntimeError: Invoked 'with amp.scale_loss`, but internal Amp state has not been initialized.",
         "AttributeError: 'Adam' object has no attribute '_amp_stash'",
         "RuntimeError: Closure use is not currently supported if GradScaler is enabled.",
+        "I clip the gradients of my training but forgot unscaling before clip_grad_norm_ with the scaler",
         "Native AMP and the LBFGS optimizer are not compatible (optimizer 0).",
     ],
 )
@@ -103,3 +104,14 @@ def test_losses_of_exactly_zero_under_half_precision_are_a_sign():
     rows = "\n".join("{'loss': 0.0, 'learning_rate': 2e-05, 'epoch': 0.1}" for _ in range(3))
     assert first(f"--fp16 True fine-tuning\n{rows}") == "fp16_overflow_nan"
     assert "fp16_overflow_nan" not in named(rows)
+
+
+def test_a_scaler_without_gradients_shows_in_its_own_line():
+    assert first('assert len(optimizer_state["found_inf_per_device"]) > 0') == "amp_no_gradients"
+
+
+def test_unscaling_half_gradients_in_other_words():
+    assert (
+        first("Trainer with fp16: it fails when unscaling, FP16 gradients can't be handled")
+        == "amp_fp16_params_with_scaler"
+    )

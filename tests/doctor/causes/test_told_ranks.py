@@ -107,5 +107,15 @@ def test_a_port_that_is_used_for_something_is_not_taken():
     assert "port_in_use" not in named("For training the master_port can be any number, I use port 29501")
 
 
-def test_ranks_on_one_card():
-    assert first("In my DDP training all processes are placed on the same GPU") == "duplicate_gpu_ranks"
+def test_an_error_rate_is_no_error():
+    assert "ddp_unused_parameters" not in named("I freeze the encoder layers in DDP training, the error rate is higher")
+
+
+def test_both_cards_are_cards():
+    text = "2x 3090 training is stuck with 100% on both cards and makes no progress; a single GPU is OK"
+    assert first(text) == "nccl_p2p_hang"
+
+
+def test_the_watchdog_ends_those_who_wait_for_a_save():
+    text = "Saving on rank 0 takes 35 minutes, then the other ranks are killed by the watchdog"
+    assert first(text) == "nccl_timeout_one_rank_busy"
