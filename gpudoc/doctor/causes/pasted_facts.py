@@ -20,6 +20,8 @@ _NO_CUDA = words(
 )
 _WORKS = words(r"is_available\(\)\W{0,8}True", r"Is CUDA available: (?:True|Yes)")
 
+_BUSY = words(r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable")
+
 _NODES = Pattern(r"/?\bdev/nvidia0\b|--device[ =]/dev/nvidia0\b|^nvidia0\b")
 _CONTROL = Pattern(r"\bnvidiactl\b")
 _UVM = Pattern(r"(?i)nvidia[-_]uvm|\buvm\b|--gpus|libnvidia-container")
@@ -211,7 +213,7 @@ def _find_old_windows(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
     wsl = text.find(_WSL)
     if wsl is None or text.find(_NOT_WSL) or text.find(_DRIVER_INSIDE):
         return
-    busy = text.find(words(r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable"))
+    busy = text.find(_BUSY)
     dead = busy or (None if text.find(_WORKS) else text.find(_GPU_DEAD))
     if dead is None:
         return
@@ -263,14 +265,14 @@ _MACHINE_OF_OTHERS = words(r"\bVMs?\b|virtual machines?", r"\bazure\b|\bAKS\b|vm
 def _find_throttled_slice(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A virtual GPU that works for some minutes and is then held back: so does the driver without a licence."""
     del evidence
-    if text.find(_SHARED_BY_SOFTWARE):
+    slow, busy = text.find(_SLOWS), text.find(_BUSY)
+    if (slow is None and busy is None) or text.find(_SHARED_BY_SOFTWARE):
         return
-    card = text.find(_VIRTUAL_CARD) or text.find(_VIRTUAL)
-    slow, later = text.find(_SLOWS), text.find(_MINUTES)
+    card, later = text.find(_VIRTUAL_CARD) or text.find(_VIRTUAL), text.find(_MINUTES)
     if card and slow:
         sure = 0.8 if later else 0.6
         yield Finding(id="vgpu_unlicensed", confidence=sure, evidence=(quote(card, "GPU"), quote(slow, "effect")))
-    elif card and text.find(words(r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable")):
+    elif card and busy:
         yield Finding(
             id="vgpu_unlicensed", confidence=0.8, evidence=(quote(card, "GPU"),), explains=("compute_mode_exclusive",)
         )
