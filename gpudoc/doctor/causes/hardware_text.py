@@ -74,7 +74,13 @@ _THROTTLE = words(
 )
 _HOT = Pattern(r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b")
 _TOO_HOT = words(
-    r"overheat\w*", "too hot", r"thermal (?:issue|problem|limit|paste)\w*", "cooling pad", r"(?:gets?|got|getting) hot"
+    r"overheat\w*",
+    r"降频|过热|温度(?:过|太)高",
+    "too hot",
+    r"thermal (?:issue|problem|limit|"
+    r"paste)\w*",
+    "cooling pad",
+    r"(?:gets?|got|getting) hot",
 )
 _SLOWER = words(
     r"\bslow(?:s|ed|er|ing|down)?\b",

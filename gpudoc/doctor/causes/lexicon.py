@@ -136,6 +136,9 @@ LOW_USE = words(
     r"unstable|fluctuat\w*|jump\w*|oscillat\w*|"
     r"not (?:\w+ )?(?:stable|constant|full|high)|never|drops?)",
     r"\blow(?:er)?\b[^.\n]{0,20}(?:gpu )?util\w*",
+    r"\bgpus?\b[^.\n]{0,12}\b(?:can ?not|can't|never|doesn't|does not|not) (?:\w+ )?(?:keep|maintain|reach|get|"
+    r"have)\w* "
+    r"(?:\w+ ){0,3}(?:high|full|100 ?%)[^.\n]{0,8}\butil",
     r"\b(?:under-?util\w*|poor(?:ly)? util\w*|under-?used)",
     r"\b(?:gpu|card)s?\b[^.\n]{0,30}(?:\bnot|n't|\bhardly|\bbarely|\brarely) (?:\w+ ){0,2}(?:heavily |fully |well )?"
     r"(?:used|utili[sz]ed|busy|loaded)",

@@ -109,13 +109,14 @@ _WORKERS_ZERO = words(
     r"workers? (?:is |are |was )?(?:set )?to (?:0|zero|1|one)\b",
 )
 # workers, of whatever number, that cost more than they bring
-_WORKERS_SLOW = words(
+_WORKERS_COST = (
     r"workers?\b[^\n]{0,40}(?:>|greater than|above|bigger than|larger than) ?(?:0|zero)\b[^\n]{0,60}(?:slower|slow\b)",
     r"workers?\b[^\n]{0,60}slower than[^\n]{0,30}(?:\b0\b|\bzero\b|\bnone\b|without|single|main process)",
     r"(?:slower|slow down)[^\n]{0,40}(?:with|using|by) (?:more|multiple|several|[2-9]|\d\d|two|four|eight) workers?\b",
     r"(?:faster|quicker)[^\n]{0,40}(?:with|using|by|when) (?:[a-z_]*workers? ?=? ?0\b|(?:0|zero|no) workers?\b)",
     r"(?:more|multiple|several) workers?\b[^\n]{0,40}slower",
 )
+_WORKERS_SLOW = words(*_WORKERS_COST)
 _WORKERS_MANY = words(
     r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b",
     r"\d{2,3} (?:loader )?workers",
@@ -331,7 +332,7 @@ FINDERS = (
             id="too_few_workers",
             said=_WORKERS_ZERO,
             also=SLOW,
-            unless=_WORKERS_SLOW,
+            unless=words(*_WORKERS_COST, r"\brllib\b|\btune\.run\b|ray\.rllib"),
             sure=0.78,
             severity="warning",
         ),

@@ -27,6 +27,9 @@ _LOOPS = words(
     r"\b(?:iterat\w+|itertools|list comprehensions?|deepcopy|copy\.copy)\b[^.\n]{0,30}\b(?:every|each|"
     r"per) (?:\w+ )?(?:step|iteration|"
     r"sample|batch|element)\b",
+    r"\b(?:linear_sum_assignment|hungarian\w*|scipy|sklearn|pandas|py_func\w*|numpy_function|regex|beam search|"
+    r"metrics?)\b[^.\n]{0,30}"
+    r"\b(?:on (?:the )?cpu|in python|in numpy|every step|each step|per step|in the loop|computation|calculation)\b",
     r"for 循环|循环太(?:慢|多)|双重循环",
 )
 _OTHER_LOOPS = words(
@@ -55,9 +58,12 @@ _RECORDS = words(
     r"\bhistograms?\b|\bprogress[- ]?bars?\b|\btqdm\b|\brich (?:progress)?\b|\bloggers?\b|\blogging\b|"
     r"\blog (?:output|messages?|lines?|calls?|images?)\b|"
     r"\bverbos\w*|\bprint(?:s|ing| statements?)?\b|\bplot(?:s|ting)?\b|\bcallbacks?\b",
+    r"\bdump(?:s|ing)? (?:\w+ ){0,2}(?:images?|figures?|data)\b|\bvisuali[sz]\w*|\bmatplotlib\b|\bplt\b|\bstdout\b|"
+    r"\bconsole output\b",
     r"日志|打印|进度条|画图",
 )
 _DRAGS_SO = words(
+    r"\b(?:block(?:s|ing)|halv(?:es|ed)|lag(?:s|ging)?|stalls?)\b",
     r"\bslow(?:s|ed|er|ly|ing|down)?\b",
     r"\b(?:remov|disabl|without|turn\w* off|switch\w* off|drop|comment)\w*[^.\n]{0,60}\b(?:faster|speed\w*|\d+ ?x|"
     r"improv\w*)\b",
@@ -112,6 +118,7 @@ _COSTLY = words(
     r"\boverhead\b|\bbottleneck\b|\bslow(?:s|er|ing)? (?:down )?|\btime[- ]consuming\b|慢|耗时",
 )
 _MANY_TIMES = words(
+    r"\bnot efficient\b",
     r"\b(?:after|at|every|each|per|for every)\b[^.\n]{0,16}\b(?:epochs?|steps?|iterations?|batch\w*|time|\d+)\b",
     r"\b(?:often|frequent\w*|less often|interval|once per|switched off|disable\w*|skip\w*|turn\w* off|unnecessary)\b",
     r"\bsteps per checkpoint\b|\bsave_(?:steps|freq|every|interval|period)\b|每(?:个|一)?(?:轮|步|次)",
@@ -133,7 +140,7 @@ def _find_saving(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 _PINNED = words(
     r"\bpin_?(?:ned)?[_ ]?memory\b|\bpin(?:ned|ning)? (?:host )?memory\b|\bpage-?locked\w*|\bpagelocked\w*|"
-    r"\bpageable\b|\bcudaHostAlloc\b"
+    r"\bpageable\b|\bnon_blocking\b|\bcudaHostAlloc\b"
 )
 _TRANSFERS = words(
     r"\b(?:copy|copies|copying|copied|transfer\w*|memcpy\w*|htod|h2d|host[- ]to[- ]device|cpu ?(?:->|to|→) ?gpu|"
@@ -187,6 +194,7 @@ _NOT_IN_WORKERS = words(
     r"in) (?:multiprocessing|"
     r"parallel|workers?)\b",
     r"\b(?:sequential\w*|serial\w*|one (?:after|by) (?:the other|one)|one at a time|foreground|single[- ]threaded)\b",
+    r"\bpin[_ ]memory (?:thread|loop)\b|_pin_memory_loop",
     r"\bloops? (?:over|that)\b|\bthat is a loop\b|\btoo much time\b|\bmost of the time\b|\bprocess\b|\bbottleneck\w*",
 )
 
@@ -196,7 +204,7 @@ def _find_putting_together(text: Text, evidence: Evidence) -> Iterator[Finding |
     del evidence
     said = together(text, _PUT_TOGETHER, _NOT_IN_WORKERS, around=2)
     if said and text.find(DRAGS) and runs_badly(text):
-        yield slow_finding("collate_in_main_process", 0.66, said)
+        yield slow_finding("collate_in_main_process", 0.72, said)
 
 
 _SLOWEST = words(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gpudoc.doctor.causes.lexicon import LOW_USE
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
@@ -17,6 +18,9 @@ from gpudoc.facts.readers.model import Mention, Text
 # that something takes longer than it should, as people say it
 DRAGS = words(
     r"\bslow(?:s|ed|er|ly|ing|down|ness)?\b",
+    r"\b(?:lag(?:s|ging|gy)?|sluggish|crawl\w*|block(?:s|ing)|halv(?:es|ed)|dominat\w*|expensive|costly|"
+    r"days to train)\b",
+    r"\b(?:most|\d\d ?%|half|a third|a quarter) of (?:the |my |our |all |each )?(?:\w+ )?time\b|\btime[- ]consuming\b",
     r"\b(?:bottleneck\w*|overhead|inefficien\w*|super-?slow|performance (?:issue|problem|penalty|hit))\b",
     r"\b(?:tak|took|spen|need|cost|wast|consum)\w* (?:\w+ ){0,5}(?:long\w*|time|minutes|hours|most|twice|double|"
     r"eternity|forever|ages)\b",
@@ -73,7 +77,7 @@ _AFFECTS = words(
     r"share)\w*[^.\n]{0,30}\bother (?:\w+ ){0,2}"
     r"(?:codes?|programs?|scripts?|process(?:es)?|trainings?|jobs?|experiments?|runs?)\b",
     r"\baccidental (?:usage|use|sharing) of (?:the )?gpus?\b",
-    r"\bgpu (?:contention|is (?:shared|clogged|occupied))\b",
+    r"\bgpu (?:contention|is (?:shared|clogged|occupied))\b|\btime[- ]?slic\w*",
 )
 _SEVERAL_CARDS = words(
     r"\bdistributed\b|DataParallel|\bddp\b|multi-?gpus?\b|\btorchrun\b|\bnccl\b|\bworkers?\b|\bvram\b"
@@ -117,6 +121,29 @@ def _find_small_work(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
     if beaten and text.find(_BOTH_DEVICES):
         small = text.find(_TOO_SMALL)
         yield slow_finding("launch_bound", 0.72 if small else 0.68, beaten, small)
+
+
+_ACTS = words(
+    r"\breinforcement\b|\brl\w*\b|\bgym\w*\b|stable-baselines|\b(?:dqn|ddpg|ppo\d?|a2c|a3c|sac|td3|qmix|mujoco)\b|"
+    r"\bepisodes?\b|"
+    r"\bself-?play\b|\benv(?:ironment)?\.step\b"
+)
+_HARDLY_USED = words(
+    r"\bgpus?\b[^.\n]{0,40}\b(?:only|just|about|around|from|is|at|near)\b[^.\n]{0,16}\b(?:[0-4]?\d) ?%",
+    r"\b(?:only|just|about|around) (?:\w+ ){0,2}[0-4]?\d ?%[^.\n]{0,40}\bgpu",
+)
+
+
+_OTHERWISE_BUSY = words(r"data ?-?_?loaders?\b|\b\w+_NUM_THREADS\b|\bthreads\b")
+
+
+def _find_acting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """An agent that acts step by step: a small network is called for one observation at a time."""
+    del evidence
+    acts, idle = text.find(_ACTS), text.find(LOW_USE) or text.find(_HARDLY_USED)
+    if acts and idle and runs_badly(text) and not text.find(_OTHERWISE_BUSY):
+        # what the device waits for is the agent's next observation, not a loader
+        yield replace(slow_finding("launch_bound", 0.64, idle, acts), explains=("dataloader_bottleneck",))
 
 
 _LAUNCHES = words(
@@ -200,6 +227,24 @@ _OTHER_WIDTH = words(r"\b(?:fp16|bf16|bfloat16|amp|autocast|half|mixed precision
 _SWITCHED_OFF = (1, 12)
 
 
+_OLDER_CARD = words(
+    r"\b(?:V100|P100|2080\w*|1080\w*|Titan ?\w*|T4|M60)\b",
+)
+_NO_BETTER = words(
+    r"\b(?:not|n't|no|hardly|barely|only (?:a bit|slightly|\d+ ?%)|same|similar|slower|as (?:slow|fast) as)\b"
+)
+
+
+def _find_no_better(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """In float32 a newer card is no faster than an older one: its tensor cores have nothing to do."""
+    del evidence
+    if not runs_badly(text) or text.find(_OTHER_WIDTH) or text.find(_LOADING):
+        return
+    said = together(text, _AMPERE, _OLDER_CARD, _NO_BETTER, words(r"\bfast\w*|\bspeed\b|\bslow\w*|\btime\b"))
+    if said:
+        yield slow_finding("tf32_off", 0.58 if text.find(_SINGLE) else 0.46, said)
+
+
 def _find_switched_off(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Slower since torch 1.12, which switched TF32 off for matrix products, than with an older one."""
     del evidence
@@ -264,8 +309,10 @@ FINDERS = (
     text_finder("gpu_shared", _find_shared),
     text_finder("launch_bound", _find_small_work),
     text_finder("launch_bound", _find_launching),
+    text_finder("launch_bound", _find_acting),
     text_finder("cudnn_benchmark_variable_shapes", _find_new_shapes),
     text_finder("tf32_off", _find_switched_off),
+    text_finder("tf32_off", _find_no_better),
     text_finder("vram_spill_to_system_memory", _find_paging),
     text_finder("compute_bound", _find_full_use),
 )

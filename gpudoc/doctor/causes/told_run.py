@@ -147,7 +147,8 @@ _ON_CPU = words(
     r"\bno process|not using (?:the |my )?gpu"
 )
 _UNHAPPY = words(
-    r"\bslow\w*|\bwhy\b|\bproblem|\bissue|\bnormal\b|\bwonder\w*|\blong\b|\bhelp\b|\?|\bhappen\w*|\breason\b|"
+    r"\bslow\w*|\bspeed up\b|\bwhy\b|\bproblem|\bissue|\bnormal\b|\bwonder\w*|\blong\b|\bhelp\b|\?|\bhappen\w*|"
+    r"\breason\b|"
     r"\bhours?\b|"
     r"怎么|如何|为什么|什么原因|请问|慢|解决|优化|正常|"
     r"\b(?:really|very|mostly|most of the time|always|only|too)\b[^.\n]{0,20}\b(?:low|idle|0)\b"

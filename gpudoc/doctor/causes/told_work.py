@@ -256,11 +256,12 @@ _MANY_MACHINES = words(
 )
 _MANY_CARDS = words(
     r"\bddp\b|DistributedDataParallel|multi-?_?gpus?|\b(?:[2-9]|two|four|eight|multiple|several|more) gpus\b|"
-    r"\b[2-9]x (?:\w+ )?[A-Z]{0,3}\d{2,4}\w*\b|多卡"
+    r"\b[2-9] ?x (?:\w+ )?[A-Z]{0,3}\d{2,4}\w*\b|多卡"
 )
 _ALONE = words(
     r"\b(?:single|one|1|same)\b ?-?(?:\w+ ){0,2}?-?(?:nodes?|machines?|servers?|gpus?|cards?)\b",
-    r"\bsingle[-_ ]?gpu\b|\b(?:on|to|as|than|with) 1x ?\w+\b",
+    r"\b(?:than|over|to|of) (?:just |only )?(?:one|1)\b|\bn_?gpus?\W{1,3}1\b|\b1 ?x \w+|\bsingle[-_ ]?gpu\b|\b(?:on|"
+    r"to|as|than|with) 1x ?\w+\b",
     r"单机|单卡|单节点",
 )
 _NOT_FASTER = words(
@@ -277,6 +278,11 @@ _NOT_FASTER = words(
 _NO_GAIN = words(
     r"(?:n't|\bnot|\bno) (?:\w+ ){0,3}(?:faster|speed-?up)\b",
     r"\b(?:speed|time|duration) (?:\w+ )?(?:is|stays?|remains?) (?:\w+ )?(?:the )?same\b",
+    r"(?:n't|\bnot|\bno) (?:\w+ ){0,4}(?:improvement|gain|benefit)\b",
+)
+_ADDED = words(
+    r"\b(?:more|number of|increas\w+|add\w*|additional|extra) (?:\w+ ){0,3}(?:gpus?|nodes?|cards|machines|servers)\b",
+    r"\b(?:gpus?|nodes?) (?:is |are )?(?:more than|increas\w*|added)\b",
 )
 _NOT_OF_LINKS = words(
     r"\b(?<!Distributed)nn\.DataParallel\(|out of memory|num_workers ?=|data ?loader\b|imbalance\w*|\bhang\w*|\bstuck\b"
@@ -293,10 +299,14 @@ def _find_far_apart(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """More machines, or cards with a process each, are slower than one: what they tell each other takes the time."""
     del evidence
     syncs = text.find(_SYNCS)
-    if not about_training(text) or (syncs is None and (text.find(_ALONE) is None or text.find(_NOT_OF_LINKS))):
+    alone = text.find(_ALONE) or text.find(_ADDED)
+    if not about_training(text) or (syncs is None and (alone is None or text.find(_NOT_OF_LINKS))):
         return
     machines = syncs or together(text, _NOT_FASTER, _MANY_MACHINES)
-    cards = machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE) or together(text, _NO_GAIN, _MANY_CARDS)
+    cards = (
+        machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE) or together(text, _NO_GAIN, _MANY_CARDS, around=2)
+    )
+    cards = cards or together(text, _ADDED, _NOT_FASTER)
     if cards:
         sure = 0.7 if machines else 0.55
         yield Finding(id="communication_bound", confidence=sure, severity="warning", evidence=(quote(cards, "speed"),))

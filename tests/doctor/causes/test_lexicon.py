@@ -26,6 +26,7 @@ SAID = [
     ("LOW_USE", "GPU utilization is 12 %", "GPU utilization is 92 %"),
     ("MACHINE", "my workstation", "my model"),
     ("AS_LONG", "each utterance", "each image"),
+    ("LOW_USE", "the GPU cannot keep a high utilization", "the GPU keeps a high utilization"),
 ]
 
 

@@ -91,3 +91,8 @@ def test_losses_that_are_stored_explain_memory_that_explodes():
 def test_a_batch_that_cannot_be_increased_is_no_growth():
     text = "Training: because of the memory of my card I cannot increase the batch size beyond 8, loss is fine"
     assert "leak_graph_kept" not in [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_the_workers_of_rllib_are_no_loader_workers():
+    text = "tune.run('PPO', config={'num_workers': 1, 'num_gpus': 1}) in rllib is slow, training needs days"
+    assert "too_few_workers" not in [f.id for f in report_of(text).findings if f.severity != "info"]

@@ -14,12 +14,14 @@ CASES = [
     ("logging_each_step", "add_histogram of all parameters makes every epoch of the training slow"),
     ("logging_each_step", "The training is slow, wandb prints 429 rate limit exceeded all the time"),
     ("logging_each_step", "Training is slow. WARNING:tensorflow:Callback method `on_train_batch_end` is slow compared to the batch time (batch time: 0.0200s vs `on_train_batch_end` time: 0.4100s). Check your callbacks."),
+    ("logging_each_step", "wandb.log in the loop blocks the training for a moment every few seconds, without it the speed is constant"),
     # what is saved
     ("checkpoint_too_often", "Saving the model after each epoch costs a lot of time in my training, can I save once per 20 epochs?"),
     ("checkpoint_too_often", "Our training spends more time in the saver than in the steps since save_steps is 10"),
     # how batches come to the device
     ("pageable_copies", "Copying the batch to the GPU takes 30 ms in training, with pinned memory it takes 9 ms. Why is it so slow?"),
     ("pageable_copies", "The following APIs use PAGEABLE memory which causes asynchronous CUDA memcpy operations to block"),
+    ("pageable_copies", "The copy to the GPU takes 14 ms per batch although non_blocking is set, is that slow?"),
     # how samples become batches
     ("collate_in_main_process", "The collater runs in the main process and takes most of the time of each training step"),
     ("slow_worker", "The slowest worker of my DataLoader holds up all others, training waits although batches are there"),

@@ -14,12 +14,14 @@ CASES = [
     ("launch_bound", "The small LSTM trains faster on the CPU (3 s) than on the GPU (9 s), why?"),
     ("launch_bound", "Profile of my training step: step time: 40.2 ms, GPU busy time: 6.1 ms, 900 kernels and 900 launches, slow"),
     ("launch_bound", "Training is slow: kernel launch overhead is 60 % of the step according to the trace"),
+    ("launch_bound", "I train a PPO agent with a small policy, GPU utilization is only 6 % and it needs days"),
     # every new shape
     ("cudnn_benchmark_variable_shapes", "Training my conv net on images of different sizes is slow, with a fixed size it is fast; it seems that it does extra work for each new size"),
     ("cudnn_benchmark_variable_shapes", "TF_CUDNN_USE_AUTOTUNE=0 makes the training of my speech model with variable lengths much less slow"),
     ("cudnn_benchmark_variable_shapes", "With cudnn.benchmark on and random input sizes every step of the training is slow"),
     # what torch 1.12 switched off
     ("tf32_off", "An epoch took 20 min with torch 1.11 and takes twice as long since I use torch 1.13, float32 training on an A100"),
+    ("tf32_off", "Why is float32 training on the A100 not faster than on the V100? Same batch, same speed"),
     # memory that goes to the host and back
     ("vram_spill_to_system_memory", "Windows 11, RTX 4070 12 GB: after 300 steps the iterations take longer and GPU power drops from 180 W to 70 W"),
     ("vram_spill_to_system_memory", "Windows 10, 训练很慢, 专用显存 7.9 GB, 共享显存 6 GB 一直在用"),
@@ -58,6 +60,11 @@ def test_a_card_that_is_busy_all_the_time_is_information_only():
     [
         ("gpu_shared", "another process on the same GPU and training slows down, then CUDA out of memory"),
         ("tf32_off", "fp16 training takes twice as long with torch 2.0 as with torch 1.11"),
+        (
+            "launch_bound",
+            "PPO training, GPU utilization is only 6 %: OMP_NUM_THREADS is not set and 64 threads per process run",
+        ),
+        ("tf32_off", "With bf16 autocast the A100 is not faster than the V100 in my training"),
         ("launch_bound", "data loading with num_workers=0 makes training slower on the GPU than on the CPU"),
         ("vram_spill_to_system_memory", "Ubuntu 22.04, RTX 3060 12 GB: iterations take longer and GPU power drops"),
         ("cudnn_benchmark_variable_shapes", "torch.compile: each new input shape is slow at first on my conv net"),

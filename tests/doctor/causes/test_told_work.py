@@ -30,6 +30,8 @@ CASES = [
     ("communication_bound", "I train on 16 GPUs and think that the gradient sync between the nodes takes most of the time"),
     ("communication_bound", "The training doesn't run faster with multi-gpu, 2 GPUs and 1 GPU need 30 s per epoch"),
     ("communication_bound", "Same speed is seen on 2x A100: the training speed is the same as on 1x A100, both busy"),
+    ("communication_bound", "Training gets slower with the number of gpus, is it the all-gather?"),
+    ("communication_bound", "I don't see an improvement in training with 2 x 4090 over 1 x 4090"),
     # what prepares the inputs, and what is compiled
     ("decode_bound", "Training is cpu intensive here, all of my cores are under heavy load. Is it the augmentation? The GPU idles"),
     ("decode_bound", "Training is slow, when I increase num_workers the CPU load is at 100 %"),
