@@ -67,6 +67,7 @@ _FAILS_TO_LOAD = words(
     r"(?:missing|unexpected)[_ ]key",
     r"error\W{0,3}\w{0,2}\W{0,2} (?:in )?loading (?:the )?state_?dict",
     r"size mismatch for module\.",
+    r"(?:can ?not|can't|unable to|fail\w* to) (?:load|resume|restore)[^.\n]{0,40}(?:checkpoint|weights?|model)",
 )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, seen_fact, text_machine
+from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, other_source, seen_fact, text_machine
 from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import archs_of, capability_of
 from gpudoc.knowledge.wheels import fit
@@ -24,7 +25,7 @@ _FAILS = words(
 # what is said of a build and an architecture, either way round
 _NO_SUPPORT = (
     r"(?:(?:not|n't|no longer|never|un) ?(?:yet |officially )?(?:support\w*|compatible|includ\w+|compiled|built)|"
-    r"no support|lack\w*|dropp?(?:s|ed|ing) support|without (?:support|kernels))"
+    r"\bno support|\black\w*|dropp?(?:s|ed|ing) support|without (?:support|kernels))"
 )
 
 
@@ -33,6 +34,9 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if machine is None:
         return
     said = text.find(NOT_COMPATIBLE)
+    # the kernels of another package are missing, torch's are not spoken of
+    if said is not None and other_source(text) is not None and text.find(_OF_TORCH) is None:
+        return
     archs = known(machine.torch.arch_list) or archs_of(built_for(machine))
     fits = False
     for gpu in known(machine.gpus) or ():
@@ -40,7 +44,7 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         if capability is None or not archs:
             continue
         match = fit(capability, archs)
-        if match == "runs":
+        if match == "runs" or _runs_on_named(text, machine, capability):
             fits = True
             continue
         listed = known(machine.torch.arch_list) is not None
@@ -63,14 +67,26 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     yield from _arch_by_words(text, None if fits else _first_capability(machine), fits)
 
 
+# torch's own warning speaks of torch's kernels
+_OF_TORCH = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
+_NAMED_CUDA = Pattern(r"(?i)\b(?:cuda|cudatoolkit)\W{0,3}(?:version\W{0,3})?(1[0-3])\.(\d)\b")
+
+
+def _runs_on_named(text: Text, machine: Machine, capability: tuple[int, int]) -> bool:
+    """Whether a build for the CUDA that the text names beside torch would run, where torch's own was only concluded."""
+    if known(machine.torch.cuda_version) is not None or known(machine.torch.arch_list) is not None:
+        return False
+    named = text.find(_NAMED_CUDA)
+    archs = archs_of((int(named[1]), int(named[2]))) if named is not None else ()
+    return bool(archs) and fit(capability, archs) == "runs"
+
+
 def _first_capability(machine: Machine) -> tuple[int, int] | None:
     for gpu in known(machine.gpus) or ():
         return known(gpu.capability) or capability_of(known(gpu.name) or "")
     return None
 
 
-# the error names the source file of another package: its kernels are missing, torch's are not spoken of
-_OTHER_SOURCE = words(r"(?:csrc|_template\.h)\S{0,80} ?no kernel image")
 # AMD's cards up to Polaris and Fiji: ROCm's wheels have no code for gfx803 any more
 _OLD_AMD = words(
     r"\bgfx(?:7\d\d|80\d)\b",
@@ -122,8 +138,6 @@ def _arch_by_words(text: Text, capability: tuple[int, int] | None, fits: bool) -
     )
     if new:
         yield Finding(id="gpu_newer_than_wheel_archs", confidence=0.85, evidence=(quote(new, "torch"),))
-        return
-    if text.find(_OTHER_SOURCE):
         return
     generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))
     if generic and fits:

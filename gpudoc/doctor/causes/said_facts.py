@@ -9,6 +9,8 @@ from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Observation
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.knowledge.compatibility import default_cuda
 
 NOT_COMPATIBLE = words(
@@ -21,6 +23,21 @@ NOT_COMPATIBLE = words(
     "invalid device function",
     r"Unable to find code object",
 )
+
+
+# the source file that the message of a missing kernel names, after it or before it
+_AFTER = Pattern(r"(?is)no kernel image is available.{0,260}?(?P<file>[\w./\\-]+\.(?:cuh?|cpp|cc|hpp))\b")
+_BEFORE = Pattern(r"(?i)(?P<file>[\w./\\-]*(?:csrc|_template\.h|\.cuh?)\S{0,80}) ?no kernel image is available")
+_TORCHS_OWN = re.compile(r"(?i)aten[/\\]|c10[/\\]|\bTHC|torch[/\\]csrc|caffe2|[/\\]pytorch[_/\\]|cutorch")
+
+
+def other_source(text: Text) -> Mention | None:
+    """Where a missing kernel is said of a source file that is not torch's own; None where no such file is named."""
+    for pattern in (_BEFORE, _AFTER):
+        for named in text.find_all(pattern, most=4):
+            if _TORCHS_OWN.search(named["file"]) is None:
+                return named
+    return None
 
 
 def origin_of(evidence: Evidence, fact: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudoc.doctor.causes.said_facts import other_source
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.patterns import Pattern
@@ -31,6 +31,8 @@ _TORCH_RUNS = words(
 _TORCH_COMPILED = words(
     r"(?:compil|buil[dt])\w* (?:py)?torch\b(?![-_ ]?\w+ from| ?extension)[^.\n]{0,24}(?:from|source|master)"
 )
+# a check that extensions bring, torch's own message begins otherwise
+_OWN_CHECK = words(r"CUDA kernel failed ?: (?:no kernel image|invalid device function)")
 _NOT_FIT = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
 
 
@@ -39,6 +41,9 @@ def _find_unbuilt_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
     del evidence
     said = text.find(_NO_KERNEL)
     if said is None or text.find(_NOT_FIT) is not None or text.find(_TORCH_COMPILED) is not None:
+        return
+    if (named := other_source(text)) is not None or (named := text.find(_OWN_CHECK)) is not None:
+        yield Finding(id="extension_missing_arch", confidence=0.85, evidence=(quote(named, "source file"),))
         return
     runs, compiled = text.find(_TORCH_RUNS), text.find(_COMPILED)
     beside = runs or compiled
@@ -76,6 +81,7 @@ _MPS_FALSE = Pattern(
 _MPS_MISSING = words(
     r"\bmps\b[^.\n]{0,30}(?:not|n't|un)[ -]?(?:available|supported|found|detected|working|recogni\w+)",
     r"(?:can ?not|can't|unable to|not) (?:\w+ )?(?:use|find|enable|detect|access)[^.\n]{0,16}\bmps\b",
+    r"\bmps\b (?:\w+ ){0,3}(?:does|did|do)(?:n't| not) (?:\w+ )?work|\bmps\b[^.\n]{0,40} not work for me",
 )
 # the first macOS of each: torch 1.12 (its release notes), 2.5 (pytorch issue 139425), 2.10 (pytorch issue 164943)
 _FIRST_MACOS = (((1, 0), (12, 3)), ((2, 5), (13, 0)), ((2, 10), (14, 0)))
@@ -88,12 +94,16 @@ def _find_old_macos(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     release = (int(system[1]), int(system[2] or 0))
     named = text.find(_TORCH_VERSION)
-    version = _pair(known(evidence.machine.torch.version) or (named[1] if named else "1.12"))
+    said = known(evidence.machine.torch.version) or (named[1] if named else None)
+    # a torch of unknown release is most likely a recent one
+    version = _pair(said or "2.5")
     wanted = [macos for torch, macos in _FIRST_MACOS if version >= torch][-1]
     if release < wanted:
         title = f"MPS of torch {version[0]}.{version[1]} needs macOS {wanted[0]}.{wanted[1]}, this is {system[0]}"
         seen = (quote(system, "system"), quote(missing, "torch"))
-        yield Finding(id="mps_macos_too_old", confidence=0.9, title=title, evidence=seen)
+        yield Finding(
+            id="mps_macos_too_old", confidence=0.9 if said else 0.66, title=title if said else "", evidence=seen
+        )
 
 
 def _pair(version: str) -> tuple[int, int]:
@@ -128,103 +138,11 @@ def _find_system_libraries(text: Text, evidence: Evidence) -> Iterator[Finding |
         yield Finding(id="libcuda_not_linkable", confidence=0.76, evidence=(quote(link, "linker"),))
 
 
-_TRITONS = Pattern(
-    r"(?im)^\W{0,6}(?:\[(?:pip3?|conda)\]\s+)?((?:pytorch-)?triton(?:-(?:nightly|windows|rocm))?)(?:==|\s+)\d+\.\d"
-)
-
-
-def _find_tritons(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Two distributions of Triton in one list of packages: they overwrite each other's files."""
-    del evidence
-    names = {m[1].lower(): m for m in text.find_all(_TRITONS, most=20)}
-    if len(names) > 1:
-        first = next(iter(names.values()))
-        seen = (observe("packages", " and ".join(sorted(names)), first.line.origin),)
-        yield Finding(id="triton_torch_mismatch", severity="warning", confidence=0.7, evidence=seen)
-
-
-_VISION = words(r"\btorchvision\b|\btorchaudio\b")
-_TORCH = words(r"\b(?:py)?torch\b")
-_DISAGREE = words(
-    r"\b(?:in)?compatib\w+ (?:error|issue|problem)|\bincompatib\w+|\bmismatch\w*|\bconflict\w*",
-    r"(?:\bnot|n't) (?:match|compatible|fit|correspond)\w*",
-    "版本不(?:匹配|兼容|对应|一致)",
-)
-
-
-def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """torchvision and torch that do not fit each other, as somebody puts it."""
-    del evidence
-    said = together(text, _VISION, _TORCH, _DISAGREE)
-    if said is not None:
-        yield Finding(id="torchvision_torch_mismatch", confidence=0.68, evidence=(quote(said, "packages"),))
-
-
-_NO_GPU = words(
-    UNAVAILABLE,
-    r"(?:not|n't) (?:able to )?(?:access|use|find|detect|recogni[sz]e|see) (?:the |my |any |a )?(?:cuda|gpu)\b",
-    r"(?:not|un)able to (?:access|use|find|detect|see) (?:the |my |any |a )?(?:cuda|gpu)\b",
-    r"\b(?:gpu|cuda) (?:is )?(?:false\b|unavailable|not (?:available|found|detected|used|recogni\w+))",
-    r"\bno longer (?:sees?|finds?|detects?|recogni[sz]es?) (?:the |my |any |a )?(?:cuda|gpu)\b",
-)
-_AMD = words(
-    r"\bRX ?[4-9]\d{2,3}(?: ?(?:XTX|XT|GRE|S))?\b", r"\bradeon\b", r"\bgfx\d{3,4}\b", r"\bAMD (?:gpu|graphics|card)"
-)
-_INTEL = words(r"\bintel\W{0,4}arc\b|\barc ?[AB][357]\d0\b")
-_OTHER_CARD = words(r"geforce|\bRTX\b|\bGTX\b|\btesla\b|quadro|nvidia-smi")
-_FOR_THEM = words(
-    r"\+rocm|ROCM used to build PyTorch: \d|\+xpu\b|rocm/pytorch|whl/(?:nightly/)?(?:rocm|xpu)|/dev/kfd",
-    # who may see the card is another question
-    r"\brocminfo\b|\brocm-smi\b|\bpermission\w*|\bsudo\b|\b(?:as|the) root\b|\b(?:render|video) group\b|"
-    r"\b(?:other|another|second|normal|non-?root|both) users?\b",
-)
-
-
-def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A card of AMD or Intel, nothing of NVIDIA, no build for it named, and a torch that sees none."""
-    if evidence.machine.torch.is_available is True or text.find(_OTHER_CARD) or text.find(_FOR_THEM):
-        return
-    card, none = text.find(_AMD) or text.find(_INTEL), text.find(_NO_GPU)
-    if card is not None and none is not None and known(evidence.machine.torch.accelerator) != "rocm":
-        seen = (quote(card, "GPU"), quote(none, "torch"))
-        yield Finding(id="wrong_accelerator_build", confidence=0.7, evidence=seen)
-
-
-_INSTALLED = words(
-    r"\b(?:after|since|when|once|by|from|with)\b[^.\n]{0,50}\b(?:install\w*|requirements(?:\.txt)?|"
-    r"environment\.ya?ml)\b",
-    r"\b(?:pip3?|conda|mamba|poetry|uv) (?:install|env|add|sync)\b",
-    r"\b(?:requirements?|dependenc\w+|packages?)\b[^.\n]{0,40}\b(?:clash|conflict|replac|overwr|downgrad|chang)\w*",
-)
-# whatever stands between a right build and its GPU: then the build is not what is asked about
-_BETWEEN = words(
-    r"\bdrivers?\b|nvidia-smi|nvcc|\bdocker\b|\bcontainer\w*|\bpodman\b|\bkubernetes\b|\bwsl ?2?\b|\bslurm\b|"
-    r"\bsbatch\b|"
-    r"\bsrun\b|\bcolab\b|\bkaggle\b|\bcluster\b",
-    r"\bmac ?os\b|\bM[1-4]\b|\bmps\b|\bjetson\b|\bradeon\b|\bAMD\b|\brocm\b|\bxpu\b",
-    r"\berror\b|\bError:|Traceback|VISIBLE_DEVICES|\bsm_\d\d|\btensorflow\b|\bcu1[0-3]\d\b",
-)
-
-
-def _find_installed_without(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """An installation after which torch sees no GPU, and nothing said of driver, container or error."""
-    machine = evidence.machine
-    if machine.torch.is_available is True or known(machine.torch.accelerator) is not None or text.find(_BETWEEN):
-        return
-    said = together(text, _NO_GPU, _INSTALLED, around=1)
-    if said is not None and text.find(_TORCH) is not None:
-        yield Finding(id="cpu_only_torch", confidence=0.52, evidence=(quote(said, "after an installation"),))
-
-
 FINDERS = (
     text_finder("extension_missing_arch", _find_unbuilt_arch),
     text_finder("extension_torch_abi_mismatch", _find_other_torch),
     text_finder("mps_macos_too_old", _find_old_macos),
     text_finder("libstdcxx_too_old", _find_system_libraries),
-    text_finder("triton_torch_mismatch", _find_tritons),
-    text_finder("torchvision_torch_mismatch", _find_vision),
-    text_finder("wrong_accelerator_build", _find_other_vendor),
-    text_finder("cpu_only_torch", _find_installed_without),
     *finders(
         Sign(
             id="mps_macos_too_old",
@@ -237,15 +155,27 @@ FINDERS = (
             sure=0.86,
         ),
         Sign(
-            id="triton_torch_mismatch",
+            id="libcuda_mismatch_803",
             said=words(
-                r"Cannot find a working triton installation",
-                r"target must be of GPUTarget type",
-                r"KernelMetadata'? object has no attribute",
-                r"module 'triton' has no attribute",
+                r"unsupported display driver",
+                r"compat(?:ibility)? (?:lib\w*|layer|dir\w*)[^.\n]{0,60}\b(?:overrid\w+|shadow\w*|take\w* precedence|"
+                r"instead of|before) (?:\w+ ){0,3}(?:host|driver)",
+                r"(?:remov\w+|strip\w*|delet\w+|unset\w*|rm -rf?)[^\n]{0,40}\bcompat\b[^\n]{0,80}",
             ),
-            unless=words(r"\bwindows\b|win_amd64|\bcpu[- ]only\b|device_?(?:type)?\W{1,4}cpu\b"),
-            sure=0.72,
+            also=words(r"\bcuda\b"),
+            unless=words(r"\b804\b|forward compatibility was attempted|CompatNotSupported"),
+            sure=0.8,
+        ),
+        Sign(
+            id="extension_built_for_other_cuda",
+            said=words(
+                r"(?:not found|\bno|missing|can ?not find|can't find|could not find)\W{0,3} ?:? ?(?:\S*/)?"
+                r"libbitsandbytes_cuda\d+",
+                r"libbitsandbytes_cuda\d+\S* (?:is |was )?(?:not found|missing|does not exist)",
+                r"CUDA SETUP: (?:Required library version not found|CUDA detection failed)",
+                r"Configured CUDA binary not found|bitsandbytes library load error",
+            ),
+            sure=0.85,
         ),
         Sign(
             id="mixed_cuda_packages",

@@ -19,6 +19,7 @@ _MASK = words(r"(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES?")
 _SET_INSIDE = words(
     r"(?:environ\w*|\bos|putenv|setenv)\W{1,5}(?:CUDA|HIP)_VISIBLE_DEVICES",
     r"env_set:|load_dotenv|%env (?:CUDA|HIP)_VISIBLE_DEVICES",
+    r"(?<![-\w])(?:gpu_?(?:ids?|devices?|index|num|list)|device_?ids?)\W{1,4}\[?\d",
     r"(?:set|setting|specify\w*|assign\w*|define|defining|chang\w+|add\w*|put|putting) (?:the )?(?:\w+ ){0,2}\W{0,3}"
     r"CUDA_VISIBLE_DEVICES[^\n]{0,20} (?:in|inside|within|from) (?:the |my |a |our )?(?:\w+ ){0,2}"
     r"(?:code|scripts?|program|python|notebook|jupyter|main|function|\S+\.py)\b",
@@ -29,6 +30,11 @@ _IGNORED = words(
     r"show|find|load|train|allocat|tak|return|report|occup)\w*",
     r"\b(?:does|do|did)(?:n't| not) (?:work|help|take|change|matter|apply|affect|seem)",
     r"\b(?:does|do|did|changes?) nothing\b|\bnothing (?:happens|changes)\b",
+    r"\bwhy (?:can|could|does|do|did|is)(?:n't| ?not|'t)\b|\b(?:can|could)(?:n't| ?not|'t) (?:\w+ )?(?:set|choose|"
+    r"select|specify|"
+    r"change|use)\b|\binvalid\b",
+    r"\bnot us(?:e|ing) the (?:\w+ )?gpus? (?:that |which )?(?:\w+ )?(?:specified|given|set|chosen|selected)",
+    r"\bruns? (?:on |in )?all (?:of )?(?:the )?(?:\w+ )?gpus\b",
     r"\bnot (?:work\w*|captured|respected|taken|picked|recogni\w+|applied|honou?red)",
     r"\ball (?:of )?(?:the )?(?:\w+ )?gpus (?:are |were )?(?:still )?(?:detected|used|visible|found|seen|occupied)",
     "不起作用|无效|没用|没有用|不生效|失效|没有效果|没效果",
@@ -80,7 +86,10 @@ _DRIVER_TROUBLE = words(
     r"\+cpu\b|not compiled with CUDA",
     r"\bError 80[0-9]\b",
 )
-_GPU_OPTION = Pattern(r"--(?:gpus?|gpu[_-]?ids?|device[_-]?ids?|cuda[_-]?device)[= ]+['\"\[]?([1-9]\d?)\b")
+_GPU_OPTION = Pattern(
+    r"(?i)(?:--(?:gpus?|gpu[_-]?ids?|device[_-]?ids?|cuda[_-]?device)[= ]+|"
+    r"\b(?:CUDA_ID|GPU_?IDS?|GPU_?NUM|CUDA_?DEVICES?|DEVICE_?IDS?)=)['\"\[]?([1-9]\d?)\b"
+)
 
 
 def _find_masked(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -106,7 +115,30 @@ def _find_masked(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="visible_devices_hides_gpu", confidence=0.56, evidence=seen)
 
 
+_ONE_GPU = words(
+    r"\b(?:only )?(?:have|has|got|with|having) (?:only |just )?(?:one|1|a single) (?:\w+ )?gpu\b(?: only)?",
+    r"\b(?:single|one|1)[- ]gpu (?:machine|system|computer|server|laptop)",
+    "只有一[张块个]",
+)
+_OTHER_INDEX = words(
+    r"\b(?:gpus?|devices?|gpu_?ids?|cuda)\b[^.\n]{0,40}\b(?:is|=|to|:|are) ?['\"\[]?[1-9]\b",
+    r"\bcuda:[1-9]\b",
+)
+_FAILS = words(r"\berror\b|\bfail\w*|\bbug\b|(?:n't|not|cannot) (?:work|run|start)\w*|Error\b")
+
+
+def _find_index_too_far(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """One GPU, and a setting that names another."""
+    del evidence
+    one = text.find(_ONE_GPU)
+    index = together(text, _OTHER_INDEX, _ONE_GPU, around=1)
+    if one is not None and index is not None and text.find(_FAILS) is not None and text.find(_NONE_LEFT) is None:
+        seen = (quote(index, "setting"), quote(one, "GPUs"))
+        yield Finding(id="invalid_device_ordinal", confidence=0.6, evidence=tuple(dict.fromkeys(seen)))
+
+
 FINDERS = (
+    text_finder("invalid_device_ordinal", _find_index_too_far),
     text_finder("visible_devices_set_too_late", _find_too_late),
     text_finder("visible_devices_hides_gpu", _find_masked),
     *finders(

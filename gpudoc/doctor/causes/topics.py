@@ -99,6 +99,32 @@ _TOPICS: Mapping[str, str] = {
     "illegal_memory_access": r"illegal ; memory access ; kernel ; \bxid\b ; triton|custom|extension",
     "state_dict_module_prefix": r"state_dict ; module\. ; ~load ; key ; checkpoint",
     "visible_devices_hides_gpu": r"CUDA_VISIBLE_DEVICES ; False|not available ; ~gpu ; -1 ; export",
+    "visible_devices_set_too_late": (
+        r"os\.environ|env_set|putenv|%env ; CUDA_VISIBLE_DEVICES ; ~gpu ?0|cuda:0|first gpu|"
+        r"all gpus ; import ; ~script|code"
+    ),
+    "invalid_device_ordinal": (
+        r"ordinal|cuda:[1-9]\b ; gpu_?ids?|device_?ids?|nproc_per_node ; (?:one|single|1) gpu ; ~rank|index"
+    ),
+    "triton_torch_mismatch": (
+        r"\btriton\b ; inductor|torch\.compile|dynamo ; (?:Import|Attribute)Error ; ~upgrade|downgrade|pin"
+    ),
+    "half_on_cpu": r"\bhalf\b|fp16|float16 ; ~\bcpu\b ; not implemented ; ~float32|\.float\(\)",
+    "bf16_unsupported_gpu": r"\bbf16\b|bfloat16 ; V100|\bT4\b|P100|P40|turing|volta|RTX 20 ; ~not support|unsupported",
+    "mps_macos_too_old": r"\bmps\b ; mac ?os|macbook ; ~not (?:available|supported) ; sw_vers|ventura|monterey|sonoma",
+    "glibc_too_old": r"\bglibc ; centos|rhel|red hat ; manylinux ; ~old",
+    "libstdcxx_too_old": r"glibcxx|cxxabi|libstdc\+\+ ; \bgcc\b ; ~conda",
+    "numpy2_abi": r"\bnumpy\b ; numpy\W{0,4}2\b|numpy ?< ?2 ; \babi\b|_ARRAY_API ; downgrade",
+    "libcuda_not_linkable": r"-lcuda\b|libcuda\.so\b ; \bld\b|collect2|linker ; symlink ; ~triton|compile",
+    "libcuda_mismatch_803": r"\bcompat\b ; \b803\b|display driver ; ~container|docker|image ; LD_LIBRARY_PATH",
+    "forward_compat_on_consumer_gpu": r"forward compat\w* ; \b804\b ; \bcompat\b ; ~geforce|rtx|gtx",
+    "python_unsupported_by_wheel": r"no matching distribution|from versions ; \bwheels? ; python ?3\.\d+ ; ~pip|"
+    r"uv|poetry",
+    "windows_dll_dependency_missing": r"\bdll\b|\.dll\b ; winerror ; redistributable|vc_redist|vcruntime ; ~windows",
+    "bundled_cuda_library_missing": (
+        r"\blib(?:cudnn|cublas|cudart|nccl|cufft|nvrtc)\w* ; cannot open|missing ; site-packages/nvidia ; ~poetry|bazel"
+    ),
+    "extension_missing_arch": r"kernel image|device function ; setup\.py|compile\w*|nvcc ; _cuda\b|\bops\b ; sm_\d+",
     "wrong_accelerator_build": (
         r"\bamd\b|radeon|rocm|intel|xpu ; ~nvidia|cuda ; ~torch ; install ; not (?:found|available)"
     ),

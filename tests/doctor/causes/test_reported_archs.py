@@ -58,3 +58,13 @@ def test_a_card_that_the_wheel_fits_points_at_what_was_built_beside_it():
 
 def test_a_wheel_guessed_from_its_version_accuses_nobody_where_nothing_fails():
     assert "gpu_newer_than_wheel_archs" not in ids("pytorch 1.11 on an A100: which batch size do you use?")
+
+
+def test_a_name_of_a_generation_is_no_lack():
+    assert "gpu_newer_than_wheel_archs" not in ids("RTX 5090 (Blackwell, sm_120), driver 595.58, epoch 1 loss 0.3")
+
+
+def test_the_cuda_named_beside_torch_counts_where_its_own_was_only_concluded():
+    text = "%s, CUDA 11.3, Pytorch 1.12.1\nRuntimeError: no kernel image is available for execution on the device"
+    assert "gpu_newer_than_wheel_archs" not in ids(text % "RTX 3090")
+    assert first(text % "RTX 5090") == "gpu_newer_than_wheel_archs"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.causes.said_facts import built_for, origin_of, text_machine
+from gpudoc.doctor.causes.said_facts import built_for, origin_of, other_source, text_machine
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.readers import read
 
@@ -28,3 +28,21 @@ def test_a_live_machine_is_left_to_its_own_finders():
     evidence = Evidence(source="file", machine=reading.machine, reading=reading)
     assert text_machine(evidence) is reading.machine
     assert origin_of(evidence, "torch.version") == "line 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        (
+            "no kernel image is available for execution on the device at /src/ops/csrc/ball.cu:40",
+            "/src/ops/csrc/ball.cu",
+        ),
+        ("CUDA error (flash/csrc/fwd_template.h:125): no kernel image is available", "flash/csrc/fwd_template.h"),
+        ("no kernel image is available (launch at /opt/conda/conda-bld/pytorch_1/work/aten/src/Loops.cuh:102)", None),
+        ("no kernel image is available for execution on the device", None),
+    ],
+)
+def test_a_source_file_that_is_not_torchs_own(text, file):
+    named = other_source(read(text).text)
+    assert (named is not None) == (file is not None)
+    assert named is None or file in named.match[0]

@@ -48,3 +48,10 @@ def test_a_complaint_without_any_mechanism_gets_a_guess_and_stays_without_a_verd
     )
     assert report.verdict in ("healthy", "warning")
     assert report.findings
+
+
+def test_causes_of_installation_are_guessed_too():
+    text = "Something is wrong with the triton of my environment, why does inductor end in an AttributeError?"
+    assert guess(read(text).text, ())[0].id == "triton_torch_mismatch"
+    text = "Strange: os.environ sets CUDA_VISIBLE_DEVICES after the import of torch, and gpu 0 is filled"
+    assert guess(read(text).text, ())[0].id == "visible_devices_set_too_late"
