@@ -107,6 +107,8 @@ FINDERS = (
                 r"kernel driver does not appear to be running on this host",
                 r"/proc/driver/nvidia/version (?:does not exist|not found)|/proc/driver/nvidia/version: No such file",
                 r"CUDA driver library cannot be found",
+                r"\bno (?:system )?CUDA driver (?:was )?(?:found|detected|available)",
+                r"\bCUDA driver (?:was |is )?not (?:found|detected|installed)",
                 r"could not open the device file /dev/nvidia\w* \(?No such",
                 r"nvcuda\.dll\b[^\n]{0,60}(?:not (?:be )?found|missing|can ?not|could not|fail\w*)",
                 r"(?:could not|can ?not|couldn't|can't|unable to|fail\w* to) (?:find|load|"
@@ -138,6 +140,26 @@ FINDERS = (
                 r"driver[^\n]{0,40}(?:older|lower) than (?:the )?(?:minimum|required)",
             ),
             sure=0.9,
+        ),
+        # a kernel image that is newer than the driver's loader
+        Sign(id="driver_too_old", said=words(r"Triton Error \[CUDA\]: device kernel image is invalid"), sure=0.6),
+        Sign(
+            id="container_toolkit_missing",
+            said=words(r"nvidia-container-cli: mount error: failed to add device rules"),
+            sure=0.9,
+        ),
+        Sign(
+            id="container_toolkit_missing",
+            said=words(r"\b(?:nvidia|amd)\.com/gpu\W{1,12}0\b"),
+            also=words(r"\bnodes?\b", r"\bcapacity\b|\ballocatable\b"),
+            unless=words(r"\bMIG\b", "Insufficient (?:nvidia|amd)", "version mismatch", "Driver Not Loaded"),
+            sure=0.62,
+        ),
+        Sign(
+            id="driver_missing_or_not_loaded",
+            said=words(r"nvidia-container-cli: initialization error: driver (?:rpc )?error"),
+            unless=words(r"\bWSL\b", "microsoft-standard"),
+            sure=0.54,
         ),
         Sign(
             id="gpu_ecc_error",

@@ -28,6 +28,11 @@ CASES = [
     ("mps_daemon_unreachable", "nvidia-cuda-mps-control: Cannot find MPS control daemon process"),
     ("compute_mode_exclusive", "numba: Call to cuCtxCreate results in CUDA_ERROR_DEVICE_UNAVAILABLE"),
     ("illegal_memory_access", "Memory access fault by GPU node-2 on address 0x7f1000. Reason: Page not present."),
+    ("driver_missing_or_not_loaded", "CUDA.functional() is false: No system CUDA driver found"),
+    ("driver_missing_or_not_loaded", "nvidia-container-cli: initialization error: driver rpc error: failed to process request"),
+    ("driver_too_old", "Triton Error [CUDA]: device kernel image is invalid"),
+    ("container_toolkit_missing", "nvidia-container-cli: mount error: failed to add device rules: operation not permitted"),
+    ("container_toolkit_missing", "kubectl describe node shows nvidia.com/gpu:   0 since the upgrade of the cluster"),
     ("gpu_fallen_off_bus", "pcieport 0000:80:01.1: pciehp: Slot(3): Link Down\nnvidia 0000:81:00.0 is gone"),
 ]  # fmt: skip
 
@@ -40,6 +45,7 @@ SILENT = [
     ("mps_daemon_unreachable", "On this Apple laptop torch.backends.mps cannot find MPS server support, loss 0.3"),
     ("secure_boot_blocks_module", "SecureBoot disabled. I enrolled a MOK key last year; nvidia-smi can't communicate with the driver"),
     ("nvidia_uvm_missing", "nvidia_uvm: Loaded the UVM driver, major device number 510. step 1 loss 2.0"),
+    ("container_toolkit_missing", "the node has nvidia.com/gpu: 8 and all pods run"),
     ("gsp_firmware_timeout", "NVRM: loading GSP firmware gsp_tu10x.bin 550.90 done, step 3 loss 0.9"),
 ]  # fmt: skip
 

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first, ids, report_of
+
+CASES = [
+    ("driver_too_old", "OSError: (External) Cuda error(35)"),
+    ("driver_too_old", "cudaGetDeviceCount failed in framework::platform::Count, error code : 35, see the manual"),
+    ("driver_too_old", "Check failed: e == cudaSuccess (35 vs. 0)"),
+    ("driver_too_old", "TensorRT: CUDA initialization failure with error: 222"),
+    ("kernel_launch_timeout", "Check failed: error == cudaSuccess (6 vs. 0)"),
+    ("compute_mode_exclusive", "faiss: CUDA error 46 in the second process"),
+    ("gpu_ecc_error", "NCCL WARN Cuda failure 214"),
+    ("illegal_memory_access", "ExternalError: CUDA error(700)"),
+    ("fabric_manager_not_running", "onnxruntime: CUDA failure 802"),
+    ("driver_library_mismatch", "[train] nvidia-smi failed with return code 18"),
+    ("gpu_fallen_off_bus", "dcgm: nvmlDeviceGetHandleByIndex failed: 15"),
+    ("device_permission_denied", "nvmlInit returned 4 in the worker"),
+]  # fmt: skip
+
+SILENT = [
+    "CUDA error rate over 35 runs: 0.0, step 3 loss 0.2",
+    "cudaSuccess (0), all well, 35 vs. 36 images",
+    "nvmlDeviceGetTemperature: 18 C, step 3 loss 0.2",
+    "torch 2.4, CUDA 12.4, error code : 35 from the shell script of another program",
+    "cuda error 3500 of the label noise, accuracy 46%",
+]
+
+
+@pytest.mark.parametrize(("cause", "text"), CASES)
+def test_a_number_in_place_of_a_name(cause, text):
+    assert first(text) == cause, [(f.id, f.confidence) for f in report_of(text).findings]
+
+
+@pytest.mark.parametrize("text", SILENT)
+def test_numbers_of_other_things(text):
+    assert not [f for f in report_of(text).findings if f.severity == "broken"], ids(text)
