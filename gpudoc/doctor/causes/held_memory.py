@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.lexicon import HOST_MEMORY
+from gpudoc.doctor.causes.lexicon import GROWS, HOST_MEMORY
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
@@ -52,6 +52,7 @@ _RAN_DRY = words(
     "不够|不足",
 )
 _READS = words(r"\btrain\w*|\bload\w*|\bdata ?sets?\b|\bdataloaders?\b|\bepochs?\b|\bpre-?process\w*|训练|加载|数据")
+_ON_CARD = words(r"\bvram\b|\bgpu (?:memory|ram|mem)\b|\bcuda (?:out|memory)\b|显存")
 # what is advised did not happen
 _NOT_TOLD = words(
     r"\bif\b|\brecommend\w*|\bshould\b|\bat least\b",
@@ -70,6 +71,44 @@ def _find_dry(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _BARE = words("out of memory")
+_GOES_DOWN = words(
+    r"\b(?:system|machine|computer|server|pc|os|workstation) (?:\w+ ){0,2}(?:crash\w*|freez\w*|froze|hangs?|reboots?|"
+    r"dies|goes down)\b|死机|宕机"
+)
+
+
+def _find_swallowed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The host's memory grows until the whole machine goes down: no defect is needed for that."""
+    del evidence
+    grows = together(text, HOST_MEMORY, GROWS)
+    down = text.find(_GOES_DOWN)
+    if grows and down and together(text, _GOES_DOWN, HOST_MEMORY, around=1) and about_training(text):
+        both = (quote(grows, "memory"), quote(down, "machine"))
+        yield Finding(id="host_memory_leak", confidence=0.94, evidence=tuple(dict.fromkeys(both)))
+
+
+_CLIMBS = words(
+    r"\bmemory\b[^.\n]{0,40}\b(?:grow\w*|grew|increas\w*|ris\w*|rose|climb\w*|goes up|went up)\b",
+    r"内存[^。\n]{0,10}(?:增|涨|升)",
+)
+_GIVEN_BACK = words(
+    r"\b(?:drops?|dropped|falls?|fell|goes|returns?|returned|released|freed|back)\b[^.\n]{0,40}\b(?:after|when|once|as|at|"
+    r"end)\b[^.\n]{0,24}(?:\bepochs?\b|\bit\b)",
+    r"\bafter (?:each|every|the|one|an) epoch\b[^.\n]{0,30}\b(?:drops?|falls?|released|freed|back|normal)\b",
+)
+_WITHIN = words(r"\b(?:during|within|in|over|of|per) (?:\w+ ){0,3}epoch\b")
+
+
+def _find_given_back(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Memory that grows within an epoch and is back at its end: the workers end then, and it was theirs."""
+    del evidence
+    grows = together(text, _CLIMBS, _WITHIN, around=1)
+    if grows and together(text, _CLIMBS, _GIVEN_BACK, around=1) and not text.find(_ON_CARD):
+        yield Finding(
+            id="worker_copy_on_write_growth", confidence=0.72, severity="warning", evidence=(quote(grows, "memory"),)
+        )
+
+
 # the allocator's own hint stands in each of its messages and says nothing
 _HELPED = words(
     r"\b(?:expandable_segments|max_split_size_mb|PYTORCH_(?:CUDA_)?ALLOC_CONF|garbage_collection_threshold)\b"
@@ -146,6 +185,8 @@ _KILLED_ELSEWHERE = words(
 FINDERS = (
     text_finder("oom_other_process", _find_unowned),
     text_finder("host_oom_killed", _find_dry),
+    text_finder("host_memory_leak", _find_swallowed),
+    text_finder("worker_copy_on_write_growth", _find_given_back),
     text_finder("oom_fragmentation", _find_fragments),
     text_finder("oom_after_batch_size_finder", _find_chosen_size),
     text_finder("extra_contexts_on_gpu0", _find_resumed),
@@ -162,6 +203,9 @@ FINDERS = (
             id="oom_masked_as_library_error",
             said=words(
                 r"cublas runtime error ?: (?:resource allocation failed|library not initialized)",
+                r"\bCreate (?:cublas|cudnn|curand|cusolver|cusparse) handle failed",
+                r"\b(?:CURAND|CUSOLVER|CUBLAS)_STATUS_SUCCESS \(\d+ vs",
+                r"CURAND_STATUS_(?:ALLOCATION_FAILED|INITIALIZATION_FAILED)",
                 r"Failed to get convolution algorithm\. This is probably because cuDNN failed to initialize",
                 r"Blas x?GEMM\w* launch failed",
                 r"\bNo algorithm worked!",

@@ -50,6 +50,20 @@ _STANDS = words(
 )
 
 
+_WITH_WORKERS = words(
+    r"\b(?:num_?)?workers? ?(?:>=?|greater than|more than|larger than|above|is not|!=) ?\d",
+    r"\b(?:with|using|has|have|use) (?:more than|several|multiple|more|many|any|[1-9]\d?) (?:\w+ )?workers?\b",
+)
+
+
+def _find_only_with_workers(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A run that stands still as soon as its loader has workers."""
+    del evidence
+    said = together(text, _STANDS, _WITH_WORKERS, around=1)
+    if said and text.find(_IN_WORKER):
+        yield Finding(id="job_hung", confidence=0.66, evidence=(quote(said, "stops"),))
+
+
 def _find_fork_unsafe(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A library that does not survive a fork is used in workers, and they stand still."""
     del evidence
@@ -134,6 +148,7 @@ def _find_replicas(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("job_hung", _find_interrupted),
+    text_finder("job_hung", _find_only_with_workers),
     text_finder("job_hung", _find_fork_unsafe),
     text_finder("job_hung", _find_standing),
     text_finder("cuda_in_forked_worker", _find_device_in_dataset),

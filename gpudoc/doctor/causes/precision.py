@@ -86,9 +86,12 @@ _MANY_ZEROS = 3
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A loss that a log shows to be no number, and no sentence says so: half precision overflows first, if used."""
     del evidence
-    if text.find(_ANY_NAN) is None or text.find(NAN_LOSS) or (text.find(NAN) and text.find(HALF)):
+    if text.find(_ANY_NAN) is None or (text.find(NAN) and text.find(HALF)):
         return
-    said, mixed = text.find(_NAN_METRIC), text.find(_MIXED)
+    told, mixed = text.find(NAN_LOSS), text.find(_MIXED)
+    if told is not None and mixed is None:
+        return
+    said = told or text.find(_NAN_METRIC)
     if said is not None and about_training(text) and (mixed or not text.find(_FULL_WIDTH)):
         seen = (quote(said, "loss"),) + ((quote(mixed, "precision"),) if mixed else ())
         yield Finding(
@@ -97,6 +100,27 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             severity="broken" if mixed else "warning",
             evidence=tuple(dict.fromkeys(seen)),
         )
+
+
+_NO_WIDER = words(
+    r"(?:\bnot|n't|\bcannot|\bunable to|\bno) (?:\w+ ){0,3}(?:bf16|bfloat16)\b",
+    r"\b(?:bf16|bfloat16)\b[^.\n]{0,24}(?:\bnot|n't|\bcannot|\bunsupported|\bunavailable)",
+    r"不支持 ?(?:bf16|bfloat16)",
+)
+_HALF_USED = words(r"\bfp16\b|\bfloat16\b|\b16-(?:mixed|true)\b|\bhalf\b")
+
+
+def _find_instead(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """No number comes out in fp16 on a card that is said to lack bf16: the lack is why fp16 was taken."""
+    del evidence
+    if text.find(_ANY_NAN) is None:
+        return
+    said = text.find(NAN_LOSS) or text.find(NAN) or text.find(_NAN_METRIC)
+    lacks, half = text.find(_NO_WIDER), text.find(_HALF_USED)
+    # a card that refused bf16 would have ended the run with an error
+    if said and lacks and half and not text.find(words(r"Traceback \(|\w+Error:")):
+        both = (quote(said, "loss"), quote(lacks, "precision"))
+        yield Finding(id="fp16_overflow_nan", confidence=0.95, evidence=tuple(dict.fromkeys(both)))
 
 
 def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -117,6 +141,7 @@ FINDERS = (
     text_finder("amp_scaler_misuse", _find_misuse),
     text_finder("amp_no_gradients", _find_no_graph),
     text_finder("fp16_overflow_nan", _find_nan),
+    text_finder("fp16_overflow_nan", _find_instead),
     text_finder("fp16_overflow_nan", _find_zeros),
     *finders(
         Sign(

@@ -46,6 +46,10 @@ FINDERS = (
             said=words(
                 r"\b(?:gpu|rank|process|worker|node) ?[#:]?\d\b[^.\n]{0,30}\b(?:runs? out|ran out|finish\w*|exhaust\w*)"
                 r"\b[^.\n]{0,30}\b(?:before|earlier|first|data|batch\w*|epoch)",
+                r"\b(?:an?|two|three|\d+) batch\w* (?:to|for|on|in) [^.\n]{0,24}\b(?:gpus?|ranks?|process\w*|"
+                r"workers?)\b[^.\n]{0,24}\b(?:one|\d+|a single|no|fewer|only|two) (?:single |more |less )?batch",
+                r"\b(?:another|different|differing|uneven|unequal|varying) (?:number|count|amount)s? of (?:\w+ )?"
+                r"(?:batch|step|sample|iteration)\w*[^\n]{0,300}\b(?:hang\w*|hung|dead ?lock\w*|st[uo]ck|freez\w*)",
                 r"(?:不够分|分配不均|数量不一致|(?:不能|无法)整除)[^。\n]{0,30}(?:卡住|卡死|超时|挂起)",
             ),
             sure=0.86,

@@ -71,7 +71,7 @@ def _find_on_first(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     said = together(text, _ON_FIRST, _OF_OTHERS, _PROCESSES, _TAKE)
     if said:
-        over = text.find(words("out of memory", r"\boom\b")) is not None
+        over = text.find(words("out of memory", r"\boom\b", r"memory (?:\w+ ){0,2}overflow\w*")) is not None
         yield Finding(
             id="extra_contexts_on_gpu0",
             confidence=0.84,

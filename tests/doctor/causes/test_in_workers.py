@@ -97,3 +97,8 @@ def test_a_stack_of_something_that_runs_is_a_profile():
 
 def test_memory_of_each_worker_in_chinese():
     assert first("训练时内存一直增长，每个worker都占用几十G") == "worker_copy_on_write_growth"
+
+
+def test_a_run_that_stands_as_soon_as_there_are_workers():
+    assert first("Training hangs after one epoch when num_workers>1, there is no error") == "job_hung"
+    assert "job_hung" not in named("Training is slow when num_workers>1, there is no error")

@@ -115,3 +115,18 @@ def test_unscaling_half_gradients_in_other_words():
         first("Trainer with fp16: it fails when unscaling, FP16 gradients can't be handled")
         == "amp_fp16_params_with_scaler"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My V100 can't do bf16, so I train in fp16: all losses are **nan**",
+        "FP16 training gives nan losses and the card does not support bfloat16. What can I do?",
+    ],
+)
+def test_half_precision_overflows_where_bf16_is_only_missed(text):
+    assert first(text) == "fp16_overflow_nan"
+
+
+def test_a_card_without_bf16_and_no_nan_is_about_bf16():
+    assert first("RuntimeError: bf16 is not supported on this GPU, fp16 works in training") != "fp16_overflow_nan"

@@ -10,6 +10,8 @@ SAID = [
     ("ddp_unused_parameters", "Training on several GPUs stops with an error, find_unused_parameters=True helps"),
     ("ddp_unused_parameters", "parameter indices which did not receive grad for rank 3: 7 8"),
     ("ddp_uneven_inputs", "in our training rank 2 runs out of data before the rest, then everything waits"),
+    ("ddp_uneven_inputs", "Four gpus in DDP training: 2 batches for three gpus and one batch for the last, a deadlock"),
+    ("ddp_uneven_inputs", "Each gpu gets a different number of batches in DDP training. At the end it hangs."),
     ("ddp_uneven_inputs", "数据不能整除卡数，训练到最后卡住"),
     ("nccl_timeout_one_rank_busy", "A timeout in NCCL appears because only the main process builds the cache"),
     ("nccl_wrong_interface", "NCCL picks docker0 instead of the card between the machines"),

@@ -72,3 +72,8 @@ def test_a_program_that_does_what_it_should_is_no_finding(text):
 def test_a_build_without_cuda_explains_work_on_the_cpu_better():
     text = "It trains on the cpu instead of the gpu, torch 2.3.0+cpu, torch.cuda.is_available() is False, RTX 3060"
     assert first(text) == "cpu_only_torch"
+
+
+def test_a_first_card_that_overflows_by_the_processes_of_others_is_broken():
+    report = report_of("DDP: processes of the other GPUs appear on GPU0 with the same PID and its memory overflows")
+    assert [(f.id, f.severity) for f in report.findings][:1] == [("extra_contexts_on_gpu0", "broken")]
