@@ -38,6 +38,7 @@ from gpudoc.doctor.causes import (
     rank_words,
     reported,
     reported_archs,
+    shown_idle,
     slowness,
     tensors,
     told_builds,
@@ -122,5 +123,6 @@ FINDERS: tuple[Finder, ...] = (
     *told_loop.FINDERS,
     *profiled.FINDERS,
     *announced.FINDERS,
+    *shown_idle.FINDERS,
     *watched.FINDERS,
 )

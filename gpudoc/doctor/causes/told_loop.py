@@ -38,6 +38,10 @@ _OTHER_LOOPS = words(
 )
 
 
+# three or more heads of loops in a row, as code is pasted
+_NESTED = Pattern(r"(?m)^(?:for \w[^\n]{0,80} in [^\n]{0,80}:[^\n]{0,80}\n){2}for \w[^\n]{0,80} in [^\n]{0,80}:")
+
+
 def _find_python(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A loop in Python does what a tensor operation should do."""
     del evidence
@@ -46,7 +50,9 @@ def _find_python(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     )
     if loops is None:
         loops = together(text, _LOOPS, DRAGS, without=_OTHER_LOOPS, around=1)
-    computes = text.find(words(r"\bloss\b|\bforward\b|\bbackward\b|\bgpus?\b|\btrain\w*|\bcuda\b|训练"))
+    computes = text.find(words(r"\bloss\b|torch|\bmodel\b|\bforward\b|\bbackward\b|\bgpus?\b|\btrain\w*|\bcuda\b|训练"))
+    nested = text.find(_NESTED) if text.find(DRAGS) else None
+    loops = loops or nested
     if loops and computes and not text.find(RAN_OUT) and not text.find(words(r"Traceback \(")):
         yield slow_finding("python_bound", 0.68, loops)
 
@@ -65,6 +71,7 @@ _RECORDS = words(
 _DRAGS_SO = words(
     r"\b(?:block(?:s|ing)|halv(?:es|ed)|lag(?:s|ging)?|stalls?)\b",
     r"\bslow(?:s|ed|er|ly|ing|down)?\b",
+    r"\b(?:remov|disabl|deactivat|without|turn\w* off)\w*[^.\n]{0,40}\b\d+(?:\.\d+)? ?(?:s|sec\w*|min\w*|ms)\b",
     r"\b(?:remov|disabl|without|turn\w* off|switch\w* off|drop|comment)\w*[^.\n]{0,60}\b(?:faster|speed\w*|\d+ ?x|"
     r"improv\w*)\b",
     r"\b(?:speed ?-?up|faster|improv\w* (?:\w+ )?speed)\b",
@@ -114,11 +121,11 @@ _SAVES = words(
     r"\bsaver\b|\bstate_dict\b[^.\n]{0,20}\bsav\w*|\bmodel saving\b|保存(?:模型|权重)"
 )
 _COSTLY = words(
+    r"\b(?:not|n't|more|in)[- ]?(?:very )?efficient\b|\bwast(?:e|es|ed|ing|eful)\b[^.\n]{0,30}\btime\b",
     r"\b(?:cost|tak|took|spen|wast|need|consum)\w* (?:\w+ ){0,4}(?:time|long\w*|minutes?|hours?|ages|forever|more)\b",
     r"\boverhead\b|\bbottleneck\b|\bslow(?:s|er|ing)? (?:down )?|\btime[- ]consuming\b|慢|耗时",
 )
 _MANY_TIMES = words(
-    r"\bnot efficient\b",
     r"\b(?:after|at|every|each|per|for every)\b[^.\n]{0,16}\b(?:epochs?|steps?|iterations?|batch\w*|time|\d+)\b",
     r"\b(?:often|frequent\w*|less often|interval|once per|switched off|disable\w*|skip\w*|turn\w* off|unnecessary)\b",
     r"\bsteps per checkpoint\b|\bsave_(?:steps|freq|every|interval|period)\b|每(?:个|一)?(?:轮|步|次)",
@@ -140,7 +147,7 @@ def _find_saving(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 _PINNED = words(
     r"\bpin_?(?:ned)?[_ ]?memory\b|\bpin(?:ned|ning)? (?:host )?memory\b|\bpage-?locked\w*|\bpagelocked\w*|"
-    r"\bpageable\b|\bnon_blocking\b|\bcudaHostAlloc\b"
+    r"\bpageable\b|\bnon[-_]blocking\b|\b(?:un|not )?pinned\b|\bcudaHostAlloc\b"
 )
 _TRANSFERS = words(
     r"\b(?:copy|copies|copying|copied|transfer\w*|memcpy\w*|htod|h2d|host[- ]to[- ]device|cpu ?(?:->|to|→) ?gpu|"
@@ -165,6 +172,14 @@ _TELLS = words(
 )
 
 
+_UNPINNED = words(
+    r"\b(?:not|n't|never|un)[- ]?(?:\w+ )?pinned\b|\bpin_memory\W{1,3}false\b",
+    r"\b(?:no effect|does nothing|no-op|same (?:time|speed))\b|\bblock(?:s|ed|ing)\b[^.\n]{0,16}\b(?:by|in|"
+    r"on)\b[^.\n]{0,16}\b(?:copy|_to_copy|"
+    r"transfer|memcpy\w*|to\()",
+)
+
+
 def _find_copies(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Batches go to the device from pageable memory: slower than the link, and the host waits."""
     del evidence
@@ -179,6 +194,8 @@ def _find_copies(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield slow_finding("pageable_copies", 0.7, pinned)
     elif pinned and text.find(words(r"\d ?G(?:i?B)(?:/s|ps)?\b")):
         yield slow_finding("pageable_copies", 0.64, pinned)
+    elif pinned and text.find(_UNPINNED):
+        yield slow_finding("pageable_copies", 0.66, pinned)
     elif named := together(text, _PINNED, _TELLS, around=3):
         yield slow_finding("pageable_copies", 0.58, named)
     moved = text.find(_MOVED_HERE)
@@ -243,6 +260,11 @@ def _find_slowest(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield slow_finding("slow_worker", 0.45, uneven)
 
 
+_VALUES = words(r"\.item\(\)|\.tolist\(\)|\bfloat\(loss")
+_IDLES = words(
+    r"\bidle\b[^.\n]{0,16}\btime\b|\b\d\d(?:\.\d+)? ?% (?:\w+ )?idle\b|\bidle (?:for )?\d\d",
+    r"\bthroughput\b[^.\n]{0,16}\b(?:low\w*|reduc\w*)",
+)
 _READS_BACK = words(
     r"\b(?:loss\w*|host|cpu|code|loop|it|optimizer|metrics?)\b[^.\n]{0,30}\breads? (?:\w+ ){0,3}(?:the device|back|"
     r"from the gpu)\b",
@@ -253,11 +275,17 @@ _READS_BACK = words(
 )
 
 
+_FED = words(r"data ?-?_?loader|num_workers|\bdata loading\b")
+
+
 def _find_reading_back(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Values are read from the device within each step, which makes the host wait for it."""
     del evidence
     said = text.find(_READS_BACK)
     per_step = text.find(words(r"\b(?:each|every|per) (?:\w+[- ])?(?:step|iteration|batch)\b|\bper-step\b"))
+    read = text.find(_VALUES)
+    if read and text.find(_IDLES) and not text.find(_FED) and runs_badly(text):
+        yield slow_finding("gpu_sync_each_step", 0.62, read)
     if said and per_step and runs_badly(text):
         yield slow_finding("gpu_sync_each_step", 0.74, said)
 

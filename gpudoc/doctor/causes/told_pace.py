@@ -20,7 +20,11 @@ DRAGS = words(
     r"\bslow(?:s|ed|er|ly|ing|down|ness)?\b",
     r"\b(?:lag(?:s|ging|gy)?|sluggish|crawl\w*|block(?:s|ing)|halv(?:es|ed)|dominat\w*|expensive|costly|"
     r"days to train)\b",
-    r"\b(?:most|\d\d ?%|half|a third|a quarter) of (?:the |my |our |all |each )?(?:\w+ )?time\b|\btime[- ]consuming\b",
+    r"\b\d+(?:\.\d+)? ?(?:min\w*|hours?|days?) (?:per|each|for (?:one|an?|each)) (?:epoch|batch|step|iteration)\b|"
+    r"\bunusable\b",
+    r"\blatency\b[^.\n]{0,30}\b(?:spikes?|high\w*|increas\w*)\b",
+    r"\b(?:most|\d\d(?:\.\d+)? ?%|half|a third|a quarter) of (?:the |my |our |all |each )?(?:\w+ )?time\b|"
+    r"\btime[- ]consuming\b",
     r"\b(?:bottleneck\w*|overhead|inefficien\w*|super-?slow|performance (?:issue|problem|penalty|hit))\b",
     r"\b(?:tak|took|spen|need|cost|wast|consum)\w* (?:\w+ ){0,5}(?:long\w*|time|minutes|hours|most|twice|double|"
     r"eternity|forever|ages)\b",
@@ -79,6 +83,10 @@ _AFFECTS = words(
     r"\baccidental (?:usage|use|sharing) of (?:the )?gpus?\b",
     r"\bgpu (?:contention|is (?:shared|clogged|occupied))\b|\btime[- ]?slic\w*",
 )
+_RUN_AGAIN = words(
+    r"\b(?:run|start|launch)\w* (?:\w+ ){0,3}(?:several|multiple|many|more than one|\d) (?:times|copies|instances)\b"
+)
+_MULTIPLIES = words(r"\btimes?\b[^.\n]{0,24}\b(?:multipl\w*|doubl\w*|longer|increas\w*)\b")
 _SEVERAL_CARDS = words(
     r"\bdistributed\b|DataParallel|\bddp\b|multi-?gpus?\b|\btorchrun\b|\bnccl\b|\bworkers?\b|\bvram\b"
 )
@@ -89,6 +97,8 @@ def _find_shared(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     others = together(text, _OTHERS, _ON_ONE_CARD, DRAGS, around=1)
     affects = together(text, _AFFECTS, DRAGS, around=2)
+    again = together(text, _RUN_AGAIN, _MULTIPLIES)
+    others = others or again
     if (others or affects) and runs_badly(text) and not text.find(_SEVERAL_CARDS):
         yield slow_finding("gpu_shared", 0.69, others, affects)
 
@@ -124,16 +134,15 @@ def _find_small_work(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
 
 
 _ACTS = words(
-    r"\breinforcement\b|\brl\w*\b|\bgym\w*\b|stable-baselines|\b(?:dqn|ddpg|ppo\d?|a2c|a3c|sac|td3|qmix|mujoco)\b|"
+    r"\breinforcement\b|\brl\w*\b|\bgym\w*\b|stable-baselines|\bopenai\b|\b(?:dqn|ddpg|ppo\d?|a2c|a3c|sac|td3|qmix|"
+    r"mujoco)\b|"
     r"\bepisodes?\b|"
     r"\bself-?play\b|\benv(?:ironment)?\.step\b"
 )
 _HARDLY_USED = words(
     r"\bgpus?\b[^.\n]{0,40}\b(?:only|just|about|around|from|is|at|near)\b[^.\n]{0,16}\b(?:[0-4]?\d) ?%",
-    r"\b(?:only|just|about|around) (?:\w+ ){0,2}[0-4]?\d ?%[^.\n]{0,40}\bgpu",
+    r"\b(?:only|just|about|around) (?:\w+ ){0,3}[0-4]?\d ?%[^.\n]{0,40}\bgpu",
 )
-
-
 _OTHERWISE_BUSY = words(r"data ?-?_?loaders?\b|\b\w+_NUM_THREADS\b|\bthreads\b")
 
 
@@ -141,7 +150,8 @@ def _find_acting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """An agent that acts step by step: a small network is called for one observation at a time."""
     del evidence
     acts, idle = text.find(_ACTS), text.find(LOW_USE) or text.find(_HARDLY_USED)
-    if acts and idle and runs_badly(text) and not text.find(_OTHERWISE_BUSY):
+    fails = text.find(RAN_OUT) or text.find(_FAILED)
+    if acts and idle and not fails and not text.find(_OTHERWISE_BUSY):
         # what the device waits for is the agent's next observation, not a loader
         yield replace(slow_finding("launch_bound", 0.64, idle, acts), explains=("dataloader_bottleneck",))
 
@@ -190,7 +200,8 @@ _AT_FIRST = words(
     r"\bfirst epoch\b[^.\n]{0,40}\b(?:slow\w*|\d+ (?:hours|min\w*))",
 )
 _SEARCHES = words(
-    r"TF_CUDNN_USE_AUTOTUNE|MXNET_CUDNN_AUTOTUNE\w*|CUDNN_FIND\b|MIOPEN_FIND\w*|cudnn_conv_algo_search",
+    r"\bcudnn\.enabled\b|\bEXHAUSTIVE\b|TF_CUDNN_USE_AUTOTUNE|MXNET_CUDNN_AUTOTUNE\w*|CUDNN_FIND\b|MIOPEN_FIND\w*|"
+    r"cudnn_conv_algo_search",
     r"\b(?:backends?|backedns|cudnn)[._ ](?:\w+[._ ])?benchmark\b",
     r"\bcudnn\b[^.\n]{0,40}\b(?:auto-?tun\w*|algorithms?|heuristic\w*|benchmark\w*)",
     r"\bbuilds? (?:a |an )?(?:\w+ )?plan\b[^.\n]{0,30}\bshape",

@@ -28,6 +28,7 @@ _MEANT = words(
     r"use)\b[^.\n]{0,12}\bcpus?\b",
     r"\b(?:don't|do not|doesn't|without) (?:have )?(?:an? |any )?(?:nvidia )?gpus?\b|\bno gpus?\b",
     r"\b(?:heavily|fully|well|efficiently|much|enough)\b",
+    r"\bcores? of (?:the |my |our )?cpus?\b|\bgpus?\b[^.\n]{0,24}\b(?:[5-9]\d|100) ?%",
     r"\b(?:faster|slower|quicker|fast|slow) (?:\w+ ){0,4}(?:than|as)\b|\bthan (?:on |with |in )?(?:the |a |"
     r"my )?[cg]pus?\b",
     r"\bcpu[- ](?:only|build|version|offload\w*|memory|ram|time|usage|util\w*|load|cores?|side|threads?|bound)\b",
@@ -207,7 +208,7 @@ def _find_silent_end(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
 
 _PREPARES = words(
     r"\baugment\w*|\b(?:data )?augs?\b|\balbu\w*|\bdecod(?:e|es|ing|er)\b|\b(?:image )?transforms?\b|"
-    r"\bpre-?process\w*|\bresiz\w*|"
+    r"\bpre-?process\w*|\bresiz\w*|\b(?:reads?|reading|load\w*|open\w*)\b[^.\n]{0,30}(?:\bvideos?|\.?mp4|\bavi)\b|"
     r"数据增强|预处理|解码"
 )
 _TAKES_TIME = words(
@@ -252,23 +253,25 @@ _MANY_MACHINES = words(
     r"\b(?:[2-9]|two|three|four|several|multiple|multi|more|different|another|extra) ?-?(?:\w+ ){0,2}?-?(?:nodes?|"
     r"machines?|servers?)\b",
     r"--?nnodes\W{1,3}[2-9]",
+    r"\bdistributed mode\b|\b[2-9] workers with\b",
     r"多机|两台|多节点",
 )
 _MANY_CARDS = words(
-    r"\bddp\b|DistributedDataParallel|multi-?_?gpus?|\b(?:[2-9]|two|four|eight|multiple|several|more) gpus\b|"
+    r"\bddp\b|DistributedDataParallel|multi[-_ ]?gpus?|\b(?:[2-9]|two|four|eight|multiple|several|more) gpus\b|"
     r"\b[2-9] ?x (?:\w+ )?[A-Z]{0,3}\d{2,4}\w*\b|多卡"
 )
 _ALONE = words(
     r"\b(?:single|one|1|same)\b ?-?(?:\w+ ){0,2}?-?(?:nodes?|machines?|servers?|gpus?|cards?)\b",
     r"\b(?:than|over|to|of) (?:just |only )?(?:one|1)\b|\bn_?gpus?\W{1,3}1\b|\b1 ?x \w+|\bsingle[-_ ]?gpu\b|\b(?:on|"
     r"to|as|than|with) 1x ?\w+\b",
+    r"\bstandalone\b|\bsingle worker\b",
     r"单机|单卡|单节点",
 )
 _NOT_FASTER = words(
     r"\bslow\w*",
     r"\b(?:speed|throughput|samples?\w*|it/s|performance|wps)\b[^.\n]{0,60}\b(?:fall|fell|drop\w*|decreas\w*|lower|"
     r"down)\b",
-    r"\btimes?\b[^.\n]{0,40}\bincreas\w*|\blonger\b",
+    r"\btimes?\b[^.\n]{0,40}\bincreas\w*|\blonger\b|\bworse\b",
     r"(?:n't|\bnot) (?:\w+ ){0,3}(?:faster|any faster)\b|\b(?:speed|time|duration) (?:\w+ )?(?:is|stays?|"
     r"remains?) (?:\w+ )?(?:the )?same\b",
     r"\bno (?:\w+ )?(?:speed ?-?up|faster|gain|improvement|acceleration)|\bnot (?:\w+ )?(?:faster|accelerat\w*|"
@@ -284,6 +287,7 @@ _ADDED = words(
     r"\b(?:more|number of|increas\w+|add\w*|additional|extra) (?:\w+ ){0,3}(?:gpus?|nodes?|cards|machines|servers)\b",
     r"\b(?:gpus?|nodes?) (?:is |are )?(?:more than|increas\w*|added)\b",
 )
+_INPUT_SIDE = words(r"__getitem__|\bi/o\b|\bdecod\w*|\bvideos?\b|\bdisks?\b|\bstorage\b")
 _NOT_OF_LINKS = words(
     r"\b(?<!Distributed)nn\.DataParallel\(|out of memory|num_workers ?=|data ?loader\b|imbalance\w*|\bhang\w*|\bstuck\b"
 )
@@ -306,7 +310,7 @@ def _find_far_apart(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     cards = (
         machines or together(text, _NOT_FASTER, _MANY_CARDS, _ALONE) or together(text, _NO_GAIN, _MANY_CARDS, around=2)
     )
-    cards = cards or together(text, _ADDED, _NOT_FASTER)
+    cards = cards or (None if text.find(_INPUT_SIDE) else together(text, _ADDED, _NOT_FASTER))
     if cards:
         sure = 0.7 if machines else 0.55
         yield Finding(id="communication_bound", confidence=sure, severity="warning", evidence=(quote(cards, "speed"),))

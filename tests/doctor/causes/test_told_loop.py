@@ -9,24 +9,29 @@ CASES = [
     ("python_bound", "The for loop over the boxes in my loss makes training slow, can it be vectorized?"),
     ("python_bound", "GPU utilization is 8 % in training: nested loops in pure python compute the targets, that takes 2 s per step"),
     ("python_bound", "训练很慢，loss 里面有双重循环"),
+    ("python_bound", "One epoch of training needs 50 minutes per epoch, profile says this part:\nfor b in range(B):\n    for i in range(n):\n        for j in range(n):\n            target[b, i, j] = f(x)"),
     # what is recorded
     ("logging_each_step", "Training is 3 times slower with the rich progress bar, without it an epoch takes 40 s"),
     ("logging_each_step", "add_histogram of all parameters makes every epoch of the training slow"),
     ("logging_each_step", "The training is slow, wandb prints 429 rate limit exceeded all the time"),
     ("logging_each_step", "Training is slow. WARNING:tensorflow:Callback method `on_train_batch_end` is slow compared to the batch time (batch time: 0.0200s vs `on_train_batch_end` time: 0.4100s). Check your callbacks."),
     ("logging_each_step", "wandb.log in the loop blocks the training for a moment every few seconds, without it the speed is constant"),
+    ("logging_each_step", "An epoch of training takes 9 min with all loggers, with them deactivated 95 seconds"),
     # what is saved
     ("checkpoint_too_often", "Saving the model after each epoch costs a lot of time in my training, can I save once per 20 epochs?"),
     ("checkpoint_too_often", "Our training spends more time in the saver than in the steps since save_steps is 10"),
+    ("checkpoint_too_often", "The trainer writes a checkpoint after every epoch and that is not efficient for short epochs"),
     # how batches come to the device
     ("pageable_copies", "Copying the batch to the GPU takes 30 ms in training, with pinned memory it takes 9 ms. Why is it so slow?"),
     ("pageable_copies", "The following APIs use PAGEABLE memory which causes asynchronous CUDA memcpy operations to block"),
     ("pageable_copies", "The copy to the GPU takes 14 ms per batch although non_blocking is set, is that slow?"),
+    ("pageable_copies", "We transfer the batch with non-blocking copies in training but the tensors are not pinned"),
     # how samples become batches
     ("collate_in_main_process", "The collater runs in the main process and takes most of the time of each training step"),
     ("slow_worker", "The slowest worker of my DataLoader holds up all others, training waits although batches are there"),
     # values that are read
     ("gpu_sync_each_step", "My training loss reads the device 4 times per step: the profile shows the host waiting"),
+    ("gpu_sync_each_step", "The trace shows 41% GPU idle time, total += loss.item() is called for each micro batch of the training"),
     # more workers than CPUs
     ("too_many_workers", "Training with num_workers=12 on a machine with 4 cores is slow"),
     ("too_many_workers", "The default of 64 loader workers is too many, training freezes the desktop. 64 is too high for most machines, num_workers"),
@@ -57,6 +62,11 @@ def test_a_loop_that_does_what_it_should_is_no_finding(text):
 @pytest.mark.parametrize(
     ("cause", "text"),
     [
+        (
+            "python_bound",
+            "for epoch in range(9):\n  for x in loader:\n    train(x)\nan epoch takes 3 minutes per epoch, is it slow?",
+        ),
+        ("gpu_sync_each_step", "GPU idle time is 41%: the DataLoader is slow. I print loss.item() in training"),
         ("checkpoint_too_often", "With gradient checkpointing every training step is slow, it takes more time"),
         ("checkpoint_too_often", "Downloading the checkpoint takes a long time at each start of the training"),
         ("logging_each_step", "Training is slow, see the log below: the data loading takes long"),

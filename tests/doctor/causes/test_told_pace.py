@@ -9,16 +9,19 @@ CASES = [
     ("gpu_shared", "My training needs 40 s per epoch. When a second script runs on the same GPU each of them needs 95 s, it is slow then"),
     ("gpu_shared", "Two jobs share one GPU here and both trainings slow down a lot, alone each is fast"),
     ("gpu_shared", "训练很慢，因为别人也在同一张卡上跑程序"),
+    ("gpu_shared", "When I start the training several times the time per epoch doubles, TITAN Xp, two minutes when it is alone"),
     # the CPU alone is faster
     ("launch_bound", "My keras model has two Dense(16) layers and training is slower on the GPU than on the CPU"),
     ("launch_bound", "The small LSTM trains faster on the CPU (3 s) than on the GPU (9 s), why?"),
     ("launch_bound", "Profile of my training step: step time: 40.2 ms, GPU busy time: 6.1 ms, 900 kernels and 900 launches, slow"),
     ("launch_bound", "Training is slow: kernel launch overhead is 60 % of the step according to the trace"),
     ("launch_bound", "I train a PPO agent with a small policy, GPU utilization is only 6 % and it needs days"),
+    ("launch_bound", "I use DQN on a gym environment and only get about 12% utilization of my GPU"),
     # every new shape
     ("cudnn_benchmark_variable_shapes", "Training my conv net on images of different sizes is slow, with a fixed size it is fast; it seems that it does extra work for each new size"),
     ("cudnn_benchmark_variable_shapes", "TF_CUDNN_USE_AUTOTUNE=0 makes the training of my speech model with variable lengths much less slow"),
     ("cudnn_benchmark_variable_shapes", "With cudnn.benchmark on and random input sizes every step of the training is slow"),
+    ("cudnn_benchmark_variable_shapes", "Slow audio model with variable length batches in training; cudnn.enabled = False makes it better"),
     # what torch 1.12 switched off
     ("tf32_off", "An epoch took 20 min with torch 1.11 and takes twice as long since I use torch 1.13, float32 training on an A100"),
     ("tf32_off", "Why is float32 training on the A100 not faster than on the V100? Same batch, same speed"),

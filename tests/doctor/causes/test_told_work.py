@@ -32,12 +32,15 @@ CASES = [
     ("communication_bound", "Same speed is seen on 2x A100: the training speed is the same as on 1x A100, both busy"),
     ("communication_bound", "Training gets slower with the number of gpus, is it the all-gather?"),
     ("communication_bound", "I don't see an improvement in training with 2 x 4090 over 1 x 4090"),
+    ("communication_bound", "There's no speedup in training with multi GPU over one GPU"),
+    ("communication_bound", "2 workers with 4 GPUs each perform worse in training than a single worker"),
     # what prepares the inputs, and what is compiled
     ("decode_bound", "Training is cpu intensive here, all of my cores are under heavy load. Is it the augmentation? The GPU idles"),
     ("decode_bound", "Training is slow, when I increase num_workers the CPU load is at 100 %"),
     ("decode_bound", "Since I added albumentations an epoch of training takes twice as long"),
     ("decode_bound", "Training: the image decoding in the loader is slow, all CPUs are at 100 %"),
     ("decode_bound", "训练时数据增强很慢，CPU占满"),
+    ("decode_bound", "Training is slow since each sample reads a whole mp4 to get one frame, with more GPUs it is slower"),
     ("compile_recompiles", "With torch.compile the first hundred batches of training are very slow"),
     # what ends without a word
     ("host_oom_killed", "Training the model terminates in the second epoch without any error message"),
