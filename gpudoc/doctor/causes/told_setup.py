@@ -9,8 +9,6 @@ from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_fi
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import default_cuda
-from gpudoc.knowledge.drivers import driver_floor
 
 _WORKS = words(r"is_available\(\)\W{0,8}True", r"Is CUDA available: (?:True|Yes)")
 _NO_GPU = words(
@@ -162,23 +160,6 @@ def _find_told_cuda(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             return
 
 
-_ASKED_TORCH = Pattern(r"(?i)\binstall\b[^\n]{0,60}\btorch ?={2,3} ?(\d\.\d+\.\d+)(?![+\d])")
-_TOLD_DRIVER = Pattern(r"(?i)\bdriver\b[^\n\d]{0,24}(\d{3})\.(\d{2,3})\b")
-
-
-def _find_asked_torch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """The torch that was asked for brings a CUDA, and the driver that is told of is from before it."""
-    del evidence
-    asked, driver = text.find(_ASKED_TORCH), text.find(_TOLD_DRIVER)
-    if asked is None or driver is None or text.find(_WORKS) or text.find(_NO_GPU) is None:
-        return
-    cuda = default_cuda(asked[1])
-    floor = driver_floor(cuda) if cuda is not None else None
-    if floor is not None and (int(driver[1]), int(driver[2])) < tuple(int(part) for part in floor.split(".")[:2]):
-        seen = (quote(driver, "driver"), quote(asked, "torch"))
-        yield Finding(id="driver_too_old", confidence=0.76, evidence=seen)
-
-
 _FEWER = Pattern(
     r"(?i)\bonly (\d{1,2}) (?:of (?:our |the |my )?(\d{1,2}) )?gpus?\b|\b(\d{1,2}) (?:out )?of (?:our |the |my |"
     r"all )?(\d{1,2}) gpus?\b"
@@ -237,7 +218,6 @@ FINDERS = (
     text_finder("container_without_gpu_access", _find_image_alone),
     text_finder("gpu_hardware_fault", _find_one_of_many),
     text_finder("driver_too_old", _find_told_cuda),
-    text_finder("driver_too_old", _find_asked_torch),
     text_finder("gpu_fallen_off_bus", _find_fewer),
     text_finder("wsl_wrong_driver_inside", _find_in_wsl),
     *finders(
