@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudoc.doctor.causes.containers import WITHOUT_GPU_OPTION
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
@@ -106,6 +107,38 @@ def _find_image_alone(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
         seen = (quote(box, "container"), quote(none, "effect"))
         yield Finding(
             id="container_without_gpu_access", confidence=0.76, evidence=seen, explains=("no_gpu_on_machine",)
+        )
+
+
+_BOARD = words(
+    r"\bjetsons?\b",
+    r"\bjetpack\b",
+    r"\btegra\b|-tegra\b",
+    r"\bL4T\b",
+    r"\b(?:AGX|NX) (?:orin|xavier)\b|\b(?:orin|xavier) (?:nano|NX|AGX)\b",
+)
+_TORCH = words(r"\b(?:py)?torch\b")
+_NOT_TO_BE_HAD = words(
+    r"(?:can ?not|can't|could not|unable to|fail\w* to|does ?n[o']t|not) (?:\w+ ){0,4}"
+    r"(?:find|install\w*|satisf\w*|support\w*|work\w*|available)",
+    r"\bno (?:\w+ ){0,4}(?:packages?|wheels?|versions?|builds?|distribution)\b",
+    r"\bhow (?:can|do|to|should) (?:\w+ )?install",
+    r"No matching distribution",
+)
+
+
+def _find_board_wheel(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """torch that is not to be had on a board whose wheels NVIDIA alone builds."""
+    del evidence
+    if text.find(_BOARD) is None or text.find(_WORKS):
+        return
+    said = together(text, _TORCH, _NOT_TO_BE_HAD, around=1)
+    if said:
+        yield Finding(
+            id="jetson_generic_wheel",
+            confidence=0.72,
+            evidence=(quote(said, "torch"),),
+            explains=("python_unsupported_by_wheel",),
         )
 
 
@@ -216,11 +249,33 @@ FINDERS = (
     text_finder("driver_missing_or_not_loaded", _find_module_gone),
     text_finder("no_gpu_on_machine", _find_session),
     text_finder("container_without_gpu_access", _find_image_alone),
+    text_finder("jetson_generic_wheel", _find_board_wheel),
     text_finder("gpu_hardware_fault", _find_one_of_many),
     text_finder("driver_too_old", _find_told_cuda),
     text_finder("gpu_fallen_off_bus", _find_fewer),
     text_finder("wsl_wrong_driver_inside", _find_in_wsl),
     *finders(
+        Sign(
+            id="container_without_gpu_access",
+            said=WITHOUT_GPU_OPTION,
+            also=words(
+                r"\bno gpus? (?:were |was |is |are )?(?:detected|found|available|visible)",
+                r"\bno (?:cuda|nvidia)[- ](?:capable )?(?:devices?|gpus?)",
+                r"CUDA (?:test|initiali[sz]ation|init) failed",
+            ),
+            unless=_WORKS,
+            sure=0.82,
+        ),
+        # none is seen, and nothing says why: what it mostly is, none of it surer than a guess
+        *(
+            Sign(
+                id=cause,
+                said=words(r"No CUDA GPUs are available", r"no CUDA-capable device is detected"),
+                unless=_WORKS,
+                sure=sure,
+            )
+            for cause, sure in (("driver_missing_or_not_loaded", 0.08), ("visible_devices_hides_gpu", 0.07))
+        ),
         # the successor of nouveau takes the card just as nouveau does
         Sign(
             id="nouveau_loaded",

@@ -19,6 +19,9 @@ CASES = [
     ("gpu_fallen_off_bus", "Unable to determine the device handle, says nvidia-smi"),
     ("wsl_windows_or_kernel_too_old", "WSL2: nvc.c:274] dxcore initialization failed, continuing assuming a non-WSL environment"),
     ("wsl_wrong_driver_inside", "WSL: numba says Call to cuInit results in CUDA_ERROR_NO_DEVICE"),
+    ("jetson_generic_wheel", "On my Jetson pip install -r requirements.txt does not find torch==1.9"),
+    ("jetson_generic_wheel", "How can I install pytorch on an AGX Xavier with python 3.9?"),
+    ("container_without_gpu_access", "docker run --rm me/tool:latest list\n2025 CUDA test failed\n2025 No GPUs detected"),
     ("nouveau_loaded", "NVRM: GPU 0000:01:00.0 is already bound to NovaCore."),
     ("mps_daemon_unreachable", "[2024-01-01 Control    73] Server encountered a fatal exception. Shutting down"),
     ("fabric_manager_not_running", "cuda init fails with error 802 on our H100 node"),
@@ -37,6 +40,8 @@ SILENT = [
     ("gpu_fallen_off_bus", "We train on 8 of 8 GPUs of a node, since this morning at 3 it/s"),
     ("wsl_windows_or_kernel_too_old", "Debian: nvc.c:274] dxcore initialization failed, continuing assuming a non-WSL environment"),
     ("wsl_wrong_driver_inside", "Ubuntu server: Call to cuInit results in CUDA_ERROR_NO_DEVICE"),
+    ("jetson_generic_wheel", "On a Jetson our torch wheel works: torch.cuda.is_available() True, other packages could not be found"),
+    ("container_without_gpu_access", "docker run --gpus all --rm me/tool:latest list\nNo GPUs detected in the config file, GPU 0 is used"),
     ("nouveau_loaded", "The amazon nova model is already loaded, training at 3 it/s"),
     ("fabric_manager_not_running", "GPU training: 802 images per second, 3 errors in the labels"),
     ("mps_daemon_unreachable", "httpd: Server 95 exited with status 1, the training goes on"),
@@ -51,3 +56,11 @@ def test_what_was_set_up_and_what_is_missing(cause, text):
 @pytest.mark.parametrize(("cause", "text"), SILENT)
 def test_the_same_words_of_something_else(cause, text):
     assert cause not in [f.id for f in report_of(text).findings if f.severity != "info"], ids(text)
+
+
+def test_what_it_mostly_is_when_nothing_says_why():
+    assert set(ids("Everything was fine yesterday. RuntimeError: No CUDA GPUs are available")[:3]) == {
+        "no_gpu_on_machine",
+        "driver_missing_or_not_loaded",
+        "visible_devices_hides_gpu",
+    }
