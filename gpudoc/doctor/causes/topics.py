@@ -128,6 +128,23 @@ _TOPICS: Mapping[str, str] = {
     "wrong_accelerator_build": (
         r"\bamd\b|radeon|rocm|intel|xpu ; ~nvidia|cuda ; ~torch ; install ; not (?:found|available)"
     ),
+    "gsp_firmware_timeout": r"\bgsp\b ; \bxid\b ; nvidia-smi.{0,20}hang ; firmware",
+    "vgpu_unlicensed": r"\bvgpu\b|\bGRID\b ; licen[sc]e ; slow|throttl ; \bvm\b|virtual machine",
+    "nvidia_uvm_missing": r"nvidia[-_]uvm|\buvm\b ; lxc|proxmox ; modprobe ; unknown error",
+    "nouveau_loaded": r"nouveau ; blacklist ; ~driver ; initramfs",
+    "secure_boot_blocks_module": r"secure ?boot ; \bMOK\b|\bsign(?:ed|ing)\b ; ~driver ; modprobe",
+    "kernel_launch_timeout": r"\bTDR\b|watchdog ; screen|monitor goes ; launch timed ; ~windows",
+    "mig_enabled_no_instance": r"\bMIG\b ; instance|slice|partition ; A100|H100|A30 ; ~device",
+    "mps_daemon_unreachable": r"CUDA_MPS|\bMPS (?:server|daemon|control) ; multi-?process service ; daemon",
+    "fabric_manager_not_running": r"fabric ?manager ; nvswitch|\bHGX\b|\bDGX\b|\bSXM ; \b802\b ; nvlink",
+    "compute_mode_exclusive": r"exclusive ; compute mode ; busy or unavailable ; (?:second|another) process",
+    "gpu_ecc_error": r"\becc\b ; uncorrectable ; \bxid\b ; remapp|retired",
+    "wsl_wrong_driver_inside": r"\bwsl ; libcuda ; apt install ; nvidia-smi",
+    "wsl_windows_or_kernel_too_old": r"\bwsl ; windows build|insider ; /dev/dxg ; wsl --update ; ~kernel",
+    "container_toolkit_missing": (
+        r"nvidia-container|nvidia-docker ; runtime ; docker|podman|kubernetes ; device[- ]plugin"
+    ),
+    "jetson_generic_wheel": r"jetson|jetpack|tegra|\bxavier\b|\borin\b ; aarch64|arm64 ; wheel ; pip3? install torch",
 }
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpudoc.doctor.causes.topics import guess
 from gpudoc.facts.readers import read
 from tests.doctor.causes.judge import report_of
@@ -55,3 +57,19 @@ def test_causes_of_installation_are_guessed_too():
     assert guess(read(text).text, ())[0].id == "triton_torch_mismatch"
     text = "Strange: os.environ sets CUDA_VISIBLE_DEVICES after the import of torch, and gpu 0 is filled"
     assert guess(read(text).text, ())[0].id == "visible_devices_set_too_late"
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        ("vgpu_unlicensed", "Something is strange with the license of our GRID in each virtual machine"),
+        ("mig_enabled_no_instance", "Strange things with MIG on an A100, why?"),
+        ("fabric_manager_not_running", "Why is the HGX with its nvswitch strange since today?"),
+        ("wsl_windows_or_kernel_too_old", "What is wrong with wsl after the insider build?"),
+        ("jetson_generic_wheel", "The wheel on my jetson (aarch64) is strange, why?"),
+        ("nouveau_loaded", "Why is nouveau in my initramfs, is that a problem?"),
+        ("container_toolkit_missing", "A problem with nvidia-container and the device-plugin"),
+    ],
+)
+def test_causes_of_driver_and_device_are_guessed_too(cause, text):
+    assert guess(read(text).text, ())[0].id == cause
