@@ -272,6 +272,7 @@ FINDERS = (
                 id=cause,
                 said=words(r"No CUDA GPUs are available", r"no CUDA-capable device is detected"),
                 unless=_WORKS,
+                severity="info",
                 sure=sure,
             )
             for cause, sure in (("driver_missing_or_not_loaded", 0.08), ("visible_devices_hides_gpu", 0.07))
