@@ -167,6 +167,14 @@ FINDERS = (
             sure=0.8,
         ),
         Sign(
+            id="job_hung",
+            said=words(
+                r"DataLoader timed out after \d+ seconds",
+                r"task (?:python|pt_|train)[\w.]*:\d+ blocked for more than \d+ seconds",
+            ),
+            sure=0.72,
+        ),
+        Sign(
             id="shm_too_small",
             said=words(
                 r"Unexpected bus error encountered in worker",

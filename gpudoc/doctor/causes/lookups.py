@@ -113,11 +113,29 @@ def _find_sizes(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
+_LONGER = words(
+    r"\b(?:longer than|more than|over|beyond|exceed\w*|greater than|>) ?(?:the )?(?:\d{3,5} ?"
+    r"(?:tokens?|positions?|words|characters)|max(?:imum)?[_ ](?:sequence[_ ])?(?:length|len|position\w*))",
+    r"\b(?:sequence|input|text|sentence)s? (?:\w+ ){0,3}too long\b",
+)
+
+
+def _find_longer(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """An assertion as soon as the input has more tokens than there are positions."""
+    del evidence
+    longer = text.find(_LONGER)
+    fails = text.find(_ASSERTED) or text.find(words(r"\bindex out of range\b|\bIndexError\b"))
+    if longer and fails and not text.find(words(r"\bmasks?\b|\bsegment(?:ation|ing)\b")):
+        both = (quote(longer, "input"), quote(fails, "error"))
+        yield Finding(id="embedding_index_out_of_range", confidence=0.78, evidence=tuple(dict.fromkeys(both)))
+
+
 FINDERS = (
     text_finder("label_out_of_range", _find_scatter),
     text_finder("label_out_of_range", _find_bare_assert),
     text_finder("embedding_index_out_of_range", _find_new_tokens),
     text_finder("embedding_index_out_of_range", _find_sizes),
+    text_finder("embedding_index_out_of_range", _find_longer),
     *finders(
         Sign(
             id="label_out_of_range",

@@ -45,6 +45,21 @@ def _find_misuse(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="amp_scaler_misuse", confidence=0.72, evidence=tuple(dict.fromkeys(both)))
 
 
+_CLIPS = words(r"\bclip_grad_(?:norm|value)_?\(")
+_UNSCALES = words(r"\.unscale_\(|\bunscale_gradients\(|\baccelerator\.clip")
+
+
+def _find_scaled_clip(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Code that clips gradients while they are still multiplied by the scale: each is cut to next to nothing."""
+    del evidence
+    scales, clips, steps = text.find(_SCALES), text.find(_CLIPS), text.find(_SCALER_STEPS)
+    if scales is None or clips is None or steps is None or text.find(_UNSCALES) or text.find(_IN_TRACE):
+        return
+    if scales.start < clips.start < steps.start:
+        both = (quote(clips, "clipped"), quote(steps, "then stepped"))
+        yield Finding(id="amp_scaler_misuse", confidence=0.6, evidence=tuple(dict.fromkeys(both)))
+
+
 _NO_GRAPH = words(
     r"element 0 of (?:tensors|variables) does(?: not|n't) require grad(?: and does not have a grad_fn)?",
     r"None of the inputs have requires_grad=True\. Gradients will be None",
@@ -139,6 +154,7 @@ def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("amp_scaler_misuse", _find_misuse),
+    text_finder("amp_scaler_misuse", _find_scaled_clip),
     text_finder("amp_no_gradients", _find_no_graph),
     text_finder("fp16_overflow_nan", _find_nan),
     text_finder("fp16_overflow_nan", _find_instead),
@@ -148,6 +164,25 @@ FINDERS = (
             id="amp_no_gradients",
             said=words(r"found_inf_per_device[\"']\]\) > 0", r"No inf checks were recorded prior to update"),
             sure=0.9,
+        ),
+        # a picture of numbers that are none is black
+        Sign(
+            id="fp16_overflow_nan",
+            said=words(
+                r"\b(?:images?|outputs?|pictures?|results?|frames?) (?:\w+ ){0,3}black\b",
+                r"\ball[- ]black\b|全黑|黑图",
+            ),
+            also=_MIXED,
+            sure=0.66,
+        ),
+        Sign(
+            id="fp16_overflow_nan",
+            said=words(
+                r"\bgradient overflow\b[^.\n]{0,30}\b(?:in |at |on )?(?:every|each|always|constantly|all)\b",
+                r"\bloss[ _]scaler? (?:is|was|becomes?|became|goes to|drops? to|dropped to|falls? to|down to) "
+                r"(?:0\b(?!\.[1-9])|zero|1e-\d)",
+            ),
+            sure=0.85,
         ),
         Sign(
             id="amp_fp16_params_with_scaler",

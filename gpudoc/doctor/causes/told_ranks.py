@@ -168,12 +168,37 @@ def _find_first_exchange(text: Text, evidence: Evidence) -> Iterator[Finding | S
         yield Finding(id="nccl_p2p_hang", confidence=0.5, evidence=(quote(early, "stops"), quote(listed, "devices")))
 
 
+_WRONG = words(
+    r"\b(?:wrong|incorrect|garbage|corrupt\w*|inconsistent)\b[^.\n]{0,30}\b(?:results?|values?|outputs?|data|tensors?|"
+    r"gradients?|loss\w*|weights?|predictions?)\b",
+    r"\b(?:all |only )?zeros?\b[^.\n]{0,24}\b(?:second|gpu ?1|cuda:1|other)",
+    r"\b(?:second|gpu ?1|cuda:1|other gpus?)\b[^.\n]{0,30}\b(?:zeros?|garbage|nan|wrong|corrupt\w*)\b",
+)
+_RIGHT_ALONE = words(
+    r"\b(?:single|one|1)[- ]?(?:gpu|card)\b[^.\n]{0,30}\b(?:right|correct|fine|good|ok|works?|well)\b",
+    r"\b(?:right|correct|fine|good|ok|works?|well)\b[^.\n]{0,30}\b(?:single|one|1)[- ]?(?:gpu|card)\b",
+)
+_COPIES = words(
+    r"\bDataParallel\b|\bmulti-?_?gpus?\b|\bDDP\b|\bcuda:1\b|\btwo gpus\b|\b[2-9] gpus\b|MirroredStrategy",
+)
+
+
+def _find_wrong_copies(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Values that are right on one card and wrong once they were copied to another."""
+    del evidence
+    wrong, alone, copies = text.find(_WRONG), text.find(_RIGHT_ALONE), text.find(_COPIES)
+    if wrong and alone and copies and about_training(text):
+        seen = (quote(wrong, "values"), quote(alone, "alone"))
+        yield Finding(id="nccl_p2p_hang", confidence=0.56, evidence=tuple(dict.fromkeys(seen)))
+
+
 _PARTS = words(
     r"\bsub-?(?:networks?|modules?|nets?)\b|\bbranch(?:es)?\b|\bheads?\b|\b(?:\w+ )?layers?\b|\b(?:en|de)coders?\b|"
     r"\bparameters?\b|\btasks?\b|\bbackbones?\b|\bexperts?\b|\bloss_\w+\b|\bweights?\b"
 )
 _IDLE_PARTS = words(
     r"(?:\bnot|n't|\bnever) (?:be |being |been )?(?:used|executed|called|needed|involved|required|activated|updated)\b",
+    r"\bonly (?:be )?(?:used|active|executed|called|needed) (?:for|in|when|by|on)\b",
     r"\bunused\b|\bskip(?:s|ped|ping)?\b|\bno grad(?:ient)?s?\b|\bgrad(?:ient)?s? (?:is|are) none\b",
     r"\bonly (?:the )?\w+(?: or only \w+)?[^.\n]{0,30}\b(?:is|are|gets?|was) (?:used|executed|run|called|activated)\b",
     r"\bno_grad\(|\brequires_grad ?= ?False|\b(?:freez\w*|frozen|detach\w*) (?:\w+ ){0,2}(?:layers?|parameters?|"
@@ -230,6 +255,7 @@ FINDERS = (
     text_finder("ddp_uneven_inputs", _find_rest),
     text_finder("nccl_wrong_interface", _find_meeting),
     text_finder("nccl_p2p_hang", _find_first_exchange),
+    text_finder("nccl_p2p_hang", _find_wrong_copies),
     text_finder("ddp_unused_parameters", _find_idle_parts),
     text_finder("port_in_use", _find_port),
 )

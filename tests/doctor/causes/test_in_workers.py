@@ -102,3 +102,14 @@ def test_memory_of_each_worker_in_chinese():
 def test_a_run_that_stands_as_soon_as_there_are_workers():
     assert first("Training hangs after one epoch when num_workers>1, there is no error") == "job_hung"
     assert "job_hung" not in named("Training is slow when num_workers>1, there is no error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: DataLoader timed out after 120 seconds",
+        "INFO: task python:812 blocked for more than 120 seconds.",
+    ],
+)
+def test_time_that_ran_out_for_who_waited(text):
+    assert first(text) == "job_hung"

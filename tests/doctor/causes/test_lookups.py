@@ -62,3 +62,9 @@ def test_a_sequence_longer_than_the_positions_is_counted():
 
 def test_tensorflow_names_the_row_that_is_missing():
     assert first("InvalidArgumentError: indices[3,17] = 5001 is not in [0, 5001)") == "embedding_index_out_of_range"
+
+
+def test_an_input_longer_than_the_positions_is_told():
+    text = "CUDA error: device-side assert triggered as soon as the input is longer than 512 tokens"
+    assert first(text) == "embedding_index_out_of_range"
+    assert "embedding_index_out_of_range" not in named("Training is slow when the input is longer than 512 tokens")

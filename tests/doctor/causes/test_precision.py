@@ -130,3 +130,32 @@ def test_half_precision_overflows_where_bf16_is_only_missed(text):
 
 def test_a_card_without_bf16_and_no_nan_is_about_bf16():
     assert first("RuntimeError: bf16 is not supported on this GPU, fp16 works in training") != "fp16_overflow_nan"
+
+
+CLIPPED = """training does not converge with amp
+scaler.scale(loss).backward()
+torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+scaler.step(opt)
+scaler.update()
+"""
+
+
+def test_gradients_clipped_while_they_are_scaled():
+    assert first(CLIPPED) == "amp_scaler_misuse"
+    right = CLIPPED.replace("torch.nn", "scaler.unscale_(opt)\ntorch.nn")
+    assert "amp_scaler_misuse" not in named(right)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apex O1: gradient overflow in every step of my training, loss scaler drops to 0",
+        "With fp16 the pictures are all black, in fp32 they are right",
+    ],
+)
+def test_overflow_shows_in_the_scale_and_in_black_pictures(text):
+    assert first(text) == "fp16_overflow_nan"
+
+
+def test_black_pictures_alone_are_a_matter_of_taste():
+    assert "fp16_overflow_nan" not in named("The training images are all black and white")

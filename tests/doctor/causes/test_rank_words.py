@@ -23,6 +23,9 @@ SAID = [
     ("nccl_shm_too_small", "NCCL WARN Error: failed to extend /dev/shm/nccl-Ab3 to 9637892 bytes"),
     ("nccl_shm_too_small", "NCCL in the container only works with --shm-size=8g"),
     ("duplicate_gpu_ranks", "torchrun: both processes run on GPU 0 and the second GPU stays empty in training"),
+    ("port_in_use", "launch distributed communication on port `29500`, but another process is utilizing it"),
+    ("nccl_network_unreachable", "RuntimeError: connect() timed out. Original timeout was 1800000 ms."),
+    ("duplicate_gpu_ranks", "srun puts every rank on cuda:0 while the other gpus are idle"),
     ("duplicate_gpu_ranks", "In my DDP training all processes are placed on the same GPU"),
 ]
 

@@ -119,3 +119,13 @@ def test_both_cards_are_cards():
 def test_the_watchdog_ends_those_who_wait_for_a_save():
     text = "Saving on rank 0 takes 35 minutes, then the other ranks are killed by the watchdog"
     assert first(text) == "nccl_timeout_one_rank_busy"
+
+
+def test_values_that_are_wrong_only_on_the_second_card():
+    text = "DataParallel training gives wrong results on the second GPU, on a single GPU they are right"
+    assert first(text) == "nccl_p2p_hang"
+    assert "nccl_p2p_hang" not in named("My training gives wrong results, with one GPU and with none")
+
+
+def test_heads_that_only_some_samples_use():
+    assert first("In DDP some heads are only used for some samples, then the training hangs") == "ddp_unused_parameters"
