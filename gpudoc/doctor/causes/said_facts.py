@@ -27,13 +27,21 @@ NOT_COMPATIBLE = words(
 
 # the source file that the message of a missing kernel names, after it or before it
 _AFTER = Pattern(r"(?is)no kernel image is available.{0,260}?(?P<file>[\w./\\-]+\.(?:cuh?|cpp|cc|hpp))\b")
-_BEFORE = Pattern(r"(?i)(?P<file>[\w./\\-]*(?:csrc|_template\.h|\.cuh?)\S{0,80}) ?no kernel image is available")
+_BEFORE = Pattern(
+    r"(?i)(?P<file>[\w./\\-]*(?:csrc|_template\.h|\.cuh?)\S{0,80})(?: line=\d+ error=\d+ ?:)? ?"
+    r"(?:no kernel image is available|invalid device function)"
+)
+# the check that an extension makes after its own kernel; torch's message begins otherwise
+_OWN_CHECK = Pattern(
+    r"(?i)(?P<file>CUDA kernel failed|cudaCheckError\(\) failed|\berror in \w[\w ]{1,60}|\bkernel (?:\w+ )?failed) ?: ?"
+    r"(?:no kernel image|invalid device function)"
+)
 _TORCHS_OWN = re.compile(r"(?i)aten[/\\]|c10[/\\]|\bTHC|torch[/\\]csrc|caffe2|[/\\]pytorch[_/\\]|cutorch")
 
 
 def other_source(text: Text) -> Mention | None:
-    """Where a missing kernel is said of a source file that is not torch's own; None where no such file is named."""
-    for pattern in (_BEFORE, _AFTER):
+    """Where a source file or a check that is not torch's own tells of a missing kernel; None where there is none."""
+    for pattern in (_OWN_CHECK, _BEFORE, _AFTER):
         for named in text.find_all(pattern, most=4):
             if _TORCHS_OWN.search(named["file"]) is None:
                 return named

@@ -13,7 +13,9 @@ from gpudoc.doctor.setting import known
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_NO_KERNEL = words(r"no kernel image is available", r"NoKernelImageForDevice", r"invalid device function")
+_NO_KERNEL = words(
+    r"no kernel image is available", r"NoKernelImageForDevice", r"invalid device function|InvalidDeviceFunction"
+)
 # it was compiled here, for the cards that its compiler was told of
 _COMPILED = words(
     r"\b(?:compil|rebuil|buil[dt])\w*[^.\n]{0,40}\b(?:from source|extensions?|ops?|kernels?|setup\.py|without (?:any )?"
@@ -31,8 +33,6 @@ _TORCH_RUNS = words(
 _TORCH_COMPILED = words(
     r"(?:compil|buil[dt])\w* (?:py)?torch\b(?![-_ ]?\w+ from| ?extension)[^.\n]{0,24}(?:from|source|master)"
 )
-# a check that extensions bring, torch's own message begins otherwise
-_OWN_CHECK = words(r"CUDA kernel failed ?: (?:no kernel image|invalid device function)")
 _NOT_FIT = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
 
 
@@ -42,7 +42,7 @@ def _find_unbuilt_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
     said = text.find(_NO_KERNEL)
     if said is None or text.find(_NOT_FIT) is not None or text.find(_TORCH_COMPILED) is not None:
         return
-    if (named := other_source(text)) is not None or (named := text.find(_OWN_CHECK)) is not None:
+    if (named := other_source(text)) is not None:
         yield Finding(id="extension_missing_arch", confidence=0.85, evidence=(quote(named, "source file"),))
         return
     runs, compiled = text.find(_TORCH_RUNS), text.find(_COMPILED)
@@ -72,6 +72,7 @@ def _find_other_torch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
         yield Finding(id="extension_built_for_other_cuda", confidence=0.45, evidence=seen)
 
 
+_TORCH = words(r"\b(?:py)?torch\b")
 _MACOS = Pattern(r"(?i)\bmac ?os\W{0,3}(\d\d)(?:\.(\d+))?")
 _TORCH_VERSION = Pattern(r"(?i)\b(?:py)?torch\b(?!vision|audio)[^\n\d]{0,12}?v?(\d\.\d{1,2})\.\d+")
 _MPS_FALSE = Pattern(
@@ -176,6 +177,20 @@ FINDERS = (
                 r"Configured CUDA binary not found|bitsandbytes library load error",
             ),
             sure=0.85,
+        ),
+        Sign(
+            id="mixed_cuda_packages",
+            said=words(
+                r"(?:conda|pip3?|mamba) install[^.\n]{0,60}\b(?:chang|replac|downgrad|overwr|upgrad)\w*[^.\n]{0,30}"
+                r"\b(?:cudnn|cudatoolkit|cuda|cublas)\b",
+                r"(?:conda|pip3?|mamba) install[^.\n]{0,60}\b(?:cudnn|cudatoolkit|cuda|"
+                r"cublas)\b[^.\n]{0,20}\b(?:chang\w*|"
+                r"replaced|downgraded|overwritten|upgraded)",
+                r"\b(?:pip|conda)\b[^.\n]{0,30}\b(?:and|plus|as well as)\b[^.\n]{0,20}\b(?:conda|pip)\b[^.\n]{0,40}"
+                r"\b(?:cuda|cudatoolkit|torch|pytorch)\b[^.\n]{0,40}\b(?:both|two|twice|conflict\w*|mixed)",
+            ),
+            also=_TORCH,
+            sure=0.66,
         ),
         Sign(
             id="mixed_cuda_packages",

@@ -66,6 +66,8 @@ _NONE_LEFT = words(
     r"no CUDA-capable device is detected",
     r"No HIP GPUs are available",
     r"CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
+    # TensorFlow prints this only after cuInit found no device
+    r"kernel version seems to match DSO",
 )
 _SEES_NONE = words(
     UNAVAILABLE,
@@ -145,6 +147,7 @@ FINDERS = (
         Sign(
             id="invalid_device_ordinal",
             said=words(
+                r"invalid device ordin\w+|hipErrorInvalidDevice\b",
                 r"No slot '?\d+'? specified on host",
                 r"Invalid CUDAPlace\(\d+\)",
                 r"Could not satisfy explicit device specification [^\n]{0,60}GPU:\d",

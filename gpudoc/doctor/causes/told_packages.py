@@ -182,11 +182,24 @@ FINDERS = (
     text_finder("cpu_only_torch", _find_without_cuda),
     *finders(
         Sign(
+            id="python_unsupported_by_wheel",
+            said=words(
+                r"No compatible version found for: torch",
+                r"Skipping link: none of the wheel's tags match[^\n]{0,200}/torch-",
+                r"no version of torch(?:vision|audio)?(?:==|>=|<)[^\n]{0,60}(?:unsatisfiable|we can conclude)",
+                r"torch\S* (?:has|have) no wheels (?:are available )?(?:with|for)",
+                r"The current Python version \([\d.]+\) is not allowed|does not satisfy Python>=",
+            ),
+            also=_TORCH,
+            sure=0.82,
+        ),
+        Sign(
             id="triton_torch_mismatch",
             said=words(
                 r"Cannot find a working triton installation",
                 r"target must be of GPUTarget type",
-                r"KernelMetadata'? object has no attribute",
+                r"(?:KernelMetadata|CompiledKernel)'? object (?:has no attribute|does not (?:has|"
+                r"have) any of the attributes)",
                 r"module 'triton' has no attribute",
                 r"(?:'(?:CompiledKernel|JITFunction|Autotuner|KernelMetadata|CudaDriver|CudaUtils)'|"
                 r"triton\S*) (?:object )?"

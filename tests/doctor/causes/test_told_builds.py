@@ -12,6 +12,7 @@ CASES = [
     # an error that names the source of another package
     ("extension_missing_arch", "CUDA kernel failed : no kernel image is available for execution on the device\nvoid ball_query(int) at L:40 in /src/ops/ball_query_gpu.cu"),
     ("extension_missing_arch", "RuntimeError: cuda runtime error (209) : no kernel image is available for execution on the device at /src/layers/csrc/align_kernel.cu:90"),
+    ("extension_missing_arch", "On the V100 it says: error in corr_forward: no kernel image is available for execution on the device"),
     # a library of torch by a name that this torch has not
     ("extension_torch_abi_mismatch", "import spline_ops\nImportError: libtorch_cuda_cpp.so: cannot open shared object file: No such file or directory"),
     # Apple
@@ -28,6 +29,7 @@ CASES = [
     ("libcuda_not_linkable", "gcc skipping incompatible libcuda.so when searching for -lcuda"),
     # packages
     ("extension_built_for_other_cuda", "CUDA SETUP: Required library version not found: libbitsandbytes_cuda115.so."),
+    ("mixed_cuda_packages", "After conda install cupy-core the version of cudnn is changed and pytorch fails"),
     ("mixed_cuda_packages", "pip list\ncupy-cuda11x 13.3.0\ncupy-cuda12x 13.3.0\ncp.ones crashes"),
     ("mixed_cuda_packages", "nvidia-cublas 13.0.0.19\nnvidia-cublas-cu12 12.8.4.1\ntorch 2.9.0: matmul fails"),
     ("windows_dll_dependency_missing", "error loading c10.dll right after a clean installation"),

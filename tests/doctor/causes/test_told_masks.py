@@ -17,6 +17,8 @@ CASES = [
     ("visible_devices_hides_gpu", "CUDA_VISIBLE_DEVICES=$0 python demo.py\nno CUDA-capable device is detected"),
     ("visible_devices_hides_gpu", "The service sets CUDA_VISIBLE_DEVICES=1 for its workers, there torch.cuda.is_available() == False"),
     ("visible_devices_hides_gpu", "python main.py --gpu_ids 2\nRuntimeError: No CUDA GPUs are available"),
+    ("invalid_device_ordinal", "It ends with invalid device ordinnal on my laptop"),
+    ("visible_devices_hides_gpu", "os.environ['CUDA_VISIBLE_DEVICES'] = '1'\ncuda_diagnostics.cc:310] kernel version seems to match DSO: 410.129.0"),
     ("invalid_device_ordinal", "ValueError: No slot '5' specified on host 'localhost'"),
     ("invalid_device_ordinal", "InvalidArgumentError: Could not satisfy explicit device specification '/device:GPU:3'"),
     ("invalid_device_ordinal", "requested 8 gpus, but there are only 4 available on this node"),

@@ -10,6 +10,8 @@ CASES = [
     ("triton_torch_mismatch", "AttributeError: type object 'JITFunction' has no attribute 'cache_key' in torch/_inductor/runtime"),
     ("triton_torch_mismatch", "Since I upgraded to triton 3.5 every import of unsloth ends with an ImportError"),
     ("triton_torch_mismatch", "The nightly triton breaks inductor, with the pinned one it compiles"),
+    ("triton_torch_mismatch", "CompiledKernel object does not has any of the attributes: ('num_ctas', 'numCtas')"),
+    ("python_unsupported_by_wheel", "DEBUG Solving with installed Python version: 3.13.1\nDEBUG No compatible version found for: torch"),
     ("torchvision_torch_mismatch", "Setup says that the versions of torch and torchvision are incompatible, which ones do I take?"),
     # whose card it is
     ("wrong_accelerator_build", "Radeon RX 6700 XT, Windows 11: the web UI says that torch is not able to use GPU"),
