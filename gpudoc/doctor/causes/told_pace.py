@@ -300,6 +300,38 @@ def _find_paging(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield slow_finding("vram_spill_to_system_memory", 0.66, idler, paged)
 
 
+_VRAM_FULL = words(
+    r"\b(?:vram|(?:gpu|video|dedicated) (?:memory|ram))\b[^.\n]{0,40}\b(?:close to|almost|nearly|about|at|is|to|"
+    r"around) (?:the )?(?:\w+ )?"
+    r"(?:full\b|max\w*|limit\b|(?:9[5-9]|100) ?%)",
+    r"\b(?:fills?|maxe?s? out|uses? (?:up )?all)\b[^.\n]{0,20}\bvram\b",
+)
+_CRAWLS = words(
+    r"\b\d+(?:\.\d+)? ?(?:min\w*|hours?) (?:per|each|a|for (?:one|each|an?)) (?:iteration|step|image|it)\b|"
+    r"\b\d{2,}(?:\.\d+)? ?s/(?:it|step)\b",
+    r"\b(?:epically|insanely|extremely|incredibly|ridiculously|terribly|painfully|super) slow\w*",
+)
+_PER_ITERATION = Pattern(r"(?i)(?<![\d.])(\d{1,4}(?:\.\d+)?) ?s(?:ec\w*)?/it\b")
+_SUDDENLY = words(r"\bsudden\w*|\bat once\b|\bout of nowhere\b|\bthen (?:it )?(?:jumps?|goes|drops?|falls?)\b")
+_DRAWS = words(r"\bloras?\b|diffusion|\bsd(?:xl|1\.5)\b|\bflux\b|comfy\w*|kohya\w*|\bwebui\b|\bforge\b|dreambooth")
+_JUMPS_BY = 5.0
+
+
+def _find_filling(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The card's memory is full, nothing fails, and a step takes minutes or many times what it took before."""
+    del evidence
+    if text.find(RAN_OUT) or text.find(_FAILED) or text.find(_LINUX):
+        return
+    full, crawls = text.find(_VRAM_FULL), text.find(_CRAWLS)
+    if full and crawls:
+        yield slow_finding("vram_spill_to_system_memory", 0.62, full, crawls)
+    paces = [float(row[1]) for row in text.find_all(_PER_ITERATION, most=40)]
+    sudden = text.find(_SUDDENLY)
+    if sudden and text.find(_DRAWS) and len(paces) > 1 and max(paces) >= _JUMPS_BY * min(paces) > 0:
+        yield slow_finding("vram_spill_to_system_memory", 0.56, sudden)
+
+
+_LINUX = words(r"\bubuntu\b|\blinux\b|\bdebian\b|\bcentos\b|\bslurm\w*")
 _FULL_USE = words(
     r"\b(?:gpus?|volatile)[- ]?(?:util\w*|usage|load)\b[^.\n]{0,24}\b(?:9[5-9]|100) ?(?:%|percent)",
     r"\bgpus? (?:\w+ ){0,3}(?:at|is|are|around|about) (?:\w+ ){0,2}(?:9[5-9]|100) ?(?:%|percent)",
@@ -325,5 +357,6 @@ FINDERS = (
     text_finder("tf32_off", _find_switched_off),
     text_finder("tf32_off", _find_no_better),
     text_finder("vram_spill_to_system_memory", _find_paging),
+    text_finder("vram_spill_to_system_memory", _find_filling),
     text_finder("compute_bound", _find_full_use),
 )

@@ -172,8 +172,9 @@ _TIME_GROWS = words(
 def _find_showing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """What is shown or logged in every step takes the time."""
     del evidence
-    said = together(text, _SHOWS, _EACH, _SLOWER) or together(text, _SHOWS, _TIME_GROWS)
-    if said and about_training(text) and text.find(_TROUBLED) is None:
+    grows = together(text, _SHOWS, _TIME_GROWS)
+    said = grows or together(text, _SHOWS, _EACH, _SLOWER)
+    if said and (grows or about_training(text)) and text.find(_TROUBLED) is None:
         yield Finding(id="logging_each_step", confidence=0.57, severity="warning", evidence=(quote(said, "shown"),))
 
 
@@ -271,7 +272,7 @@ _NOT_FASTER = words(
     r"\bslow\w*",
     r"\b(?:speed|throughput|samples?\w*|it/s|performance|wps)\b[^.\n]{0,60}\b(?:fall|fell|drop\w*|decreas\w*|lower|"
     r"down)\b",
-    r"\btimes?\b[^.\n]{0,40}\bincreas\w*|\blonger\b|\bworse\b",
+    r"\btimes?\b[^.\n]{0,40}\bincreas\w*|\blonger\b|\bworse\b|\binefficien\w*",
     r"(?:n't|\bnot) (?:\w+ ){0,3}(?:faster|any faster)\b|\b(?:speed|time|duration) (?:\w+ )?(?:is|stays?|"
     r"remains?) (?:\w+ )?(?:the )?same\b",
     r"\bno (?:\w+ )?(?:speed ?-?up|faster|gain|improvement|acceleration)|\bnot (?:\w+ )?(?:faster|accelerat\w*|"

@@ -47,7 +47,7 @@ _TOPICS: Mapping[str, str] = {
         r"gpu|one gpu"
     ),
     "gpu_fallen_off_bus": r"lost ; \bbus\b ; \bpcie?\b ; disappear|vanish|drops? ; \bxid\b",
-    "thermal_throttle": r"temperature|thermal ; clock|mhz ; throttl ; fan|cooling ; slow|drop",
+    "thermal_throttle": r"temperature|thermal ; clock|mhz ; throttl ; fan|cooling ; ~slow|drop",
     "pcie_link_degraded": r"pcie ; \bgen ?\d ; \bx(?:1|4|8|16)\b ; bandwidth ; riser|slot|bios",
     "oom_capacity": r"~memory ; batch size ; reduce|smaller ; ~gpu ; ~model",
     "oom_other_process": r"~memory ; ~process ; kill ; nvidia-smi ; another|other|zombie ; notebook|kernel",
@@ -60,7 +60,11 @@ _TOPICS: Mapping[str, str] = {
     "embedding_index_out_of_range": (
         r"embedding ; index ; token|vocab ; assert ; out of (?:range|bounds) ; max_length|position"
     ),
-    "training_on_cpu": r"\bcpu\b ; slow ; gpu (?:is )?not used|not using ; ~device ; ~cuda",
+    "training_on_cpu": (
+        r"\bcpu\b ; slow|\d ?(?:hours|hrs|days)\b|per iteration|whole night ; gpu (?:is )?not used|"
+        r"not using ; ~device ; "
+        r"~cuda ; ~train|epoch|iteration"
+    ),
     "ddp_unused_parameters": r"unused ; parameters? ; ddp|distributed ; find_unused ; grad",
     "ddp_uneven_inputs": (
         r"hang|stuck|timeout ; ddp|distributed|rank ; last batch|end of ; drop_last|sampler ; different"
@@ -77,8 +81,11 @@ _TOPICS: Mapping[str, str] = {
     "dataparallel_imbalance": r"DataParallel ; ~memory ; ~gpu ?0|first gpu|cuda:0 ; imbalance|uneven|unbalanced ; slow",
     "extra_contexts_on_gpu0": r"~rank|process ; gpu ?0|cuda:0 ; map_location|torch.load ; ~memory ; context|extra",
     "too_few_workers": r"num_workers|workers ; ~slow|util ; dataloader|data loading ; bottleneck",
-    "too_many_workers": r"num_workers|workers ; ~cpu|core ; too many|exceed|more than ; slow|freeze",
-    "dataloader_bottleneck": r"dataloader|data loading|data time ; ~slow|bottleneck|wait ; gpu.{0,10}util|idle ; ~cpu",
+    "too_many_workers": r"num_workers|workers ; ~cpu|core ; too many|exceed|more than ; ~slow|freeze",
+    "dataloader_bottleneck": (
+        r"dataloader|data loading|data time ; ~slow|bottleneck|wait ; gpu.{0,10}util|idle ; ~cpu ; ~train|epoch|"
+        r"iteration"
+    ),
     "workers_recreated_each_epoch": (
         r"~epoch ; workers? ; ~start|beginning|between ; ~slow|pause|wait|seconds ; persistent"
     ),
@@ -157,6 +164,9 @@ _COMPLAINT = words(
     r"(?:memory|ram|usage)[^.\n]{0,40}(?:grow\w*|increas\w*)",
     r"\b(?:doesn't|does not|can ?not|can't|don't|isn't|not) (?:work|use|see|find|detect|recogni[sz]e|utili[sz]e)\w*",
     r"\bwhy\b",
+    r"\bhow long (?:should|does|do|will)\b|\b(?:reasonable|normal|expected)\b[^.\n]{0,24}\b(?:time|speed)|\b(?:time|"
+    r"speed)\b[^.\n]{0,24}"
+    r"\b(?:reasonable|normal|expected)\b",
     r"\b(?:problem|trouble|bottleneck|imbalance\w*|uneven)\b",
 )
 

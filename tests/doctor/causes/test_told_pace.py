@@ -27,6 +27,8 @@ CASES = [
     ("tf32_off", "Why is float32 training on the A100 not faster than on the V100? Same batch, same speed"),
     # memory that goes to the host and back
     ("vram_spill_to_system_memory", "Windows 11, RTX 4070 12 GB: after 300 steps the iterations take longer and GPU power drops from 180 W to 70 W"),
+    ("vram_spill_to_system_memory", "LoRA on a 3060: VRAM is close to 100 %, RAM at 60 %, and it takes 7 minutes per iteration, epically slow"),
+    ("vram_spill_to_system_memory", "sdxl lora training runs at 2.1s/it and then suddenly at 41s/it, a restart helps"),
     ("vram_spill_to_system_memory", "Windows 10, 训练很慢, 专用显存 7.9 GB, 共享显存 6 GB 一直在用"),
 ]  # fmt: skip
 
@@ -67,6 +69,8 @@ def test_a_card_that_is_busy_all_the_time_is_information_only():
             "launch_bound",
             "PPO training, GPU utilization is only 6 %: OMP_NUM_THREADS is not set and 64 threads per process run",
         ),
+        ("vram_spill_to_system_memory", "Ubuntu, LoRA: VRAM is close to 100 % and it takes 7 minutes per iteration"),
+        ("vram_spill_to_system_memory", "sdxl lora training runs at 2.1s/it and then suddenly at 2.9s/it"),
         ("tf32_off", "With bf16 autocast the A100 is not faster than the V100 in my training"),
         ("launch_bound", "data loading with num_workers=0 makes training slower on the GPU than on the CPU"),
         ("vram_spill_to_system_memory", "Ubuntu 22.04, RTX 3060 12 GB: iterations take longer and GPU power drops"),

@@ -22,6 +22,7 @@ CASES = [
     # what is written and shown
     ("checkpoint_too_often", "Training steps are quick but saving the checkpoint every 50 steps takes minutes"),
     ("logging_each_step", "Training is slow because wandb uploads an image in every step, logging each step takes 2 s"),
+    ("logging_each_step", "The display time increases with the number of images in the html page"),
     ("logging_each_step", "The training time increases the more curves matplotlib plots, each plot is kept open"),
     # what machines and cards tell each other
     ("communication_bound", "DDP training on two servers takes 3 h per epoch, on a single server 1 h; why is it slower on two servers?"),
@@ -34,6 +35,7 @@ CASES = [
     ("communication_bound", "I don't see an improvement in training with 2 x 4090 over 1 x 4090"),
     ("communication_bound", "There's no speedup in training with multi GPU over one GPU"),
     ("communication_bound", "2 workers with 4 GPUs each perform worse in training than a single worker"),
+    ("communication_bound", "Training on several nodes is inefficient, on one node it is normal"),
     # what prepares the inputs, and what is compiled
     ("decode_bound", "Training is cpu intensive here, all of my cores are under heavy load. Is it the augmentation? The GPU idles"),
     ("decode_bound", "Training is slow, when I increase num_workers the CPU load is at 100 %"),

@@ -73,3 +73,9 @@ def test_causes_of_installation_are_guessed_too():
 )
 def test_causes_of_driver_and_device_are_guessed_too(cause, text):
     assert guess(read(text).text, ())[0].id == cause
+
+
+def test_a_plain_complaint_about_slowness_is_guessed_to_be_the_wrong_device_or_the_loader():
+    report = report_of("Training is slow on my machine. Why? An epoch takes the whole night")
+    assert [f.id for f in report.findings[:2]] == ["training_on_cpu", "dataloader_bottleneck"]
+    assert {f.severity for f in report.findings} == {"info"}
