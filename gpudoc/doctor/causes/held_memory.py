@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.lexicon import GROWS, HOST_MEMORY
+from gpudoc.doctor.causes.lexicon import DEVICE_MEMORY, ENDED, GROWS, HOST_MEMORY, WITHIN_RUN
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
@@ -18,6 +18,27 @@ from gpudoc.units import GIB, format_bytes
 _ABOUT_MEMORY = words(
     r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
 )
+_LATE = words(
+    r"\b(?:takes?|took|wait\w*|needs?) [^.\n]{0,40}\b(?:releas(?:e|ed|ing)|free[ds]?|freeing|clear(?:s|ed)?|"
+    r"empt(?:y|ied))\b",
+    r"\b(?:released?|freed|cleared)\b[^.\n]{0,30}\b(?:after|only) (?:\w+ ){0,2}(?:\d+|a few|some|several) ?"
+    r"(?:min\w*|sec\w*)",
+)
+
+
+def _find_late(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The device's memory comes back long after the program's end: till then a process of it is there."""
+    del evidence
+    late = together(text, _LATE, DEVICE_MEMORY, ENDED, around=1, without=WITHIN_RUN)
+    if late and about_training(text):
+        yield Finding(
+            id="oom_other_process",
+            confidence=0.7,
+            severity="broken" if text.find(RAN_OUT) else "warning",
+            evidence=(quote(late, "memory"),),
+        )
+
+
 # the table of processes with no row between its head and its end
 _NO_ROWS = Pattern(r"Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?[^\n\w]*={5}[^\n\w]*\n[^\n\w]*[-+]{5}")
 # a driver and a screen take less
@@ -184,6 +205,7 @@ _KILLED_ELSEWHERE = words(
 
 FINDERS = (
     text_finder("oom_other_process", _find_unowned),
+    text_finder("oom_other_process", _find_late),
     text_finder("host_oom_killed", _find_dry),
     text_finder("host_memory_leak", _find_swallowed),
     text_finder("worker_copy_on_write_growth", _find_given_back),
@@ -197,6 +219,12 @@ FINDERS = (
             said=_KILLED_ELSEWHERE,
             unless=words(r"CUDA out of memory|显存"),
             sure=0.78,
+        ),
+        # what torch said of the host's memory until 1.4
+        Sign(
+            id="host_oom_killed",
+            said=words(r"\$ Torch: not enough memory: you tried to (?:re)?allocate", r"Buy new RAM!"),
+            sure=0.94,
         ),
         # torch and cuDNN tell that they could not start before anybody tells that no memory was left
         Sign(

@@ -14,7 +14,7 @@ _MIXED = words(
     r"\bGradScaler\b|\bscaler\.(?:scale|step|update|unscale_)\b",
     r"\bautocast\b|\bamp\b|\bapex\b",
     r"\bfp16\b|\bfloat16\b|\b16-mixed\b|precision\W{1,4}16\b|16 ?-?bit\b",
-    r"mix(?:ed)?[-_ ]precision|half[- ]precision",
+    r"mix(?:ed)?[-_ ]precision|half[- ]precision|precision\W{1,4}half\b",
     "混合精度|半精度",
 )
 _SCALES = words(r"\bscaler\.scale\(")
@@ -85,6 +85,8 @@ _NAN_METRIC = words(
     r"boxes1\[:, 2:\] ?>= ?boxes1\[:, :2\]",
     r"found invalid values:.{0,40}\bnan\b",
     r"Function '\w+Backward\d?' returned nan values",
+    r"\bnans?\b[^.\n]{0,30}\b(?:in|of) (?:the |my |all )?(?:gradients?|grads?|weights|activations|logits|outputs?)\b",
+    r"\b(?:collaps\w*|diverg\w*|explod\w*|turn\w*|becom\w*|go(?:es)?|went|lead\w*) (?:\w+ ){0,2}(?:to|into|in) nans?\b",
     r"\ball nans?\b|\bnan\b[^.\n]{0,30}\b(?:weights|activations|logits|predictions)\b",
 )
 _ANY_NAN = words("nan", "invalid numeric", r"boxes1\[")
@@ -96,6 +98,22 @@ _FULL_WIDTH = words(
 )
 _ZERO_LOSS = Pattern(r"['\"]loss['\"]\s*:\s*['\"]?0(?:\.0+)?['\"]?\s*[,}]")
 _MANY_ZEROS = 3
+
+
+_INFINITE = words(
+    r"\b\w*loss\w*[\"']?\W{0,4}\binf(?:inity)?\b",
+    r"\bgrad\w*[\"']?\W{0,4}\binf(?:inity)?\b",
+    r"\binf(?:inity|inite|s)?\b[^.\n]{0,20}\b(?:gradients?|grads?|loss\w*)\b",
+)
+
+
+def _find_infinite(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A loss or gradient beyond every number, in half precision: its largest is 65504."""
+    del evidence
+    said, mixed = text.find(_INFINITE), text.find(_MIXED)
+    if said and mixed and not text.find(_ANY_NAN):
+        both = (quote(said, "loss"), quote(mixed, "precision"))
+        yield Finding(id="fp16_overflow_nan", confidence=0.7, evidence=tuple(dict.fromkeys(both)))
 
 
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -156,6 +174,7 @@ FINDERS = (
     text_finder("amp_scaler_misuse", _find_misuse),
     text_finder("amp_scaler_misuse", _find_scaled_clip),
     text_finder("amp_no_gradients", _find_no_graph),
+    text_finder("fp16_overflow_nan", _find_infinite),
     text_finder("fp16_overflow_nan", _find_nan),
     text_finder("fp16_overflow_nan", _find_instead),
     text_finder("fp16_overflow_nan", _find_zeros),

@@ -35,6 +35,7 @@ def test_memory_with_an_owner_or_hardly_any_does_not(used, rows):
     "text",
     [
         "Training takes much RAM. My machine has 40 GB, and before one epoch was done it had run out.",
+        "RuntimeError: $ Torch: not enough memory: you tried to allocate 2GB. Buy new RAM!",
         "训练加载数据的时候killed，内存需要多少？",
     ],
 )
@@ -116,3 +117,9 @@ def test_memory_that_is_back_at_the_end_of_an_epoch_was_the_workers():
     text = "Memory keeps growing during one training epoch and drops back to normal after it. Is this a bug?"
     assert first(text) == "worker_copy_on_write_growth"
     assert "worker_copy_on_write_growth" not in named(text.replace("Memory", "GPU memory"))[:1]
+
+
+def test_device_memory_that_comes_back_late_after_the_end():
+    text = "When my training is finished I have to wait ten minutes until the GPU memory is released"
+    assert first(text) == "oom_other_process"
+    assert "oom_other_process" not in named("I wait for the data in training and free the GPU memory after each epoch")

@@ -159,3 +159,20 @@ def test_overflow_shows_in_the_scale_and_in_black_pictures(text):
 
 def test_black_pictures_alone_are_a_matter_of_taste():
     assert "fp16_overflow_nan" not in named("The training images are all black and white")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--precision half\n[Epoch 1]\nSkip this batch 2! (Loss: inf)",
+        "mixed precision training: Train Summary | Epoch 3 | Grad=inf",
+        "scaler.unscale_(optimizer) in my training: there are NaN values in the gradients",
+        "My training collapses to NaNs after 20k iterations",
+    ],
+)
+def test_what_is_beyond_every_number_in_half_precision(text):
+    assert first(text) == "fp16_overflow_nan"
+
+
+def test_an_infinite_loss_in_full_precision_is_another_matter():
+    assert "fp16_overflow_nan" not in named("training in double precision, Loss: inf")
