@@ -253,7 +253,8 @@ FINDERS = (
                 r"sudo [^\n]*(?:python|nvidia-smi)[^\n]*\n[^\n]*\bTrue\b.{0,300}\bFalse\b",
                 r"\bFalse\b.{0,300}sudo [^\n]*python[^\n]*\n[^\n]*\bTrue\b",
                 r"(?:works?|fine|True|see\w* the gpu) (?:only )?(?:as|with|under|when run as) (?:root|sudo)\b",
-                r"\b(?:gpus?|cuda|torch)\b[^.\n]{0,60}\b(?:unless|only|except)\b[^.\n]{0,40}\b(?:root|sudo|superuser)\b",
+                r"\b(?:gpus?|cuda|torch)\b[^.\n]{0,60}\b(?:unless|only|except)\b[^.\n]{0,40}\b(?:root|sudo|"
+                r"superuser)\b",
                 r"\b(?:unless|only|except)\b[^.\n]{0,40}\b(?:root|sudo|superuser)\b[^.\n]{0,60}\b(?:gpus?|cuda)\b",
                 r"\b(?:with|as|under|using) (?:sudo|root|superuser|administrator)\b[^.\n]{0,30}"
                 r"(?:works?\b|is fine|is available|is True|finds? the gpu|sees? the gpu)",
@@ -289,7 +290,9 @@ FINDERS = (
             unless=words(
                 r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)",
                 r"is_available\(\)\W{0,8}True",
-                r"\bnot (?:\w+ )?(?:on|in|under|inside|using|use) WSL",
+                r"\b(?:am|is|are|was|'m|'s) not (?:on|in|under|inside|using) (?:the )?WSL|\bnot running (?:on|in|"
+                r"under) WSL|\b(?:not|n't) (?:use|"
+                r"using) WSL",
             ),
             sure=0.8,
         ),

@@ -189,11 +189,17 @@ _BUILD = Pattern(
 _RELEASE = Pattern(
     r"(?i)\bwindows\b[^\n]{0,40}\b(1[5-9]0[39]|2004|20H2|21H1)\b|\b(?:version|release)\W{0,3}(20H2|21H1)\b"
 )
+# CUDA in WSL wants 5.10.43.3 or newer: https://docs.nvidia.com/cuda/wsl-user-guide/
 _KERNEL = Pattern(
-    r"(?i)\b(4\.\d{1,2}|5\.4)\.\d+(?:\.\d+)?[\w.-]*microsoft|\bkernel(?: version)?\W{1,8}(4\.\d{1,2}|5\.4)\.\d+\b"
+    r"(?i)\b(?:4\.\d{1,2}|5\.4|5\.10\.(?=(?:[0-3]?\d|4[0-2])\b))\.?\d+(?:\.\d+)?[\w.-]*microsoft"
+    r"|\bkernel(?: version)?\W{1,8}(?:(?:4\.\d{1,2}|5\.4)\.\d+|5\.10\.(?:[0-3]?\d|4[0-2]))\b"
 )
 _WSL = words(r"\bWSL", "microsoft-standard", "/dev/dxg", "/usr/lib/wsl")
-_NOT_WSL = words("non-WSL environment", r"\bnot (?:\w+ )?(?:on|in|under|inside|using|use) WSL")
+_NOT_WSL = words(
+    "non-WSL environment",
+    r"\b(?:am|is|are|was|'m|'s) not (?:on|in|under|inside|using) (?:the )?WSL|\bnot running (?:on|in|under) WSL|"
+    r"\b(?:not|n't) (?:use|using) WSL",
+)
 _DRIVER_INSIDE = words(r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)", r"nvidia-(?:driver|utils)-\d{3}")
 _GPU_DEAD = words(
     r"\b(?:gpus?|cuda|nvidia\w*|nvidia-smi|torch|device)\b[^.\n]{0,50}(?:not|n't|no longer|fail\w*|unable|error|"
@@ -202,6 +208,14 @@ _GPU_DEAD = words(
     UNAVAILABLE,
     r"busy or unavailable",
     r"Found no NVIDIA driver",
+)
+# a kernel alone is weak evidence, so CUDA itself must be what fails
+_CUDA_DEAD = words(
+    UNAVAILABLE,
+    r"\bcuda\b[^.\n]{0,30}\b(?:not|n't|no longer|never) (?:\w+ )?(?:work|available|found|detect|recogni)\w*",
+    r"(?:can ?not|can't|not|n't|unable to) (?:\w+ ){0,2}(?:see|find|detect|use|recogni[sz]e) (?:the |my |"
+    r"any )?(?:gpus?|cuda)\b",
+    r"Found no NVIDIA driver|couldn.t communicate with the NVIDIA driver|no CUDA-capable|busy or unavailable",
 )
 # the first Windows 10 whose WSL hands on the GPU is 21H2, 19044; those from 20150 to 21999 were previews of Windows 11
 _FIRST_BUILD, _PREVIEWS = 19044, range(20100, 22000)
@@ -224,7 +238,7 @@ def _find_old_windows(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
             sure = 0.9 if busy else 0.8 if number < _FIRST_BUILD else 0.74
             yield _windows(sure, seen)
             return
-    old = text.find(_RELEASE) or text.find(_KERNEL)
+    old = text.find(_RELEASE) or (text.find(_KERNEL) if text.find(_CUDA_DEAD) else None)
     if old is not None or busy is not None:
         place = old or wsl
         yield _windows(0.88 if busy else 0.74, (quote(place, "Windows or kernel"), quote(dead, "effect")))

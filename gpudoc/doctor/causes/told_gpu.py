@@ -112,6 +112,7 @@ _MIG_ON = words(
 _SLICES_GONE = words(
     r"\b(?:destr\w+|lost|loses?|gone|disappear\w*|vanish\w*|wiped|clear(?:ed|s)|delet\w+|reset)\b",
     r"(?:not|n't|never) (?:\w+ ){0,2}(?:persist\w*|surviv\w*|kept|restor\w*|retain\w*|preserv\w*)",
+    r"\bback to (?:the |its )?(?:init\w*|default|first|old|previous)|\brevert(?:s|ed)\b",
 )
 _RESTARTED = words(r"re-?boot\w*|re-?start\w*|power[- ]?cycl\w*|reset", "重启")
 _NO_SLICES = words(

@@ -142,6 +142,28 @@ def _find_board_wheel(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
         )
 
 
+_FABRIC = words(r"\bnvlinks?\b|\bnvswitch\w*", r"\b(?:HGX|DGX)\b", r"\bSXM\d?\b")
+_NO_CUDA = words(
+    r"\bCUDA\b[^.\n]{0,30}\b(?:not|n't|never|fail\w* to|can ?not) (?:\w+ ){0,2}(?:initiali[sz]\w*|init|ready|start)",
+    r"non-?functioning CUDA|CUDA\b[^.\n]{0,20}non-?functioning",
+    r"initiali[sz]ation of CUDA fails|CUDA initiali[sz]ation (?:fails|failed|error)",
+)
+_SMI_WELL = words(
+    r"nvidia-smi\b[^.\n]{0,40}\b(?:fine|well|works?|ok|okay|healthy|normal\w*|good|shows? all|lists? all)",
+    r"(?:everything|all|it)\b[^.\n]{0,30}\b(?:looks?|seems?) (?:\w+ ){0,3}(?:fine|well|works?|ok|good|healthy|"
+    r"it works)",
+)
+
+
+def _find_fabric(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A machine of linked GPUs that the driver lists as well, and in which CUDA does not begin."""
+    del evidence
+    fabric, none, smi = text.find(_FABRIC), text.find(_NO_CUDA), text.find(_SMI_WELL)
+    if fabric and none and smi and not text.find(words(r"\bError (?!802)\d{2,3}\b", "out of memory", "too old")):
+        seen = (quote(fabric, "links"), quote(none, "CUDA"), quote(smi, "driver"))
+        yield Finding(id="fabric_manager_not_running", confidence=0.66, evidence=seen)
+
+
 _ONE_OF_MANY = words(
     r"\bonly (?:\w+ ){0,3}(?:on |with )?(?:gpu|card|device|cuda:?) ?#?\d\b",
     r"\b(?:gpu|card|device|cuda:?) ?#?\d (?:only|alone)\b",
@@ -250,6 +272,7 @@ FINDERS = (
     text_finder("no_gpu_on_machine", _find_session),
     text_finder("container_without_gpu_access", _find_image_alone),
     text_finder("jetson_generic_wheel", _find_board_wheel),
+    text_finder("fabric_manager_not_running", _find_fabric),
     text_finder("gpu_hardware_fault", _find_one_of_many),
     text_finder("driver_too_old", _find_told_cuda),
     text_finder("gpu_fallen_off_bus", _find_fewer),

@@ -119,6 +119,8 @@ def test_marks_of_a_container(text):
 OLD_WINDOWS = [
     "WSL2 on Windows 10 (OS build 19042.1052): torch cannot find the GPU",
     "WSL, Windows build 20161 insider: RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+    "CUDA not working on WSL2, Windows 10 build 19041",
+    "WSL uname -r: 5.10.16.3-microsoft-standard-WSL2, cuda is not available in torch",
     "WSL uname -r: 5.4.72-microsoft-standard, cuda is not available in torch",
 ]
 
@@ -132,6 +134,9 @@ def test_windows_and_kernels_from_before_gpus(text):
     "text",
     [
         "WSL2 on Windows 11 (OS build 22631.3593): torch cannot find the GPU",
+        "WSL uname -r: 5.10.102.1-microsoft-standard-WSL2, cuda is not available in torch",
+        "I am not using WSL. Windows 10 build 19042, torch cannot find the GPU",
+        "Not running on WSL. Windows 10 build 19042, torch cannot find the GPU",
         "Windows 10 build 19042, no subsystem: torch cannot find the GPU",
         "WSL2, Windows build 19042: torch.cuda.is_available() True, step 3 loss 0.2",
     ],

@@ -11,6 +11,7 @@ CASES = [
     ("kernel_launch_timeout", "The screen goes black for a second, then CUDA error: unknown error. Smaller images work."),
     ("kernel_launch_timeout", "With a larger grid my display freezes and the program stops with a cuda error 999"),
     ("mig_enabled_no_instance", "After each reboot the MIG instances are gone, torch has nothing to compute on"),
+    ("mig_enabled_no_instance", "I set up MIG, and with each reboot it is back to the default"),
     ("mig_enabled_no_instance", "We enabled MIG on the A100, and since then device_count() is 0"),
     ("mig_enabled_no_instance", "MIG mode is enabled on all cards but no geometry exists yet, so the plugin does not advertise anything"),
     ("compute_mode_exclusive", "The GPUs are in exclusive compute mode, and the second training process cannot start"),
