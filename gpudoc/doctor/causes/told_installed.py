@@ -188,6 +188,7 @@ FINDERS = (
                 r"[ -_]?(?:version )?(?:>=? ?)?2\.\d+",
                 r"glibc[ -_]?(?:version )?(?:is )?(?:2\.\d+ )?(?:is )?too old",
                 r"(?:old|older|lower|outdated) (?:version of )?glibc",
+                r"(?:\bnot|n't) (?:come with|ship(?: with)?|have|provide|include) [^.\n]{0,30}\bglibc\b",
                 r"glibc[^.\n]{0,30}(?:too old|outdated|older than|lower than|not new enough)",
                 r"no wheels with a matching platform[^\n]{0,60}manylinux",
                 r"only has wheels for the following platforms?[^\n]{0,80}manylinux_2_(?:2[4-9]|3\d)",

@@ -84,7 +84,10 @@ def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 _NO_GPU = words(
     UNAVAILABLE,
-    r"(?:not|n't) (?:able to )?(?:access|use|find|detect|recogni[sz]e|see) (?:the |my |any |a )?(?:cuda|gpu)\b",
+    r"(?:not|n't) (?:able to )?(?:access|use|find|detect|recogni[sz]e|see)(?:t?ing)? (?:the |my |any |a )?"
+    r"(?:amd |radeon |intel )?(?:cuda|gpu|graphics card)\b",
+    r"\bno (?:supported |compatible |suitable )?gpus? (?:was |were |is |are )?(?:detected|found|available)",
+    r"\b(?:falls?|falling|fell) back to (?:the )?cpu\b|\bonly (?:uses?|using|runs? on|running on) (?:my |the )?cpu\b",
     r"(?:not|un)able to (?:access|use|find|detect|see) (?:the |my |any |a )?(?:cuda|gpu)\b",
     r"\b(?:gpu|cuda)\)? (?:is )?(?:false\b|unavailable|not (?:available|found|detected|used|recogni\w+))",
     r"\bno longer (?:sees?|finds?|detects?|recogni[sz]es?) (?:the |my |any |a )?(?:cuda|gpu)\b",
@@ -100,6 +103,7 @@ _WANTS_NVIDIA = words(
 )
 _AMD = words(
     r"\bRX ?[4-9]\d{2,3}(?: ?(?:XTX|XT|GRE|S))?\b",
+    r"\b[5-9]\d[05]0 ?XTX?\b",
     r"\bradeon\b|\bgfx\d{3,4}\b",
     r"\bAMD(?:'s|s)?\W{0,2} (?:gpus?|graphics?|(?:video )?cards?|apu)\b",
     r"\b(?:gpu|(?:graphics?|video) card|card)s? (?:is |are |from |of |by |: ?)?(?:an? )?AMD\b",
@@ -107,7 +111,7 @@ _AMD = words(
     "A ?卡(?!在)|AMD ?(?:的)?(?:显卡|GPU)",
 )
 _INTEL = words(r"\bintel\W{0,4}arc\b|\barc ?[AB][357]\d0\b|\bintel (?:iris|uhd|hd graphics)")
-_OTHER_CARD = words(r"geforce|\bRTX\b|\bGTX\b|\btesla\b|quadro|nvidia-smi")
+_OTHER_CARD = words(r"geforce|\bRTX\b|\bGTX\b|\bMX ?\d{3}\b|\btesla\b|quadro|nvidia-smi")
 _FOR_THEM = words(
     r"\+rocm|ROCM used to build PyTorch: \d|\+xpu\b|rocm/pytorch|whl/(?:nightly/)?(?:rocm|xpu)|/dev/kfd",
     # who may see the card is another question
@@ -192,6 +196,18 @@ FINDERS = (
             ),
             also=_TORCH,
             sure=0.82,
+        ),
+        Sign(
+            id="cpu_only_torch",
+            said=words(
+                "(?:GPU|CUDA) ?版本?的?(?:torch|pytorch)? ?(?:怎么|如何|怎样)(?:安装|装)",
+                "(?:怎么|如何|怎样)(?:安装|装) ?(?:GPU|CUDA) ?版",
+                r"how (?:do i|to|can i|should i) (?:get|install) (?:the |a )?(?:gpu|cuda)[- ](?:enabled )?"
+                r"(?:version|build)",
+            ),
+            also=words(UNAVAILABLE),
+            unless=_BETWEEN,
+            sure=0.6,
         ),
         Sign(
             id="triton_torch_mismatch",

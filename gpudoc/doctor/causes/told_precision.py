@@ -43,7 +43,10 @@ _HALF_ERRORS = words(
     r"half=True\W{0,3} (?:is )?(?:not compatible with CPU|only compatible with GPU)",
 )
 _MIXED_TYPES = words(
-    r"expected scalar type (?:Float|Half) but found (?:Float|Half)", r"got Half and Float|Float and Half"
+    r"expected scalar type (?:Float|Half) but found (?:Float|Half)",
+    r"got Half and Float|Float and Half",
+    r"Input type \((?:struct )?(?:c10::|torch\.)?Half(?:Tensor)?\) and (?:bias|weight) type \((?:torch\.)?float",
+    r"Input type \((?:torch\.)?float(?:Tensor)?\) and (?:bias|weight) type \((?:struct )?(?:c10::|torch\.)?Half",
 )
 _RUNS_ON_CPU = words(
     r"\b(?:on|use|uses|using|with|via|to) (?:the |a |my |only )?cpu\b(?! (?:memory|ram|offload|cores?|usage))",

@@ -11,6 +11,7 @@ CASES = [
     ("numpy2_abi", "torch 2.1 only works with numpy<2, with the current numpy every import of it fails"),
     ("numpy2_abi", "TypeError: expected np.ndarray (got numpy.ndarray)"),
     ("numpy2_abi", "RuntimeError: Could not infer dtype of numpy.int64"),
+    ("glibc_too_old", "Ubuntu 20.04 does not come with the glibc that this flash_attn wheel was linked with"),
     ("glibc_too_old", "The new wheels need glibc 2.28 and our cluster is CentOS 7"),
     ("glibc_too_old", "hint: You're on Linux (`manylinux_2_17_x86_64`), but `torch` (v2.7.0) only has wheels for the "
      "following platforms: `manylinux_2_28_x86_64`"),

@@ -18,7 +18,11 @@ CASES = [
     ("wrong_accelerator_build", "Intel Arc A770 here, torch.cuda.is_available() gives False"),
     ("wrong_accelerator_build", "My graphics card is an AMD, and training ends with AssertionError: Torch not compiled with CUDA enabled"),
     ("wrong_accelerator_build", "Is there a way with AMD graphics? pytorch asks for CUDA and I can't install CUDA on this card."),
+    ("wrong_accelerator_build", "It is not detecting my AMD GPU, a 7900xtx, and generates everything on the processor"),
+    ("wrong_accelerator_build", "RX 5700 XT: NO GPU DETECTED, falling back to CPU"),
     # a build without CUDA, told without its version
+    ("cpu_only_torch", "GPU版本的怎么安装？win10上torch.cuda.is_available()是False"),
+    ("cpu_only_torch", "How do I install the GPU version of torch? torch.cuda.is_available() is False here"),
     ("cpu_only_torch", "After installing the requirements of the package PyTorch no longer sees the GPU"),
     ("cpu_only_torch", "nvidia-smi works and shows the card, CUDA toolkit is installed, but in torch torch.cuda.is_available() returns False"),
 ]  # fmt: skip
@@ -37,6 +41,8 @@ def test_packages_that_do_not_belong_to_torch_or_to_the_card(cause, text):
         ("triton_torch_mismatch", "triton 3.2 is there, torch.compile takes 20 s, step 4 loss 0.3"),
         ("torchvision_torch_mismatch", "torch 2.4.0 and torchvision 0.19.0 match, epoch 3 loss 0.2"),
         ("wrong_accelerator_build", "RX 7900 XTX with torch 2.4.0+rocm6.1, torch.cuda.is_available() False, rocminfo needs sudo"),
+        ("wrong_accelerator_build", "7900 XTX with rocm/pytorch: no GPU detected, falling back to CPU"),
+        ("wrong_accelerator_build", "Radeon graphics and an MX450: it only uses the CPU, torch.cuda.is_available() is False"),
         ("wrong_accelerator_build", "AMD Ryzen 9 and a GeForce RTX 4090: torch.cuda.is_available() is False"),
         ("cpu_only_torch", "After pip install torch the driver is missing: torch.cuda.is_available() is False in the container"),
         ("cpu_only_torch", "nvidia-smi works, but torch.cuda.is_available() is False in docker"),

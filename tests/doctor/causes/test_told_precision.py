@@ -12,6 +12,7 @@ CASES = [
     ("half_on_cpu", "ValueError: Requested float16 compute type, but the target device or backend do not support efficient float16 computation."),
     ("half_on_cpu", "MisconfigurationException: You have asked for native AMP on CPU, but AMP is only available on GPU."),
     ("half_on_cpu", "--fp16 and --fp16_full_eval can only be used on CUDA devices, says the trainer on my laptop"),
+    ("half_on_cpu", "On the GPU it is fine, error when using CPU: Input type (struct c10::Half) and bias type (float) should be the same"),
     ("half_on_cpu", "RuntimeError: expected scalar type Float but found Half\nI run the sample on the cpu, torch 1.12"),
     # and so have people
     ("half_on_cpu", "Generating with fp16 does not run on the CPU, the process just ends"),
