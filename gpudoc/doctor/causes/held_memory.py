@@ -144,7 +144,8 @@ _HELPED = words(
 def _find_fragments(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Memory in pieces, told without the message that would say how large they are."""
     del evidence
-    ran_out, told = text.find(RAN_OUT) or text.find(_BARE), text.find(_HELPED)
+    ran_out = text.find(RAN_OUT) or text.find(_BARE)
+    told = text.find(_HELPED) if ran_out else None
     if ran_out and told:
         both = (quote(ran_out, "error"), quote(told, "allocator"))
         yield Finding(id="oom_fragmentation", confidence=0.78, evidence=tuple(dict.fromkeys(both)))
@@ -164,7 +165,8 @@ _CHOSEN_SIZE = words(
 def _find_chosen_size(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Memory runs out with a batch size that a program chose."""
     del evidence
-    ran_out, chosen = text.find(RAN_OUT) or text.find(_BARE), text.find(_CHOSEN_SIZE)
+    ran_out = text.find(RAN_OUT) or text.find(_BARE)
+    chosen = text.find(_CHOSEN_SIZE) if ran_out else None
     if ran_out and chosen and text.find(words(r"\bbatch")):
         both = (quote(chosen, "batch size"), quote(ran_out, "error"))
         yield Finding(id="oom_after_batch_size_finder", confidence=0.84, evidence=tuple(dict.fromkeys(both)))
@@ -184,8 +186,8 @@ def _find_resumed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     fuller = words(
         r"out of memory|\booms?\b|\bmore memory\b|\bmemory\b[^.\n]{0,30}\b(?:more|full|high\w*|twice|double)"
     )
-    said = together(text, _FIRST_CARD, _RESUMES, fuller)
-    if said and text.find(_EACH_A_PROCESS):
+    said = together(text, _FIRST_CARD, _RESUMES, fuller) if text.find(_EACH_A_PROCESS) else None
+    if said:
         sure = 0.8 if together(text, _FIRST_CARD, words(r"\bothers?\b|\brest\b|其他")) else 0.6
         yield Finding(
             id="extra_contexts_on_gpu0",

@@ -85,6 +85,7 @@ def _find_new_tokens(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
 # "vocab_size 32000" beside "len(tokenizer) = 32003"
 _ROWS = Pattern(r"(?i)(?:vocab_size|num_embeddings|embedding size)\W{1,4}(\d{3,7})\b")
 _TOKENIZER_SIZE = Pattern(r"(?i)len\((?:\w+\.)*tokenizer\w*\)\W{1,4}(?:is\s+|=\s*)?(\d{3,7})\b")
+_COUNTED = words(r"len\(\w*\.?\w*tokenizer", "Running this sequence")
 # "(623 > 512). Running this sequence through the model"
 _TOO_LONG = Pattern(r"\((\d{2,7}) > (\d{2,7})\)\W{0,3}Running\s+this\s+sequence")
 
@@ -92,10 +93,12 @@ _TOO_LONG = Pattern(r"\((\d{2,7}) > (\d{2,7})\)\W{0,3}Running\s+this\s+sequence"
 def _find_sizes(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """More tokens in the tokenizer than rows in the table, or a sequence longer than the positions, and an error."""
     del evidence
+    if text.find(_COUNTED) is None:
+        return
     fails = text.find(_FAILS)
-    rows, size = text.find(_ROWS), text.find(_TOKENIZER_SIZE)
     if fails is None:
         return
+    rows, size = text.find(_ROWS), text.find(_TOKENIZER_SIZE)
     if rows is not None and size is not None and int(size[1]) > int(rows[1]):
         value = f"{size[1]} tokens for {rows[1]} rows"
         yield Finding(

@@ -110,7 +110,8 @@ _INFINITE = words(
 def _find_infinite(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A loss or gradient beyond every number, in half precision: its largest is 65504."""
     del evidence
-    said, mixed = text.find(_INFINITE), text.find(_MIXED)
+    mixed = text.find(_MIXED)
+    said = text.find(_INFINITE) if mixed else None
     if said and mixed and not text.find(_ANY_NAN):
         both = (quote(said, "loss"), quote(mixed, "precision"))
         yield Finding(id="fp16_overflow_nan", confidence=0.7, evidence=tuple(dict.fromkeys(both)))

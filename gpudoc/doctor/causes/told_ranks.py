@@ -153,9 +153,11 @@ _OTHER_REASON = words(r"num_workers ?=? ?0 (?:works|fixes)|\bdata ?loader\b[^.\n
 def _find_first_exchange(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Cards of one machine that stop where they first speak to each other, and compute alone."""
     del evidence
-    stuck, listed = text.find(STUCK), text.find(_LISTED)
-    several = listed or text.find(SEVERAL) or text.find(_CARDS)
-    if stuck is None or several is None or not about_training(text) or text.find(_MACHINES):
+    stuck = text.find(STUCK)
+    if stuck is None or not about_training(text) or text.find(_MACHINES):
+        return
+    listed = text.find(_LISTED)
+    if listed is None and text.find(SEVERAL) is None and text.find(_CARDS) is None:
         return
     if text.find(_REFUSED) or text.find(_OTHER_REASON) or text.find(_STREAM):
         return
