@@ -22,7 +22,9 @@ _LOOPS = words(
     r"boxes|points|pixels|"
     r"tokens|images|instances|anchors)\b",
     r"\"for\" (?:in|loop)|\bthe for\b[^.\n]{0,12}\bin python\b",
-    r"\b(?:pure|plain|slow|native|single[- ]threaded) python\b|\bpython (?:code|overhead|execution|interpreter)\b",
+    r"\b(?:pure|plain|slow|native|single[- ]threaded) python\b|"
+    r"\bpython (?:code|overhead|execution|interpreter|processing|side)\b",
+    r"\b(?:hungarian|bipartite) match\w*|\blinear[-_]sum[-_]assignment\b",
     r"\bthe gil\b|\bnumpy\b[^.\n]{0,40}\b(?:on (?:the )?cpu|every|each|instead of torch|conversion|loss)\b",
     r"\b(?:iterat\w+|itertools|list comprehensions?|deepcopy|copy\.copy)\b[^.\n]{0,30}\b(?:every|each|"
     r"per) (?:\w+ )?(?:step|iteration|"
@@ -34,7 +36,7 @@ _LOOPS = words(
 )
 _OTHER_LOOPS = words(
     r"\btraining loop\b[^.\n]{0,20}\b(?:is|was) (?:fine|fast)|\bdata ?loader\b|\b\w*workers?\b|\bepoch loop\b|"
-    r"\bprint\w*"
+    r"\bprint\w*|\bconverg\w*"
 )
 
 
@@ -137,12 +139,38 @@ _RESTORES = words(
 )
 
 
+# one save alone is told to last long, or the run stands still at a round number of steps
+_LASTS = words(
+    r"\bsav(?:e|es|ing) (?:\w+ ){0,2}(?:checkpoints?|ckpts?)\b[^.\n]{0,30}\b(?:needs?|takes?|took)\b[^.\n]{0,24}"
+    r"\b(?:long\w*|minutes?|mins?|hours?|forever|ages)\b",
+    r"\b(?:takes?|took|needs?|spends?) (?:\w+ ){0,4}(?:long\w*|minutes?|mins?|hours?|forever|ages) "
+    r"(?:to save|(?:for |on )?saving) (?:\w+ ){0,2}(?:checkpoints?|ckpts?)\b",
+    r"\btime\b[^.\n]{0,24}\b(?:to save|saving) (?:\w+ ){0,2}(?:checkpoints?|ckpts?)\b[^.\n]{0,24}"
+    r"\b(?:long\w*|minutes?|hours?)\b",
+    r"\bsave checkpoints? needs? (?:a )?long\b",
+    r"保存(?:模型|权重|检查点)[^。\n]{0,12}(?:很久|很慢|太久|耗时)",
+)
+_STANDS = words(
+    r"\b(?:wait(?:s|ing)?|paus\w+|freez\w+|hangs?|stands still|suspen\w+|stall\w*)\b(?! (?:at|for) the start)"
+    r"[^.\n]{0,30}\b(?:every|each|after every) [1-9]\d{0,2}(?:00|k) (?:\w+ )?(?:steps|iterations|iters)\b"
+)
+_TESTS = words(r"\beval\w*|\bvalidat\w*|\btests?\b|\bval\b")
+
+
 def _find_saving(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Saving costs time, and it is done again and again."""
     del evidence
     said = together(text, _SAVES, _COSTLY, _MANY_TIMES, without=_RESTORES, around=1)
     if said and runs_badly(text):
         yield slow_finding("checkpoint_too_often", 0.6, said)
+        return
+    lasts = together(text, _LASTS, without=_RESTORES)
+    if lasts:
+        yield slow_finding("checkpoint_too_often", 0.52, lasts)
+        return
+    stands = text.find(_STANDS)
+    if stands and not text.find(_TESTS) and not text.find(RAN_OUT):
+        yield slow_finding("checkpoint_too_often", 0.42, stands)
 
 
 _PINNED = words(

@@ -10,6 +10,8 @@ CASES = [
     ("python_bound", "GPU utilization is 8 % in training: nested loops in pure python compute the targets, that takes 2 s per step"),
     ("python_bound", "训练很慢，loss 里面有双重循环"),
     ("python_bound", "One epoch of training needs 50 minutes per epoch, profile says this part:\nfor b in range(B):\n    for i in range(n):\n        for j in range(n):\n            target[b, i, j] = f(x)"),
+    ("python_bound", "The Hungarian matching needs most of the time of each training step, more than the model on the GPU"),
+    ("python_bound", "The Python processing of the targets is the bottleneck of my training, the GPU gets a batch once in a while"),
     # what is recorded
     ("logging_each_step", "Training is 3 times slower with the rich progress bar, without it an epoch takes 40 s"),
     ("logging_each_step", "add_histogram of all parameters makes every epoch of the training slow"),
@@ -21,6 +23,9 @@ CASES = [
     ("checkpoint_too_often", "Saving the model after each epoch costs a lot of time in my training, can I save once per 20 epochs?"),
     ("checkpoint_too_often", "Our training spends more time in the saver than in the steps since save_steps is 10"),
     ("checkpoint_too_often", "The trainer writes a checkpoint after every epoch and that is not efficient for short epochs"),
+    ("checkpoint_too_often", "Saving a checkpoint of the 30b model takes 20 minutes on our cluster. Is that to be expected?"),
+    ("checkpoint_too_often", "It takes about half an hour to save the checkpoint. Why?"),
+    ("checkpoint_too_often", "The run pauses every 500 steps for a minute. What does it do there?"),
     # how batches come to the device
     ("pageable_copies", "Copying the batch to the GPU takes 30 ms in training, with pinned memory it takes 9 ms. Why is it so slow?"),
     ("pageable_copies", "The following APIs use PAGEABLE memory which causes asynchronous CUDA memcpy operations to block"),
@@ -50,6 +55,9 @@ def test_what_is_found_in_the_loop_names_its_cause(cause, text):
         "I log the loss to tensorboard after each epoch, training works. How do I compare two runs?",
         "Callback method `on_train_batch_end` is slow compared to the batch time (batch time: 0.0000s vs `on_train_batch_end` time: 0.0010s). Training works.",
         "A checkpoint is written after each epoch of the training. Can I load it into the other model?",
+        "With Hungarian matching the training converges slowly, is that normal for the first 50 epochs?",
+        "How long does it take to load the checkpoint? Saving works.",
+        "The run pauses every 1000 steps for the evaluation. Which metric is computed there?",
         "pin_memory=True is set in the loader and training runs at 900 images/s. Is that what you get?",
         "My collate_fn pads the sentences, training works. Should the padding be -100?",
         "I train with num_workers=4 on a machine with 16 cores. Is that what you did?",
