@@ -338,6 +338,30 @@ FINDERS = (
             also=words(r"--gpus|--runtime|nvidia"),
             sure=0.72,
         ),
+        # what the firmware does not list no driver can bring back
+        Sign(
+            id="gpu_fallen_off_bus",
+            said=words(
+                r"\b(?:not|nor|neither|n't|missing)\b[^.\n]{0,40}\bdevice manager\b[^.\n]{0,40}\bbios\b",
+                r"\b(?:not|nor|neither|n't|missing)\b[^.\n]{0,20}\b(?:in|from) (?:the )?bios\b",
+                r"\bbios\b[^.\n]{0,30}(?:does ?n[o']t|not|no longer) (?:\w+ )?(?:see|list|show|detect|recogni[sz]e)\w*",
+            ),
+            also=words(r"\bgpus?\b|\bcards?\b|\b[RG]TX\b"),
+            unless=words(r"secure ?boot", r"above 4g", r"resizable"),
+            sure=0.74,
+        ),
+        Sign(
+            id="gpu_hardware_fault",
+            said=words(
+                r"\bone of (?:the|our|my) (?:\w+ )?(?:gpus?|cards?)\b[^.\n]{0,40}\b(?:not|n't) (?:work\w*|"
+                r"behav\w*|respond\w*) "
+                r"(?:as|like|properly|correctly|well|right|any)",
+                r"\bone of (?:the|our|my) (?:\w+ )?(?:gpus?|cards?)\b[^.\n]{0,40}\b(?:faulty|broken|defective|"
+                r"dying|dead|bad)\b",
+            ),
+            unless=_WORKS,
+            sure=0.62,
+        ),
         Sign(
             id="gpu_fallen_off_bus",
             said=words(r"Unable to determine the device handle"),
