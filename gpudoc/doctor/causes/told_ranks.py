@@ -208,7 +208,7 @@ _IDLE_PARTS = words(
     r"\bloss\w*`? (?:\w+ ){0,3}(?:is|be|are|equals?|=) (?:\w+ )?(?:zero|0|none)\b|\bno loss\b",
 )
 _IN_PROCESSES = words(
-    r"\bDDP\b|DistributedDataParallel|Distributed Data Parallel|\bdistributed training\b|\baccelerate\b|"
+    r"\bDDP\b|DistributedDataParallel|Distributed Data Parallel|\bdistributed training\b|"
     r"\bmulti-?_? ?gpu training\b"
 )
 _SUFFERS = words(

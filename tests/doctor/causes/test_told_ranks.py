@@ -129,3 +129,9 @@ def test_values_that_are_wrong_only_on_the_second_card():
 
 def test_heads_that_only_some_samples_use():
     assert first("In DDP some heads are only used for some samples, then the training hangs") == "ddp_unused_parameters"
+
+
+def test_a_launcher_that_is_only_named_starts_no_ranks():
+    assert "ddp_unused_parameters" not in named(
+        "With accelerate the unused layers are offloaded, when I train there is an error"
+    )
