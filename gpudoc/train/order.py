@@ -5,6 +5,8 @@ Neither workers nor the micro batch nor the number of ranks change the order.
 
 from __future__ import annotations
 
+import ctypes
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -14,7 +16,6 @@ import torch
 from gpudoc.errors import GpudocError
 
 _MASK = (1 << 64) - 1
-_MOST_LISTED = 1 << 20
 # the samples of a stream without a length: it has one epoch, which no run comes to the end of
 ENDLESS = 1 << 62
 
@@ -41,7 +42,7 @@ class Order:
     rank: int = 0
     world: int = 1
     shuffled: bool = True
-    _permutations: dict[int, torch.Tensor | list[int]] = field(default_factory=dict, compare=False, repr=False)
+    _permutations: dict[int, array[int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_endless(self) -> bool:
@@ -101,21 +102,28 @@ class Order:
         """The data set's indices at the positions [start, end) of an epoch."""
         if not self.shuffled:
             return tuple(range(start, end))
-        found = self._permutation(epoch)[start:end]
-        return tuple(found if isinstance(found, list) else found.tolist())
+        return tuple(self._permutation(epoch)[start:end])
 
-    def _permutation(self, epoch: int) -> torch.Tensor | list[int]:
+    def _permutation(self, epoch: int) -> array[int]:
         found = self._permutations.get(epoch)
         if found is None:
-            generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
-            drawn = torch.randperm(self.num_samples, generator=generator)
-            # a list is sliced 3 µs faster, and takes 36 bytes a sample instead of 8
-            found = drawn.tolist() if self.num_samples <= _MOST_LISTED else drawn
-            # the loader reads ahead into the next epoch while a rescue may still ask for this one
+            # the loader reads ahead into the next epoch while a rescue may still ask for this one; what is older goes
+            # before the new one comes, so that no epoch takes more memory than the second
             for old in [known for known in self._permutations if known < epoch - 1]:
                 del self._permutations[old]
+            generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
+            found = _compact(torch.randperm(self.num_samples, generator=generator))
             self._permutations[epoch] = found
         return found
+
+
+def _compact(drawn: torch.Tensor) -> array[int]:
+    """The numbers at 4 bytes each (8 beyond 2^31), sliced 3 µs faster than a tensor; a list would take 36."""
+    code, dtype = ("i", torch.int32) if len(drawn) < 1 << 31 else ("q", torch.int64)
+    narrow = drawn.to(dtype)
+    found = array(code)
+    found.frombytes(ctypes.string_at(narrow.data_ptr(), narrow.numel() * narrow.element_size()))
+    return found
 
 
 def sample_seed(seed: int, epoch: int, position: int) -> int:

@@ -19,7 +19,7 @@ _PLAN_SHARE = 0.15
 # besides tensors, on a CPU: code that torch loads with the first step and what a trial holds for training, up to 21 MiB
 # for three models (torch 2.13); rounded up so that the first probe fits, whose measure then corrects the rest
 _LAZY_BYTES = 34 * MIB
-_ORDER_BYTES_PER_SAMPLE = 72
+_ORDER_BYTES_PER_SAMPLE = 8
 
 
 def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:

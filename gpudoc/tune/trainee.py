@@ -105,7 +105,7 @@ class Trainee:
         self._undo = Undo(model, device)
         self._saved: checkpoint.Content | None = None
         seed = workload.config.train.seed
-        # 36 bytes a sample for each of the two epochs whose order training keeps from the second epoch on
+        # 4 bytes a sample for each of the two epochs whose order training keeps from the second epoch on
         self._order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=seed)
         for epoch in (0, 1):
             self._order.indices(epoch, 0, 1)

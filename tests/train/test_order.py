@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,3 +93,30 @@ def test_auto_global_batch(micro, world, num, expected):
 def test_accumulation_counts_the_busiest_rank():
     assert accumulation(10, 3, 2) == 2
     assert accumulation(32, 32, 1) == 1
+
+
+def test_later_epochs_take_no_more_memory_than_the_second():
+    """A data set of 200,000 samples: under 5 bytes for each of two epochs, whatever their number."""
+    one = order(num_samples=200_000)
+    tracemalloc.start()
+    held = []
+    for epoch in range(5):
+        one.indices(epoch, 0, 1)
+        held.append(tracemalloc.get_traced_memory()[0])
+        if epoch == 1:
+            tracemalloc.reset_peak()
+            highest = 0
+        elif epoch > 1:
+            highest = max(highest, tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert held[4] <= held[1] + 4096
+    assert held[1] < 200_000 * 5 * 2
+    assert highest < 200_000 * 4 * 4
+
+
+def test_an_epoch_that_was_let_go_comes_back_the_same():
+    one = order()
+    first = one.indices(0, 0, 50)
+    for epoch in range(1, 5):
+        one.indices(epoch, 0, 1)
+    assert one.indices(0, 0, 50) == first
