@@ -153,7 +153,10 @@ def _unknown(report: Report) -> list[str]:
 
 def _healthy(report: Report) -> list[str]:
     lines = [_cut(f"No problem found: {len(report.passed)} checks passed, {_not_checked(report)}")]
-    lines += [_cut(f"  {_MARK[f.severity]} {f.title}") for f in report.findings[:4]]
+    for finding in report.findings[:4]:
+        guessed = finding.severity == "info" and finding.confidence <= _WORTH_NAMING
+        mark = "perhaps, by its words alone:" if guessed else _MARK[finding.severity]
+        lines.append(_cut(f"  {mark} {finding.title}" + (f"  [{finding.id}]" if guessed else "")))
     lines.append("next: gpudoc doctor train.log · gpudoc doctor --pid PID · gpudoc bench")
     return lines
 

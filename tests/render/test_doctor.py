@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Evidence
+from gpudoc.doctor.model import Evidence, Finding
 from gpudoc.doctor.registry import CAUSES
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
@@ -69,6 +70,15 @@ def test_a_healthy_machine_says_how_much_was_checked_and_what_to_try_next():
     )
     assert lines[1].startswith("No problem found: 0 checks passed")
     assert "gpudoc bench" in lines[-1]
+
+
+def test_what_is_only_guessed_from_words_is_said_to_be_that():
+    guessed = Finding(id="training_on_cpu", severity="info", confidence=0.1, evidence=(), title="The CPU does it")
+    known = Finding(id="compute_bound", severity="info", confidence=0.5, evidence=(), title="The GPU is busy")
+    report = replace(report_of("torch 2.6: an epoch takes 5 minutes"), verdict="healthy", findings=(known, guessed))
+    lines = render(report).splitlines()
+    assert lines[1].startswith("No problem found")
+    assert lines[2:4] == ["  i The GPU is busy", "  perhaps, by its words alone: The CPU does it  [training_on_cpu]"]
 
 
 def test_an_unknown_fault_names_the_facts_that_would_decide():

@@ -1,19 +1,26 @@
-"""What a text is about when no mechanism shows itself: guesses by topic, never a verdict."""
+"""What a text is about when no mechanism shows itself: guesses by topic and by single words, never a verdict."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from gpudoc.doctor.causes.sign import words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Finding
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.knowledge.wording import HEALTHY, Likelihood, weigh
 
 # each word of a topic makes it likelier, a word that stands in most reports (~) half as much as one that tells topics
 # apart; none is ever as sure as a mechanism
 _LEAST = 1.0
 _COMMON = 0.5
 _MOST_CANDIDATES = 3
+# the weights of the two ways to guess against each other, and what counts as one at all
+_TOPIC, _MOST_OF_A_TOPIC, _WORDING, _LEAST_SHARE = 0.07, 0.4, 0.4, 0.03
+# the words of a text without a complaint, or with one, that settle whether anything is guessed
+_FAULTY_SHARE, _HEALTHY_SHARE = 0.2, 0.5
+_SUREST = 0.3
 # words of a topic stand between semicolons, other ways to say one between bars
 _TOPICS: Mapping[str, str] = {
     "cpu_only_torch": r"\+cpu\b ; cpuonly ; \bcpu (?:version|build) ; pip3? install torch ; not compiled ; reinstall",
@@ -172,31 +179,48 @@ _COMPLAINT = words(
 
 
 def guess(text: Text, found: Iterable[str], *, complaint: bool = True) -> tuple[Finding, ...]:
-    """Up to three causes whose topic the text is about, likeliest first, none already found; severity info.
+    """Up to three causes that the text is likeliest about, none already found; severity info, confidence at most 0.3.
 
-    Without a `complaint` found elsewhere the text must hold one itself: where nothing is wrong nothing is guessed.
+    Topics and the learned weights of single words are added up. Without a `complaint` found elsewhere the text must
+    hold one itself, or its words must be those of a fault: where nothing is wrong nothing is guessed.
     """
-    if not complaint and text.find(_COMPLAINT) is None:
-        return ()
     known = set(found)
-    scored = []
+    likely = weigh(text.flat)
+    first = likely[0] if likely else Likelihood(HEALTHY, 0.0, ())
+    if first.cause == HEALTHY and first.share >= _HEALTHY_SHARE:
+        return ()
+    faulty = first.cause != HEALTHY and first.share >= _FAULTY_SHARE
+    if not complaint and text.find(_COMPLAINT) is None and not faulty:
+        return ()
+    scores: dict[str, float] = {}
+    hits: dict[str, list[Mention]] = {}
     for cause_id, joined in _TOPICS.items():
-        if cause_id in known:
-            continue
-        topic = joined.split(" ; ")
-        hits = [(hit, word) for word in topic if (hit := text.find(words(word.lstrip("~")))) is not None]
-        weight = sum(_COMMON if word.startswith("~") else 1.0 for _, word in hits)
-        if weight >= _LEAST:
-            # what tells topics apart is shown first
-            hits.sort(key=lambda row: row[1].startswith("~"))
-            scored.append((weight + len(hits) / len(topic), cause_id, [hit for hit, _ in hits]))
-    scored.sort(key=lambda row: -row[0])
+        mentions, score = _on_topic(text, joined)
+        if score:
+            scores[cause_id], hits[cause_id] = min(_TOPIC * score, _MOST_OF_A_TOPIC), mentions
+    for one in likely:
+        if one.cause != HEALTHY and one.share >= _LEAST_SHARE:
+            scores[one.cause] = scores.get(one.cause, 0.0) + _WORDING * one.share
+            mentions = [m for word in one.words[:6] if (m := text.find(words(rf"\b{re.escape(word)}"))) is not None]
+            hits[one.cause] = [*hits.get(one.cause, []), *mentions]
+    ranked = sorted((cause_id for cause_id in scores if cause_id not in known), key=lambda one: -scores[one])
     return tuple(
         Finding(
             id=cause_id,
             severity="info",
-            confidence=round(min(0.05 * score, 0.3), 3),
-            evidence=tuple(observe("topic", hit[0], hit.line.origin) for hit in hits[:3]),
+            confidence=round(_SUREST * min(scores[cause_id], 1.0), 3),
+            evidence=tuple(dict.fromkeys(observe("topic", hit[0], hit.line.origin) for hit in hits[cause_id]))[:3],
         )
-        for score, cause_id, hits in scored[:_MOST_CANDIDATES]
+        for cause_id in ranked[:_MOST_CANDIDATES]
     )
+
+
+def _on_topic(text: Text, joined: str) -> tuple[list[Mention], float]:
+    """The words of a topic that the text holds, those that tell topics apart first; 0 when they are too few."""
+    topic = joined.split(" ; ")
+    found = [(hit, word) for word in topic if (hit := text.find(words(word.lstrip("~")))) is not None]
+    weight = sum(_COMMON if word.startswith("~") else 1.0 for _, word in found)
+    if weight < _LEAST:
+        return [], 0.0
+    found.sort(key=lambda row: row[1].startswith("~"))
+    return [hit for hit, _ in found], weight + len(found) / len(topic)
