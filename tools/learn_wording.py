@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 import yaml
 
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
 from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording
@@ -79,6 +80,9 @@ def read_cases(folders: list[Path]) -> list[Case]:
         # no user's or host's name may become a word
         text = Redactor().text(read(str(row["input"])).text.flat)
         also = tuple(row.get("also_acceptable") or ())
+        unknown = {row["cause"], *also} - CATALOGUE.keys() - {wording.HEALTHY}
+        if unknown:
+            raise SystemExit(f"{path}: no such cause: {', '.join(sorted(unknown))} (gpudoc doctor --list)")
         found.setdefault(text, Case(frozenset(wording.tokens(text)), row["cause"], also))
     return list(found.values())
 

@@ -79,3 +79,13 @@ def test_what_the_tool_learned_is_what_doctor_weighs(learned):
     assert found[0].cause == "thermal_throttle"
     assert found[0].share > 0.9
     assert "fan" in found[0].words
+
+
+def test_a_label_that_is_no_cause_is_named(tmp_path):
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"input": "slow", "cause": "gremlins"}))
+    done = subprocess.run(
+        [sys.executable, "tools/learn_wording.py", str(tmp_path), "--out", str(tmp_path / "out")],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "one.yaml: no such cause: gremlins" in done.stderr

@@ -55,7 +55,7 @@ FINDERS = finders(
         said=words(
             r"cpu\.max\b",
             r"cfs_quota",
-            r"--cpus[ =]\d",
+            r"--cpus[ =]\d|--cpu-(?:quota|period|shares)\b|--cpuset-cpus\b",
             r"nr_throttled|throttled_(?:usec|time)",
             r"(?:cpu|core) (?:quota|limit)\w*",
             r"(?:limits?|requests?|resources)\W[^\n]{0,30}\bcpu\W{1,4}\d",

@@ -10,6 +10,7 @@ CASES = [
     ("gpu_sync_each_step", "torch.cuda.synchronize(device) after each batch makes training slower by a quarter"),
     ("slow_storage", "reading the images from an external USB drive, an epoch takes 2 hours"),
     ("cgroup_cpu_limit", "docker run --cpus 2: os.cpu_count() sees 64 cores, training is slow and throttled"),
+    ("cgroup_cpu_limit", "docker run --cpu-period=100000 --cpu-quota=50000: torch trains, and is slow as half a core"),
     ("host_oom_killed", "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\nexitcode: -9"),
     ("host_oom_killed", "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 18.6 GiB for an array with shape (50000, 50000)"),
     ("host_oom_killed", "Reason: OOMKilled, Exit Code: 137"),
