@@ -197,9 +197,10 @@ def test_a_rank_without_memory_for_the_exchange_says_so_and_the_other_is_not_lef
         from gpudoc.train.distributed import AbandonedError
 
         ranks = join(place, torch.device("cpu"))
-        weights = torch.nn.Parameter(torch.zeros(6_000_000))
-        weights.grad = torch.ones_like(weights)
-        ranks.reduce_gradients([weights])
+        # a small exchange first, for the code that it loads; gloo may hold a large one's memory a little longer
+        small, weights = torch.nn.Parameter(torch.zeros(1000)), torch.nn.Parameter(torch.zeros(6_000_000))
+        small.grad, weights.grad = torch.ones_like(small), torch.ones_like(weights)
+        ranks.reduce_gradients([small])
         if place.rank == 1:
             used = int(next(row.split()[1] for row in open("/proc/self/status") if row.startswith("VmData"))) * 1024
             resource.setrlimit(resource.RLIMIT_DATA, (used + 4 * 2**20, resource.RLIM_INFINITY))

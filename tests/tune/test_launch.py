@@ -20,6 +20,12 @@ def descendants():
     return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
 
 
+def left_behind():
+    """Shared memory of processes that have ended; what other tests are using has an owner that lives."""
+    files = Path("/dev/shm").glob("torch_*")
+    return {path for path in files if not psutil.pid_exists(int(path.name.split("_")[1]))}
+
+
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -29,12 +35,12 @@ def launch(tmp_path, monkeypatch):
         opened.append(Launcher(str(write_workload(tmp_path, **changes))))
         return opened[-1]
 
-    before = set(Path("/dev/shm").glob("torch_*"))
+    before = left_behind()
     yield start
     for launcher in opened:
         launcher.close()
     assert descendants() == []
-    assert set(Path("/dev/shm").glob("torch_*")) <= before
+    assert left_behind() <= before
 
 
 def fit(batch, **changes):
