@@ -67,7 +67,8 @@ class Rescuer:
         smaller = max(1, order.micro_batch // 2)
         recomputes = False
         if not job.settings.rescue:
-            raise self._hopeless(f"out of memory at step {job.progress.step} with {told or seen}; rescue is off")
+            what = f": {told}" if told else f" with {seen}"
+            raise self._hopeless(f"out of memory at step {job.progress.step}{what}; rescue is off")
         if order.micro_batch == 1:
             recomputes = self._start_recomputing()
             if not recomputes:

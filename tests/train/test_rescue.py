@@ -194,6 +194,15 @@ def test_memory_that_runs_out_while_samples_are_read_shrinks_the_batch_too_and_n
     assert digests(tmp_path / "runs/cfg") == digests(tmp_path / "planned")
 
 
+def test_reading_without_rescue_ends_with_what_the_data_set_said(tmp_path):
+    write_large(tmp_path, 1, broken=7)
+    done = train(tmp_path, *LINE, "--profile", "off", "--set", "rescue=false")
+    assert done.returncode == 1
+    assert ": the data set failed while reading the samples " in done.stderr
+    assert "MemoryError: Unable to allocate 7.28 TiB" in done.stderr
+    assert "rescue is off" in done.stderr
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
     write_large(tmp_path, 1, broken=7)
