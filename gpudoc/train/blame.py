@@ -52,7 +52,7 @@ def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
         return problem
     said = f"{type(problem).__name__}: {problem}{_at(users_place(problem))}"
     return GpudocError(
-        f"training failed in the model or the loss: {said}; the batch was {shapes(batch) or type(batch).__name__}",
+        f"an error in the model or the loss: {said}; the batch was {shapes(batch) or type(batch).__name__}",
         exit_code=ExitCode.NOT_DONE if first else ExitCode.BAD_ANSWER,
     )
 

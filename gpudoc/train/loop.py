@@ -169,20 +169,19 @@ class Loop:
                 batches.clear()
                 break
             batches.append(taken)
-        if job.ranks.world > 1:
-            return self._share(chunks, batches, missing)
-        if missing is not None:
+        if job.ranks.world == 1 and missing is not None:
             return missing
-        if len(chunks) == 1:
+        if job.ranks.world == 1 and len(chunks) == 1:
             return [Micro(batches[0], 1.0)]
-        items = self._count(chunks, batches)
-        total = sum(items)
-        return [Micro(batch, n / total) for batch, n in zip(batches, items, strict=True)]
+        return self._share(chunks, batches, missing)
 
     def _share(self, chunks: list[Chunk], batches: list[Batch], missing: Missing | None) -> list[Micro] | Missing:
-        """The same for one of several ranks. All learn here of one without samples: before a backward that it would
-        not come to, and in which the others' collectives would wait for it."""
-        items = [] if missing else self._count(chunks, batches)
+        """Each micro batch with its share of the items of all ranks, which learn here of one without samples: before a
+        backward that it would not come to, and in which the others' collectives would wait for it."""
+        count = self._job.stepper.parts.step.count_items
+        # the batches of a rank that misses one are gone
+        read = zip(chunks, batches, strict=missing is None)
+        items = [0.0 if chunk.weightless else float(count(batch)) for chunk, batch in read]
         flags = missing.flags if missing else 0
         try:
             sums = self._job.ranks.total([sum(items), float(flags == STOP), float(flags == OOM)])
@@ -192,10 +191,6 @@ class Loop:
         if sums[1] or sums[2]:
             return missing or Missing(STOP if sums[1] else OOM, _READ)
         return [Micro(b, n * self._job.ranks.world / sums[0]) for b, n in zip(batches, items, strict=True)]
-
-    def _count(self, chunks: list[Chunk], batches: list[Batch]) -> list[float]:
-        count = self._job.stepper.parts.step.count_items
-        return [0.0 if c.weightless else float(count(b)) for c, b in zip(chunks, batches, strict=True)]
 
     def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
         """The chunk's batch; read once more when memory for it was missing beside a checkpoint."""
