@@ -41,7 +41,7 @@ def test_a_few_words_say_nothing():
 def learned(tmp_path, monkeypatch):
     """A table learned from made-up reports of three kinds, fifteen of each."""
     kinds = {
-        "slow_storage": "images lie on a network share and every file is read over a slow cable before the batch {}",
+        "slow_storage": "images lie on a network share and every file is slow before batch {} of /home/gwendolyn/data",
         "thermal_throttle": "temperature climbs past ninety degrees and the fan is loud while clocks fall to half {}",
         "port_in_use": "address of the previous job was taken so rank zero could not listen and gave up {}",
     }
@@ -72,6 +72,9 @@ def test_what_the_tool_learned_is_what_doctor_weighs(learned):
     assert learned["causes"] == ["port_in_use", "slow_storage", "thermal_throttle"]
     # what stands in too many reports, or in too few, is no word of the table
     assert not {"case3", "and"} & {row.split()[0] for row in learned["words"]}
+    # a user's name stands in as many reports as other words, and is none
+    assert {"network", "data"} <= {row.split()[0] for row in learned["words"]}
+    assert "gwendolyn" not in {row.split()[0] for row in learned["words"]}
     found = weigh(
         "the fan is loud, clocks fall to half, and the temperature climbs past ninety degrees before the first batch "
         "is read from the slow share"
