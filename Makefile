@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-failed check gpu-check slurm-check clean
+.PHONY: demo test test-failed check cuda-check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
@@ -20,6 +20,9 @@ check: $(VENV)/.ready-test  ## lint, types, layers, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
+
+cuda-check: $(VENV)/.ready-test  ## without a GPU: the tests of the CUDA paths on PyTorch's CUDA wheels over the stand-in
+	$(BIN)/python -m tests.standin.environment
 
 gpu-check: $(VENV)/.ready-test  ## on a machine with a GPU: the gpu tests and a dated record
 	$(BIN)/python benchmarks/gpu_check.py

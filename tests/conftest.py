@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from tests.standin.gpus import standin  # noqa: F401
+
 # two test processes on two cores: threads that wait by spinning (OpenMP's default) make each other's steps five times
 # slower; read once, when torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -21,7 +21,7 @@ WHEEL = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What a kind of GPU answers when it is well and idle."""
+    """What a kind of GPU answers when it is well and idle; a question that it lacks it calls not supported."""
 
     name: str
     device_id: int
@@ -33,21 +33,82 @@ class Model:
     ecc: bool
     class_code: int = 0x030200
     nvlinks: int = 0
+    nvlinks_up: int | None = None
+    nvlink_counters: tuple[int, ...] = (161, 162, 163)
+    fabric: bool = False
+    mig: bool = False
+    retires_pages: bool = False
+    margin: bool = False
+    memory_of_the_system: bool = False
     sm: int = 108
 
 
-H100 = Model(name="NVIDIA H100 80GB HBM3", device_id=0x2330, capability=(9, 0), memory_gib=80, brand=14, generation=5,
-             power_w=700, ecc=True, nvlinks=18, sm=132)  # fmt: skip
+_HOPPER = {"brand": 14, "generation": 5, "ecc": True, "mig": True, "margin": True, "nvlinks": 18, "fabric": True}
+_BLACKWELL = {**_HOPPER, "nvlink_counters": (208, 215)}
+_GEFORCE = {"brand": 5, "ecc": False, "class_code": 0x030000}
+
+H100 = Model(name="NVIDIA H100 80GB HBM3", device_id=0x2330, capability=(9, 0), memory_gib=80, power_w=700, sm=132,
+             **_HOPPER)  # fmt: skip
+H200 = Model(name="NVIDIA H200", device_id=0x2335, capability=(9, 0), memory_gib=140, power_w=700, sm=132, **_HOPPER)
+B200 = Model(name="NVIDIA B200", device_id=0x2901, capability=(10, 0), memory_gib=179, power_w=1000, sm=148,
+             **_BLACKWELL)  # fmt: skip
+GB200 = Model(name="NVIDIA GB200", device_id=0x2941, capability=(10, 0), memory_gib=185, power_w=1200, sm=152,
+              memory_of_the_system=True, **_BLACKWELL)  # fmt: skip
 A100 = Model(name="NVIDIA A100-PCIE-40GB", device_id=0x20F1, capability=(8, 0), memory_gib=40, brand=2, generation=4,
-             power_w=250, ecc=True)  # fmt: skip
+             power_w=250, ecc=True, mig=True)  # fmt: skip
+A100_SXM = Model(name="NVIDIA A100-SXM4-80GB", device_id=0x20B2, capability=(8, 0), memory_gib=80, brand=14,
+                 generation=4, power_w=400, ecc=True, mig=True, nvlinks=12)  # fmt: skip
+A30 = Model(name="NVIDIA A30", device_id=0x20B7, capability=(8, 0), memory_gib=24, brand=14, generation=4, power_w=165,
+            ecc=True, mig=True, nvlinks=4, nvlinks_up=0, sm=56)  # fmt: skip
+A10G = Model(name="NVIDIA A10G", device_id=0x2237, capability=(8, 6), memory_gib=22, brand=14, generation=4,
+             power_w=300, ecc=True, sm=80)  # fmt: skip
+L4 = Model(name="NVIDIA L4", device_id=0x27B8, capability=(8, 9), memory_gib=22, brand=14, generation=4, power_w=72,
+           ecc=True, margin=True, sm=58)  # fmt: skip
+L40S = Model(name="NVIDIA L40S", device_id=0x26B9, capability=(8, 9), memory_gib=45, brand=14, generation=4,
+             power_w=350, ecc=True, margin=True, sm=142)  # fmt: skip
 T4 = Model(name="Tesla T4", device_id=0x1EB8, capability=(7, 5), memory_gib=15, brand=2, generation=3, power_w=70,
-           ecc=True, sm=40)  # fmt: skip
-RTX4090 = Model(name="NVIDIA GeForce RTX 4090", device_id=0x2684, capability=(8, 9), memory_gib=24, brand=5,
-                generation=4, power_w=450, ecc=False, class_code=0x030000, sm=128)  # fmt: skip
-RTX5090 = Model(name="NVIDIA GeForce RTX 5090", device_id=0x2B85, capability=(12, 0), memory_gib=32, brand=5,
-                generation=5, power_w=575, ecc=False, class_code=0x030000, sm=170)  # fmt: skip
-GTX1080 = Model(name="NVIDIA GeForce GTX 1080 Ti", device_id=0x1B06, capability=(6, 1), memory_gib=11, brand=5,
-                generation=3, power_w=250, ecc=False, class_code=0x030000, sm=28)  # fmt: skip
+           ecc=True, retires_pages=True, sm=40)  # fmt: skip
+V100 = Model(name="Tesla V100-SXM2-32GB", device_id=0x1DB5, capability=(7, 0), memory_gib=32, brand=2, generation=3,
+             power_w=300, ecc=True, retires_pages=True, nvlinks=6, nvlink_counters=(38, 45, 52, 59), sm=80)  # fmt: skip
+RTX3090 = Model(name="NVIDIA GeForce RTX 3090", device_id=0x2204, capability=(8, 6), memory_gib=24, generation=4,
+                power_w=350, nvlinks=4, nvlinks_up=0, sm=82, **_GEFORCE)  # fmt: skip
+RTX4090 = Model(name="NVIDIA GeForce RTX 4090", device_id=0x2684, capability=(8, 9), memory_gib=24, generation=4,
+                power_w=450, sm=128, **_GEFORCE)  # fmt: skip
+RTX5090 = Model(name="NVIDIA GeForce RTX 5090", device_id=0x2B85, capability=(12, 0), memory_gib=32, generation=5,
+                power_w=575, sm=170, **_GEFORCE)  # fmt: skip
+RTX6000 = Model(name="NVIDIA RTX 6000 Ada Generation", device_id=0x26B1, capability=(8, 9), memory_gib=48, brand=13,
+                generation=4, power_w=300, ecc=True, class_code=0x030000, margin=True, sm=142)  # fmt: skip
+GTX1080 = Model(name="NVIDIA GeForce GTX 1080 Ti", device_id=0x1B06, capability=(6, 1), memory_gib=11, generation=3,
+                power_w=250, sm=28, **_GEFORCE)  # fmt: skip
+
+# NVML's mask of the fabric's health: each "false" is 2, no misconfiguration 1, a partition and its manager 1
+FABRIC_IS_WELL = 2 | 2 << 2 | 2 << 4 | 2 << 6 | 1 << 8 | 1 << 12 | 1 << 14
+
+# every question that NVML is asked of one GPU, by the names of the fake library
+QUESTIONS = (
+    "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetPciInfo", "nvmlDeviceGetBrand", "nvmlDeviceGetVirtualizationMode",
+    "nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetNumGpuCores",
+    "nvmlDeviceGetMemoryBusWidth", "nvmlDeviceGetGspFirmwareVersion", "nvmlDeviceGetVbiosVersion",
+    "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetCurrentClocksEventReasons", "field.74", "field.269", "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetClockInfo.1", "nvmlDeviceGetMaxClockInfo.1", "nvmlDeviceGetClockInfo.2",
+    "nvmlDeviceGetMaxClockInfo.2", "nvmlDeviceGetTemperatureThreshold.1", "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetTemperature.0",
+    "nvmlDeviceGetMigMode", "nvmlDeviceGetEccMode", "nvmlDeviceGetPersistenceMode", "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetDisplayActive", "nvmlDeviceGetNumaNodeId", "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetSramEccErrorStatus", "nvmlDeviceGetRepairStatus", "nvmlDeviceGetTotalEccErrors.1.0",
+    "nvmlDeviceGetTotalEccErrors.1.1", "nvmlDeviceGetTotalEccErrors.0.1", "nvmlDeviceGetRetiredPagesPendingStatus",
+    "field.230", "nvmlDeviceGetNvLinkState", "field.161", "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetMarginTemperature", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+    "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetGpuMaxPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPowerManagementLimitConstraints",
+    "nvmlDeviceGetNvLinkRemoteDeviceType.0",
+)  # fmt: skip
+
+# those that no GPU fails while it is well
+MUST_ANSWER = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo")
 
 
 class FakeMachine:
@@ -104,7 +165,16 @@ class FakeMachine:
         self.file("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06\0\0\0\0")
 
     def pci(self, address: str, vendor: int, device: int, class_code: int, driver: str | None) -> None:
+        """A device behind a port of its own, as wide and as fast as the device."""
+        port = f"sys/devices/pci0000:00/port-{address}"
         folder = f"sys/bus/pci/devices/{address}"
+        (self.root / port / address).mkdir(parents=True, exist_ok=True)
+        link = self.root / folder
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(f"../../../../{port}/{address}")
+        self.file(f"{port}/max_link_speed", "16.0 GT/s PCIe\n")
+        self.file(f"{port}/max_link_width", "16\n")
         self.file(f"{folder}/vendor", f"0x{vendor:04x}\n")
         self.file(f"{folder}/device", f"0x{device:04x}\n")
         self.file(f"{folder}/class", f"0x{class_code:06x}\n")
@@ -139,6 +209,10 @@ class FakeMachine:
     def hang(self, function: str, gpu: int | str = "*", seconds: float = 600) -> None:
         self.rule(function, gpu, "delay", seconds)
 
+    def kill(self, function: str, gpu: int | str = "*") -> None:
+        """The process that asks this is killed, as by the kernel for lack of memory."""
+        self.rule(function, gpu, "kill", "-")
+
     def answer(self, function: str, value: object, gpu: int | str = "*") -> None:
         self.rule(function, gpu, "value", value)
 
@@ -167,15 +241,18 @@ class FakeMachine:
         self.answer("cuDeviceGetCount", self.num_gpus)
 
     def address(self, index: int) -> str:
-        return f"0000:{0x17 + 16 * index:02x}:00.0"
+        domain, bus = divmod(0x17 + 16 * index, 256)
+        return f"{domain:04x}:{bus:02x}:00.0"
 
     def _gpu(self, index: int, model: Model, bus: bool) -> None:
         if bus:
             self.pci(self.address(index), 0x10DE, model.device_id, model.class_code, "nvidia")
             self.file(f"dev/nvidia{index}")
+            place = f"proc/driver/nvidia/gpus/{self.address(index)}/information"
+            self.file(place, f"Model: \t\t {model.name}\nDevice Minor: \t {index}\n")
         values: dict[str, object] = {
             "nvmlDeviceGetName": model.name,
-            "nvmlDeviceGetUUID": f"GPU-{index:08x}-1111-2222-3333-{model.device_id:012x}",
+            "nvmlDeviceGetUUID": f"GPU-{index:08x}-1111-2222-3333-{index:012x}",
             "nvmlDeviceGetPciInfo": f"0000{self.address(index)}",
             "nvmlDeviceGetBrand": model.brand,
             "nvmlDeviceGetVbiosVersion": "96.00.61.00.01",
@@ -195,6 +272,7 @@ class FakeMachine:
             "nvmlDeviceGetPowerUsage": 45000,
             "nvmlDeviceGetEnforcedPowerLimit": model.power_w * 1000,
             "nvmlDeviceGetPowerManagementDefaultLimit": model.power_w * 1000,
+            "nvmlDeviceGetPowerManagementLimitConstraints": f"{model.power_w * 500} {model.power_w * 1000}",
             "nvmlDeviceGetTemperature.0": 34,
             "nvmlDeviceGetTemperatureThreshold.1": 87,
             "nvmlDeviceGetPersistenceMode": 1,
@@ -214,7 +292,7 @@ class FakeMachine:
             "attribute.76": model.capability[1],
             "attribute.38": 50 << 20,
             "field.230": 0,
-            "field.74": 0,
+            **{f"field.{counter}": 0 for counter in (74, 75, 76, 269, 270, 271)},
         }
         if model.ecc:
             values |= {
@@ -222,11 +300,23 @@ class FakeMachine:
                 "nvmlDeviceGetTotalEccErrors.1.0": 0,
                 "nvmlDeviceGetTotalEccErrors.1.1": 0,
                 "nvmlDeviceGetTotalEccErrors.0.1": 3,
-                "nvmlDeviceGetRemappedRows": "0 0 0 0",
-                "nvmlDeviceGetMigMode": "0 0",
             }
+            rows = {"nvmlDeviceGetRetiredPagesPendingStatus": 0} if model.retires_pages else {
+                "nvmlDeviceGetRemappedRows": "0 0 0 0", "nvmlDeviceGetSramEccErrorStatus": 0}  # fmt: skip
+            values |= rows
+        if model.mig:
+            values["nvmlDeviceGetMigMode"] = "0 0"
+        if model.memory_of_the_system:
+            values["nvmlDeviceGetNumaNodeId"] = 2
+        if model.margin:
+            values["nvmlDeviceGetMarginTemperature"] = 53
         if model.nvlinks:
-            values |= {"nvmlDeviceGetNvLinkState": f"{model.nvlinks} {model.nvlinks}", "nvmlDeviceGetGpuFabricInfo": 3}
+            up = model.nvlinks if model.nvlinks_up is None else model.nvlinks_up
+            values["nvmlDeviceGetNvLinkState"] = f"{up} {model.nvlinks}"
+            values |= {f"field.{counter}": 0 for counter in model.nvlink_counters}
+        if model.fabric:
+            # completed, and each of the six parts of its health fine
+            values["nvmlDeviceGetGpuFabricInfo"] = f"3 0 {FABRIC_IS_WELL}"
         for function, value in values.items():
             self.answer(function, value, index)
 

@@ -67,9 +67,11 @@ NUMBER(nvmlDeviceGetBrand)
 NUMBER(nvmlDeviceGetNumGpuCores)
 NUMBER(nvmlDeviceGetMemoryBusWidth)
 NUMBER(nvmlDeviceGetPerformanceState)
+int nvmlDeviceGetMarginTemperature(void *handle, unsigned *info) { return number("nvmlDeviceGetMarginTemperature", handle, info + 1); }
 NUMBER(nvmlDeviceGetPowerUsage)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit)
+PAIR(nvmlDeviceGetPowerManagementLimitConstraints)
 NUMBER(nvmlDeviceGetPersistenceMode)
 NUMBER(nvmlDeviceGetComputeMode)
 NUMBER(nvmlDeviceGetDisplayActive)
@@ -148,15 +150,17 @@ int nvmlDeviceGetSramEccErrorStatus(void *handle, char *status) {
     return number("nvmlDeviceGetSramEccErrorStatus", handle, (unsigned *)(status + 96));
 }
 
+// "7 3": 7 at first, 3 more at each further question
 struct field { unsigned id, scope; long long time, latency; int type, answer; u64 value; };
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
+    static unsigned asked[512][64];
     for (int i = 0; i < count; i++) {
         char name[32];
-        u64 value = 0;
+        u64 v[2] = {0, 0};
         snprintf(name, sizeof name, "field.%u", fields[i].id);
-        fields[i].answer = numbers(name, handle, &value, 1);
+        fields[i].answer = numbers(name, handle, v, 2);
         fields[i].type = 3;
-        fields[i].value = value;
+        fields[i].value = v[0] + v[1] * asked[fields[i].id & 511][(size_t)handle & 63]++;
     }
     return 0;
 }
@@ -170,13 +174,36 @@ int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
     *active = link < v[0];
     return 0;
 }
-int nvmlDeviceGetGpuFabricInfo(void *handle, char *info) { return number("nvmlDeviceGetGpuFabricInfo", handle, (unsigned *)(info + 24)); }
+NUMBERED(nvmlDeviceGetNvLinkRemoteDeviceType)
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, char *info) {
+    char full[96];
+    snprintf(full, sizeof full, "nvmlDeviceGetNvLinkRemotePciInfo.%u", link);
+    memset(info, 0, 68);
+    return text(full, handle, info + 36, 32);
+}
+/* value: state status health, the last two 0 unless given */
+static int fabric(void *handle, unsigned *status, unsigned char *state, unsigned *health) {
+    u64 v[3] = {0, 0, 0};
+    int answer = numbers("nvmlDeviceGetGpuFabricInfo", handle, v, 3);
+    if (answer) return answer;
+    *state = (unsigned char)v[0];
+    *status = (unsigned)v[1];
+    if (health) *health = (unsigned)v[2];
+    return 0;
+}
+int nvmlDeviceGetGpuFabricInfo(void *handle, char *info) {
+    return fabric(handle, (unsigned *)(info + 16), (unsigned char *)(info + 24), NULL);
+}
+int nvmlDeviceGetGpuFabricInfoV(void *handle, char *info) {
+    int refused = obey("nvmlDeviceGetGpuFabricInfoV", gpu_of(handle), 0, NULL);
+    return refused ? refused : fabric(handle, (unsigned *)(info + 20), (unsigned char *)(info + 28), (unsigned *)(info + 32));
+}
 
 /* value: pid:bytes pid:bytes ... */
 struct process { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; };
-int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *out) {
+static int list(const char *name, void *handle, unsigned *count, struct process *out) {
     const char *value = "";
-    int answer = obey("nvmlDeviceGetComputeRunningProcesses", gpu_of(handle), 0, &value);
+    int answer = obey(name, gpu_of(handle), 0, &value);
     unsigned found = 0;
     for (const char *at = value; !answer && *at;) {
         char *end;
@@ -192,6 +219,11 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struc
     *count = found;
     return found == 0 || fits ? 0 : INSUFFICIENT_SIZE;
 }
+
+#define PROCESSES(name) int name##_v3(void *handle, unsigned *count, struct process *out) { return list(#name, handle, count, out); }
+PROCESSES(nvmlDeviceGetComputeRunningProcesses)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
 
 int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **out) {
     unsigned count = 0;

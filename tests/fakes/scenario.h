@@ -1,14 +1,15 @@
 /* The rules of one scenario, read once from the file that FAKE_SCENARIO names. A line is
- *   function gpu error CODE | function gpu delay SECONDS | function gpu value TEXT
+ *   function gpu error CODE | function gpu delay SECONDS | function gpu value TEXT | function gpu kill -
  * with gpu a number or *. A function without a rule is "not supported". */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_RULES 4096
+#define MAX_RULES 8192
 
-struct rule { char name[96]; int gpu; int error; double delay; char value[512]; int has_error, has_value; };
+struct rule { char name[96]; int gpu; int error; double delay; char value[512]; int has_error, has_value, kills; };
 
 static struct rule rules[MAX_RULES];
 static int num_rules = -1;
@@ -27,6 +28,7 @@ static void read_rules(void) {
         rule->gpu = gpu[0] == '*' ? -1 : atoi(gpu);
         line[strcspn(line, "\n")] = 0;
         if (!strcmp(kind, "error")) { rule->error = atoi(line + used); rule->has_error = 1; }
+        rule->kills = !strcmp(kind, "kill");
         if (!strcmp(kind, "delay")) rule->delay = atof(line + used);
         if (!strcmp(kind, "value")) { snprintf(rule->value, sizeof rule->value, "%s", line + used); rule->has_value = 1; }
     }
@@ -39,6 +41,7 @@ static int obey(const char *name, int gpu, int missing, const char **value) {
     int answer = missing;
     for (int i = 0; i < num_rules; i++) {
         if (strcmp(rules[i].name, name) || (rules[i].gpu >= 0 && rules[i].gpu != gpu)) continue;
+        if (rules[i].kills) raise(SIGKILL);
         if (rules[i].delay > 0) usleep((useconds_t)(rules[i].delay * 1e6));
         if (rules[i].has_error) answer = rules[i].error;
         if (rules[i].has_value) { answer = 0; if (value) *value = rules[i].value; }

@@ -9,7 +9,31 @@ from dataclasses import dataclass, field
 
 from gpudoc.doctor.model import Expectation, Severity
 from gpudoc.facts.collect import Deadlines
-from tests.fakes.machine import A100, GIB, GTX1080, H100, RTX4090, RTX5090, T4, FakeMachine, Model
+from tests.fakes.machine import (
+    A10G,
+    A30,
+    A100,
+    A100_SXM,
+    B200,
+    FABRIC_IS_WELL,
+    GB200,
+    GIB,
+    GTX1080,
+    H100,
+    H200,
+    L4,
+    L40S,
+    MUST_ANSWER,
+    QUESTIONS,
+    RTX3090,
+    RTX4090,
+    RTX5090,
+    RTX6000,
+    T4,
+    V100,
+    FakeMachine,
+    Model,
+)
 
 Build = Callable[[FakeMachine], None]
 SHORT = Deadlines(torch_s=4.0, driver_s=3.0, files_s=3.0)
@@ -17,7 +41,10 @@ SHORT = Deadlines(torch_s=4.0, driver_s=3.0, files_s=3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One machine, and the finding that must stand first; healthy ones have nothing above info."""
+    """One machine, and the finding that must stand first; healthy ones have nothing above info.
+
+    `skips` are all checks that may be left out on it, and those alone; None leaves that open.
+    """
 
     name: str
     build: Build
@@ -25,6 +52,7 @@ class Scenario:
     severity: Severity = "broken"
     expectation: Expectation = field(default_factory=Expectation)
     deadlines: Deadlines | None = None
+    skips: frozenset[str] | None = None
 
 
 def well(m: FakeMachine, model: Model = H100, count: int = 1) -> None:
@@ -68,6 +96,26 @@ def nvml_init(code: int) -> Build:
         m.error("nvmlInit", code)
         m.error("cuInit", 999 if code == 999 else 100)
         m.torch(available=False)
+
+    return build
+
+
+def sick_everywhere(code: int, gpu: int) -> Build:
+    """A GPU whose handle works and that answers everything else with `code`."""
+
+    def build(m: FakeMachine) -> None:
+        for question in QUESTIONS[1:]:
+            m.error(question, code, gpu)
+
+    return build
+
+
+def listed(count: int) -> Build:
+    """NVML and CUDA list the first `count` GPUs of the bus."""
+
+    def build(m: FakeMachine) -> None:
+        m.answer("nvmlDeviceGetCount", count)
+        m.answer("cuDeviceGetCount", count)
 
     return build
 
@@ -270,9 +318,17 @@ FAULTS: tuple[Scenario, ...] = (
                          nvml_init(999))),
     Scenario(name="NVML says one of four is lost", build=after(lambda m: well(m, H100, 4), lambda m:
              m.error("nvmlDeviceGetHandleByIndex", 15, 2)), cause="gpu_fallen_off_bus"),
+    Scenario(name="one of four is lost, its handle is not", build=after(lambda m: well(m, H100, 4), sick_everywhere(15, 2)),
+             cause="gpu_fallen_off_bus"),
+    *(Scenario(name=f"one of four answers {code} to {question}", cause="gpu_not_answering",
+               build=after(lambda m: well(m, H100, 4), lambda m, q=question, c=code: m.error(q, c, 3)))
+      for question, code in (("nvmlDeviceGetHandleByIndex", 999), ("nvmlDeviceGetHandleByIndex", 20),
+                             ("nvmlDeviceGetName", 10), ("nvmlDeviceGetMemoryInfo", 999))),
+    Scenario(name="one of four needs a reset, its handle does not say so", cause="gpu_needs_reset",
+             build=after(lambda m: well(m, H100, 4), lambda m: m.error("nvmlDeviceGetTemperature.0", 16, 1))),
     Scenario(name="Xid 79 and a GPU missing from NVML", cause="gpu_fallen_off_bus",
              build=after(lambda m: well(m, A100, 2), lambda m: m.answer("nvmlDeviceGetCount", 1),
-                         log(XID.format(79) + ", GPU has fallen off the bus."))),
+                         log(XID.format(79).replace("17:00", "27:00") + ", GPU has fallen off the bus."))),
     # the kernel driver
     Scenario(name="nouveau holds the card", build=after(lambda m: no_driver(m, bound="nouveau"), lambda m:
              m.modules("nouveau")), cause="nouveau_loaded"),
@@ -285,9 +341,16 @@ FAULTS: tuple[Scenario, ...] = (
              build=after(no_driver, secure_boot, log("[ 5.1] Loading of unsigned module is rejected"))),
     Scenario(name="Secure Boot, driver installed, log silent", cause="secure_boot_blocks_module",
              build=after(no_driver, secure_boot)),
-    Scenario(name="module loaded, GPU too old for it", cause="driver_does_not_support_gpu",
+    Scenario(name="open module loaded, GPU without GSP", cause="kernel_module_kind_wrong",
              build=after(lambda m: no_driver(m, model=GTX1080), lambda m: m.modules("nvidia"), log(
                  "[ 6.0] NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:1b06) is not supported by open nvidia.ko"))),
+    Scenario(name="module loaded, GPU too old for it", cause="driver_does_not_support_gpu",
+             build=after(lambda m: no_driver(m, model=GTX1080), lambda m: m.modules("nvidia"), log(
+                 "[ 6.0] NVRM: The NVIDIA GPU 0000:17:00.0 is supported through the NVIDIA 470.xx Legacy drivers."))),
+    Scenario(name="module loaded, the BIOS gave no BAR", cause="gpu_bar_not_assigned",
+             build=after(no_driver, lambda m: m.modules("nvidia"), log(
+                 "[ 9.0] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:17:00.0)",
+                 "[ 9.1] NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x24:0x65:1589)"))),
     Scenario(name="module loaded, GSP firmware timed out", cause="gsp_firmware_timeout",
              build=after(no_driver, lambda m: m.modules("nvidia"), log(
                  "[ 9.0] NVRM: _kgspIsHeartbeatTimedOut: GSP heartbeat timeout, GSP failed to boot"))),
@@ -332,6 +395,8 @@ FAULTS: tuple[Scenario, ...] = (
     Scenario(name="NVML hangs at one GPU", build=after(lambda m: well(m, H100, 4), hang("nvmlDeviceGetHandleByIndex")),
              cause="driver_not_answering", deadlines=SHORT),
     Scenario(name="cuInit hangs", build=after(well, hang("cuInit")), cause="driver_not_answering", deadlines=SHORT),
+    Scenario(name="who asks the third GPU is killed", cause="driver_in_bad_state",
+             build=after(lambda m: well(m, H100, 4), lambda m: m.kill("nvmlDeviceGetMemoryInfo", 2))),
     Scenario(name="NVML crashes who asks", build=after(well, lambda m: m.error("crash", 1)), cause="driver_in_bad_state"),
     Scenario(name="libraries and module differ, bus hidden by a sandbox", build=after(well, sandbox, nvml_init(18)),
              cause="driver_library_mismatch"),
@@ -370,7 +435,7 @@ FAULTS: tuple[Scenario, ...] = (
     Scenario(name="cuInit fails with an unheard-of code", build=after(well, cu_init(700)), cause="cuda_init_failed"),
     Scenario(name="libcuda missing beside NVML", build=after(well, lambda m: m.libraries.update(cuda=False), lambda m:
              m.torch(available=False)), cause="driver_missing_or_not_loaded"),
-    Scenario(name="container with utility capability only", cause="container_without_gpu_access",
+    Scenario(name="container with utility capability only", cause="container_without_libcuda",
              build=after(well, container, environment(NVIDIA_DRIVER_CAPABILITIES="utility"),
                          lambda m: m.libraries.update(cuda=False), lambda m: m.torch(available=False))),
     # torch's build
@@ -437,6 +502,10 @@ FAULTS: tuple[Scenario, ...] = (
              cause="gpu_needs_reset"),
     Scenario(name="Xid 119 in the log", build=after(well, log(XID.format(119))), cause="gsp_firmware_timeout",
              severity="warning"),
+    Scenario(name="the driver asks for a reboot", cause="gpu_needs_reset", build=after(well, log(
+             XID.format(154) + ", GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"))),
+    Scenario(name="fatal error of an NVSwitch", cause="nvswitch_error", build=after(lambda m: well(m, H100, 8), log(
+             "[ 9.0] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"))),
     Scenario(name="Xid 79 in the log, GPU back", build=after(well, log(XID.format(79))), cause="gpu_fallen_off_bus",
              severity="warning"),
     Scenario(name="clocks cut by heat", cause="thermal_throttle", severity="warning", build=after(
@@ -459,6 +528,45 @@ FAULTS: tuple[Scenario, ...] = (
              well, gpu_answer("nvmlDeviceGetVirtualizationMode", 2), gpu_answer("nvmlDeviceGetGridLicensableFeatures", 0))),
     Scenario(name="memory held by dead processes", cause="gpu_memory_orphaned", severity="warning", build=after(
              well, gpu_answer("nvmlDeviceGetComputeRunningProcesses", f"999999:{30 * GIB}"))),
+    Scenario(name="eight held by the driver, NVML lists seven", cause="gpu_missing_from_driver",
+             build=after(lambda m: well(m, H100, 8), listed(7))),
+    Scenario(name="CUDA lists three of four", cause="cuda_lists_fewer_gpus", severity="warning",
+             build=after(lambda m: well(m, A100, 4), lambda m: m.answer("cuDeviceGetCount", 3))),
+    Scenario(name="the container was promised more", cause="fewer_gpus_than_expected", severity="warning",
+             build=after(lambda m: well(m, A100, 3), container, environment(NVIDIA_VISIBLE_DEVICES="0,1,2,3"))),
+    Scenario(name="all NVLinks down on all eight", cause="nvlink_error", severity="warning",
+             build=after(lambda m: well(m, H100, 8), lambda m: m.answer("nvmlDeviceGetNvLinkState", "0 18"))),
+    Scenario(name="one NVLink down on all eight", cause="nvlink_error", severity="warning",
+             build=after(lambda m: well(m, A100_SXM, 8), lambda m: m.answer("nvmlDeviceGetNvLinkState", "11 12"))),
+    Scenario(name="NVLink errors that grow", cause="nvlink_error", severity="warning",
+             build=after(lambda m: well(m, H100, 8), gpu_answer("field.161", "900 3", 5))),
+    Scenario(name="NVLink errors that grow on Blackwell", cause="nvlink_error", severity="warning",
+             build=after(lambda m: well(m, B200, 8), gpu_answer("field.208", "900 3", 5))),
+    *(Scenario(name=f"fabric: {what}", cause="nvlink_fabric_unhealthy", severity="warning",
+               build=after(lambda m: well(m, H200, 8), gpu_answer("nvmlDeviceGetGpuFabricInfo", f"3 0 {mask}", 3)))
+      for what, mask in (("route unhealthy", FABRIC_IS_WELL ^ 3 << 4), ("degraded bandwidth", FABRIC_IS_WELL ^ 3),
+                         ("route recovery", FABRIC_IS_WELL ^ 3 << 2), ("access timeout", FABRIC_IS_WELL ^ 3 << 6),
+                         ("no partition", FABRIC_IS_WELL ^ 3 << 12))),
+    Scenario(name="fabric: registration failed", cause="nvlink_fabric_unhealthy", severity="warning",
+             build=after(lambda m: well(m, H200, 8), gpu_answer("nvmlDeviceGetGpuFabricInfo", f"3 999 {FABRIC_IS_WELL}"))),
+    Scenario(name="fabric: registration does not end", cause="nvlink_fabric_unhealthy", severity="warning",
+             build=after(lambda m: well(m, H200, 8), gpu_answer("nvmlDeviceGetGpuFabricInfo", "2"))),
+    Scenario(name="MIG change pending", build=after(lambda m: well(m, A100_SXM, 8), gpu_answer(
+             "nvmlDeviceGetMigMode", "0 1", 6)), cause="gpu_mode_change_pending", severity="warning"),
+    Scenario(name="ECC change pending", build=after(lambda m: well(m, L40S, 2), gpu_answer(
+             "nvmlDeviceGetEccMode", "1 0", 1)), cause="gpu_mode_change_pending", severity="warning"),
+    Scenario(name="power cap 150 of 400 W", build=after(lambda m: well(m, A100_SXM, 8), gpu_answer(
+             "nvmlDeviceGetEnforcedPowerLimit", 150000, 4)), cause="power_limit_lowered", severity="warning"),
+    Scenario(name="91 °C where it slows down at 87", build=after(lambda m: well(m, A100, 4), gpu_answer(
+             "nvmlDeviceGetTemperature.0", 91, 2)), cause="thermal_throttle", severity="warning"),
+    Scenario(name="no margin left, no flag", build=after(lambda m: well(m, H100, 8), gpu_answer(
+             "nvmlDeviceGetMarginTemperature", 0, 7)), cause="thermal_throttle", severity="warning"),
+    Scenario(name="an hour in the thermal counter", build=after(lambda m: well(m, A100, 4), gpu_answer(
+             "field.269", 3600 * 10**9, 1)), cause="thermal_throttle", severity="warning"),
+    Scenario(name="nine memory errors in the card's life", build=after(lambda m: well(m, A100, 4), gpu_answer(
+             "nvmlDeviceGetTotalEccErrors.1.1", 9, 1)), cause="gpu_past_memory_errors", severity="info"),
+    Scenario(name="76 GiB used, no process listed", build=after(lambda m: well(m, H100, 8), gpu_answer(
+             "nvmlDeviceGetMemoryInfo", f"{80 * GIB} {76 * GIB}", 3)), cause="gpu_memory_orphaned", severity="warning"),
     Scenario(name="seven of eight GPUs", build=lambda m: well(m, H100, 7), cause="fewer_gpus_than_expected",
              expectation=Expectation(num_gpus=8)),
     # limits
@@ -520,6 +628,74 @@ def own_quota(m: FakeMachine) -> None:
     quota(8, 8)(m)
 
 
+def part_of_a_host(inside: int, count: int) -> Build:
+    """A container on a host with `count` GPUs that was given the first `inside` of them."""
+
+    def build(m: FakeMachine) -> None:
+        well(m, H100, count)
+        container(m)
+        listed(inside)(m)
+        for index in range(inside, count):
+            m.remove(f"dev/nvidia{index}")
+            m.remove(f"proc/driver/nvidia/gpus/{m.address(index)}")
+
+    return build
+
+
+def part_of_a_node(given: int, count: int) -> Build:
+    """A job of a scheduler whose cgroup opens the first `given` GPUs of a host only."""
+
+    def build(m: FakeMachine) -> None:
+        well(m, A100_SXM, count)
+        listed(given)(m)
+        m.environment |= {"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": str(given)}
+        for index in range(given, count):
+            m.error(f"open:/dev/nvidia{index}", 1)
+
+    return build
+
+
+def declines(code: int) -> Build:
+    """Every GPU answers its handle, name, memory and address, and everything else with `code`."""
+
+    def build(m: FakeMachine) -> None:
+        for question in QUESTIONS:
+            if question not in (*MUST_ANSWER, "nvmlDeviceGetPciInfo", "nvmlDeviceGetUUID"):
+                m.error(question, code)
+
+    return build
+
+
+def beside(address: str, driver: str | None) -> Build:
+    """One more NVIDIA GPU on the bus, held by another driver or by none."""
+    return lambda m: m.pci(address, 0x10DE, T4.device_id, T4.class_code, driver)
+
+
+# what a model has no counters for cannot be checked on it; everything else must be
+_ALL: frozenset[str] = frozenset()
+_NO_FABRIC = frozenset({"nvlink_fabric_unhealthy"})
+_NO_NVLINK = _NO_FABRIC | {"nvlink_error"}
+# before Ampere memory is mended page by page, and nothing says that it could not be
+_PAGES = frozenset({"gpu_hardware_fault"})
+# the system takes part of the GPU's memory, as it would of any other
+_SYSTEM_MEMORY = frozenset({"gpu_memory_orphaned"})
+_NO_ECC = frozenset({"gpu_ecc_error", "gpu_hardware_fault", "gpu_mode_change_pending", "gpu_past_memory_errors"})
+MODELS: tuple[Scenario, ...] = tuple(
+    Scenario(name=f"{count} x {model.name}", build=lambda m, model=model, count=count: well(m, model, count), skips=skips)
+    for model, count, skips in (
+        (H100, 8, _ALL), (H200, 8, _ALL), (B200, 8, _ALL), (GB200, 4, _SYSTEM_MEMORY),
+        (A100_SXM, 8, _NO_FABRIC), (A100, 4, _NO_NVLINK), (A30, 2, _NO_FABRIC), (A10G, 4, _NO_NVLINK),
+        (L4, 2, _NO_NVLINK), (L40S, 8, _NO_NVLINK), (T4, 4, _NO_NVLINK | _PAGES), (V100, 8, _NO_FABRIC | _PAGES),
+        (RTX3090, 2, _NO_FABRIC | _NO_ECC), (RTX4090, 2, _NO_NVLINK | _NO_ECC), (RTX5090, 1, _NO_NVLINK | _NO_ECC),
+        (RTX6000, 2, _NO_NVLINK),
+    )
+)  # fmt: skip
+
+_DECLINED = _NO_NVLINK | _NO_ECC | {
+    "gpu_kernel_fails", "gpu_memory_orphaned", "gpu_needs_reset", "gpu_newer_than_wheel_archs",
+    "gpu_older_than_wheel_archs", "oom_other_process", "pcie_link_degraded", "pcie_link_replays", "power_brake",
+    "power_limit_lowered", "vgpu_unlicensed",
+}  # fmt: skip
 HEALTHY: tuple[Scenario, ...] = (
     Scenario(name="one H100", build=well),
     Scenario(name="eight H100 with NVLink", build=lambda m: well(m, H100, 8)),
@@ -560,4 +736,12 @@ HEALTHY: tuple[Scenario, ...] = (
     Scenario(name="a sandbox that hides the bus and passes the GPU", build=after(well, sandbox)),
     Scenario(name="a licensed virtual GPU", build=after(well, gpu_answer("nvmlDeviceGetVirtualizationMode", 2),
              gpu_answer("nvmlDeviceGetGridLicensableFeatures", 1))),
+    Scenario(name="a GPU that answers what it must and declines the rest", build=after(lambda m: well(m, RTX4090), declines(3)), skips=_DECLINED),
+    Scenario(name="WSL that declines most questions", build=after(wsl_well, declines(3)), skips=_DECLINED),
+    Scenario(name="optional questions with an unknown error", build=after(lambda m: well(m, H100, 2), declines(999))),
+    Scenario(name="a container with two of eight GPUs", build=part_of_a_host(2, 8)),
+    Scenario(name="a job with two of eight GPUs", build=part_of_a_node(2, 8)),
+    Scenario(name="one GPU passed to a virtual machine", build=after(lambda m: well(m, H100, 2), beside("0000:c1:00.0", "vfio-pci"))),
+    Scenario(name="a card without driver beside", build=after(lambda m: well(m, H100, 2), beside("0000:c1:00.0", None))),
+    *MODELS,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The GPU cases on a real GPU; `make gpu-check` runs them."""
+"""The GPU cases on a GPU: `make gpu-check` runs them on a real one, `make cuda-check` on the stand-in."""
 
 import itertools
 
@@ -10,6 +10,7 @@ from gpudoc.bench.gpu import CudaGpu
 from gpudoc.bench.sampling import Bench, Plan
 from gpudoc.stats import median
 from gpudoc.units import GIB, MIB
+from tests.standin.gpus import real_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -20,7 +21,21 @@ def bench():
     return Bench(plan=plan, budget_s=5.0, gpu=CudaGpu(0))
 
 
-@pytest.mark.parametrize("case", [cuda_copies, cuda_memory, cuda_launch, cuda_matmul], ids=lambda case: case.CASE.name)
+@pytest.fixture(autouse=True)
+def copies_in_no_time(monkeypatch):
+    """On the stand-in: what the host copies in the GPU's place takes no time of the GPU's; no other GPU heeds it."""
+    monkeypatch.setenv("STANDIN_CLOCK", "stands")
+
+
+CASES = [
+    pytest.param(cuda_copies, id="copies"),
+    pytest.param(cuda_memory, id="device_memory"),
+    pytest.param(cuda_launch, id="launch"),
+    pytest.param(cuda_matmul, id="matmul", marks=real_gpu("a CPU would multiply for minutes")),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_case_gives_rows_with_samples_and_right_data(bench, case):
     readings = list(case.CASE.run(bench))
     assert readings
@@ -52,17 +67,20 @@ def test_two_streams_run_at_once(bench):
 
 
 def test_a_copy_that_the_device_changes_is_caught(bench, monkeypatch):
-    made = cuda_copies._allocate
+    allocate, made = cuda_copies._allocate, []
 
-    def allocate(run, size):
-        buffers = made(run, size)
-        kept = buffers.pinned.clone()
-        buffers.pinned[:64] ^= 255
-        buffers.device_in[:64] = kept[:64].cuda()
-        return buffers
+    def kept(run, size):
+        made.append(allocate(run, size))
+        return made[-1]
 
-    monkeypatch.setattr(cuda_copies, "_allocate", allocate)
-    monkeypatch.setattr(bench.gpu, "time_each", lambda actions, between=None, spin=True: [0.001] * len(actions))
+    def changed(actions, between=None, spin=True):
+        for action in actions:
+            action()
+        made[-1].device_in[7] ^= 255
+        return [0.001] * len(actions)
+
+    monkeypatch.setattr(cuda_copies, "_allocate", kept)
+    monkeypatch.setattr(bench.gpu, "time_each", changed)
     first = next(one for one in cuda_copies.CASE.run(bench) if one.name == "h2d")
     assert "differs" in first.corrupted
 

@@ -1,10 +1,12 @@
-"""A whole bench of a real GPU, as the command gives it; `make gpu-check` runs it."""
+"""A whole bench of a GPU, as the command gives it; `make gpu-check` runs it on a real one."""
 
 import json
 import subprocess
 import sys
 
 import pytest
+
+from tests.standin.gpus import real_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -17,6 +19,9 @@ def document():
     return json.loads(done.stdout)
 
 
+of_a_card = real_gpu("its speeds, ceilings and counters are a card's own")
+
+
 def rows(document, name, **parameters):
     return [
         row
@@ -25,11 +30,13 @@ def rows(document, name, **parameters):
     ]
 
 
+@of_a_card
 def test_nothing_is_above_what_the_hardware_can_do(document):
     assert not [row for row in document["measurements"] if row["value"] is None]
     assert not [row for row in document["measurements"] if row["corrupted"]]
 
 
+@of_a_card
 def test_copies_products_and_memory_have_ceilings_and_counters(document):
     judged = [
         *rows(document, "h2d", host="pinned"),
@@ -42,6 +49,7 @@ def test_copies_products_and_memory_have_ceilings_and_counters(document):
         assert "sm_clock_mhz" in row["context"], "the counters were read during the run"
 
 
+@of_a_card
 def test_figures_repeat_within_a_run(document):
     copy = max(rows(document, "h2d", host="pinned"), key=lambda row: row["value"])
     steady = max(rows(document, "matmul", dtype="bf16", mode="sustained"), key=lambda row: row["value"])

@@ -50,6 +50,8 @@ def test_the_chain_is_whole(machine):
     assert machine.driver.cu_init_code == 0
     assert machine.torch.is_available is True
     assert len(machine.driver.cuda_devices) == machine.torch.device_count
+    # each was asked everything, and none is lost, needs a reset or is silent
+    assert [gpu.nvml_code for gpu in machine.gpus] == [0] * len(machine.gpus)
 
 
 def test_the_multiprocessors_are_those_that_torch_counts(machine):

@@ -10,6 +10,7 @@ from gpudoc.plan.allocator import replay
 from gpudoc.plan.memory import join
 from gpudoc.plan.tracing import STEPS, record
 from tests.plan.zoo import recipes
+from tests.standin.gpus import real_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -35,21 +36,35 @@ def run_on_gpu(recipe, batch):
 
 
 def predicted(name, precision, batch):
-    """Allocated and reserved bytes, with cuBLAS's workspace where the process has not taken it yet."""
+    """Allocated and reserved bytes; reserved with the workspaces of cuBLAS, which the process has taken already."""
     made = recipes(precision, scale=4, like="cuda")[name]
     model = join([record(made, size) for size in (24, 40)], "cuda")
-    workspace = cublas_workspace_bytes(torch.cuda.get_device_capability())
-    sizes = [*model.sizes(batch).tolist(), workspace]
-    story = replay(sizes, [len(sizes) - 1, *model.events.tolist()])
-    return story.allocated_peak_bytes - workspace, story.reserved_peak_bytes
+    workspaces = [cublas_workspace_bytes(torch.cuda.get_device_capability())] * 2
+    planned = model.sizes(batch).tolist()
+    story = replay([*planned, *workspaces], [len(planned), len(planned) + 1, *model.events.tolist()])
+    return story.allocated_peak_bytes - sum(workspaces), story.reserved_peak_bytes
 
 
 @pytest.fixture(autouse=True)
 def warm():
-    torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
+    # the thread of forward and the thread of backward each keep a workspace of cuBLAS from their first product on
+    eight = torch.ones(8, 8, device="cuda", requires_grad=True)
+    (eight @ eight).sum().backward()
 
 
-@pytest.mark.parametrize("name", list(recipes("fp32")))
+def can_trace_softmax():
+    """Whether tensors without memory go through softmax as autocast calls it."""
+    try:
+        torch._softmax(torch.empty(2, 2, dtype=torch.bfloat16, device="meta"), 1, True)
+    except (AssertionError, RuntimeError):
+        return False
+    return True
+
+
+NEEDS_REAL = {"lstm": real_gpu("the stand-in's cuDNN has no recurrent nets")}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=NEEDS_REAL.get(name, ())) for name in recipes("fp32")])
 def test_the_predicted_allocated_peak_in_float32_is_the_gpus(name):
     allocated, _ = run_on_gpu(recipes("fp32", scale=4)[name], BATCH)
     assert predicted(name, "fp32", BATCH)[0] == pytest.approx(allocated, rel=CONVOLUTIONAL.get(name, 0.05))
@@ -57,6 +72,8 @@ def test_the_predicted_allocated_peak_in_float32_is_the_gpus(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "llama", "moe", "gan", "checkpointed"])
 def test_the_predicted_allocated_peak_under_cudas_autocast_is_the_gpus(name):
+    if name == "moe" and not can_trace_softmax():
+        pytest.skip("this PyTorch cannot trace softmax from bfloat16 to float32, as it does up to 2.9")
     made = recipes("bf16", scale=4, like="cuda")[name]
     allocated, _ = run_on_gpu(made, BATCH)
     assert predicted(name, "bf16", BATCH)[0] == pytest.approx(allocated, rel=0.05)

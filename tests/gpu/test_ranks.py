@@ -94,6 +94,7 @@ def test_ddp_overlaps_after_its_probation(tmp_path):
         seen, equal = [], True
         for step in range(PROBATION_STEPS + 3):
             model.zero_grad()
+            ranks.begin_step()
             with ranks.accumulating(parallel, True):
                 (parallel(torch.ones(2, 32, device=device)).sum() * (place.rank + 1)).backward()
             seen.append(ranks.is_overlapping)

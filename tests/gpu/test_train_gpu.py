@@ -1,4 +1,4 @@
-"""What training promises on a real GPU: no waiting between log points, honest idle time, real rescues."""
+"""What training promises on a GPU: no waiting between log points, honest idle time, real rescues."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gpudoc.train.staging import Staging
 from gpudoc.train.state import Progress, capture
 from gpudoc.train.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
+from tests.standin.gpus import real_gpu
 from tests.train.support import environment, metrics, summary, write_workload
 from tests.train.test_rescue import write as write_hungry
 
@@ -96,6 +97,7 @@ def test_fp16_finds_its_scale_and_learns():
     assert found.scale() > 1
 
 
+@real_gpu("there the host computes in the GPU's place, which is time that it does not wait")
 def test_waiting_for_data_is_an_idle_device(tmp_path):
     """2 ms a sample by a planted sleep, 16 samples a step: nearly all of the time, whatever the host did meanwhile."""
     write_workload(tmp_path, data={"sleep": 0.002}, global_batch=16, log_every=6)
@@ -114,6 +116,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert json.loads(done.stdout)["exact"]
 
 
+@real_gpu("a CPU would compute with gigabytes for minutes")
 def test_running_out_of_memory_is_rescued_and_equals_the_planned_switch(tmp_path):
     write_hungry(tmp_path, 400)
     line = ("--model", "cfg.yaml", "--no-preflight", "--steps", 4, "--device", "cuda", "--profile", "off")
@@ -162,6 +165,7 @@ def assert_holds(content, weights, rows):
     assert all(torch.equal(saved[name], rows[name]) for name in rows)
 
 
+@real_gpu("a CPU would multiply matrices of 8192 x 8192 for minutes")
 def test_a_checkpoint_holds_the_state_of_its_step_though_steps_go_on_at_once():
     """Weights, optimizer and running statistics as they were, copied beside the following steps."""
     found, staging = large_stepper(), Staging(GPU)

@@ -23,9 +23,11 @@ from gpudoc.tune.launch import Launcher, Where
 from gpudoc.tune.session import FIT_STEPS, Session
 from gpudoc.tune.trial import End, Request, Variant
 from gpudoc.units import GIB, MIB
+from tests.standin.gpus import real_gpu
 from tests.tune.planted import write_workload
 
-pytestmark = pytest.mark.gpu
+# tests/standin/test_tune.py searches under limits that suit a CPU
+pytestmark = [pytest.mark.gpu, real_gpu("a CPU would compute with gigabytes for minutes at each limit")]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # four blocks that keep about 32 MiB a sample
 NET = {"depth": 4, "spread": 4096}

@@ -9,6 +9,7 @@ from gpudoc.doctor.model import Evidence, Expectation, Finding, Skip
 from gpudoc.facts.model import (
     Absent,
     Container,
+    CudaDevice,
     DeviceNode,
     Driver,
     Gpu,
@@ -35,7 +36,12 @@ def gpu(index: int = 0, **changes: Any) -> Gpu:
         "temperature_slowdown_c": 87, "performance_state": 8, "compute_mode": "default", "mig_enabled": False,
         "ecc_uncorrected_volatile": 0, "rows_remap_pending": False, "rows_remap_failed": False, "recovery_action": 0,
         "retired_pages_pending": False, "sram_threshold_exceeded": False, "repair_pending": False,
-        "link": Link(generation=1, generation_max=5, width=16, width_max=16), "nvlink_active": 18, "nvlink_total": 18,
+        "ecc_uncorrected_aggregate": 0, "ecc_enabled": True, "ecc_pending": True, "mig_pending": False,
+        "temperature_margin_c": 50, "thermal_slowdown_ns": 0, "power_limit_w": 700.0, "power_limit_default_w": 700.0,
+        "memory_accounted_bytes": 0, "virtualization": "none", "mig_instances": Absent("MIG is off"),
+        "link": Link(generation=1, generation_max=5, width=16, width_max=16, replays=0, replays_added=0),
+        "nvlink_active": 18, "nvlink_total": 18, "nvlink_errors": 0, "nvlink_errors_added": 0,
+        "fabric_state": "completed", "fabric_status": 0, "fabric_health": (),
         "lost": False, "nvml_code": 0, "licensed": Absent("not a virtual GPU"),
     }  # fmt: skip
     return Gpu(**values | changes)
@@ -47,7 +53,7 @@ def machine(*gpus: Gpu) -> Machine:
     return Machine(
         pci=tuple(
             PciDevice(address=f"0000:{g.index + 16:02x}:00.0", vendor_id=0x10DE, device_id=0x2330, class_code=0x030200,
-                      driver="nvidia", answers=True)
+                      driver="nvidia", answers=True, minor=g.index)
             for g in cards
         ),
         nodes=tuple(
@@ -56,7 +62,8 @@ def machine(*gpus: Gpu) -> Machine:
         ),
         driver=Driver(vendor="nvidia", module_version="580.65.06", library_version="580.65.06", cuda_version=(13, 0),
                       modules=("nvidia", "nvidia_uvm"), nvml_code=0, nvml_message="ok", cu_init_code=0,
-                      cu_init_name="CUDA_SUCCESS", libcuda_path="/usr/lib/libcuda.so.1"),
+                      cu_init_name="CUDA_SUCCESS", libcuda_path="/usr/lib/libcuda.so.1",
+                      cuda_devices=tuple(CudaDevice(ordinal=g.index, pci_address=g.pci_address) for g in cards)),
         gpus=cards,
         torch=TorchBuild(version="2.13.0+cu130", accelerator="cuda", cuda_version=(13, 0), arch_list=("sm_80", "sm_90"),
                          is_available=True, device_count=len(cards), num_threads=8, location="/venv/lib/torch",

@@ -124,10 +124,10 @@ def train_here(cwd: pathlib.Path, *arguments: object) -> int:
         return run(["train", "--device", "cpu", *map(str, arguments)])
     finally:
         os.chdir(before)
-        _forget_limit()
+        forget_limit()
 
 
-def _forget_limit() -> None:
+def forget_limit() -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

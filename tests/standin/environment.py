@@ -1,0 +1,252 @@
+"""PyTorch's CUDA wheels over the stand-in, each in an environment of its own, and the tests that need them.
+
+    python -m tests.standin.environment           # every PyTorch that has a constraints file here, the first one whole
+    python -m tests.standin.environment --only cuda12 -- tests/standin -x
+    python -m tests.standin.environment --only cuda12 --run gpudoc doctor
+
+An environment is made once, under the user's cache, and the stand-in in it is built again when its sources changed.
+What was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.standin import build
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TOOLS = ("gcc", "g++", "nm", "readelf")
+# what the suite's other checks need and its tests do not
+NOT_NEEDED = re.compile(r"(torch|build|editables|hatchling|import-linter|mypy|ruff|types-.*)$")
+RERUN = "make cuda-check"
+PARALLEL = ("-n", "2", "--dist", "loadfile")
+# the first PyTorch runs everything, the others what the stand-in promises and one test of each command
+SAMPLE = (
+    *(f"tests/standin/test_{name}.py" for name in ("runtime", "memory", "faults", "nvml", "streams", "collectives")),
+    "tests/standin/test_contexts.py",
+    "tests/standin/test_rescue.py::test_memory_that_runs_out_late_and_with_accumulation_finds_batch_norm_as_it_was",
+    "tests/standin/test_train.py::test_every_gpu_is_taken_by_one_process_and_none_by_the_launcher",
+    "tests/standin/test_tune.py::test_neither_the_command_nor_the_process_that_starts_trials_holds_a_context",
+)
+# processes that a test starts, forks and ends are followed
+COVERAGE = """
+[run]
+branch = true
+parallel = true
+data_file = {folder}/data
+source = {root}/gpudoc
+concurrency = thread, multiprocessing
+patch = subprocess, _exit, fork
+sigterm = true
+"""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def stop(text: str) -> SystemExit:
+    return SystemExit(f"cuda-check: {text}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One PyTorch with its environment."""
+
+    constraints: Path
+
+    def pinned(self, pattern: str) -> tuple[str, str]:
+        """(name, version) of the pin whose name matches."""
+        found = re.search(rf"^({pattern})==(\S+)", self.constraints.read_text(), re.M)
+        assert found, f"{self.constraints} pins {pattern}"
+        return found[1], found[2]
+
+    @property
+    def torch(self) -> str:
+        """PyTorch's version."""
+        return self.pinned("torch")[1]
+
+    @property
+    def folder(self) -> Path:
+        """Where the environment is kept."""
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(cache) / "gpudoc" / "standin" / self.torch
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        """Its site-packages."""
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        return self.folder / "lib" / version / "site-packages"
+
+    def pip(self, what: str, *arguments: str) -> None:
+        """One step of pip's, told with the time it took; its own words only when it fails."""
+        say(f"{self.torch}: {what} ...")
+        began = time.monotonic()
+        # a pin of the suite's own PyTorch must not reach this one: PyTorch is never resolved beside other packages
+        command = (str(self.python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *arguments)
+        done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            said = (errors or done.stderr.splitlines() or ["pip said nothing"])[-1]
+            raise stop(f"{what} failed ({said}); when the package index can be reached, type: {RERUN}")
+        say(f"{self.torch}: {what}: {time.monotonic() - began:.0f} s")
+
+    def install(self) -> None:
+        """The interpreter, PyTorch's wheel alone, and the plain packages."""
+        if not self.python.exists():
+            say(f"{self.torch}: a new environment in {self.folder} ...")
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(self.folder)], check=True)
+        self.pip("PyTorch's CUDA wheel", "--no-deps", f"torch=={self.torch}")
+        version = (self.site / "torch" / "version.py").read_text()
+        if not re.search(r"^cuda.*= '\d", version, re.M):
+            raise stop(
+                f"the package index gave a build of PyTorch {self.torch} without CUDA; use an index that has PyTorch's "
+                f"CUDA wheels for {platform.machine()}, remove {self.folder} and type: {RERUN}"
+            )
+        asked = next(self.site.glob("torch-*.dist-info/METADATA")).read_text()
+        plain = re.findall(r"^Requires-Dist: (?!nvidia|cuda|triton)([^;\n]+)$", asked, re.M)
+        self.pip("the packages that PyTorch and gpudoc need", "-c", str(ROOT / "constraints.txt"), *plain, *needed())
+        name, number = self.pinned(r"nvidia-cuda-runtime[\w-]*")
+        headers = str(self.folder / "headers")
+        self.pip("CUDA's headers", "--no-deps", "--upgrade", "--target", headers, f"{name}=={number}")
+
+    def build(self) -> None:
+        """The stand-in's libraries."""
+        say(f"{self.torch}: building the stand-in ...")
+        began = time.monotonic()
+        include = next((self.folder / "headers").glob("nvidia/*/include"))
+        build.build(self.site, include)
+        say(f"{self.torch}: building the stand-in: {time.monotonic() - began:.0f} s")
+
+    def stamps(self) -> dict[str, str]:
+        """What each step was done from, by the name of its stamp."""
+        packages = "\n".join([self.constraints.read_text(), (ROOT / "constraints.txt").read_text(), *needed()])
+        sources = [HERE / "build.py", HERE / "hook.py", *sorted(HERE.glob("libraries/**/*.*"))]
+        everything = b"".join(path.read_bytes() for path in sources) + packages.encode()
+        return {
+            "installed": hashlib.sha256(packages.encode()).hexdigest(),
+            "built": hashlib.sha256(everything).hexdigest(),
+        }
+
+    def is_done(self, step: str) -> bool:
+        """Whether a step was done, from what there is now."""
+        stamp = self.folder / f".{step}"
+        return stamp.exists() and stamp.read_text() == self.stamps()[step]
+
+    def stamp(self, step: str) -> None:
+        """Writes down that a step is done, in a new file, so that a copy by hard links keeps its own."""
+        new = self.folder / f".{step}.new"
+        new.write_text(self.stamps()[step])
+        new.rename(self.folder / f".{step}")
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """Makes what is missing; while it is used no other run changes it."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with (self.folder.parent / f"{self.torch}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            # the lock is let go between the two kinds, so that another run may have done it meanwhile, or undone it
+            while not (self.is_done("installed") and self.is_done("built")):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                for step, make in (("installed", self.install), ("built", self.build)):
+                    if not self.is_done(step):
+                        make()
+                        self.stamp(step)
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+
+    def run(self, *arguments: str) -> int:
+        """The exit status of a module of Python's on these GPUs, with this checkout's gpudoc."""
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(build.library_folder(self.site)),
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+        return subprocess.run([str(self.python), "-m", *arguments], check=False, env=environment).returncode
+
+    def test(self, arguments: Sequence[str], branches: bool = False) -> int:
+        """The exit status of the tests that need CUDA; with `branches` also which of gpudoc's they took."""
+        cache = f"cache_dir={self.folder / 'pytest'}"
+        command = ("pytest", "-m", "standin or gpu", "-o", cache, *arguments)
+        if not branches:
+            return self.run(*command)
+        folder = self.folder / "coverage"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        settings = f"--rcfile={folder / 'settings'}"
+        (folder / "settings").write_text(COVERAGE.format(folder=folder, root=ROOT))
+        status = self.run("coverage", "run", settings, "-m", *command)
+        self.run("coverage", "combine", "--quiet", settings, str(folder))
+        self.run("tests.standin.branches", str(folder / "data"), str(folder / "branches.txt"))
+        say(f"{self.torch}: the branches not taken are in {folder / 'branches.txt'}")
+        return status
+
+
+def needed() -> list[str]:
+    """gpudoc's packages and its tests', without PyTorch and without what only lints and builds."""
+    rows = [row.split(";") for row in importlib.metadata.requires("gpudoc") or []]
+    chosen = [row[0].strip() for row in rows if len(row) == 1 or "'test'" in row[1] or '"test"' in row[1]]
+    chosen += ["coverage>=7.10"]
+    return sorted(row for row in chosen if not NOT_NEEDED.match(re.split(r"[<>=\s]", row)[0]))
+
+
+def require_machine() -> None:
+    """Ends, with what to type, where the stand-in cannot be built."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise stop(
+            f"the stand-in is built on Linux on x86_64 only; this is {platform.system()} on {platform.machine()}"
+        )
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise stop(f"{', '.join(missing)} not found; type: sudo apt-get install gcc g++ binutils")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", default="", help="the PyTorch of constraints-NAME.txt, or of another such file")
+    options.add_argument(
+        "--run", nargs=argparse.REMAINDER, help="a Python module and its arguments, instead of the tests"
+    )
+    options.add_argument("--branches", action="store_true", help="also say which of gpudoc's branches were taken")
+    options.add_argument("pytest", nargs="*", help="arguments for pytest")
+    chosen = options.parse_args()
+    require_machine()
+    only = Path(chosen.only)
+    files = sorted(HERE.glob("constraints-*.txt"))
+    if chosen.only:
+        files = [only] if only.is_file() else [HERE / f"constraints-{chosen.only}.txt"]
+    failed = []
+    for environment in map(Environment, files):
+        everything = (*PARALLEL, *(() if environment.constraints == files[0] else SAMPLE))
+        with environment.ready():
+            began = time.monotonic()
+            tests = chosen.pytest or everything
+            status = environment.run(*chosen.run) if chosen.run else environment.test(tests, chosen.branches)
+            say(f"{environment.torch}: exit status {status} after {time.monotonic() - began:.0f} s")
+            failed += [environment.torch] if status else []
+    sys.exit(f"cuda-check: failed with PyTorch {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

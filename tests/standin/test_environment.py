@@ -1,0 +1,69 @@
+"""The environments of cuda-check: made once, made again when they must be, and what is missing is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.standin import environment
+from tests.standin.environment import Environment
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """An environment whose interpreter is a script, with pip's exit status as it is set."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("torch==1.2.3\nnvidia-cuda-runtime-cu12==12.8.90\n")
+    one = Environment(constraints)
+    one.python.parent.mkdir(parents=True)
+
+    def pip(status):
+        one.python.write_text(f"#!/bin/sh\necho 'ERROR: nothing to be had' >&2\nexit {status}\n")
+        one.python.chmod(0o755)
+        return one
+
+    return pip
+
+
+def test_a_wheel_that_cannot_be_had_is_said_in_one_line_with_what_to_type(made):
+    with pytest.raises(SystemExit) as ended:
+        made(1).install()
+    said = str(ended.value)
+    assert "\n" not in said
+    assert "PyTorch's CUDA wheel failed (ERROR: nothing to be had)" in said
+    assert said.endswith("type: make cuda-check")
+
+
+def test_a_build_of_pytorch_without_cuda_is_refused(made):
+    one = made(0)
+    (one.site / "torch").mkdir(parents=True)
+    (one.site / "torch" / "version.py").write_text("cuda: Optional[str] = None\n")
+    with pytest.raises(SystemExit, match=r"PyTorch 1\.2\.3 without CUDA"):
+        one.install()
+
+
+@pytest.mark.parametrize("tool", environment.TOOLS)
+def test_a_compiler_that_is_missing_is_named_with_how_it_is_installed(monkeypatch, tool):
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None if name == tool else name)
+    monkeypatch.setattr(environment.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
+    with pytest.raises(SystemExit) as ended:
+        environment.require_machine()
+    assert tool in str(ended.value)
+    assert "apt-get install" in str(ended.value)
+
+
+def test_each_step_is_done_once_and_again_after_a_change_or_a_stop(made, monkeypatch):
+    one, done = made(0), []
+    monkeypatch.setattr(Environment, "install", lambda self: done.append("install"))
+    monkeypatch.setattr(Environment, "build", lambda self: done.append("build"))
+    for _ in range(2):
+        with one.ready():
+            pass
+    assert done == ["install", "build"]
+    (one.folder / ".built").unlink()  # as after Ctrl+C while it was built
+    with one.ready():
+        assert done == ["install", "build", "build"]
+    one.constraints.write_text(one.constraints.read_text() + "# another\n")
+    with one.ready():
+        assert done[3:] == ["install", "build"]
