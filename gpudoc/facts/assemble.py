@@ -6,7 +6,19 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import fields, replace
 
 from gpudoc.facts.children import Child
-from gpudoc.facts.model import Absent, Container, Driver, Host, KernelCheck, Machine, PythonFacts, TorchBuild
+from gpudoc.facts.identify import short_address
+from gpudoc.facts.model import (
+    Absent,
+    Container,
+    Driver,
+    Gpu,
+    Host,
+    KernelCheck,
+    Link,
+    Machine,
+    PythonFacts,
+    TorchBuild,
+)
 
 _GIB = 1 << 30
 # whose silence explains a field that nobody told: the section or the field, and the worker that should have
@@ -38,10 +50,15 @@ def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick
             _put(document, path, value, is_item)
     _name_gaps(document, heard, quick)
     _join_devices(document)
+    _join_address(document)
+    _name_gpu_gaps(document, _silence(heard.get("nvml")))
     _list_gpus(document)
     failures = {name: child.failure for name, child in heard.items() if child.failure}
     told_failures = document.get("probe_failures")
-    document["probe_failures"] = {**(told_failures if isinstance(told_failures, dict) else {}), **failures}
+    failures = {**(told_failures if isinstance(told_failures, dict) else {}), **failures}
+    document["probe_failures"] = failures
+    _name_gpu_gaps(document, failures.get("nvml", ""))
+    _list_gpus(document)
     document["probe_seconds"] = {name: round(child.seconds, 4) for name, child in heard.items()}
     machine = snapshot.load(document)
     return replace(machine, torch=_with_skipped(machine, heard.get("nvml"), heard.get("cuda"), quick=quick))
@@ -83,6 +100,17 @@ def _name_gaps(document: dict[str, object], heard: Mapping[str, Child], quick: b
             document[section] = {"absent": _silence(heard.get(worker)) or "not told"}
 
 
+def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
+    """What NVML's worker did not get to, GPU by GPU, with the reason why it did not."""
+    gpus = document.get("gpus")
+    if not reason or not isinstance(gpus, dict) or set(gpus) == {"absent"}:
+        return
+    for gpu in gpus.values():
+        for part, kind in ((gpu, Gpu), (gpu.setdefault("link", {}), Link)):
+            for field in fields(kind):
+                part.setdefault(field.name, {"absent": reason})
+
+
 def _silence(child: Child | None) -> str:
     if child is None:
         return "not asked"
@@ -102,15 +130,29 @@ def _join_devices(document: dict[str, object]) -> None:
     devices = driver.get("cuda_devices") if isinstance(driver, dict) else None
     if not isinstance(gpus, dict) or not isinstance(devices, list):
         return
-    by_address = {_short(device.get("pci_address")): device for device in devices if isinstance(device, dict)}
+    by_address = {short_address(device.get("pci_address")): device for device in devices if isinstance(device, dict)}
     for gpu in gpus.values():
-        device = by_address.get(_short(gpu.get("pci_address"))) if isinstance(gpu, dict) else None
+        device = by_address.get(short_address(gpu.get("pci_address"))) if isinstance(gpu, dict) else None
         if device is not None:
             gpu.update({name: device[name] for name in ("sm_count", "l2_cache_bytes") if name in device})
 
 
-def _short(address: object) -> str:
-    return address.lower()[-10:] if isinstance(address, str) else ""
+def _join_address(document: Mapping[str, object]) -> None:
+    """The address of the one GPU for which NVML has none, when the bus has one more of the driver's GPUs than NVML."""
+    gpus, bus = document.get("gpus"), document.get("pci")
+    if not isinstance(gpus, dict) or set(gpus) == {"absent"} or not isinstance(bus, list):
+        return
+    unnamed = [gpu for gpu in gpus.values() if not isinstance(gpu.get("pci_address"), str)]
+    named = {short_address(gpu.get("pci_address")) for gpu in gpus.values()}
+    held = [device["address"] for device in bus if device.get("driver") == "nvidia" and _is_display(device)]
+    left = [address for address in held if short_address(address) not in named]
+    if len(unnamed) == len(left) == 1:
+        unnamed[0]["pci_address"] = left[0]
+
+
+def _is_display(device: Mapping[str, object]) -> bool:
+    code = device.get("class_code")
+    return isinstance(code, int) and code >> 16 == 0x03
 
 
 def tryable_devices(nvml: Child, cuda: Child) -> list[int]:
@@ -127,10 +169,10 @@ def device_states(nvml: Child, cuda: Child) -> dict[int, str]:
     driver, gpus = document.get("driver"), document.get("gpus")
     devices = driver.get("cuda_devices") if isinstance(driver, dict) else None
     known = [gpu for gpu in gpus.values() if isinstance(gpu, dict)] if isinstance(gpus, dict) else []
-    by_address = {_short(gpu.get("pci_address")): gpu for gpu in known}
+    by_address = {short_address(gpu.get("pci_address")): gpu for gpu in known}
     states: dict[int, str] = {}
     for device in devices if isinstance(devices, list) else []:
-        states[int(device["ordinal"])] = _busy(by_address.get(_short(device.get("pci_address"))))
+        states[int(device["ordinal"])] = _busy(by_address.get(short_address(device.get("pci_address"))))
     return states
 
 

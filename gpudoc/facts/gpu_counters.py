@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from gpudoc.facts.container import ROOT
+from gpudoc.facts.files import read_text
 from gpudoc.facts.model import NOT_READ, Absent, Fact
-from gpudoc.facts.nvidia import Nvml, throttle_names
+from gpudoc.facts.nvidia import throttle_names
+from gpudoc.facts.nvml import Nvml
 from gpudoc.facts.telling import Teller
+
+# nvidia-cuda-mps-server, in the 15 letters that the kernel keeps of a name
+_MPS_SERVER = "nvidia-cuda-mps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +32,7 @@ class GpuCounters:
     num_processes: Fact[int] = NOT_READ
 
 
-def open_counters(pci_address: str) -> Callable[[], GpuCounters] | Absent:
+def open_counters(pci_address: str, root: Path = ROOT) -> Callable[[], GpuCounters] | Absent:
     """A function that reads the counters of the GPU at `pci_address`, or why there is none."""
     try:
         nvml = Nvml(Teller(os.open(os.devnull, os.O_WRONLY)))
@@ -39,12 +46,12 @@ def open_counters(pci_address: str) -> Callable[[], GpuCounters] | Absent:
         return handle
 
     def read() -> GpuCounters:
-        return _read(nvml, handle)
+        return _read(nvml, handle, root)
 
     return read
 
 
-def _read(nvml: Nvml, handle: object) -> GpuCounters:
+def _read(nvml: Nvml, handle: object, root: Path) -> GpuCounters:
     mask = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if isinstance(mask, Absent):
         mask = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
@@ -58,5 +65,11 @@ def _read(nvml: Nvml, handle: object) -> GpuCounters:
         throttle_reasons=mask if isinstance(mask, Absent) else throttle_names(mask),
         link_generation=nvml.ask("nvmlDeviceGetCurrPcieLinkGeneration", handle),
         link_width=nvml.ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
-        num_processes=processes if isinstance(processes, Absent) else len(processes),
+        num_processes=processes if isinstance(processes, Absent) else _count({one.pid for one in processes}, root),
     )
+
+
+def _count(pids: Iterable[int], root: Path) -> int:
+    """Those that compute: the server of MPS has a context for its clients and computes nothing itself."""
+    names = [read_text(root, f"proc/{pid}/comm") for pid in pids]
+    return sum(isinstance(name, Absent) or not name.startswith(_MPS_SERVER) for name in names)

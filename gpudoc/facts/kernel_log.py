@@ -13,16 +13,26 @@ from gpudoc.facts.model import Absent, Fact, KernelEvent
 from gpudoc.facts.patterns import Pattern
 
 _ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
+# a channel that was cleared away names the event that began it
+_EARLIER = Pattern(r"caused by previous Xid\s+(\d{1,3})\b")
 _TIME = Pattern(r"\[\s*(?P<time>\d+\.\d{3,6})\]")
 _RULES: tuple[tuple[str, Pattern], ...] = (
     ("xid", Pattern(rf"NVRM: Xid(?:\s+\d+)?\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
     ("sxid", Pattern(rf"SXid\s*\(\s*{_ADDRESS}\s*\)\s*:\s*(?P<code>\d+)")),
     ("fallen_off_bus", Pattern(rf"(?:NVRM: )?GPU (?:at )?{_ADDRESS}.{{0,40}}has fallen off the bus")),
-    ("aer", Pattern(rf"{_ADDRESS}: (?:PCIe Bus Error|AER:).{{0,10}}severity=(?P<severity>[A-Za-z() -]+)")),
+    ("aer", Pattern(rf"{_ADDRESS}: (?:AER: )?PCIe Bus Error: severity=[A-Za-z() -]+")),
+    ("aer", Pattern(rf"AER: .{{0,12}}[Uu]ncorrect\w+ \([\w-]+\) error .{{0,20}}(?:received:|from) ?{_ADDRESS}")),
     ("api_mismatch", Pattern(r"NVRM: API mismatch")),
     ("module_rejected", Pattern(r"(?:Loading of (?:unsigned )?module is rejected|Key was rejected by service"
                                    r"|nvidia: module verification failed|Lockdown: .{0,80}unsigned module)")),
-    ("gsp", Pattern(r"NVRM: .{0,120}(?:GSP.{0,60}(?:timeout|heartbeat|failed)|RmInitAdapter failed)")),
+    ("kind", Pattern(rf"NVRM: (?:The NVIDIA v?GPU {_ADDRESS} .{{0,40}})?.{{0,40}}"
+                     r"(?:requires use of the NVIDIA open kernel modules|is not supported by open\b)")),
+    ("bar", Pattern(rf"NVRM: (?:GPU [0-9a-f:.]+: )?BAR\d is 0M @ 0x0 \({_ADDRESS}\)")),
+    ("bar", Pattern(r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid"
+                    r"|The system BIOS may have misconfigured your GPU|FATAL: Failed to re-allocate BAR1)")),
+    ("gsp", Pattern(rf"NVRM: (?:GPU (?:at )?{_ADDRESS}: )?.{{0,120}}"
+                    r"(?:GSP.{0,60}(?:timeout|heartbeat|failed)|RmInitAdapter failed)")),
+    ("gsp", Pattern(r"RmInitAdapter failed")),
     ("oom_kill", Pattern(r"(?:Out of memory: Killed process|Memory cgroup out of memory: Killed process"
                             r"|oom-kill:constraint=)")),
     ("module_loaded", Pattern(r"nvidia: loading out-of-tree module|NVRM: loading NVIDIA UNIX")),
@@ -42,11 +52,18 @@ def parse_line(line: str) -> KernelEvent | None:
         return KernelEvent(
             kind=kind,
             text=line.strip()[:400],
-            code=int(groups["code"]) if groups.get("code") else Absent("the line has no code"),
+            code=_code(groups.get("code"), line),
             pci_address=groups["address"].lower() if groups.get("address") else Absent("the line names no device"),
             time_s=float(time["time"]) if time else Absent("the line has no time since boot"),
         )
     return None
+
+
+def _code(number: str | None, line: str) -> Fact[int]:
+    if not number:
+        return Absent("the line has no code")
+    earlier = _EARLIER.search(line)
+    return int(earlier[1] if earlier else number)
 
 
 def parse(lines: Iterable[str]) -> tuple[KernelEvent, ...]:

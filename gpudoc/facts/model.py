@@ -19,6 +19,8 @@ class Absent:
 Fact = Union[T, Absent]
 
 NOT_READ = Absent("not read")
+# the one reason that means "there is no such thing here", and not "there may be and nobody knows"
+NOT_SUPPORTED = "not supported by this GPU or driver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class PciDevice:
     port_width_max: Fact[int] = NOT_READ
     numa_node: Fact[int] = NOT_READ
     answers: Fact[bool] = NOT_READ
+    minor: Fact[int] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +109,33 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
-    """A process that holds memory on a GPU; `name` is the executable's base name only."""
+    """A process that holds memory on a GPU; `name` is the executable's base name only.
+
+    `command` is its program and script without arguments, `own` whether the user who asks owns it, `container` and
+    `job` what can be stopped in its place: 'docker 3f2a91c04d17', 'slurm 4711'.
+    """
 
     pid: int
     memory_bytes: Fact[int] = NOT_READ
     name: Fact[str] = NOT_READ
     alive: Fact[bool] = NOT_READ
+    user: Fact[str] = NOT_READ
+    own: Fact[bool] = NOT_READ
+    age_s: Fact[float] = NOT_READ
+    command: Fact[str] = NOT_READ
+    container: Fact[str] = NOT_READ
+    job: Fact[str] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU as its driver describes it; units are the suffixes (`nvidia-smi -q`)."""
+    """One GPU as its driver describes it; units are the suffixes (`nvidia-smi -q`).
+
+    `nvml_code` is 0 once every question was asked and none said that the GPU is lost (15), needs a reset (16) or does
+    not answer what any GPU answers; `nvml_question` is the one that said it. `memory_accounted_bytes` is what the
+    programs that compute, draw or share the GPU hold together. Counters that end in `_added` are what was gained
+    between two readings, some milliseconds apart.
+    """
 
     index: int
     name: Fact[str] = NOT_READ
@@ -129,6 +148,7 @@ class Gpu:
     memory_free_bytes: Fact[int] = NOT_READ
     bar1_total_bytes: Fact[int] = NOT_READ
     processes: Fact[tuple[GpuProcess, ...]] = NOT_READ
+    memory_accounted_bytes: Fact[int] = NOT_READ
     utilization_percent: Fact[int] = NOT_READ
     sm_count: Fact[int] = NOT_READ
     num_cores: Fact[int] = NOT_READ
@@ -140,9 +160,12 @@ class Gpu:
     l2_cache_bytes: Fact[int] = NOT_READ
     throttle_reasons: Fact[tuple[str, ...]] = NOT_READ
     throttle_counters_ns: Fact[Mapping[str, int]] = NOT_READ
+    thermal_slowdown_ns: Fact[int] = NOT_READ
     power_w: Fact[float] = NOT_READ
     power_limit_w: Fact[float] = NOT_READ
     power_limit_default_w: Fact[float] = NOT_READ
+    power_limit_min_w: Fact[float] = NOT_READ
+    power_limit_max_w: Fact[float] = NOT_READ
     temperature_c: Fact[int] = NOT_READ
     temperature_slowdown_c: Fact[int] = NOT_READ
     temperature_margin_c: Fact[int] = NOT_READ
@@ -167,8 +190,12 @@ class Gpu:
     link: Link = field(default_factory=Link)
     nvlink_active: Fact[int] = NOT_READ
     nvlink_total: Fact[int] = NOT_READ
+    nvlink_ends: Fact[tuple[str, ...]] = NOT_READ
+    nvlink_errors: Fact[int] = NOT_READ
+    nvlink_errors_added: Fact[int] = NOT_READ
     fabric_state: Fact[str] = NOT_READ
     fabric_status: Fact[int] = NOT_READ
+    fabric_health: Fact[tuple[str, ...]] = NOT_READ
     gsp_firmware: Fact[str] = NOT_READ
     vbios: Fact[str] = NOT_READ
     virtualization: Fact[str] = NOT_READ
@@ -177,6 +204,7 @@ class Gpu:
     numa_node: Fact[int] = NOT_READ
     lost: Fact[bool] = NOT_READ
     nvml_code: Fact[int] = NOT_READ
+    nvml_question: Fact[str] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,13 +312,35 @@ class Container:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEvent:
     """One line of the kernel log that matters: kind is 'xid', 'sxid', 'aer', 'oom_kill', 'nvrm', 'resume', 'gsp',
-    'fallen_off_bus', 'api_mismatch', 'module_rejected' or 'module_loaded'."""
+    'bar', 'kind' (of module), 'fallen_off_bus', 'api_mismatch', 'module_rejected' or 'module_loaded'."""
 
     kind: str
     text: str
     code: Fact[int] = NOT_READ
     pci_address: Fact[str] = NOT_READ
     time_s: Fact[float] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTest:
+    """What another tool ('dcgmi diag', 'fabric manager') said of a GPU or of the node, and the line it stands in.
+
+    `result` is 'pass', 'warn', 'fail' or 'skip'; `gpu` is absent where the tool names none.
+    """
+
+    tool: str
+    name: str
+    result: str
+    gpu: Fact[int] = NOT_READ
+    message: str = ""
+    origin: str = ""
+
+    @property
+    def said(self) -> str:
+        """'GPU 3: memory failed: what the tool added', as one line."""
+        verdict = {"fail": "failed", "warn": "warns", "pass": "passed", "skip": "was skipped"}[self.result]
+        gpu = "" if isinstance(self.gpu, Absent) else f"GPU {self.gpu}: "
+        return f"{gpu}{self.name} {verdict}" + (f": {self.message}" if self.message else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,5 +358,6 @@ class Machine:
     container: Container = field(default_factory=Container)
     environment: Fact[Mapping[str, str]] = NOT_READ
     kernel_log: Fact[tuple[KernelEvent, ...]] = NOT_READ
+    tests: Fact[tuple[DeviceTest, ...]] = NOT_READ
     probe_seconds: Mapping[str, float] = field(default_factory=dict)
     probe_failures: Mapping[str, str] = field(default_factory=dict)

@@ -1,34 +1,27 @@
-"""Every GPU as NVML describes it: the one funnel to NVML, which names each call before it makes it."""
+"""Every GPU as NVML describes it; `Device` keeps what any answer says of a GPU as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpudoc.facts.files import read_int
+from gpudoc.facts.holders import describe
 from gpudoc.facts.model import Absent, Fact, GpuProcess, Link
+from gpudoc.facts.nvlink import read_fabric, read_nvlink_ends, read_nvlink_errors, read_nvlink_states
+from gpudoc.facts.nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED_CODE, Device, Nvml, plain_bus_id
 from gpudoc.facts.telling import Teller
 
-# pynvml makes names for the error codes only when it is imported; these are the ones with a plain meaning for a fact
-_REASONS = {
-    3: "not supported by this GPU or driver",
-    4: "no permission",
-    10: "the driver did not answer in time",
-    13: "this driver is too old for the question",
-    15: "the GPU is lost",
-    16: "the GPU needs a reset",
-    999: "the driver answered: unknown error",
-}
-_LOST, _UNKNOWN, _FUNCTION_NOT_FOUND, _NOT_SUPPORTED = 15, 999, 13, 3
 _BRANDS = {
     1: "quadro", 2: "tesla", 3: "nvs", 4: "grid", 5: "geforce", 6: "titan", 7: "nvidia-vapps", 8: "nvidia-vpc",
     9: "nvidia-vcs", 10: "nvidia-vws", 12: "quadro-rtx", 13: "nvidia-rtx", 14: "nvidia", 15: "geforce", 16: "titan",
 }  # fmt: skip
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
-_FABRIC_STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 _THROTTLE = {
     0x1: "gpu_idle", 0x2: "application_clocks", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost",
     0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake", 0x100: "display_clocks",
@@ -42,63 +35,7 @@ _COUNTERS = {
     "hw_power_brake": 271,
 }
 _RECOVERY_ACTION_FIELD = 230
-_MAX_NVLINKS = 18
-
-
-class Nvml:
-    """NVML with its errors turned into absent facts; each call is named to `teller` before it is made."""
-
-    def __init__(self, teller: Teller) -> None:
-        import pynvml
-
-        self._library: Any = pynvml
-        self._teller = teller
-
-    @property
-    def library(self) -> Any:
-        """The pynvml module itself, for its structures."""
-        return self._library
-
-    def ask(self, name: str, *arguments: object) -> Any:
-        """The answer of one NVML function, or Absent with the meaning of its error code."""
-        answer, _ = self.ask_with_code(name, *arguments)
-        return answer
-
-    def ask_with_code(self, name: str, *arguments: object) -> tuple[Any, int]:
-        """(answer or Absent, NVML's code, 0 when it answered)."""
-        function = getattr(self._library, name, None)
-        if function is None:
-            return Absent("the installed nvidia-ml-py does not know the question"), _FUNCTION_NOT_FOUND
-        self._teller.begin(name)
-        try:
-            return function(*arguments), 0
-        except self._library.NVMLError as error:
-            code = int(error.value)
-            return Absent(_REASONS.get(code, f"NVML error {code}: {error}")), code
-        except (UnicodeDecodeError, ValueError, TypeError) as error:
-            return Absent(f"{name} answered nonsense: {error}"), _UNKNOWN
-
-    def field(self, handle: object, field: int) -> Fact[int]:
-        """The integer value of one NVML field."""
-        values = self.ask("nvmlDeviceGetFieldValues", handle, [field])
-        if isinstance(values, Absent):
-            return values
-        value = values[0]
-        if value.nvmlReturn != 0:
-            return Absent(_REASONS.get(value.nvmlReturn, f"NVML error {value.nvmlReturn}"))
-        read = _FIELD_READERS.get(value.valueType)
-        return Absent("the driver answered with an unknown type") if read is None else int(read(value.value))
-
-
-_FIELD_READERS: Mapping[int, Callable[[Any], int]] = {
-    0: lambda union: union.dVal,
-    1: lambda union: union.uiVal,
-    2: lambda union: union.ulVal,
-    3: lambda union: union.ullVal,
-    4: lambda union: union.sllVal,
-    5: lambda union: union.siVal,
-    6: lambda union: union.usVal,
-}
+_SECOND_LOOK_S = 0.05
 
 
 def collect(teller: Teller, root: Path) -> None:
@@ -123,67 +60,103 @@ def collect(teller: Teller, root: Path) -> None:
         teller.fact("gpus", count)
         return
     teller.fact("gpus", [])
-    links = [_tell_gpu(nvml, teller, index, root) for index in range(count)]
-    for index, first in enumerate(links):
-        _tell_replays(nvml, teller, index, first)
+    for index in range(count):
+        # all are named before one is asked: those that a hang leaves unasked are not those that are well
+        teller.fact(f"gpus.{index}", {"index": index})
+    devices = [Device(nvml, teller, index) for index in range(count)]
+    began = time.monotonic()
+    growing = [_tell_gpu(gpu, teller, root) for gpu in devices]
+    if not all(isinstance(counter, Absent) for first in growing for counter in (first.link.replays, first.errors)):
+        time.sleep(max(0.0, _SECOND_LOOK_S - (time.monotonic() - began)))
+    for gpu, first in zip(devices, growing, strict=True):
+        _tell_growth(gpu, teller, first)
 
 
 def _message(nvml: Nvml, code: int) -> str:
     return str(nvml.library.NVMLError(code))
 
 
-def _tell_gpu(nvml: Nvml, teller: Teller, index: int, root: Path) -> Link:
-    handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex", index)
-    teller.fact(f"gpus.{index}", {"index": index, "nvml_code": code, "lost": code == _LOST})
-    if code:
-        return Link()
-    for name, value in _identity(nvml, handle).items():
-        teller.fact(f"gpus.{index}.{name}", value)
-    for part in (_memory, _clocks, _power, _modes, _health, _fabric):
-        for name, value in part(nvml, handle).items():
-            teller.fact(f"gpus.{index}.{name}", value)
-    teller.fact(f"gpus.{index}.processes", _processes(nvml, handle, root))
-    link = _link(nvml, handle)
-    teller.fact(f"gpus.{index}.link", link)
-    return link
+class _Growing(NamedTuple):
+    """Counters at the first reading."""
+
+    link: Link
+    nvlinks: tuple[bool, ...]
+    errors: Fact[int]
 
 
-def _tell_replays(nvml: Nvml, teller: Teller, index: int, first: Link) -> None:
-    """Transfers that the link repeated while the other questions were asked; what it repeated earlier is no fault."""
-    if isinstance(first.replays, Absent):
-        return
-    handle, code = nvml.ask_with_code("nvmlDeviceGetHandleByIndex", index)
-    again = Absent("the GPU did not answer twice") if code else nvml.ask("nvmlDeviceGetPcieReplayCounter", handle)
-    added = again if isinstance(again, Absent) else again - first.replays
-    teller.fact(f"gpus.{index}.link", replace(first, replays_added=added))
+def _tell_gpu(gpu: Device, teller: Teller, root: Path) -> _Growing:
+    place = f"gpus.{gpu.index}"
+    identity = _identity(gpu)
+    address = identity["pci_address"]
+    # NVML's own question, nvmlDeviceGetNumaNodeId, is about the GPU's memory where that is a node (GH200)
+    near = address if isinstance(address, Absent) else read_int(root, f"sys/bus/pci/devices/{address}/numa_node")
+    teller.fact(f"{place}.numa_node", near)
+    for name, value in identity.items():
+        teller.fact(f"{place}.{name}", value)
+    for part in (_memory, _clocks, _power, _modes, _health, read_fabric):
+        for name, value in part(gpu).items():
+            teller.fact(f"{place}.{name}", value)
+    processes = _processes(gpu, root)
+    teller.fact(f"{place}.processes", processes)
+    teller.fact(f"{place}.memory_accounted_bytes", _accounted(gpu, root, processes))
+    states = read_nvlink_states(gpu)
+    teller.fact(f"{place}.nvlink_total", states if isinstance(states, Absent) else len(states))
+    teller.fact(f"{place}.nvlink_active", states if isinstance(states, Absent) else sum(states))
+    teller.fact(f"{place}.nvlink_ends", states if isinstance(states, Absent) else read_nvlink_ends(gpu, states))
+    errors = states if isinstance(states, Absent) else read_nvlink_errors(gpu, states)
+    teller.fact(f"{place}.nvlink_errors", errors)
+    link = _link(gpu)
+    teller.fact(f"{place}.link", link)
+    if gpu.code == 0:
+        teller.fact(f"{place}.nvml_code", 0)
+        teller.fact(f"{place}.lost", False)
+    return _Growing(link, () if isinstance(states, Absent) else states, errors)
 
 
-def _identity(nvml: Nvml, handle: object) -> dict[str, object]:
-    pci = nvml.ask("nvmlDeviceGetPciInfo_v3", handle)
-    brand = nvml.ask("nvmlDeviceGetBrand", handle)
-    virtual = nvml.ask("nvmlDeviceGetVirtualizationMode", handle)
+def _tell_growth(gpu: Device, teller: Teller, first: _Growing) -> None:
+    """What the links repeated or lost since the first reading; what they did earlier is no fault."""
+    place, replays = f"gpus.{gpu.index}", first.link.replays
+    if not isinstance(replays, Absent):
+        again = gpu.ask("nvmlDeviceGetPcieReplayCounter")
+        added = again if isinstance(again, Absent) else again - replays
+        teller.fact(f"{place}.link", replace(first.link, replays_added=added))
+    errors = first.errors
+    if not isinstance(errors, Absent):
+        later = read_nvlink_errors(gpu, first.nvlinks)
+        errors = later if isinstance(later, Absent) else later - errors
+    teller.fact(f"{place}.nvlink_errors_added", errors)
+
+
+def _identity(gpu: Device) -> dict[str, object]:
+    pci = gpu.ask("nvmlDeviceGetPciInfo_v3")
+    brand = gpu.ask("nvmlDeviceGetBrand")
+    virtual = gpu.ask("nvmlDeviceGetVirtualizationMode")
+    name, code = gpu.ask_with_code("nvmlDeviceGetName")
+    gpu.must_answer("nvmlDeviceGetName", code)
     return {
-        "name": nvml.ask("nvmlDeviceGetName", handle),
+        "name": name,
         "brand": _named(brand, _BRANDS),
-        "uuid": nvml.ask("nvmlDeviceGetUUID", handle),
-        "pci_address": pci if isinstance(pci, Absent) else _address(pci.busId),
-        "capability": _pair(nvml.ask("nvmlDeviceGetCudaComputeCapability", handle)),
-        "num_cores": nvml.ask("nvmlDeviceGetNumGpuCores", handle),
-        "memory_bus_bits": nvml.ask("nvmlDeviceGetMemoryBusWidth", handle),
-        "gsp_firmware": _text(nvml.ask("nvmlDeviceGetGspFirmwareVersion", handle)),
-        "vbios": nvml.ask("nvmlDeviceGetVbiosVersion", handle),
+        "uuid": gpu.ask("nvmlDeviceGetUUID"),
+        "pci_address": pci if isinstance(pci, Absent) else plain_bus_id(pci.busId),
+        "capability": _pair(gpu.ask("nvmlDeviceGetCudaComputeCapability")),
+        "num_cores": gpu.ask("nvmlDeviceGetNumGpuCores"),
+        "memory_bus_bits": gpu.ask("nvmlDeviceGetMemoryBusWidth"),
+        "gsp_firmware": _text(gpu.ask("nvmlDeviceGetGspFirmwareVersion")),
+        "vbios": gpu.ask("nvmlDeviceGetVbiosVersion"),
         "virtualization": _named(virtual, _VIRTUALIZATION),
-        "licensed": _licence(nvml, handle) if virtual == 2 else Absent("not a virtual GPU"),
+        "licensed": _licence(gpu) if virtual == 2 else Absent("not a virtual GPU"),
     }
 
 
-def _memory(nvml: Nvml, handle: object) -> dict[str, object]:
-    version = getattr(nvml.library, "nvmlMemory_v2", None)
-    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle, version) if version else Absent("not known to nvidia-ml-py")
-    if isinstance(memory, Absent):
-        memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
-    bar1 = nvml.ask("nvmlDeviceGetBAR1MemoryInfo", handle)
-    use = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
+def _memory(gpu: Device) -> dict[str, object]:
+    version = getattr(gpu.nvml.library, "nvmlMemory_v2", None)
+    question = "nvmlDeviceGetMemoryInfo"
+    memory, code = gpu.ask_with_code(question, version) if version else (None, FUNCTION_NOT_FOUND)
+    if code:
+        memory, code = gpu.ask_with_code(question)
+    gpu.must_answer(question, code)
+    bar1 = gpu.ask("nvmlDeviceGetBAR1MemoryInfo")
+    use = gpu.ask("nvmlDeviceGetUtilizationRates")
     return {
         "memory_total_bytes": _member(memory, "total"),
         "memory_used_bytes": _member(memory, "used"),
@@ -193,22 +166,31 @@ def _memory(nvml: Nvml, handle: object) -> dict[str, object]:
     }
 
 
-def _clocks(nvml: Nvml, handle: object) -> dict[str, object]:
-    mask, code = nvml.ask_with_code("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if code == _FUNCTION_NOT_FOUND:
-        mask = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    counters = {name: nvml.field(handle, field) for name, field in _COUNTERS.items()}
+def _clocks(gpu: Device) -> dict[str, object]:
+    mask, code = gpu.ask_with_code("nvmlDeviceGetCurrentClocksEventReasons")
+    if code == FUNCTION_NOT_FOUND:
+        mask = gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    counters = {name: gpu.field(field) for name, field in _COUNTERS.items()}
     known = {name: value for name, value in counters.items() if not isinstance(value, Absent)}
-    state = nvml.ask("nvmlDeviceGetPerformanceState", handle)
+    state = gpu.ask("nvmlDeviceGetPerformanceState")
     return {
-        "sm_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, 1),
-        "sm_clock_max_mhz": nvml.ask("nvmlDeviceGetMaxClockInfo", handle, 1),
-        "memory_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, 2),
-        "memory_clock_max_mhz": nvml.ask("nvmlDeviceGetMaxClockInfo", handle, 2),
+        "sm_clock_mhz": gpu.ask("nvmlDeviceGetClockInfo", 1),
+        "sm_clock_max_mhz": gpu.ask("nvmlDeviceGetMaxClockInfo", 1),
+        "memory_clock_mhz": gpu.ask("nvmlDeviceGetClockInfo", 2),
+        "memory_clock_max_mhz": gpu.ask("nvmlDeviceGetMaxClockInfo", 2),
         "throttle_reasons": mask if isinstance(mask, Absent) else throttle_names(mask),
         "throttle_counters_ns": known or next(iter(counters.values())),
+        "thermal_slowdown_ns": _hot_time(counters),
         "performance_state": Absent("not known to the driver") if state == 32 else state,
     }
+
+
+def _hot_time(counters: Mapping[str, Fact[int]]) -> Fact[int]:
+    """How long heat cut the clocks, in software or in hardware; older drivers count both in one."""
+    software, hardware = counters["sw_thermal"], counters["hw_thermal"]
+    if isinstance(software, Absent) or isinstance(hardware, Absent):
+        return counters["thermal_limit"]
+    return max(software, hardware)
 
 
 def throttle_names(mask: int) -> tuple[str, ...]:
@@ -216,136 +198,126 @@ def throttle_names(mask: int) -> tuple[str, ...]:
     return tuple(name for bit, name in _THROTTLE.items() if mask & bit)
 
 
-def _power(nvml: Nvml, handle: object) -> dict[str, object]:
-    slowdown = nvml.ask("nvmlDeviceGetTemperatureThreshold", handle, 1)
+def _power(gpu: Device) -> dict[str, object]:
+    slowdown = gpu.ask("nvmlDeviceGetTemperatureThreshold", 1)
+    limits = gpu.ask("nvmlDeviceGetPowerManagementLimitConstraints")
     return {
-        "power_w": _watts(nvml.ask("nvmlDeviceGetPowerUsage", handle)),
-        "power_limit_w": _watts(nvml.ask("nvmlDeviceGetEnforcedPowerLimit", handle)),
-        "power_limit_default_w": _watts(nvml.ask("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
-        "temperature_c": nvml.ask("nvmlDeviceGetTemperature", handle, 0),
+        "power_w": _watts(gpu.ask("nvmlDeviceGetPowerUsage")),
+        "power_limit_w": _watts(gpu.ask("nvmlDeviceGetEnforcedPowerLimit")),
+        "power_limit_default_w": _watts(gpu.ask("nvmlDeviceGetPowerManagementDefaultLimit")),
+        "power_limit_min_w": limits if isinstance(limits, Absent) else _watts(limits[0]),
+        "power_limit_max_w": limits if isinstance(limits, Absent) else _watts(limits[1]),
+        "temperature_c": gpu.ask("nvmlDeviceGetTemperature", 0),
         "temperature_slowdown_c": slowdown,
-        "temperature_margin_c": nvml.ask("nvmlDeviceGetMarginTemperature", handle),
+        "temperature_margin_c": gpu.ask("nvmlDeviceGetMarginTemperature"),
     }
 
 
-def _modes(nvml: Nvml, handle: object) -> dict[str, object]:
-    mig = nvml.ask("nvmlDeviceGetMigMode", handle)
-    ecc = nvml.ask("nvmlDeviceGetEccMode", handle)
+def _modes(gpu: Device) -> dict[str, object]:
+    mig = gpu.ask("nvmlDeviceGetMigMode")
+    ecc = gpu.ask("nvmlDeviceGetEccMode")
     return {
-        "persistence": _flag(nvml.ask("nvmlDeviceGetPersistenceMode", handle)),
-        "compute_mode": _named(nvml.ask("nvmlDeviceGetComputeMode", handle), _COMPUTE_MODES),
+        "persistence": _flag(gpu.ask("nvmlDeviceGetPersistenceMode")),
+        "compute_mode": _named(gpu.ask("nvmlDeviceGetComputeMode"), _COMPUTE_MODES),
         "mig_enabled": mig if isinstance(mig, Absent) else bool(mig[0]),
         "mig_pending": mig if isinstance(mig, Absent) else bool(mig[1]),
-        "mig_instances": _mig_instances(nvml, handle, mig),
+        "mig_instances": _mig_instances(gpu, mig),
         "ecc_enabled": ecc if isinstance(ecc, Absent) else bool(ecc[0]),
         "ecc_pending": ecc if isinstance(ecc, Absent) else bool(ecc[1]),
-        "display_attached": _flag(nvml.ask("nvmlDeviceGetDisplayActive", handle)),
-        "numa_node": nvml.ask("nvmlDeviceGetNumaNodeId", handle),
+        "display_attached": _flag(gpu.ask("nvmlDeviceGetDisplayActive")),
     }
 
 
-def _health(nvml: Nvml, handle: object) -> dict[str, object]:
-    rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
-    sram = _sram(nvml, handle)
-    repair = nvml.ask("nvmlDeviceGetRepairStatus", handle)
+def _health(gpu: Device) -> dict[str, object]:
+    rows = gpu.ask("nvmlDeviceGetRemappedRows")
+    sram = _sram(gpu)
+    repair = gpu.ask("nvmlDeviceGetRepairStatus")
     return {
-        "ecc_uncorrected_volatile": nvml.ask("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
-        "ecc_uncorrected_aggregate": nvml.ask("nvmlDeviceGetTotalEccErrors", handle, 1, 1),
-        "ecc_corrected_aggregate": nvml.ask("nvmlDeviceGetTotalEccErrors", handle, 0, 1),
+        "ecc_uncorrected_volatile": gpu.ask("nvmlDeviceGetTotalEccErrors", 1, 0),
+        "ecc_uncorrected_aggregate": gpu.ask("nvmlDeviceGetTotalEccErrors", 1, 1),
+        "ecc_corrected_aggregate": gpu.ask("nvmlDeviceGetTotalEccErrors", 0, 1),
         "sram_threshold_exceeded": sram,
-        "retired_pages_pending": _flag(nvml.ask("nvmlDeviceGetRetiredPagesPendingStatus", handle)),
+        "retired_pages_pending": _flag(gpu.ask("nvmlDeviceGetRetiredPagesPendingStatus")),
         "rows_remapped_uncorrectable": rows if isinstance(rows, Absent) else int(rows[1]),
         "rows_remap_pending": rows if isinstance(rows, Absent) else bool(rows[2]),
         "rows_remap_failed": rows if isinstance(rows, Absent) else bool(rows[3]),
         "repair_pending": repair if isinstance(repair, Absent) else any(repair),
-        "recovery_action": nvml.field(handle, _RECOVERY_ACTION_FIELD),
+        "recovery_action": gpu.field(_RECOVERY_ACTION_FIELD),
     }
 
 
-def _sram(nvml: Nvml, handle: object) -> Fact[bool]:
-    make = getattr(nvml.library, "c_nvmlEccSramErrorStatus_v1_t", None)
+def _sram(gpu: Device) -> Fact[bool]:
+    make = getattr(gpu.nvml.library, "c_nvmlEccSramErrorStatus_v1_t", None)
     if make is None:
         return Absent("not known to nvidia-ml-py")
     status = make()
-    answer = nvml.ask("nvmlDeviceGetSramEccErrorStatus", handle, byref(status))
+    answer = gpu.ask("nvmlDeviceGetSramEccErrorStatus", byref(status))
     return answer if isinstance(answer, Absent) else bool(status.bThresholdExceeded)
 
 
-def _fabric(nvml: Nvml, handle: object) -> dict[str, object]:
-    links = [nvml.ask_with_code("nvmlDeviceGetNvLinkState", handle, 0)]
-    if links[0][1] == 0:
-        links += [nvml.ask_with_code("nvmlDeviceGetNvLinkState", handle, link) for link in range(1, _MAX_NVLINKS)]
-    states = [state for state, code in links if code == 0]
-    info = nvml.library.c_nvmlGpuFabricInfo_t()
-    answer = nvml.ask("nvmlDeviceGetGpuFabricInfo", handle, byref(info))
-    return {
-        "nvlink_total": len(states) if states else links[0][0],
-        "nvlink_active": sum(map(bool, states)) if states else links[0][0],
-        "fabric_state": answer if isinstance(answer, Absent) else _named(info.state, _FABRIC_STATES),
-        "fabric_status": answer if isinstance(answer, Absent) else int(info.status),
-    }
-
-
-def _link(nvml: Nvml, handle: object) -> Link:
+def _link(gpu: Device) -> Link:
     return Link(
-        generation=nvml.ask("nvmlDeviceGetCurrPcieLinkGeneration", handle),
-        generation_max=nvml.ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-        generation_gpu_max=nvml.ask("nvmlDeviceGetGpuMaxPcieLinkGeneration", handle),
-        width=nvml.ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
-        width_max=nvml.ask("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        replays=nvml.ask("nvmlDeviceGetPcieReplayCounter", handle),
+        generation=gpu.ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+        generation_max=gpu.ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        generation_gpu_max=gpu.ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
+        width=gpu.ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        width_max=gpu.ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        replays=gpu.ask("nvmlDeviceGetPcieReplayCounter"),
     )
 
 
-def _processes(nvml: Nvml, handle: object, root: Path) -> Fact[tuple[GpuProcess, ...]]:
-    found, code = nvml.ask_with_code("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    if code == _FUNCTION_NOT_FOUND:
-        found = nvml.ask("nvmlDeviceGetComputeRunningProcesses_v2", handle)
-    if isinstance(found, Absent):
-        return found
-    return tuple(_process(entry, root) for entry in found)
+def _processes(gpu: Device, root: Path) -> Fact[tuple[GpuProcess, ...]]:
+    """The programs that compute on the GPU."""
+    found, code = gpu.ask_with_code("nvmlDeviceGetComputeRunningProcesses_v3")
+    if code == FUNCTION_NOT_FOUND:
+        found = gpu.ask("nvmlDeviceGetComputeRunningProcesses_v2")
+    return found if isinstance(found, Absent) else tuple(_process(entry, root) for entry in found)
+
+
+def _accounted(gpu: Device, root: Path, computing: Fact[tuple[GpuProcess, ...]]) -> Fact[int]:
+    """Memory that programs hold, whatever they use the GPU for; each counts once."""
+    if isinstance(computing, Absent):
+        return computing
+    mig = gpu.ask("nvmlDeviceGetMigMode")
+    if not isinstance(mig, Absent) and mig[0]:
+        return Absent("with MIG on each instance has processes of its own")
+    if not isinstance(gpu.ask("nvmlDeviceGetNumaNodeId"), Absent):
+        return Absent("the system uses this GPU's memory as its own")
+    held = {process.pid: process.memory_bytes for process in computing}
+    for question in ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3"):
+        found, code = gpu.ask_with_code(question)
+        if code not in (0, NOT_SUPPORTED_CODE):
+            return Absent(found.reason)
+        for process in () if code else (_process(entry, root) for entry in found):
+            held.setdefault(process.pid, process.memory_bytes)
+    unknown = next((size for size in held.values() if isinstance(size, Absent)), None)
+    return unknown or sum(size for size in held.values() if not isinstance(size, Absent))
 
 
 def _process(entry: Any, root: Path) -> GpuProcess:
-    alive = (root / "proc" / str(entry.pid)).exists()
-    try:
-        name: Fact[str] = (root / "proc" / str(entry.pid) / "comm").read_text("utf-8", "replace").strip()
-    except OSError:
-        name = Absent("the process is not visible here")
     used = entry.usedGpuMemory
-    return GpuProcess(
-        pid=int(entry.pid),
-        memory_bytes=Absent("the driver does not say") if used is None else int(used),
-        name=name,
-        alive=alive,
-    )
+    memory = Absent("the driver does not say") if used is None else int(used)
+    return replace(describe(int(entry.pid), root), memory_bytes=memory)
 
 
-def _mig_instances(nvml: Nvml, handle: object, mode: Any) -> Fact[int]:
+def _mig_instances(gpu: Device, mode: Any) -> Fact[int]:
     if isinstance(mode, Absent) or not mode[0]:
         return Absent("MIG is off")
-    most = nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
+    most = gpu.ask("nvmlDeviceGetMaxMigDeviceCount")
     if isinstance(most, Absent):
         return most
-    codes = [nvml.ask_with_code("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)[1] for index in range(most)]
+    codes = [gpu.ask_with_code("nvmlDeviceGetMigDeviceHandleByIndex", index)[1] for index in range(most)]
     return codes.count(0)
 
 
-def _licence(nvml: Nvml, handle: object) -> Fact[bool]:
-    features = nvml.ask("nvmlDeviceGetGridLicensableFeatures", handle)
+def _licence(gpu: Device) -> Fact[bool]:
+    features = gpu.ask("nvmlDeviceGetGridLicensableFeatures")
     if isinstance(features, Absent):
         return features
     if not features.isGridLicenseSupported:
         return Absent("the driver needs no licence")
     entries = list(features.gridLicensableFeatures)[: features.licensableFeaturesCount]
     return any(entry.featureState for entry in entries)
-
-
-def _address(bus_id: Any) -> str:
-    """NVML writes an eight-digit domain, the kernel four: 00000000:3B:00.0 is 0000:3b:00.0."""
-    text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
-    domain, _, rest = text.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
 
 
 def _member(value: Any, name: str) -> Any:

@@ -98,6 +98,7 @@ class Redactor:
     host: str = ""
     home: str = ""
     _names: dict[tuple[str, str], str] = field(default_factory=dict)
+    _users: list[str] = field(default_factory=list)
 
     @classmethod
     def of_this_process(cls) -> Redactor:
@@ -108,6 +109,11 @@ class Redactor:
             user = ""
         # only what the kernel says: asking for a full name would ask the network
         return cls(user=user, host=socket.gethostname(), home=str(Path.home()))
+
+    def know_user(self, name: str) -> None:
+        """A user's name that stands in the document, to be found as a word anywhere in it."""
+        if len(name) > 1 and name.lower() not in _PLAIN_USERS and name not in self._users:
+            self._users.append(name)
 
     def document(self, value: object) -> object:
         """The same JSON value with every text in it redacted; what stands under a secret's name is replaced whole."""
@@ -180,6 +186,8 @@ class Redactor:
         for value, kind in ((self.home, "home"), (self.host, "host"), (self.user, "user")):
             if len(value) > 2 and value.lower() not in _PLAIN_USERS and value not in ("/root", "localhost"):
                 text = _replace_word(text, value, partial(self._name, kind, value))
+        for value in self._users:
+            text = _replace_word(text, value, partial(self._name, "user", value))
         for (kind, value), name in list(self._names.items()):
             if kind in ("user", "host") and len(value) > 3 and value.lower() not in _PLAIN_USERS and value in text:
                 text = _replace_word(text, value, lambda known=name: known)  # type: ignore[misc]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
-from gpudoc.facts.files import link_name, list_names, read_bytes, read_int, read_text
+from gpudoc.facts.files import exists, link_name, list_names, read_bytes, read_int, read_text
 from gpudoc.facts.model import Absent, Fact, PciDevice
 
 _DEVICES = "sys/bus/pci/devices"
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _NVIDIA_BRIDGE = 0x0680
+NO_DRIVER = Absent("no driver bound")
+EXCLUDED = Absent("the driver's options exclude it")
 
 
 def collect(root: Path = ROOT) -> Fact[tuple[PciDevice, ...]]:
@@ -36,6 +39,8 @@ def _read_device(root: Path, name: str) -> PciDevice | None:
     switch = vendor == NVIDIA and code >> 8 == _NVIDIA_BRIDGE
     if code >> 16 not in (_DISPLAY, _ACCELERATOR) and not switch:
         return None
+    if exists(root, f"{folder}/physfn"):
+        return None  # a slice of a GPU, made for a virtual machine
     device = read_int(root, f"{folder}/device")
     port = f"{folder}/.."
     return PciDevice(
@@ -52,7 +57,19 @@ def _read_device(root: Path, name: str) -> PciDevice | None:
         port_width_max=_width(read_int(_resolve(root, port), "max_link_width")),
         numa_node=read_int(root, f"{folder}/numa_node"),
         answers=_answers(root, folder),
+        minor=_minor(root, name),
     )
+
+
+def _minor(root: Path, name: str) -> Fact[int]:
+    """The N of /dev/nvidiaN; only of GPUs that the driver has, and in a container of those that were passed in."""
+    text = read_text(root, f"proc/driver/nvidia/gpus/{name}/information")
+    if isinstance(text, Absent):
+        return text
+    if re.search(r"^GPU Excluded:\s*Yes", text, re.MULTILINE):
+        return EXCLUDED
+    match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else Absent("the driver gives it no number")
 
 
 def _resolve(root: Path, port: str) -> Path:
@@ -62,7 +79,7 @@ def _resolve(root: Path, port: str) -> Path:
 
 def _driver(root: Path, folder: str) -> Fact[str]:
     name = link_name(root, f"{folder}/driver")
-    return Absent("no driver bound") if isinstance(name, Absent) and name.reason.startswith("no such file") else name
+    return NO_DRIVER if isinstance(name, Absent) and name.reason.startswith("no such file") else name
 
 
 def _speed(text: Fact[str]) -> Fact[float]:

@@ -56,7 +56,7 @@ def context_bytes(capability: tuple[int, int] | None) -> int:
 
 
 def cublas_workspace_bytes(capability: tuple[int, int] | None) -> int:
-    """Bytes that cuBLAS keeps from PyTorch's allocator after the first matrix product."""
+    """Bytes that cuBLAS keeps from PyTorch's allocator after a thread's first matrix product."""
     rows = read_table("cards.yaml", "workspaces")
     fitting = [row for row in rows if capability is None or _version(row["from_capability"]) <= capability]
     return int(str(fitting[-1]["bytes"]))

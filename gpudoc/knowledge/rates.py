@@ -11,10 +11,14 @@ from gpudoc.knowledge.tables import Row, read_table
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Dense multiply-adds per cycle and SM, and the document that says so."""
+    """Dense multiply-adds per cycle and SM, and the document that says so.
+
+    `tensor_mhz` is the clock of the card's published peak where that is below its highest clock; None elsewhere.
+    """
 
     fma_per_cycle: int
     source: str
+    tensor_mhz: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ def find_rate(
         )
     if dtype not in row:
         return Unknown(f"no rate is known for {dtype} on compute capability {name} ({row['class']} rate)")
-    return Rate(int(str(row[dtype])), str(row["source"]))
+    clock = _exception(device_id).get("tensor_mhz") if dtype != "fp32" else None
+    return Rate(int(str(row[dtype])), str(row["source"]), None if clock is None else int(str(clock)))
 
 
 def is_half_rate(capability: tuple[int, int], brand: str | None, device_id: int | None = None) -> bool:
@@ -53,15 +58,20 @@ def is_half_rate(capability: tuple[int, int], brand: str | None, device_id: int 
 
 
 def _choose(rows: Sequence[Row], brand: str | None, device_id: int | None) -> Row | None:
-    kind = _class_of(brand, device_id)
     by_class = {str(row["class"]): row for row in rows}
-    return by_class.get("any") or by_class.get(kind)
+    own = by_class.get(str(_exception(device_id).get("class")))
+    return own or by_class.get("any") or by_class.get(_class_of(brand))
 
 
-def _class_of(brand: str | None, device_id: int | None) -> str:
+def _exception(device_id: int | None) -> Row:
     for row in read_table("tensor_rates.yaml", "exceptions"):
-        if device_id is not None and row["device_id"] == device_id:
-            return str(row["class"])
+        first, last = cast(list[int], row["device_ids"])
+        if device_id is not None and first <= device_id <= last:
+            return row
+    return {}
+
+
+def _class_of(brand: str | None) -> str:
     for row in read_table("tensor_rates.yaml", "classes"):
         if brand in cast(list[str], row["brands"]):
             return str(row["class"])

@@ -31,7 +31,7 @@ def driver(monkeypatch):
         nvmlDeviceGetHandleByPciBusId=find,
         nvmlDeviceGetCurrentClocksEventReasons=lambda handle: 0x40 | 0x4,
         nvmlDeviceGetPowerUsage=refuse,
-        nvmlDeviceGetComputeRunningProcesses=lambda handle: [object(), object()],
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: list(map(process, (41, 42, 43))),
         nvmlDeviceGetClockInfo=lambda handle, kind: {1: 1410, 2: 1593}[kind],
         nvmlDeviceGetTemperature=lambda handle, sensor: 71,
         nvmlDeviceGetCurrPcieLinkGeneration=lambda handle: 4,
@@ -42,13 +42,25 @@ def driver(monkeypatch):
     return library
 
 
-def test_one_look_holds_every_counter_and_a_missing_sensor_is_absent(driver):
-    seen = open_counters("0000:18:00.0")()
+def process(pid):
+    return types.SimpleNamespace(pid=pid, usedGpuMemory=1 << 30)
+
+
+def test_one_look_holds_every_counter_and_a_missing_sensor_is_absent(driver, tmp_path):
+    seen = open_counters("0000:18:00.0", tmp_path)()
     assert driver.asked["address"] == "0000:18:00.0"
     assert (seen.sm_clock_mhz, seen.memory_clock_mhz, seen.temperature_c) == (1410, 1593, 71)
-    assert (seen.link_generation, seen.link_width, seen.num_processes) == (4, 16, 2)
+    assert (seen.link_generation, seen.link_width, seen.num_processes) == (4, 16, 3)
     assert set(seen.throttle_reasons) == {"sw_power_cap", "hw_thermal"}
     assert isinstance(seen.power_w, Absent)
+
+
+def test_the_server_of_mps_and_a_second_entry_of_one_process_count_for_nothing(driver, tmp_path):
+    for pid, name in ((41, "nvidia-cuda-mps"), (42, "python")):
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/comm").write_text(f"{name}\n")
+    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: list(map(process, (41, 42, 42)))
+    assert open_counters("0000:18:00.0", tmp_path)().num_processes == 1
 
 
 def test_a_driver_that_does_not_start_gives_its_reason(driver):

@@ -23,12 +23,23 @@ def test_a_gpu_is_described_in_the_units_of_its_names(machine):
     assert (gpu.name, gpu.brand, gpu.capability) == ("NVIDIA H100 80GB HBM3", "nvidia", (9, 0))
     assert gpu.memory_total_bytes == 80 * GIB
     assert (gpu.power_w, gpu.power_limit_w) == (45.0, 700.0)
+    assert (gpu.power_limit_min_w, gpu.power_limit_default_w, gpu.power_limit_max_w) == (350.0, 700.0, 700.0)
     assert (gpu.link.generation, gpu.link.generation_max, gpu.link.width) == (1, 5, 16)
     assert gpu.pci_address == "0000:17:00.0"
     assert (gpu.nvlink_active, gpu.nvlink_total, gpu.fabric_state) == (18, 18, "completed")
     assert gpu.throttle_reasons == ("gpu_idle",)
     assert gpu.compute_mode == "default"
     assert gpu.sm_count == 132
+
+
+def test_the_ends_of_the_links_are_other_gpus_or_a_switch(machine):
+    machine.answer("nvmlDeviceGetNvLinkState", "3 4", 0)
+    for link, (kind, address) in enumerate(((0, "00000000:27:00.0"), (2, "00000000:C5:00.0"), (0, "00000000:27:00.0"))):
+        machine.answer(f"nvmlDeviceGetNvLinkRemoteDeviceType.{link}", kind, 0)
+        machine.answer(f"nvmlDeviceGetNvLinkRemotePciInfo.{link}", address, 0)
+    assert machine.collect(quick=True).gpus[0].nvlink_ends == ("0000:27:00.0", "switch", "0000:27:00.0")
+    machine.error("nvmlDeviceGetNvLinkRemotePciInfo.2", 4, 0)
+    assert machine.collect(quick=True).gpus[0].nvlink_ends == Absent("no permission")
 
 
 def test_the_driver_says_its_versions(machine):
@@ -106,3 +117,61 @@ def test_the_replay_counter_is_read_twice_and_only_its_growth_told(machine):
     machine.answer("nvmlDeviceGetPcieReplayCounter", "7 3")
     (growing,) = machine.collect(quick=True).gpus
     assert (growing.link.replays, growing.link.replays_added) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("graphics", "mps", "held"),
+    [("", "", 1), ("7:2", "", 3), ("4242:1 7:2", "8:4", 7)],
+    ids=["compute", "draws", "all"],
+)
+def test_memory_is_accounted_to_each_program_once(machine, graphics, mps, held):
+    def sized(text):
+        return " ".join(f"{pid}:{int(size) * GIB}" for pid, size in (entry.split(":") for entry in text.split()))
+
+    machine.answer("nvmlDeviceGetComputeRunningProcesses", sized("4242:1"), 0)
+    machine.answer("nvmlDeviceGetGraphicsRunningProcesses", sized(graphics), 0)
+    machine.answer("nvmlDeviceGetMPSComputeRunningProcesses", sized(mps), 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert gpu.memory_accounted_bytes == held * GIB
+    assert [process.pid for process in gpu.processes] == [4242]
+
+
+def test_memory_is_not_accounted_when_a_list_of_programs_is_missing(machine):
+    machine.error("nvmlDeviceGetGraphicsRunningProcesses", 4)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert gpu.memory_accounted_bytes == Absent("no permission")
+
+
+def test_memory_that_the_system_uses_as_its_own_is_not_accounted(machine):
+    machine.answer("nvmlDeviceGetNumaNodeId", 2, 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert gpu.memory_accounted_bytes == Absent("the system uses this GPU's memory as its own")
+
+
+def test_with_mig_on_memory_is_not_accounted(machine):
+    machine.answer("nvmlDeviceGetMigMode", "1 1", 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert gpu.memory_accounted_bytes == Absent("with MIG on each instance has processes of its own")
+
+
+def test_a_proc_that_hides_others_leaves_open_who_is_alive(machine):
+    machine.remove("proc/1")
+    machine.answer("nvmlDeviceGetComputeRunningProcesses", f"999999:{GIB}", 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert gpu.processes[0].alive == Absent("/proc hides other users' processes")
+
+
+def test_time_lost_to_heat_is_that_of_the_longer_counter_or_of_the_older_one(machine):
+    machine.answer("field.269", 5, 0)
+    machine.answer("field.270", 3, 0)
+    machine.answer("field.75", 9, 0)
+    assert machine.collect(quick=True).gpus[0].thermal_slowdown_ns == 5
+    machine.error("field.270", 3, 0)
+    assert machine.collect(quick=True).gpus[0].thermal_slowdown_ns == 9
+
+
+def test_the_one_gpu_without_a_handle_is_named_by_the_address_that_is_left(machine):
+    machine.gpus(H100, 2)
+    machine.error("nvmlDeviceGetHandleByIndex", 999, 1)
+    gpus = machine.collect(quick=True).gpus
+    assert [gpu.pci_address for gpu in gpus] == [machine.address(index) for index in range(3)]

@@ -18,12 +18,8 @@ def test_gpus_are_found_with_driver_and_link(tmp_path):
 
 def test_the_upstream_port_is_the_parent_in_the_tree_of_devices(tmp_path):
     machine = FakeMachine(tmp_path / "m")
-    port = machine.root / "sys/devices/pci0000:00/0000:00:01.0"
     machine.pci("0000:17:00.0", 0x10DE, H100.device_id, 0x030200, "nvidia")
-    flat = machine.root / "sys/bus/pci/devices/0000:17:00.0"
-    port.mkdir(parents=True)
-    flat.rename(port / "0000:17:00.0")
-    flat.symlink_to("../../../devices/pci0000:00/0000:00:01.0/0000:17:00.0")
+    port = (machine.root / "sys/bus/pci/devices/0000:17:00.0").resolve().parent
     (port / "max_link_speed").write_text("8.0 GT/s PCIe\n")
     (port / "max_link_width").write_text("8\n")
     (device,) = topology.collect(machine.root)
@@ -51,3 +47,21 @@ def test_unknown_links_and_no_driver_are_absent(tmp_path):
 
 def test_a_machine_without_the_bus_says_so(tmp_path):
     assert topology.collect(tmp_path) == Absent("no such file: /sys/bus/pci/devices")
+
+
+def test_the_number_of_a_gpus_device_file_is_told_by_the_driver(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    machine.pci("0000:17:00.0", 0x10DE, H100.device_id, 0x030200, "nvidia")
+    assert isinstance(topology.collect(machine.root)[0].minor, Absent)
+    machine.file("proc/driver/nvidia/gpus/0000:17:00.0/information", "IRQ: 188\nDevice Minor: \t 3\nGPU Excluded: No\n")
+    assert topology.collect(machine.root)[0].minor == 3
+    machine.file("proc/driver/nvidia/gpus/0000:17:00.0/information", "Device Minor: \t 3\nGPU Excluded: \t Yes\n")
+    assert topology.collect(machine.root)[0].minor == topology.EXCLUDED
+
+
+def test_a_slice_made_for_a_virtual_machine_is_no_gpu_of_this_one(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    for address in ("0000:17:00.0", "0000:17:00.4"):
+        machine.pci(address, 0x10DE, H100.device_id, 0x030200, "nvidia")
+    (machine.root / "sys/bus/pci/devices/0000:17:00.4/physfn").symlink_to("../0000:17:00.0")
+    assert [device.address for device in topology.collect(machine.root)] == ["0000:17:00.0"]

@@ -46,6 +46,31 @@ def test_the_l40_is_found_by_its_device_id_although_its_brand_is_that_of_the_l40
     assert rate((8, 9), "bf16", "nvidia", 0x26B9) == 512
 
 
+def test_a_turing_without_tensor_cores_is_known_by_its_device_id_whatever_its_brand():
+    assert rate((7, 5), "fp16", "geforce", 0x2182) == 128
+    assert rate((7, 5), "fp16", "quadro", 0x1FB0) == 128
+    assert not is_half_rate((7, 5), "geforce", 0x2182)
+    assert isinstance(find_rate((7, 5), "int8", "geforce", 0x2182), Unknown)
+    assert rate((7, 5), "fp16", "geforce", 0x1E07) == 256
+
+
+def test_a_cut_card_of_an_undivided_capability_is_known_by_its_device_id():
+    assert (rate((9, 0), "bf16", "nvidia", 0x2329), rate((9, 0), "bf16", "nvidia", 0x2330)) == (512, 2048)
+
+
+def test_only_tensor_cores_have_a_clock_of_their_own():
+    assert find_rate((9, 0), "bf16", "nvidia", 0x2330).tensor_mhz == 1830
+    assert find_rate((9, 0), "fp32", "nvidia", 0x2330).tensor_mhz is None
+    assert find_rate((8, 0), "bf16", "nvidia", 0x20B2).tensor_mhz is None
+
+
+def test_every_exception_says_which_card_it_is_and_where_that_stands():
+    rows = read_table("tensor_rates.yaml", "exceptions")
+    classes = {row["class"] for row in read_table("tensor_rates.yaml", "rates")}
+    assert all(row["card"] and row["source"] and row["device_ids"][0] <= row["device_ids"][1] for row in rows)
+    assert all("tensor_mhz" in row or row["class"] in classes for row in rows)
+
+
 def test_pcie_after_encoding():
     assert pcie_gb_per_s(3, 16) == pytest.approx(15.754, abs=0.001)
     assert pcie_gb_per_s(4, 16) == pytest.approx(31.508, abs=0.001)

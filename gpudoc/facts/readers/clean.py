@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import codecs
 import html
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Union
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line
 
+# the bytes of an input, or a large file mapped into memory
+Data = Union[bytes, mmap.mmap]
 # what is read in full; of more, the head, the tail and the surroundings of words that name a fault
 FULL_BYTES = 600_000
 _HEAD_BYTES = 150_000
 _TAIL_BYTES = 250_000
 _HIT_BEFORE, _HIT_AFTER = 400, 1_200
 _HITS_PER_WORD = 10
+# of gigabytes, how much behind the head and before the tail is searched for those words
+_SEARCHED_BYTES, _COUNTED_BYTES = 128 << 20, 16 << 20
+# what nvidia-bug-report.sh writes: sections under a rule, many of them copies of configuration that say nothing of now
+_BUG_REPORT = b"nvidia-bug-report.sh Version"
+_RULE = "____________________________________________"
+_TOLD_SECTION = Pattern(
+    r"(?i)dmesg|journalctl|/var/log/(?:messages|syslog|kern|fabricmanager|nvidia-installer)|kern\.log|"
+    r"nvidia-smi|nvlink|/proc/driver/nvidia/\S*version|bug report log file"
+)
 # of lines that differ in numbers only, as a training log has by the thousand, so many from each end are kept
 _ALIKE = 8
 _FEW_LINES = 400
@@ -30,6 +43,17 @@ _TELLING = (
     "Killed process",
     "PyTorch version",
     "Driver Version:",
+    "SXid",
+    "fallen off the bus",
+    "| Fail",
+    '"Fail"',
+)
+# a line of a report's own structure, as `nvidia-smi -q`, JSON of several lines and DCGM's tables have them: each counts
+# beside the one above it, however many are alike
+_STRUCTURE = Pattern(
+    r"^\s*(?:[A-Z][\w .()/-]{0,45}?\s{2,}:\s|\"[\w /-]{1,45}\"\s*:\s|[\[\]{}]+,?\s*$|GPU [0-9A-F]{8}:)|"
+    r"^\s{4,}[A-Z][A-Za-z ()/.]{2,40}\s*$|"
+    r"^\W{0,3}\|[^|]{0,40}\|[^|]{0,80}\|\s*$"
 )
 _LONGEST_LINE = 2_000
 _DIGITS = Pattern(r"\d+(?:\.\d+)?")
@@ -67,7 +91,7 @@ class _Piece:
     first_line: int
 
 
-def clean(data: bytes, source: str = "", *, name: str = "the input") -> tuple[Line, ...]:
+def clean(data: Data, source: str = "", *, name: str = "the input") -> tuple[Line, ...]:
     """The cleaned lines of `data`; GpudocError when it is empty or not text at all."""
     encoding = _encoding(data, name)
     lines: list[Line] = []
@@ -80,12 +104,20 @@ def clean(data: bytes, source: str = "", *, name: str = "the input") -> tuple[Li
     return tuple(_thinned(lines))
 
 
+def head_of(data: Data, *, name: str = "the input") -> str:
+    """The beginning of `data` as it is written, fences and all, to tell what sort of text it is."""
+    return data[:_HEAD_BYTES].decode(_encoding(data, name), errors="replace").replace("\r\n", "\n")
+
+
 def _thinned(lines: list[Line]) -> list[Line]:
-    """The lines without the middle ones of each kind; of what is still too long the beginning and the end."""
+    """The lines without the middle ones of each kind; of what is still too long the beginning and the end.
+
+    A report's own rows are kept.
+    """
     if len(lines) > _FEW_LINES:
         shapes = [_DIGITS.sub("#", line.text)[:160] for line in lines]
         kept = _from_one_end(shapes) | {len(shapes) - 1 - i for i in _from_one_end(shapes[::-1])}
-        lines = [line for place, line in enumerate(lines) if place in kept]
+        lines = [line for place, line in enumerate(lines) if place in kept or _STRUCTURE.match(line.text)]
     total = sum(len(line.text) for line in lines)
     if total <= _MOST_CHARACTERS:
         return lines
@@ -97,7 +129,18 @@ def _thinned(lines: list[Line]) -> list[Line]:
     while room > 0 and back > front:
         back -= 1
         room -= len(lines[back].text)
-    return lines[:front] + [line for line in lines[front:back] if _telling(line.text)] + lines[back:]
+    return lines[:front] + _of_middle(lines[front:back]) + lines[back:]
+
+
+def _of_middle(lines: list[Line]) -> list[Line]:
+    """Of the lines between both ends those that name a fault, and a report's own rows as far as there is room."""
+    kept, room = [], _MOST_CHARACTERS
+    for line in lines:
+        row = room > 0 and _STRUCTURE.match(line.text) is not None
+        room -= len(line.text) if row else 0
+        if row or _telling(line.text):
+            kept.append(line)
+    return kept
 
 
 def _from_one_end(shapes: list[str]) -> set[int]:
@@ -114,7 +157,7 @@ def _telling(text: str) -> bool:
     return any(word in text for word in _TELLING)
 
 
-def _encoding(data: bytes, name: str) -> str:
+def _encoding(data: Data, name: str) -> str:
     head = data[:20_000]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
@@ -145,22 +188,56 @@ def _mostly_utf8(head: bytes) -> bool:
     return beyond > 2 * broken
 
 
-def _pieces(data: bytes, encoding: str) -> Iterator[_Piece]:
-    if len(data) <= FULL_BYTES:
-        yield _Piece(data, 1)
-        return
+def _pieces(data: Data, encoding: str) -> Iterator[_Piece]:
     newline = "\n".encode(encoding)
-    spans = [(0, _HEAD_BYTES), (len(data) - _TAIL_BYTES, len(data))]
-    for word in _TELLING:
-        spans += _spans_around(data, word.encode(encoding), _HEAD_BYTES, len(data) - _TAIL_BYTES)
+    spans: list[tuple[int, int]] = []
+    for begin, end in _sections(data, encoding):
+        spans += _sampled(data, encoding, begin, end)
     number, counted = 1, 0
     for begin, end in _joined(spans, len(newline)):
-        number += data.count(newline, counted, begin)
+        number += _count(data, newline, counted, begin)
         counted = begin
         yield _Piece(data[begin:end], number)
 
 
-def _spans_around(data: bytes, word: bytes, begin: int, end: int) -> list[tuple[int, int]]:
+def _sections(data: Data, encoding: str) -> list[tuple[int, int]]:
+    """The whole of a text; of NVIDIA's bug report the sections that tell of a state, without files that it copies."""
+    if _BUG_REPORT not in data[:_HEAD_BYTES]:
+        return [(0, len(data))]
+    rule = (_RULE + "\n").encode(encoding)
+    sections, begin = [], 0
+    while begin < len(data):
+        end = data.find(rule, begin)
+        end = len(data) if end < 0 else end
+        title = data[begin : begin + 300].decode(encoding, errors="replace").strip().split("\n")[0]
+        if _TOLD_SECTION.search(title):
+            sections.append((begin, end))
+        begin = end + len(rule)
+    return sections or [(0, len(data))]
+
+
+def _sampled(data: Data, encoding: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """What is read of a part: all of it, or its head, its tail and the surroundings of words that name a fault."""
+    if end - begin <= FULL_BYTES:
+        return [(begin, end)]
+    head, tail = begin + _HEAD_BYTES, end - _TAIL_BYTES
+    spans = [(begin, head), (tail, end)]
+    # in gigabytes the words are looked for near both ends
+    near = [(head, tail)] if end - begin <= 2 * _SEARCHED_BYTES else [
+        (head, head + _SEARCHED_BYTES), (tail - _SEARCHED_BYTES, tail)
+    ]  # fmt: skip
+    for first, last in near:
+        for word in _TELLING:
+            spans += _spans_around(data, word.encode(encoding), first, last)
+    return spans
+
+
+def _count(data: Data, newline: bytes, begin: int, end: int) -> int:
+    """Line ends between two offsets, counted a piece at a time: a mapped file has no count of its own."""
+    return sum(data[at : min(at + _COUNTED_BYTES, end)].count(newline) for at in range(begin, end, _COUNTED_BYTES))
+
+
+def _spans_around(data: Data, word: bytes, begin: int, end: int) -> list[tuple[int, int]]:
     """Surroundings of the first and last places of `word` between two offsets."""
     places: list[int] = []
     place = data.find(word, begin, end)

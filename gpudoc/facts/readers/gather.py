@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from gpudoc.facts.model import (
     Container,
+    DeviceTest,
     Driver,
     Gpu,
     GpuProcess,
@@ -23,6 +24,8 @@ from gpudoc.facts.readers.model import Line
 
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
 
+_RESULTS = ("skip", "pass", "warn", "fail")
+
 
 class Gather:
     """Facts by dotted name while text is read; `machine()` freezes them."""
@@ -34,6 +37,7 @@ class Gather:
         self._processes: dict[int, list[GpuProcess]] = {}
         self._packages: dict[tuple[str, str, str], Package] = {}
         self._events: list[KernelEvent] = []
+        self._tests: dict[tuple[str, str, object], DeviceTest] = {}
         self._environment: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self.recognised: dict[str, None] = {}
@@ -81,6 +85,13 @@ class Gather:
         """Record a line of the kernel log."""
         self._events.append(event)
 
+    def put_test(self, test: DeviceTest) -> None:
+        """Record what a tool said of a GPU or the node; said again of the same test, the worse result stands."""
+        key = (test.tool, test.name, test.gpu)
+        known = self._tests.get(key)
+        if known is None or _RESULTS.index(test.result) > _RESULTS.index(known.result):
+            self._tests[key] = test
+
     def put_environment(self, name: str, value: str, line: Line) -> None:
         """Record an environment variable."""
         if name not in self._environment:
@@ -116,6 +127,8 @@ class Gather:
             given["environment"] = dict(self._environment)
         if self._events:
             given["kernel_log"] = tuple(self._events)
+        if self._tests:
+            given["tests"] = tuple(self._tests.values())
         return Machine(**given)  # type: ignore[arg-type]  # names and types are those of _PARTS
 
     def _gpu(self, index: int) -> Gpu:

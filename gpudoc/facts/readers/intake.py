@@ -3,63 +3,128 @@
 from __future__ import annotations
 
 import json
+import mmap
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Machine
-from gpudoc.facts.readers import collect_env, kernel_log, kinds, mentions, nvidia_smi, packages
-from gpudoc.facts.readers.clean import clean
+from gpudoc.facts.readers import (
+    collect_env,
+    container_cli,
+    dcgm,
+    fabric,
+    kernel_log,
+    kinds,
+    mentions,
+    nvidia_smi,
+    nvlink,
+    packages,
+    smi_query,
+)
+from gpudoc.facts.readers.clean import Data, clean, head_of
 from gpudoc.facts.readers.gather import Gather
+from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
 from gpudoc.facts.readers.model import Line, Reading, Text
 
-# the most that is taken from one file: 2 GiB; beyond it is no report
-_MOST_BYTES = 2 * 1024**3
+# a file above the first is mapped and read in pieces; beyond the second it is no report
+_MAPPED_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
+# what a compressed file may unpack to, and what is taken from standard input, since both are held in memory
+_MOST_HELD_BYTES = 256 << 20
+_GZIP = b"\x1f\x8b"
+_UNPACKED_AT_ONCE = 1 << 20
 
 
-def load(path: Path) -> bytes:
-    """The bytes of a file; GpudocError when it is missing, a directory or unreadable."""
+def load(path: Path) -> Data:
+    """The bytes of a file, unpacked when gzip wrote it; GpudocError when it is missing, a directory or unreadable."""
     try:
         if path.is_dir():
             raise GpudocError(f"{path} is a directory", hint=f"name the file in it, for example {path}/train.log")
-        if path.stat().st_size > _MOST_BYTES:
-            raise GpudocError(f"{path} is larger than 2 GiB", hint=f"tail -c 100M {path} | gpudoc doctor -")
-        return path.read_bytes()
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise GpudocError(f"{path} is larger than 4 GiB", hint=f"tail -c 100M {path} | gpudoc doctor -")
+        if size <= _MAPPED_BYTES:
+            data: Data = path.read_bytes()
+        else:
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as problem:
         raise GpudocError(f"no such file: {path}", hint="give the path of a report or log, or - for stdin") from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise GpudocError(f"cannot read {path}: {reason}", hint="check the path and its permissions") from problem
+    return unpacked(data, str(path)) if data[:2] == _GZIP else data
+
+
+def unpacked(data: Data, name: str) -> bytes:
+    """What gzip packed, of a file that was cut off what is left; GpudocError when it is damaged or far too large.
+
+    It is unpacked a piece at a time: what grows beyond the bound is given up before it fills the memory.
+    """
+    out = bytearray()
+    packed, place = zlib.decompressobj(wbits=31), 0
+    try:
+        while place < len(data) or packed.unconsumed_tail:
+            fed = packed.unconsumed_tail or data[place : place + _UNPACKED_AT_ONCE]
+            place += 0 if packed.unconsumed_tail else len(fed)
+            out += packed.decompress(fed, _UNPACKED_AT_ONCE)
+            if len(out) > _MOST_HELD_BYTES:
+                raise GpudocError(
+                    f"{name} unpacks to more than {_MOST_HELD_BYTES >> 20} MiB",
+                    hint=f"zcat {name} | tail -c 100M | gpudoc doctor -",
+                )
+            if packed.eof:
+                place -= len(packed.unused_data)
+                if data[place : place + 2] != _GZIP:
+                    break
+                packed = zlib.decompressobj(wbits=31)
+        out += packed.flush()
+    except zlib.error as problem:
+        if not out:
+            raise GpudocError(f"{name} cannot be unpacked: {problem}", hint="give the text itself") from problem
+    return bytes(out)
 
 
 def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Reading:
     """One pass over pasted text of any mixture; GpudocError when it is empty or binary."""
     raw = data.encode("utf-8", errors="replace") if isinstance(data, str) else data
-    return read_lines(clean(raw, source, name=name))
+    return read_lines(clean(raw, source, name=name), genre_of(head_of(raw, name=name), name))
 
 
-def read_all(inputs: Sequence[tuple[str, bytes]]) -> Reading:
+def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     """Several texts as the evidence of one machine, each line citing the name of its input when there is more "
-    "than one."""
+    "than one. Documentation and programs among them are about no machine, and are left out."""
     several = len(inputs) > 1
+    read = [(genre_of(head_of(data, name=name), name), name, data) for name, data in inputs]
+    pastes = [one for one in read if one[0].genre in ("paste", "chapters")]
     lines: list[Line] = []
-    for name, data in inputs:
+    for _, name, data in pastes or read:
         lines += clean(data, name if several else "", name=name)
-    return read_lines(tuple(lines))
+    return read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
 
 
-def read_lines(lines: tuple[Line, ...]) -> Reading:
-    """The facts and kinds of report in cleaned lines."""
+def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
+    """The facts and kinds of report in cleaned lines of a text of that kind."""
     text = Text(lines)
     gather = Gather()
     collect_env.read(lines, gather)
     nvidia_smi.read(lines, gather)
+    smi_query.read(lines, gather)
+    dcgm.read(lines, gather)
+    nvlink.read(lines, gather)
+    container_cli.read(lines, gather)
     packages.read(lines, gather)
     kernel_log.read(lines, gather)
+    fabric.read(lines, gather)
     mentions.read(text, gather)
     kinds.read(text, gather)
     return Reading(
-        machine=gather.machine(), text=text, recognised=tuple(gather.recognised), origins=dict(gather.origins)
+        machine=gather.machine(),
+        text=text,
+        recognised=tuple(gather.recognised),
+        kind=kind,
+        origins=dict(gather.origins),
     )
 
 
@@ -83,13 +148,13 @@ def read_machine(machine: Machine) -> Reading | None:
     return Reading(machine=machine, text=Text(lines), recognised=("machine",))
 
 
-def read_document(data: bytes) -> Mapping[str, object] | None:
+def read_document(data: Data) -> Mapping[str, object] | None:
     """The JSON object in `data` when it is one of gpudoc's own documents, else None."""
     head = data[:4_000].lstrip(b"\xef\xbb\xbf \r\n\t")
     if not head.startswith(b"{") or b'"schema"' not in data[:200_000]:
         return None
     try:
-        document = json.loads(data)
+        document = json.loads(data[:])
     except (ValueError, RecursionError):
         return None
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("gpudoc."):
@@ -98,9 +163,15 @@ def read_document(data: bytes) -> Mapping[str, object] | None:
 
 
 def load_stdin() -> bytes:
-    """All bytes of standard input; GpudocError when a terminal would be waited for."""
+    """The bytes of standard input, unpacked when gzip wrote them; GpudocError when a terminal would be waited for."""
     import sys
 
     if sys.stdin.isatty():
         raise GpudocError("- reads standard input, and nothing is piped in", hint="gpudoc doctor - < train.log")
-    return sys.stdin.buffer.read()
+    data = sys.stdin.buffer.read(_MOST_HELD_BYTES + 1)
+    if len(data) > _MOST_HELD_BYTES:
+        raise GpudocError(
+            f"standard input holds more than {_MOST_HELD_BYTES >> 20} MiB",
+            hint="gpudoc doctor train.log reads a file of any size; or: tail -c 100M train.log | gpudoc doctor -",
+        )
+    return unpacked(data, "standard input") if data[:2] == _GZIP else data

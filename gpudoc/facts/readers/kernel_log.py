@@ -10,10 +10,9 @@ from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
 
-_WORTH_A_LOOK = ("nvrm", "xid", "kill", "pci", "suspend", "hibernat", "nvidia", "lockdown", "key was")
+_WORTH_A_LOOK = ("nvrm", "xid", "kill", "pci", "suspend", "hibernat", "nvidia", "lockdown", "key was", "aer:", "rminit")
 _PCI = r"(?:PCI:)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 _QUOTED = Pattern(rf"\bX[iI][dD]\b\s*(?:error)?\s*(?:\(\s*{_PCI}\s*\))?\s*[:=#]?\s*(\d{{1,3}})\b(?:[\s,]+{_PCI})?")
-_EARLIER = Pattern(r"caused by previous X[iI][dD]\s+(\d{1,3})\b")
 
 
 def read(lines: Sequence[Line], gather: Gather) -> None:
@@ -23,7 +22,9 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
         lowered = text.lower()
         if not any(word in lowered for word in _WORTH_A_LOOK):
             continue
-        event = _loose(text) or parse_line(text)
+        event = parse_line(text)
+        if event is None or event.kind == "nvrm":
+            event = _loose(text) or event
         if event is not None:
             gather.put_event(event)
             gather.recognise("kernel_log")
@@ -34,11 +35,9 @@ def _loose(text: str) -> KernelEvent | None:
     if match is None:
         return None
     address = match[1] or match[3]
-    # a channel that was cleaned up names the event that began it
-    earlier = _EARLIER.search(text)
     return KernelEvent(
         kind="xid",
         text=text.strip()[:400],
-        code=int(earlier[1] if earlier else match[2]),
+        code=int(match[2]),
         pci_address=address.lower() if address else Absent("the line names no device"),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.words import Words
 
 
@@ -26,6 +27,10 @@ class Line:
         if not self.number:
             return self.source
         return f"{self.source} line {self.number}".strip()
+
+    def follows(self, before: Line | None, within: int) -> bool:
+        """Whether it stands in the same input as `before` and at most so many lines below: else a piece is missing."""
+        return before is None or (self.source == before.source and 0 <= self.number - before.number <= within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +102,12 @@ class Reading:
     """One pass over text: the facts in it, the line each was read from, and the text that causes look at.
 
     `recognised` names the kinds of report that were found ('collect_env', 'nvidia_smi', 'traceback', ...); empty means
-    that the text holds nothing gpudoc knows. `origins` maps a fact's dotted name to 'collect_env line 18'.
+    that the text holds nothing gpudoc knows. `kind` says whether it is about one machine at all. `origins` maps a
+    fact's dotted name to 'collect_env line 18'.
     """
 
     machine: Machine = field(default_factory=Machine)
     text: Text = field(default_factory=lambda: Text(()))
     recognised: tuple[str, ...] = ()
+    kind: Kind = PASTE
     origins: Mapping[str, str] = field(default_factory=dict)

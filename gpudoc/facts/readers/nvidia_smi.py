@@ -1,4 +1,4 @@
-"""nvidia-smi: the table, `-L`, `-q` and `-x`, whole or in part."""
+"""nvidia-smi: the table and `-L`, whole or in part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpudoc.facts.model import GpuProcess
 from gpudoc.facts.patterns import Pattern
-from gpudoc.facts.readers.gather import Gather, stated, version_pair
+from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
 
 _HEADER = Pattern(r"NVIDIA-SMI\s+(\d{3}\.[\d.]+)")
@@ -25,13 +25,6 @@ _PROCESS = Pattern(
 )
 _LISTED = Pattern(r"^\W{0,4}GPU (\d{1,2}):\s*(.+?)\s*\(UUID:?\s*([\w-]+)")
 _MIG_LISTED = Pattern(r"^\s*MIG\s+\d+g\.\d+gb\S*\s+Device")
-_SECTION = Pattern(r"^\W{0,3}GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
-# sections that only -q has: a part of its output is pasted without the line that names the GPU
-_ONLY_QUERY = Pattern(
-    r"^\s*(?:Ecc Mode|ECC Errors|Remapped Rows|Retired Pages|FB Memory Usage|GPU Link Info|"
-    r"Clocks (?:Throttle|Event) Reasons|MIG Mode|vGPU Software Licensed Product)\s*$"
-)
-_PAIR = Pattern(r"^\s*([A-Za-z][\w .()/-]*?)\s*:\s+(.*)$")
 _MODES = {"E. Process": "exclusive_process", "E. Thread": "exclusive_thread", "Prohibited": "prohibited"}
 
 
@@ -53,16 +46,13 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
             gather.put_gpu(state.gpu, line, mig_enabled=True, mig_instances=1)
         elif "No devices were found" in text:
             gather.recognise("nvidia_smi")
-        _read_query(line, gather, state)
 
 
 class _State:
-    """Where the reader stands: the GPU of the table row, the GPU and section of -q."""
+    """Where the reader stands: the GPU of the table row above."""
 
     def __init__(self) -> None:
         self.gpu = 0
-        self.query_gpu = -1
-        self.section: list[tuple[int, str]] = []
 
 
 def _read_versions(line: Line, gather: Gather) -> None:
@@ -109,109 +99,3 @@ def _read_table(line: Line, gather: Gather, state: _State) -> None:
     if load:
         mode = _MODES.get(load[2], load[2].lower())
         gather.put_gpu(state.gpu, line, utilization_percent=int(load[1]), compute_mode=mode)
-
-
-def _read_query(line: Line, gather: Gather, state: _State) -> None:
-    section = _SECTION.match(line.text)
-    if section:
-        state.query_gpu += 1
-        state.section = []
-        gather.recognise("nvidia_smi_q")
-        gather.put_gpu(state.query_gpu, line, pci_address=section[1])
-        return
-    tag = re.match(r"^\s*<(\w+)>([^<]*)</\w+>\s*$", line.text) if "<" in line.text else None
-    if '<gpu id="' in line.text:
-        state.query_gpu += 1
-        gather.recognise("nvidia_smi_x")
-        return
-    if tag:
-        _put_query(tag[1].replace("_", " ").lower(), "", stated(tag[2]), line, gather, state)
-        return
-    opened = re.match(r"^\s*<(\w+)>\s*$", line.text) if "<" in line.text else None
-    if opened:
-        state.section = [(0, opened[1].replace("_", " ").lower())]
-        return
-    if state.query_gpu < 0 and _ONLY_QUERY.match(line.text):
-        state.query_gpu = 0
-        gather.recognise("nvidia_smi_q")
-    if state.query_gpu < 0:
-        return
-    indent = len(line.text) - len(line.text.lstrip())
-    state.section = [s for s in state.section if s[0] < indent]
-    pair = _PAIR.match(line.text)
-    if pair is None:
-        state.section.append((indent, line.text.strip().lower()))
-        return
-    _put_query(pair[1].lower(), " / ".join(s[1] for s in state.section), stated(pair[2]), line, gather, state)
-
-
-def _put_query(key: str, within: str, value: str | None, line: Line, gather: Gather, state: _State) -> None:
-    if value is None:
-        return
-    index = max(state.query_gpu, 0)
-    within = within or " / ".join(s[1] for s in state.section)
-    if key in ("driver version", "cuda version"):
-        _put_version(key, value, line, gather)
-        return
-    if state.query_gpu < 0:
-        return
-    match key, within:
-        case "product name", _:
-            gather.put_gpu(index, line, name=value)
-        case "uuid" | "gpu uuid", _:
-            gather.put_gpu(index, line, uuid=value)
-        case "compute mode", _:
-            gather.put_gpu(index, line, compute_mode=value.lower())
-        case (("current" | "current mig"), place) if "mig" in place or "mig" in key:
-            gather.put_gpu(index, line, mig_enabled=value.lower() == "enabled")
-        case (("license status" | "vgpu license status"), _):
-            gather.put_gpu(index, line, licensed=not value.lower().startswith("unlicensed"))
-        case _:
-            _put_memory_errors(key, within, value, line, gather, index)
-            _put_state(key, within, value, line, gather, index)
-
-
-def _put_version(key: str, value: str, line: Line, gather: Gather) -> None:
-    if key == "driver version" and re.match(r"\d{3}\.", value):
-        gather.put("driver.module_version", value, line)
-    elif pair := version_pair(value):
-        gather.put("driver.cuda_version", pair, line)
-
-
-def _put_memory_errors(key: str, within: str, value: str, line: Line, gather: Gather, index: int) -> None:
-    number = int(value) if value.isdigit() else None
-    if "remapped rows" in within:
-        if key == "pending":
-            gather.put_gpu(index, line, rows_remap_pending=value.lower() == "yes")
-        elif key.startswith(("remapping failure", "failure")):
-            gather.put_gpu(index, line, rows_remap_failed=value.lower() == "yes")
-        elif key.startswith("uncorrectable") and number is not None:
-            gather.put_gpu(index, line, rows_remapped_uncorrectable=number)
-    elif "volatile" in within and number is not None and "uncorrectable" in f"{key} {within}":
-        gather.put_gpu(index, line, ecc_uncorrected_volatile=number)
-    elif "aggregate" in within and number is not None and "uncorrectable" in f"{key} {within}":
-        gather.put_gpu(index, line, ecc_uncorrected_aggregate=number)
-
-
-def _put_state(key: str, within: str, value: str, line: Line, gather: Gather, index: int) -> None:
-    number = re.match(r"\d+", value)
-    if key == "gpu current temp" and number:
-        gather.put_gpu(index, line, temperature_c=int(number[0]))
-    elif key in ("hw thermal slowdown", "sw thermal slowdown") and value.lower() == "active":
-        gather.put_gpu(index, line, throttle_reasons=(key.replace(" ", "_"),))
-    elif "fb memory usage" in within and number:
-        names = {"total": "memory_total_bytes", "used": "memory_used_bytes", "free": "memory_free_bytes"}
-        if key in names:
-            gather.put_gpu(index, line, **{names[key]: int(number[0]) * 1024**2})
-    elif "pcie generation" in within and number:
-        names = {"max": "generation_max", "current": "generation", "device current": "generation"}
-        if key in names:
-            gather.put_link(index, **{names[key]: int(number[0])})
-    elif "link width" in within and number:
-        names = {"max": "width_max", "current": "width"}
-        if key in names:
-            gather.put_link(index, **{names[key]: int(number[0])})
-    elif within.startswith("clocks") and key == "sm" and number:
-        gather.put_gpu(index, line, sm_clock_mhz=int(number[0]))
-    elif within.startswith("max clocks") and key == "sm" and number:
-        gather.put_gpu(index, line, sm_clock_max_mhz=int(number[0]))

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import tracemalloc
 
 import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import KernelCheck, Machine, TorchBuild
 from gpudoc.facts.readers import intake
+from tests.facts.readers.bug_report import bug_report
 
 
 def test_a_missing_file_a_directory_and_a_secret_one_are_three_clear_answers(tmp_path):
@@ -43,3 +47,75 @@ def test_own_documents_are_told_from_other_json():
     assert intake.read_document(b'{"schema": "other.v1"}') is None
     assert intake.read_document(b'{"schema": "gpudoc.doctor.v1", broken') is None
     assert intake.read_document(b"[1, 2]") is None
+
+
+XID = "[ 99.1] NVRM: Xid (PCI:0000:37:00): 79, pid=1, GPU has fallen off the bus."
+
+
+def read_file(path):
+    return intake.read_all([(path.name, intake.load(path))])
+
+
+def test_a_bug_report_is_read_packed_or_not_and_its_copied_files_are_not(tmp_path):
+    text = bug_report(XID, padding=8000)
+    (tmp_path / "nvidia-bug-report.log").write_text(text)
+    (tmp_path / "nvidia-bug-report.log.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("nvidia-bug-report.log", "nvidia-bug-report.log.gz"):
+        reading = read_file(tmp_path / name)
+        assert [gpu.power_limit_w for gpu in reading.machine.gpus] == [650.0] * 8
+        (event,) = [e for e in reading.machine.kernel_log if e.kind == "xid"]
+        assert (event.code, event.pci_address) == (79, "0000:37:00")
+        assert not any("blacklist" in line.text or "LnkSta" in line.text for line in reading.text.lines)
+        place = next(n for n, line in enumerate(text.splitlines(), 1) if "Xid" in line)
+        assert f"line {place}" in {line.origin for line in reading.text.lines if "Xid" in line.text}
+
+
+def test_a_packed_file_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path):
+    lines = "".join(f"{n * 7919 % 100003} step {n}\n" for n in range(20000))
+    whole = gzip.compress(f"CUDA error: uncorrectable ECC error encountered\n{lines}".encode())
+    (tmp_path / "a.log.gz").write_bytes(whole[: len(whole) // 2])
+    assert "uncorrectable" in read_file(tmp_path / "a.log.gz").text.lines[0].text
+    (tmp_path / "two.gz").write_bytes(gzip.compress(b"first\n") + gzip.compress(b"second\n"))
+    assert [line.text for line in read_file(tmp_path / "two.gz").text.lines] == ["first", "second"]
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b" + b"nonsense" * 9)
+    with pytest.raises(GpudocError, match="cannot be unpacked"):
+        intake.load(tmp_path / "bad.gz")
+
+
+def test_what_unpacks_without_end_is_given_up_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "_MOST_HELD_BYTES", 8 << 20)
+    bomb = gzip.compress(gzip.compress(b"0" * (1 << 20)) + b"0" * (96 << 20), 9)
+    (tmp_path / "bomb.gz").write_bytes(bomb)
+    tracemalloc.start()
+    with pytest.raises(GpudocError, match="unpacks to more than 8 MiB") as refused:
+        intake.load(tmp_path / "bomb.gz")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "zcat" in refused.value.hint
+    assert peak < 32 << 20
+
+
+def test_a_large_file_is_mapped_and_its_lines_keep_their_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "_MAPPED_BYTES", 1 << 20)
+    path = tmp_path / "train.log"
+    lines = [f"step {n} of the run, a line of its own length {'x' * (n % 40)}" for n in range(60000)]
+    lines[30000] = XID
+    path.write_text("\n".join(lines))
+    data = intake.load(path)
+    assert not isinstance(data, bytes)
+    reading = intake.read_all([("train.log", data)])
+    assert {line.number for line in reading.text.lines if "Xid" in line.text} == {30001}
+    assert reading.text.lines[-1].number == 60000
+
+
+def test_standard_input_is_bounded_and_may_be_packed(monkeypatch):
+    def give(data):
+        stream = io.TextIOWrapper(io.BytesIO(data))
+        monkeypatch.setattr("sys.stdin", stream)
+
+    give(gzip.compress(b"hello\n"))
+    assert intake.load_stdin() == b"hello\n"
+    monkeypatch.setattr(intake, "_MOST_HELD_BYTES", 1000)
+    give(b"x" * 1001)
+    with pytest.raises(GpudocError, match="standard input holds more"):
+        intake.load_stdin()

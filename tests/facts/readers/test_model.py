@@ -33,3 +33,12 @@ def test_a_latin_word_ends_where_chinese_begins():
     assert text.find(Words(r"\bgpu\b")) is not None
     assert text.find(Words(r"\b20%")).line.text == "训练时GPU利用率低于20%的时候"
     assert text.find(Words("plain line")).line.number == 2
+
+
+def test_a_line_follows_another_of_the_same_input_nearby():
+    first = Line(10, "a", "x.log")
+    assert Line(12, "b", "x.log").follows(first, within=2)
+    assert Line(1, "b").follows(None, within=2)
+    assert not Line(13, "b", "x.log").follows(first, within=2)
+    assert not Line(11, "b", "y.log").follows(first, within=2)
+    assert not Line(3, "b", "x.log").follows(first, within=2)

@@ -1,0 +1,97 @@
+"""What sort of text it is: a paste about one machine, or documentation and source code, which are about none."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudoc.facts.patterns import Pattern
+
+Genre = Literal["paste", "chapters", "documentation", "source"]
+
+_MOST_CHARACTERS = 200_000
+_FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
+_HEADING = Pattern(r"^#{1,6} +\S")
+_UNDERLINE = Pattern(r"^(?:={3,}|-{3,}|~{3,}|\^{3,})\s*$")
+_LINK = Pattern(r"\]\([^)\s]+\)|^\.\. \w[\w-]*::|`[^`\n]+ <https?://[^>]+>`_")
+_TABLE = Pattern(r"^\s{0,3}\|.*\|\s*$")
+# who reports a fault speaks of himself; who documents speaks to the reader
+FIRST_PERSON = Pattern(r"(?i)(?<![\w'/])(?:I|I'm|I've|I'd|my|mine|me)(?![\w/-])(?!\.[a-z])")
+_REPORT_HEADING = Pattern(
+    r"(?i)^#{1,6}\W*(?:describe the (?:bug|issue)|bug(?: report| description)?\W*$|(?:steps )?to reproduce|reproduc\w+|"
+    r"(?:expected|actual|current) (?:behaviou?r|result)|(?:your )?(?:current )?environment(?: info\w*)?\W*$|"
+    r"system info|versions?\W*$|(?:error )?logs?\W*$|stack ?trace|traceback|additional (?:context|information)|"
+    r"issue|problem|what happened|checklist|prerequisite)"
+)
+_FAULT = Pattern(r"Traceback \(most recent call last\)|^\w*(?:Error|Exception): ")
+_FEWEST_HEADINGS, _FEWEST_MARKS, _FEWEST_CHAPTERS, _FEWEST_LINES = 4, 4, 2, 20
+_ENDINGS = (".md", ".markdown", ".rst", ".adoc")
+_OWN_REPORT = "**gpudoc doctor: "
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The genre of a text and how it shows, as one phrase.
+
+    'chapters' is impersonal Markdown, too little of it to tell documentation from a paste by its structure alone.
+    """
+
+    genre: Genre
+    why: str = ""
+
+
+# what a text is in doubt
+PASTE = Kind("paste")
+
+
+def genre_of(text: str, name: str = "") -> Kind:
+    """What sort of text this is, by its structure and by the ending of its file's name; a paste in doubt."""
+    head = text[:_MOST_CHARACTERS]
+    if head.startswith(_OWN_REPORT):
+        return PASTE
+    # people paste a few lines of their program beside what happened, and say so in its comments
+    if (name.lower().endswith(".py") or head.count("\n") >= _FEWEST_LINES) and _is_program(head):
+        return Kind("source", "the whole of it is a Python program")
+    return _markdown(head.splitlines(), named_so=name.lower().endswith(_ENDINGS))
+
+
+def _is_program(text: str) -> bool:
+    """Whether it parses as Python from end to end and defines or imports something."""
+    if "import " not in text and "def " not in text:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef) for node in tree.body)
+
+
+def _markdown(lines: list[str], *, named_so: bool) -> Kind:
+    """Documentation has chapters, examples, links and tables, and nobody in it to whom something happened."""
+    in_fence = False
+    headings = fences = links = rows = 0
+    before = ""
+    for line in lines:
+        if _FENCE.match(line):
+            fences += not in_fence
+            in_fence = not in_fence
+        elif not in_fence:
+            # a comment in a log begins alike, and stands in the middle of other lines
+            heading = not before.strip() and _HEADING.match(line) is not None
+            personal = not heading and FIRST_PERSON.search(line)
+            if _REPORT_HEADING.match(line) or personal or _FAULT.search(line):
+                return PASTE
+            underlined = before.strip() and len(before) < 80 and not before.startswith((" ", "|", "-", "+"))
+            headings += bool(heading or (underlined and _UNDERLINE.match(line)))
+            links += sum(1 for _ in _LINK.finditer(line))
+            rows += bool(_TABLE.match(line))
+        before = line
+    why = f"{headings} headings, {fences} fenced examples, {links} links, nobody's own report"
+    whole = headings >= _FEWEST_HEADINGS and fences + links + rows >= _FEWEST_MARKS and (fences or links)
+    if whole or (named_so and headings):
+        return Kind("documentation", why)
+    return Kind("chapters", why) if headings >= _FEWEST_CHAPTERS else PASTE
