@@ -17,7 +17,12 @@ class ExitCode(IntEnum):
 
 
 class GpudocError(Exception):
-    """Something the user can mend: `message` says what and where, `hint` what to type."""
+    """Something the user can mend: `message` says what and where, `hint` what to type.
+
+    After an abrupt one the process ends at once, since cleaning up would wait for a lost device, or crash on it.
+    """
+
+    is_abrupt = False
 
     def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.NOT_DONE) -> None:
         super().__init__(message)

@@ -10,6 +10,7 @@ from typing import Literal
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
 
 _NVIDIA, _AMD = 0x10DE, 0x1002
@@ -69,6 +70,9 @@ def has_gpu(machine: Machine) -> bool:
         return True
     if not isinstance(machine.torch.device_count, Absent) and machine.torch.device_count > 0:
         return True
+    if machine.host.jetson is True:
+        # its GPU sits on no bus, and older ones have no NVML
+        return True
     if isinstance(machine.pci, Absent):
         return False
     rocm = machine.torch.accelerator == "rocm"
@@ -120,9 +124,5 @@ def _own_finding(title: str, value: str, fact: str) -> Finding:
 
 
 def _gpu_name(machine: Machine, index: int) -> str:
-    gpus = () if isinstance(machine.gpus, Absent) else machine.gpus
-    if index < len(gpus):
-        name = gpus[index].name
-        if not isinstance(name, Absent):
-            return name
-    return f"cuda:{index}"
+    gpu = gpu_at(index, machine)
+    return f"cuda:{index}" if gpu is None or isinstance(gpu.name, Absent) else gpu.name

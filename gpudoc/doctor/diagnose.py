@@ -6,7 +6,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from gpudoc.doctor import relayed
+from gpudoc.doctor.checked import ruled_out
 from gpudoc.doctor.model import (
+    Card,
     Cause,
     Crashed,
     Evidence,
@@ -14,13 +17,14 @@ from gpudoc.doctor.model import (
     Finding,
     Observation,
     Report,
+    Setting,
     Severity,
     Skip,
     Skipped,
     Verdict,
 )
 from gpudoc.doctor.setting import describe
-from gpudoc.doctor.unexplained import Unexplained, look
+from gpudoc.doctor.unexplained import Unexplained, complained, is_told, look, no_patient
 from gpudoc.facts.model import Absent, Machine
 
 _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
@@ -50,13 +54,24 @@ def diagnose(
     asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
     found, passed, skipped, crashed = _ask(asked, evidence)
     ordered = _order(_merge(found), catalogue)
+    crashed += _dead_probes(evidence, ordered)
+    if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:
+        return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _in_doubt(ordered)):
-        from gpudoc.doctor.causes.topics import guess
+        from gpudoc.doctor.causes.topics import complains, guess
 
         guesses = guess(evidence.reading.text, [f.id for f in ordered], complaint=rest.wrong or bool(ordered))
-        ordered += [g for g in guesses if g.id in catalogue and g.id not in unwanted]
-    findings = _complete(ordered, evidence, catalogue)
+        guesses = tuple(g for g in guesses if g.id in catalogue and g.id not in unwanted)
+        if guesses and not ordered and not rest.wrong:
+            guesses = guesses if is_told(evidence.reading.text) else ()
+            rest = complained(guesses) if guesses and complains(evidence.reading.text) else rest
+        ordered += guesses
+    if evidence.source == "file":
+        unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
+        passed = ruled_out(evidence.machine, unsettled)
+    ill = _distinct(c for f in found if f.severity != "info" for c in f.cards)
+    findings = _complete(ordered, replace(describe(evidence), ill=ill), evidence, catalogue)
     return Report(
         source=evidence.source,
         verdict=_verdict(findings, rest),
@@ -70,6 +85,31 @@ def diagnose(
         deciding_facts=rest.deciding_facts,
         recognised=evidence.reading.recognised if evidence.reading is not None else (),
     )
+
+
+def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:
+    """The report of a text that is about no machine: whatever faults it names are nobody's."""
+    return Report(
+        source=evidence.source,
+        verdict="unknown",
+        findings=(),
+        passed=(),
+        skipped=(),
+        crashed=(),
+        machine=Machine(),
+        seconds={"diagnose": seconds},
+        unexplained=rest.observations,
+        deciding_facts=rest.deciding_facts,
+        recognised=tuple(observation.fact for observation in rest.observations),
+    )
+
+
+def _dead_probes(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Crashed, ...]:
+    """The probes of the driver that ended half way and no finding says why: what they did not tell is not fine."""
+    if evidence.source != "machine" or any(f.severity == "broken" for f in findings):
+        return ()
+    failures = evidence.machine.probe_failures
+    return tuple(Crashed(f"probe {name}", failures[name]) for name in ("nvml", "cuda") if failures.get(name))
 
 
 def _in_doubt(findings: Sequence[Finding]) -> bool:
@@ -93,29 +133,35 @@ def _ask(
     found: list[Finding] = []
     passed: dict[str, None] = {}
     skipped: dict[str, Skipped] = {}
+    unchecked: dict[str, Skipped] = {}
     crashed: dict[str, Crashed] = {}
+    partly: set[str] = set()
     for finder in finders:
         missing = absent_reason(evidence.machine, finder.needs)
-        if missing is not None:
-            skipped.setdefault(finder.id, Skipped(finder.id, missing))
-            continue
         try:
-            answers = list(finder.find(evidence))
+            answers = [Skip(missing)] if missing is not None else list(finder.find(evidence))
         except Exception as error:
             crashed.setdefault(finder.id, Crashed(finder.id, f"{type(error).__name__}: {error}"))
             continue
         skips = [a for a in answers if isinstance(a, Skip)]
         findings = [a for a in answers if isinstance(a, Finding)]
         found += findings
-        if skips and not findings:
-            skipped.setdefault(finder.id, Skipped(finder.id, skips[0].because))
-        elif not findings:
+        if skips:
+            because = "; ".join(dict.fromkeys(skip.because for skip in skips))
+            # what a machine kept to itself may be the fault; of a text, another reader may have read all there is
+            place = unchecked if finder.reads == "machine" else skipped
+            before = place[finder.id].because if finder.id in place else because
+            place[finder.id] = Skipped(finder.id, before if because in before else f"{before}; {because}")
+            # some GPUs have the fault and others could not be looked at: both are told
+            partly |= {finding.id for finding in findings}
+        elif not findings and finder.reads != "text":
+            # that a text holds no word of a cause rules nothing out
             passed.setdefault(finder.id)
-    # a cause that one finder could check was checked, whatever another finder of it lacked
-    named = {f.id for f in found}
-    clean = tuple(i for i in passed if i not in named and i not in crashed)
-    left_out = tuple(s for i, s in skipped.items() if i not in named and i not in passed and i not in crashed)
-    return found, clean, left_out, tuple(crashed.values())
+    named = {f.id for f in found} - partly
+    done = named | set(crashed)
+    clean = tuple(i for i in passed if i not in done and i not in unchecked)
+    left_out = {i: s for i, s in skipped.items() if i not in passed} | unchecked
+    return found, clean, tuple(s for i, s in left_out.items() if i not in done), tuple(crashed.values())
 
 
 def absent_reason(machine: Machine, needs: Iterable[str]) -> str | None:
@@ -145,8 +191,27 @@ def _merge_one(group: list[Finding]) -> Finding:
             doubt *= 1 - finding.confidence
     evidence = list(dict.fromkeys(o for f in (lead, *group) for o in f.evidence))[:_MOST_EVIDENCE]
     explains = tuple(dict.fromkeys(e for f in group for e in f.explains))
+    # what the advice will touch: a card with a lesser fault, or another number of the kernel log, is not meant by it
+    alike = [f for f in group if (f.severity, f.title) == (lead.severity, lead.title)]
+    cards = _distinct(c for f in alike for c in f.cards)
+    advise = next((f.advise for f in alike if f.advise is not None), None)
     confidence = lead.confidence if len(group) == 1 else min(max(1 - doubt, lead.confidence), 0.99)
-    return replace(lead, confidence=round(confidence, 3), evidence=tuple(evidence), explains=explains)
+    confidence = round(confidence, 3)
+    return replace(lead, confidence=confidence, evidence=tuple(evidence), cards=cards, advise=advise, explains=explains)
+
+
+def _distinct(cards: Iterable[Card]) -> tuple[Card, ...]:
+    """Each card once, though two findings may know it by different names."""
+    kept: list[Card] = []
+    for card in cards:
+        if not any(_same(card, other) for other in kept):
+            kept.append(card)
+    return tuple(kept)
+
+
+def _same(one: Card, other: Card) -> bool:
+    pairs = ((one.index, other.index), (one.pci_address, other.pci_address), (one.uuid, other.uuid))
+    return any(a == b for a, b in pairs if not isinstance(a, Absent) and not isinstance(b, Absent))
 
 
 def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Finding]:
@@ -174,8 +239,10 @@ def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Find
     return [replace(f, explains=tuple(titles[c] for c in under.get(f.id, ()))) for f in kept]
 
 
-def _complete(findings: list[Finding], evidence: Evidence, catalogue: Mapping[str, Cause]) -> tuple[Finding, ...]:
-    setting = describe(evidence)
+def _complete(
+    findings: list[Finding], setting: Setting, evidence: Evidence, catalogue: Mapping[str, Cause]
+) -> tuple[Finding, ...]:
+    advices = relayed.read(evidence.reading.text) if evidence.reading is not None else ()
     done = []
     for finding in findings:
         cause = catalogue.get(finding.id)
@@ -184,10 +251,12 @@ def _complete(findings: list[Finding], evidence: Evidence, catalogue: Mapping[st
                 finding,
                 title=finding.title or cause.title,
                 why=finding.why or cause.why,
-                fix=finding.fix or cause.fix(setting),
+                fix=finding.fix or (finding.advise or cause.fix)(replace(setting, cards=finding.cards)),
                 url=finding.url or (cause.sources[0] if cause.sources else ""),
             )
-        done.append(finding)
+        said = relayed.first_steps(finding, advices) if finding.severity != "info" else ()
+        known = {step.run for step in finding.fix}
+        done.append(replace(finding, fix=(*(step for step in said if step.run not in known), *finding.fix)))
     return tuple(done)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast, get_args
 
 from gpudoc.doctor.model import (
+    Card,
     Crashed,
     Finding,
     Observation,
@@ -17,6 +18,7 @@ from gpudoc.doctor.model import (
     Verdict,
 )
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.model import NOT_READ, Absent
 from gpudoc.facts.readers import snapshot
 
 SCHEMA = "gpudoc.doctor.v1"
@@ -88,9 +90,14 @@ def _load(document: Mapping[str, object]) -> Report:
     )
 
 
-def dump_finding(finding: Finding) -> dict[str, object]:
-    """One finding as every document of gpudoc writes it."""
-    return _dump_finding(finding)
+def plain_remedy(remedy: Remedy) -> dict[str, object]:
+    """One step of a fix as every document writes it."""
+    return {
+        "say": remedy.say,
+        "run": remedy.run,
+        "needs_root": remedy.needs_root,
+        "disruptive": remedy.disruptive,
+    }
 
 
 def _dump_finding(finding: Finding) -> dict[str, object]:
@@ -101,10 +108,25 @@ def _dump_finding(finding: Finding) -> dict[str, object]:
         "title": finding.title,
         "why": finding.why,
         "evidence": [_dump_observation(o) for o in finding.evidence],
-        "fix": [{"say": r.say, "run": r.run, "needs_root": r.needs_root} for r in finding.fix],
+        "fix": [plain_remedy(r) for r in finding.fix],
         "explains": list(finding.explains),
+        "cards": [_dump_card(card) for card in finding.cards],
         "url": finding.url,
     }
+
+
+def _dump_card(card: Card) -> dict[str, object]:
+    named = {"index": card.index, "pci_address": card.pci_address, "uuid": card.uuid}
+    return {name: value for name, value in named.items() if not isinstance(value, Absent)}
+
+
+def _load_card(plain: Mapping[str, object]) -> Card:
+    index, address, uuid = plain.get("index"), plain.get("pci_address"), plain.get("uuid")
+    return Card(
+        index=index if isinstance(index, int) else NOT_READ,
+        pci_address=str(address) if address else NOT_READ,
+        uuid=str(uuid) if uuid else NOT_READ,
+    )
 
 
 def _dump_observation(observation: Observation) -> dict[str, object]:
@@ -124,13 +146,17 @@ def _load_finding(plain: Mapping[str, object]) -> Finding:
         evidence=tuple(_load_observation(_mapping(o)) for o in _list(plain.get("evidence", []))),
         fix=tuple(_load_remedy(_mapping(r)) for r in _list(plain.get("fix", []))),
         explains=_texts(plain.get("explains", [])),
+        cards=tuple(_load_card(_mapping(c)) for c in _list(plain.get("cards", []))),
         url=str(plain.get("url", "")),
     )
 
 
 def _load_remedy(plain: Mapping[str, object]) -> Remedy:
     return Remedy(
-        say=str(plain.get("say", "")), run=str(plain.get("run", "")), needs_root=bool(plain.get("needs_root", False))
+        say=str(plain.get("say", "")),
+        run=str(plain.get("run", "")),
+        needs_root=bool(plain.get("needs_root", False)),
+        disruptive=bool(plain.get("disruptive", False)),
     )
 
 

@@ -13,6 +13,7 @@ from gpudoc.doctor.model import Evidence, Expectation, Report, Source
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers import intake
+from gpudoc.facts.readers.clean import Data
 from gpudoc.progress import SILENT, Progress
 
 
@@ -49,7 +50,7 @@ def examine_machine(machine: Machine, request: Request = Request(), source: Sour
     return diagnose(evidence, ignore=request.ignore)
 
 
-def examine_text(inputs: Sequence[tuple[str, bytes]], request: Request = Request()) -> Report:
+def examine_text(inputs: Sequence[tuple[str, Data]], request: Request = Request()) -> Report:
     """The report of texts (name and bytes of each) that are the evidence of one machine."""
     reading = intake.read_all(inputs)
     evidence = Evidence(
@@ -75,12 +76,12 @@ def _load_causes() -> None:
 
 
 def _examine_sources(request: Request, progress: Progress) -> Report:
-    texts: list[tuple[str, bytes]] = []
+    texts: list[tuple[str, Data]] = []
     saved: list[tuple[str, Report]] = []
     for source in request.sources:
         name = "stdin" if source == "-" else Path(source).name
         progress.say(f"reading {name}")
-        data = intake.load_stdin() if source == "-" else intake.load(Path(source))
+        data: Data = intake.load_stdin() if source == "-" else intake.load(Path(source))
         own = intake.read_document(data)
         if own is None:
             texts.append((name, data))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.readers.model import Reading
 
 if TYPE_CHECKING:
@@ -29,27 +29,65 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One thing to do: prose, and the exact command where there is one."""
+    """One thing to do: prose, and the exact command where there is one.
+
+    `disruptive` marks what ends other people's work: a reset, a restart, a reload of kernel modules.
+    """
 
     say: str
     run: str = ""
     needs_root: bool = False
+    disruptive: bool = False
+
+    @property
+    def marked(self) -> str:
+        """`say` with a word before it when the step ends work that is going on."""
+        return f"disruptive: {self.say}" if self.disruptive else self.say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """The GPU that a finding is about, as far as its evidence names it; `facts` are those of the live machine.
+
+    A command may name a card only from here: an index that is Absent is never guessed.
+    """
+
+    index: Fact[int] = NOT_READ
+    pci_address: Fact[str] = NOT_READ
+    uuid: Fact[str] = NOT_READ
+    facts: Fact[Gpu] = NOT_READ
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> Card:
+        """The card of one GPU that NVML lists."""
+        return cls(index=gpu.index, pci_address=gpu.pci_address, uuid=gpu.uuid, facts=gpu)
+
+    @property
+    def label(self) -> str:
+        """'GPU 3 (…1a2b3c4d, 0000:3b:00.0)' with what is known of it."""
+        name = "a GPU" if isinstance(self.index, Absent) else f"GPU {self.index}"
+        known = [] if isinstance(self.uuid, Absent) else [f"…{self.uuid[-8:]}"]
+        known += [] if isinstance(self.pci_address, Absent) else [self.pci_address]
+        return f"{name} ({', '.join(known)})" if known else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A cause that was found here: how sure, how bad, how it is known, and what to type.
 
-    A finder leaves empty what the catalogue says better: `diagnose` fills title, why, fix and url from the cause's row.
+    A finder leaves empty what the catalogue says better: `diagnose` fills title, why, fix and url from the cause's row;
+    `advise` stands before the row's own advice where one number of many decides what to do.
     """
 
     id: str
     confidence: float
     evidence: tuple[Observation, ...]
+    cards: tuple[Card, ...] = ()
     severity: Severity = "broken"
     title: str = ""
     why: str = ""
     fix: tuple[Remedy, ...] = ()
+    advise: Advise | None = None
     explains: tuple[str, ...] = ()
     url: str = ""
 
@@ -89,7 +127,11 @@ Place = Literal["host", "docker", "kubernetes", "slurm", "notebook", "colab", "w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The system that the evidence describes, as far as a remedy's wording depends on it."""
+    """The system that the evidence describes, as far as a remedy's wording depends on it.
+
+    `cards` are the finding's, `ill` those of all findings; `holders` are the processes of each GPU that a live machine
+    could tell, by index. `open_module` is the kind of kernel module, None when it is not known.
+    """
 
     packager: Packager = "pip"
     place: Place = "host"
@@ -99,6 +141,10 @@ class Setting:
     capability: tuple[int, int] | None = None
     memory_total_bytes: int | None = None
     num_gpus: int | None = None
+    open_module: bool | None = None
+    holders: Mapping[int, tuple[GpuProcess, ...]] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    ill: tuple[Card, ...] = ()
 
 
 Advise = Callable[[Setting], tuple[Remedy, ...]]

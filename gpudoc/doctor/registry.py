@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpudoc.doctor.catalogue import devices, environment, machine, memory, program, software, speed
+from gpudoc.doctor.catalogue import devices, environment, gpus, machine, memory, program, software, speed
+from gpudoc.doctor.catalogue import reported as reported_rows
 from gpudoc.doctor.causes import (
     announced,
     builds,
@@ -15,18 +16,24 @@ from gpudoc.doctor.causes import (
     checkpoint_keys,
     connection,
     containers,
+    diagnosed,
     distributed,
     driver,
     driver_words,
     error_numbers,
     evaluating,
     first_gpu,
-    hardware,
+    gpu_counts,
+    gpu_health,
+    gpu_links,
+    gpu_use,
     hardware_text,
     held_memory,
+    holders,
     host_side,
     in_workers,
     installed,
+    kernel_events,
     libraries,
     limits,
     loading,
@@ -66,7 +73,9 @@ from gpudoc.doctor.model import Cause, Finder
 CAUSES: tuple[Cause, ...] = (
     *environment.CAUSES,
     *devices.CAUSES,
+    *gpus.CAUSES,
     *machine.CAUSES,
+    *reported_rows.CAUSES,
     *software.CAUSES,
     *memory.CAUSES,
     *program.CAUSES,
@@ -79,7 +88,12 @@ FINDERS: tuple[Finder, ...] = (
     *chain.FINDERS,
     *builds.FINDERS,
     *installed.FINDERS,
-    *hardware.FINDERS,
+    *gpu_health.FINDERS,
+    *gpu_links.FINDERS,
+    *gpu_use.FINDERS,
+    *gpu_counts.FINDERS,
+    *kernel_events.FINDERS,
+    *holders.FINDERS,
     *connection.FINDERS,
     *limits.FINDERS,
     *driver.FINDERS,
@@ -97,6 +111,7 @@ FINDERS: tuple[Finder, ...] = (
     *told_installed.FINDERS,
     *visibility.FINDERS,
     *hardware_text.FINDERS,
+    *diagnosed.FINDERS,
     *memory_signs.FINDERS,
     *evaluating.FINDERS,
     *held_memory.FINDERS,

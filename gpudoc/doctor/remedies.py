@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+from gpudoc.doctor.cards import mask_of_the_others, selector
 from gpudoc.doctor.model import Advise, Packager, Remedy, Setting
+from gpudoc.facts.model import Absent, Gpu
 from gpudoc.knowledge.compatibility import wheel_for
 
 _INSTALL: dict[Packager, str] = {
@@ -19,9 +23,50 @@ _REMOVE: dict[Packager, str] = {
 }
 
 
-def do(say: str, run: str = "", *, root: bool = False) -> Remedy:
-    """One step: prose, the command, and whether it needs root."""
-    return Remedy(say=say, run=run, needs_root=root)
+def do(say: str, run: str = "", *, root: bool = False, disruptive: bool = False) -> Remedy:
+    """One step: prose, the command, whether it needs root, and whether it ends work that is going on."""
+    return Remedy(say=say, run=run, needs_root=root, disruptive=disruptive)
+
+
+def smi(say: str, question: str) -> Advise:
+    """A question to nvidia-smi about the finding's cards; about all of them when none is known."""
+    return lambda setting: (do(say, f"nvidia-smi{selector(setting.cards)} {question}"),)
+
+
+def another_card(say: str) -> Advise:
+    """The same program on the GPUs that no finding is about; in words where their numbers are not known."""
+
+    def advise(setting: Setting) -> tuple[Remedy, ...]:
+        mask = mask_of_the_others(setting)
+        if mask:
+            return (do(say, f"{mask} python train.py"),)
+        if setting.num_gpus == 1:
+            return (do(f"{say} This machine has no other."),)
+        return (do(f"{say} Leave the ill one out of CUDA_VISIBLE_DEVICES; the numbers:", "nvidia-smi -L"),)
+
+    return advise
+
+
+def power_limits(setting: Setting, say: str, *, share: float) -> tuple[Remedy, ...]:
+    """Each card's limit at `share` of its own (1.0: as built), within its range; no figure where that is unknown."""
+    runs = []
+    for card in setting.cards:
+        watts = _watts(card.facts, share)
+        if not selector([card]) or watts is None:
+            return (do(f"{say} Choose it within the card's own Min and Max Power Limit: nvidia-smi -pl with its -i."),)
+        runs.append(f"sudo nvidia-smi{selector([card])} -pl {watts}")
+    if not runs:
+        return (do(f"{say} First see which card it is, and its Min and Max Power Limit.", "nvidia-smi -q -d POWER"),)
+    return (do(say, "\n".join(runs), root=True),)
+
+
+def _watts(gpu: object, share: float) -> int | None:
+    if not isinstance(gpu, Gpu):
+        return None
+    own, least, most = gpu.power_limit_default_w, gpu.power_limit_min_w, gpu.power_limit_max_w
+    if isinstance(own, Absent) or isinstance(least, Absent) or isinstance(most, Absent):
+        return None
+    return int(min(max(own * share, math.ceil(least)), most))
 
 
 def always(*steps: Remedy) -> Advise:

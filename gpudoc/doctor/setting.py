@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.doctor.model import Evidence, Packager, Place, Setting
-from gpudoc.facts.model import Absent, Fact, Machine, T
+from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, T
 from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.compatibility import capability_of
 from gpudoc.knowledge.drivers import cuda_of_driver
@@ -31,6 +31,9 @@ _PACKAGERS: tuple[tuple[Packager, Pattern], ...] = (
     ),
 )
 
+# the driver's own line names the kind of its module
+_MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")
+
 
 def describe(evidence: Evidence) -> Setting:
     """What the evidence says of its system; an unknown stays at its plain default (pip on a host)."""
@@ -47,7 +50,22 @@ def describe(evidence: Evidence) -> Setting:
         capability=(known(first.capability) or capability_of(known(first.name) or "")) if first else None,
         memory_total_bytes=known(first.memory_total_bytes) if first else None,
         num_gpus=len(gpus) or None,
+        open_module=_open_module(machine, flat),
+        holders={} if evidence.source == "file" else _holders(gpus),
     )
+
+
+def _holders(gpus: tuple[Gpu, ...]) -> dict[int, tuple[GpuProcess, ...]]:
+    """The processes of each GPU that could tell them; a GPU that could not is left out, as nobody may mean somebody."""
+    return {gpu.index: gpu.processes for gpu in gpus if not isinstance(gpu.processes, Absent)}
+
+
+def _open_module(machine: Machine, flat: str) -> bool | None:
+    known_kind = known(machine.driver.open_kernel_module)
+    if known_kind is not None:
+        return known_kind
+    named = _MODULE.search(flat)
+    return None if named is None else bool(named[1])
 
 
 def _driver_cuda(machine: Machine) -> tuple[int, int] | None:

@@ -6,9 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpudoc.doctor import relayed
+from gpudoc.doctor.areas import area_of, count_by_area
+from gpudoc.doctor.causes.kernel_events import unknown_numbers
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
 from gpudoc.facts.model import Absent
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.genre import FIRST_PERSON, PASTE
 from gpudoc.facts.readers.model import Text
 
 _LAST_LINE = Pattern(
@@ -21,6 +25,17 @@ _DEVICE_WORDS = Pattern(
 )
 _FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
+)
+_ENVIRONMENT = "the output of `python -m torch.utils.collect_env` of the machine in question"
+_LOG = "the last 100 lines of the log, with the traceback"
+_FAULTS_OF_NOBODY, _FEW_LINES = 3, 25
+# a program that logs with levels says itself which of its lines tell of no failure
+_INFORMS = Pattern(r"\[(?:INFO|DEBUG|NOTICE)\]")
+
+
+_ABOUT_NUMBERS = (
+    "`nvidia-smi -q`: whether the GPU answers, and whether it asks for a recovery",
+    "NVIDIA's catalogue for the number: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
 )
 
 
@@ -37,6 +52,9 @@ def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Cras
     """Signs of trouble left over when no finding is 'broken'; a text with nothing recognised is trouble too."""
     if any(f.severity == "broken" for f in findings):
         return Unexplained()
+    numbers = unknown_numbers(evidence)
+    if numbers:
+        return Unexplained(wrong=True, observations=numbers, deciding_facts=_ABOUT_NUMBERS)
     if crashed:
         seen = tuple(Observation(f"check {c.id}", c.error, "gpudoc") for c in crashed)
         return Unexplained(wrong=True, observations=seen, deciding_facts=("the output of gpudoc doctor --verbose",))
@@ -47,21 +65,71 @@ def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Cras
     return Unexplained()
 
 
+def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained | None:
+    """Why the text is about no machine at all: documentation, or a program; None for anybody's paste.
+
+    Impersonal chapters are taken for documentation when they name faults of several areas: no machine has them all.
+    """
+    kind = evidence.reading.kind if evidence.reading is not None else PASTE
+    named = [f.id for f in findings if f.severity != "info"]
+    several = len(named) >= _FAULTS_OF_NOBODY and len(count_by_area(named)) > 1
+    if kind.genre == "source":
+        return Unexplained(
+            wrong=True,
+            observations=(Observation("source code", kind.why, ""),),
+            deciding_facts=("`gpudoc doctor -- python FILE`: watches the program while it runs", _LOG),
+        )
+    if kind.genre == "documentation" or (kind.genre == "chapters" and several):
+        return Unexplained(
+            wrong=True,
+            observations=(Observation("documentation", kind.why, ""),),
+            deciding_facts=("the log or the output itself, without the text around it", _ENVIRONMENT),
+        )
+    return None
+
+
+def is_told(text: Text) -> bool:
+    """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
+    return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None
+
+
+def complained(guesses: Sequence[Finding]) -> Unexplained:
+    """A complaint of which only the words are known: what its likeliest causes rest on, and what to collect next."""
+    first = guesses[0]
+    slow = area_of(first.id) in ("data", "network", "program")
+    running = "`gpudoc doctor --pid PID` while it runs: which line waits, and for what"
+    return Unexplained(
+        wrong=True,
+        observations=tuple(Observation("complaint", o.value, o.origin) for o in first.evidence[:1]),
+        deciding_facts=(running, "`nvidia-smi` in that moment: GPU, memory, load") if slow else (_ENVIRONMENT, _LOG),
+    )
+
+
 def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     reading = evidence.reading
     assert reading is not None
     if not reading.recognised and not findings:
         return Unexplained(
             wrong=True,
-            deciding_facts=(
-                "the output of `python -m torch.utils.collect_env` of the machine in question",
-                "the last 100 lines of the log, with the traceback",
-            ),
+            deciding_facts=(_ENVIRONMENT, _LOG),
         )
-    sign = _failure(reading.text) or _hidden_gpu(evidence)
-    if sign is None or evidence.machine.torch.is_available is True:
+    sign = _failed_test(evidence) or _failure(reading.text) or _hidden_gpu(evidence)
+    if sign is None or (evidence.machine.torch.is_available is True and sign.fact == "error"):
         return Unexplained()
-    return Unexplained(wrong=True, observations=(sign,), deciding_facts=_deciding(evidence, sign.value))
+    advised = [
+        f"the same run with {one.setting}, as the error itself advises" for one in relayed.read(reading.text)[:1]
+    ]
+    decide = (*advised, *_deciding(evidence, sign.value))[:2]
+    return Unexplained(wrong=True, observations=(sign,), deciding_facts=decide)
+
+
+def _failed_test(evidence: Evidence) -> Observation | None:
+    """The first test of another tool that failed; what it points to, where that is known, is a finding besides."""
+    tests = evidence.machine.tests
+    failed = None if isinstance(tests, Absent) else next((test for test in tests if test.result == "fail"), None)
+    if failed is None:
+        return None
+    return Observation("failed test", f"{failed.tool}: {failed.said}"[:200], failed.origin)
 
 
 def _hidden_gpu(evidence: Evidence) -> Observation | None:
@@ -80,7 +148,7 @@ def _failure(text: Text) -> Observation | None:
         if _DEVICE_WORDS.search(mention.line.text):
             return Observation("error", mention.line.text.strip()[:200], mention.line.origin)
     for line in reversed(text.lines):
-        if _DEVICE_WORDS.search(line.text) and _FAILURE_WORDS.search(line.text):
+        if not _INFORMS.search(line.text) and _DEVICE_WORDS.search(line.text) and _FAILURE_WORDS.search(line.text):
             return Observation("error", line.text.strip()[:200], line.origin)
     last = text.find(_TRACEBACK)
     if last is None:

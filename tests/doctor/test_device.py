@@ -4,7 +4,7 @@ import pytest
 
 from gpudoc.doctor.device import choose, has_gpu
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Gpu, KernelCheck, Machine, PciDevice, TorchBuild
+from gpudoc.facts.model import CudaDevice, Driver, Gpu, Host, KernelCheck, Machine, PciDevice, TorchBuild
 
 CARD = PciDevice(address="0000:01:00.0", vendor_id=0x10DE, device_id=1, class_code=0x030000)
 WORKS = TorchBuild(version="2.6.0+cu126", accelerator="cuda", is_available=True, device_count=2)
@@ -20,6 +20,16 @@ def test_a_working_gpu_is_taken_and_named():
     assert (choice.name, choice.problem) == ("cuda:0", None)
     assert "NVIDIA L4" in choice.why
     assert choose("cuda:1", HEALTHY).required().name == "cuda:1"
+
+
+def test_the_card_is_named_that_cuda_numbers_so_and_not_nvml():
+    cards = (
+        Gpu(index=0, name="Tesla T4", pci_address="0000:17:00.0"),
+        Gpu(index=1, name="NVIDIA H100", pci_address="0000:27:00.0"),
+    )
+    first = CudaDevice(ordinal=0, pci_address="0000:27:00.0")
+    mixed = Machine(pci=(CARD,), gpus=cards, torch=WORKS, driver=Driver(cuda_devices=(first,)))
+    assert choose("auto", mixed).why == "the GPU: NVIDIA H100"
 
 
 def test_without_a_gpu_the_cpu_is_taken_and_said():
@@ -76,3 +86,18 @@ def test_graphics_of_another_vendor_are_no_gpu_for_a_cuda_torch():
     radeon = PciDevice(address="0", vendor_id=0x1002, device_id=1, class_code=0x0300)
     assert not has_gpu(Machine(pci=(radeon,)))
     assert has_gpu(Machine(pci=(radeon,), torch=TorchBuild(accelerator="rocm")))
+
+
+def test_cudas_number_of_a_gpu_is_not_nvmls():
+    gpus = (
+        Gpu(index=0, name="slow", pci_address="0000:10:00.0"),
+        Gpu(index=1, name="fast", pci_address="0000:11:00.0"),
+    )
+    driver = Driver(cuda_devices=(CudaDevice(ordinal=0, pci_address="0000:11:00.0"),))
+    assert "fast" in choose("cuda:0", Machine(gpus=gpus, driver=driver, torch=WORKS)).why
+
+
+def test_a_jetson_has_a_gpu_though_no_bus_shows_it():
+    machine = Machine(pci=(), gpus=(), host=Host(jetson=True), torch=TorchBuild(accelerator="cpu", is_available=False))
+    assert has_gpu(machine)
+    assert choose("auto", machine).problem is not None

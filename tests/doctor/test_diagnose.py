@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Cause, Evidence, Finder, Finding, Observation, Remedy, Skip
-from gpudoc.facts.model import Absent, Driver, Machine
+from gpudoc.doctor.model import Card, Cause, Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.facts.model import Absent, Driver, Gpu, Machine
+from tests.machines.built import gpu, machine
 
 
 def cause(name, explains=()):
@@ -77,11 +82,28 @@ def test_a_missing_fact_skips_with_its_reason_and_a_crash_leaves_the_others_alon
     assert report.verdict == "unknown", "a judgement that crashed is not a clean bill of health"
 
 
-def test_a_cause_checked_by_one_finder_is_passed_though_another_lacked_its_fact():
+def test_a_cause_is_not_passed_while_a_finder_of_the_machine_lacked_its_fact():
     finders = [finder("a", needs=("gpus",)), finder("a")]
     report = judge(finders, [cause("a")])
-    assert report.passed == ("a",)
-    assert not report.skipped
+    assert report.passed == ()
+    assert [(skip.id, skip.because) for skip in report.skipped] == [("a", "gpus: not read")]
+
+
+@pytest.mark.parametrize(
+    "how", ["ended with code 3", "the machine is too busy, still working after 8 s", "TypeError: x"]
+)
+def test_a_probe_of_the_driver_that_died_half_way_is_no_health(how):
+    facts = dataclasses.replace(machine(gpu(0), Gpu(index=1)), probe_failures={"nvml": how})
+    report = diagnose(Evidence(source="machine", machine=facts))
+    assert report.verdict == "unknown"
+    assert [(crash.id, crash.error) for crash in report.crashed] == [("probe nvml", how)]
+    assert diagnose(Evidence(source="machine", machine=machine())).verdict == "healthy"
+
+
+def test_a_fault_on_one_gpu_and_another_gpu_that_was_not_checked_are_both_told():
+    report = judge([finder("a", finding("a"), Skip("GPU 1: no permission"))], [cause("a")])
+    assert [f.id for f in report.findings] == ["a"]
+    assert [(skip.id, skip.because) for skip in report.skipped] == [("a", "GPU 1: no permission")]
 
 
 def test_the_catalogue_fills_what_the_finder_left_empty_and_ignore_drops():
@@ -97,3 +119,25 @@ def test_severity_orders_before_confidence_and_decides_the_verdict():
     assert [f.id for f in report.findings] == ["b", "w"]
     assert judge([finder("w", finding("w", 0.9, "warning"))], [cause("w")]).verdict == "warning"
     assert judge([finder("i", finding("i", 0.9, "info"))], [cause("i")]).verdict == "healthy"
+
+
+def test_two_findings_of_one_cause_name_each_card_once():
+    by_index = Card(index=1, pci_address="0000:3b:00.0")
+    by_address = Card(pci_address="0000:3b:00.0")
+    other = Card(index=0)
+    found = [Finding(id="leaf", confidence=0.5, evidence=(), cards=c) for c in ((by_index,), (by_address, other))]
+    finders = [Finder(id="leaf", find=lambda _, f=f: iter([f])) for f in found]
+    asked = []
+    told = dataclasses.replace(cause("leaf"), fix=lambda setting: asked.append(setting.cards) or ())
+    assert judge(finders, [told]).findings[0].cards == (by_index, other)
+    assert asked == [(by_index, other)]
+
+
+def test_the_words_of_a_live_machine_rule_nothing_out():
+    from gpudoc.doctor.examine import examine_machine
+    from gpudoc.facts.model import Machine, TorchBuild
+
+    said = examine_machine(Machine(torch=TorchBuild(import_error="ImportError: strange")))
+    silent = examine_machine(Machine(torch=TorchBuild()))
+    assert "label_out_of_range" not in said.passed
+    assert set(said.passed) <= set(silent.passed)

@@ -25,9 +25,20 @@ def test_the_keys_of_the_contract_are_there():
     assert plain["schema"] == "gpudoc.doctor.v1"
     assert {"source", "verdict", "findings", "passed", "skipped", "crashed", "facts", "seconds"} <= plain.keys()
     finding = plain["findings"][0]
-    assert finding.keys() == {"id", "severity", "confidence", "title", "why", "evidence", "fix", "explains", "url"}
+    assert finding.keys() == {
+        "id",
+        "severity",
+        "confidence",
+        "title",
+        "why",
+        "evidence",
+        "fix",
+        "explains",
+        "cards",
+        "url",
+    }
     assert finding["evidence"][0].keys() == {"fact", "value", "from"}
-    assert finding["fix"][0].keys() == {"say", "run", "needs_root"}
+    assert finding["fix"][0].keys() == {"say", "run", "needs_root", "disruptive"}
     assert plain["seconds"].keys() == {"total", "probe"}
 
 

@@ -1,7 +1,23 @@
 from __future__ import annotations
 
-from gpudoc.doctor.model import Setting
-from gpudoc.doctor.remedies import always, as_root, by_place, do, driver_update, install, remove, torch_build
+import pytest
+
+from gpudoc.doctor.model import Card, Setting
+from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.remedies import (
+    always,
+    another_card,
+    as_root,
+    by_place,
+    do,
+    driver_update,
+    install,
+    power_limits,
+    remove,
+    smi,
+    torch_build,
+)
+from gpudoc.facts.model import Gpu
 
 
 def runs(steps):
@@ -50,3 +66,56 @@ def test_a_driver_is_updated_where_it_lives():
     assert "host" in driver_update(Setting(place="docker"))[0].say
     assert "Windows" in driver_update(Setting(place="wsl"))[0].say
     assert "administrator" in driver_update(Setting(place="slurm", driver_cuda=(12, 2)))[-1].say
+
+
+H100 = {"power_limit_default_w": 700.0, "power_limit_min_w": 200.0, "power_limit_max_w": 700.0}
+T4 = {"power_limit_default_w": 70.0, "power_limit_min_w": 60.0, "power_limit_max_w": 70.0}
+
+
+def card(index: int, **limits: float) -> Card:
+    return Card.of(Gpu(index=index, **limits))
+
+
+def test_a_question_to_nvidia_smi_names_the_cards_that_are_known():
+    advise = smi("Look.", "-q -d ECC")
+    assert runs(advise(Setting(cards=(card(1), card(3))))) == "nvidia-smi -i 1,3 -q -d ECC"
+    assert runs(advise(Setting(cards=(Card(pci_address="0000:3b:00.0"),)))) == "nvidia-smi -i 0000:3b:00.0 -q -d ECC"
+    assert runs(advise(Setting())) == "nvidia-smi -q -d ECC"
+
+
+def test_a_power_limit_is_the_card_s_own_within_its_range():
+    both = Setting(cards=(card(0, **T4), card(2, **H100)))
+    (step,) = power_limits(both, "Less.", share=0.8)
+    assert step.run.splitlines() == ["sudo nvidia-smi -i 0 -pl 60", "sudo nvidia-smi -i 2 -pl 560"]
+    (back,) = power_limits(both, "Back.", share=1.0)
+    assert back.run.splitlines() == ["sudo nvidia-smi -i 0 -pl 70", "sudo nvidia-smi -i 2 -pl 700"]
+
+
+@pytest.mark.parametrize("cards", [(), (card(0),), (card(0, **T4), card(1)), (Card(pci_address="0000:3b:00.0"),)])
+def test_without_a_range_there_is_no_figure(cards):
+    (step,) = power_limits(Setting(cards=cards), "Less.", share=0.8)
+    assert "-pl" not in step.run
+    assert "Min and Max Power Limit" in step.say
+
+
+def test_another_card_is_one_that_is_not_ill():
+    advise = another_card("Elsewhere?")
+    assert runs(advise(Setting(cards=(card(1),), num_gpus=3))).endswith("CUDA_VISIBLE_DEVICES=0,2 python train.py")
+    assert "no other" in advise(Setting(cards=(card(0),), num_gpus=1))[0].say
+    assert runs(advise(Setting())) == "nvidia-smi -L"
+
+
+@pytest.mark.parametrize(
+    ("capability", "module", "switched_off"),
+    [
+        ((8, 0), False, True),
+        ((8, 0), True, False),
+        ((8, 0), None, False),
+        (None, False, False),
+        ((10, 0), False, False),
+        ((12, 0), None, False),
+    ],
+)
+def test_gsp_is_switched_off_only_where_the_gpu_can_do_without(capability, module, switched_off):
+    steps = CATALOGUE["gsp_firmware_timeout"].fix(Setting(capability=capability, open_module=module))
+    assert ("EnableGpuFirmware=0" in runs(steps)) is switched_off

@@ -4,7 +4,7 @@ import pytest
 
 from gpudoc.doctor.model import Evidence
 from gpudoc.doctor.setting import describe, known
-from gpudoc.facts.model import Absent, Container, Driver, Gpu, Host, Machine, PythonFacts
+from gpudoc.facts.model import Absent, Container, Driver, Gpu, GpuProcess, Host, Machine, PythonFacts
 from gpudoc.facts.readers import read
 
 
@@ -52,3 +52,22 @@ def test_a_gpu_s_name_gives_its_capability_and_a_driver_s_version_its_cuda():
 def test_absence_is_none_for_wording_only():
     assert known(Absent("x")) is None
     assert known(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "opened"),
+    [
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", True),
+        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.105.08  Wed Oct 29 23:15:11 UTC 2025", False),
+        ("driver 580", None),
+    ],
+)
+def test_the_kind_of_kernel_module_is_the_one_that_the_driver_names(text, opened):
+    assert of_text(text).open_module is opened
+
+
+def test_who_uses_a_gpu_is_known_only_where_the_machine_told():
+    python = GpuProcess(pid=7, name="python")
+    gpus = (Gpu(index=0, processes=(python,)), Gpu(index=1, processes=Absent("the GPU is lost")))
+    assert of_machine(gpus=gpus).holders == {0: (python,)}
+    assert of_machine(driver=Driver(open_kernel_module=True)).open_module is True

@@ -43,3 +43,73 @@ def test_a_machine_whose_torch_sees_no_gpu_for_no_reason_is_unknown():
     machine = Machine(gpus=(Gpu(index=0),), torch=TorchBuild(is_available=False))
     assert look(Evidence(source="machine", machine=machine), (), ()).wrong
     assert not look(Evidence(source="machine", machine=Machine(torch=TorchBuild(is_available=False))), (), ()).wrong
+
+
+GUIDE = """# A guide
+
+[a](b.md) [c](d.md)
+
+## Drivers
+
+```text
+RuntimeError: The NVIDIA driver on your system is too old (found version 11040)
+```
+
+## Memory
+
+```text
+RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB
+```
+
+## Workers
+
+Use more of them.
+"""
+
+
+def test_documentation_is_unknown_and_none_of_its_faults_is_a_finding():
+    report = report_of(GUIDE)
+    assert (report.verdict, report.findings, report.passed) == ("unknown", (), ())
+    assert report.unexplained[0].fact == "documentation"
+    assert len(report.deciding_facts) == 2
+
+
+def test_chapters_that_name_faults_of_several_areas_are_documentation():
+    chapters = (
+        "## One\nThe NVIDIA driver on your system is too old (found version 11040)\n\n"
+        "## Two\nuncorrectable ECC error encountered\nGPU has fallen off the bus\n"
+    )
+    assert report_of(chapters).unexplained[0].fact == "documentation"
+    assert report_of(chapters.split("## Two")[0] + "## Two\nit fails").verdict == "broken"
+
+
+def test_a_program_is_no_patient():
+    report = report_of(
+        "import torch\n\n\ndef train():\n    raise RuntimeError('CUDA out of memory')\n" + "x = 1\n" * 20
+    )
+    assert report.verdict == "unknown"
+    assert report.unexplained[0].fact == "source code"
+
+
+def test_a_complaint_is_unknown_with_guesses_and_what_to_collect_next():
+    for text in (
+        "40 minutes an epoch, 30 % utilisation, 0 workers, JPEGs on a NAS",
+        "My epochs on the GPU take far too long, images are read from a disk by one loop. Why so slow?",
+    ):
+        report = report_of(text)
+        assert report.verdict == "unknown"
+        assert report.findings
+        assert all(f.severity == "info" for f in report.findings)
+        assert any("--pid" in fact for fact in report.deciding_facts)
+
+
+def test_a_programs_log_may_hold_such_words_and_complain_of_nothing():
+    steps = "".join(f"epoch 1 step {n} loss 2.{n}\n" for n in range(60))
+    assert report_of(f"Using a slow image processor for the dataset\n{steps}").verdict == "healthy"
+
+
+def test_words_of_a_fault_without_a_complaint_are_no_reason_to_doubt():
+    report = report_of(
+        "[W socket.cpp:697] [c10d] The client socket cannot be initialized (errno: 97)\nstep 10 loss 2.3"
+    )
+    assert report.verdict == "healthy"

@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.model import Cause
-from gpudoc.doctor.remedies import always, do
+from gpudoc.doctor.cards import selector
+from gpudoc.doctor.disruption import power_off, reboot, reload_modules, reset, then, users
+from gpudoc.doctor.model import Cause, Remedy, Setting
+from gpudoc.doctor.remedies import always, another_card, do, power_limits, smi
 
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"
 _XID = "https://docs.nvidia.com/deploy/xid-errors/"
 _ERRORS = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
+_BLACKWELL = (10, 0)
+
+
+def _without_gsp(setting: Setting) -> tuple[Remedy, ...]:
+    """GSP switched off, only for the proprietary module and before Blackwell; everything else needs it."""
+    if setting.open_module or (setting.capability is not None and setting.capability >= _BLACKWELL):
+        return (do("This GPU cannot run without GSP here: if it comes back, try another driver branch."),)
+    if setting.open_module is None or setting.capability is None:
+        say = "The proprietary module can switch GSP off (NVreg_EnableGpuFirmware), on GPUs before Blackwell only."
+        return (do(f"{say} Which module is it?", "cat /proc/driver/nvidia/version; nvidia-smi -L"),)
+    run = "echo 'options nvidia NVreg_EnableGpuFirmware=0' | sudo tee /etc/modprobe.d/nvidia-gsp.conf"
+    return (do("If it comes back: run without GSP, from the next load of the module on.", run, root=True),)
+
+
+def _stress(setting: Setting) -> tuple[Remedy, ...]:
+    indices = [str(card.index) for card in setting.cards if isinstance(card.index, int)]
+    only = f" -i {','.join(indices)}" if indices and len(indices) == len(setting.cards) else ""
+    return (users(setting), do("A stress test of an idle card.", f"dcgmi diag -r 3{only}"))
+
+
+def _mig(setting: Setting) -> tuple[Remedy, ...]:
+    which = selector(setting.cards)
+    if not which:
+        return (
+            do("Which GPU has MIG on, and which instances could it have?", "nvidia-smi -L; nvidia-smi mig -lgip"),
+            do("Make instances there (nvidia-smi mig -cgi ... -C) or switch MIG off (-mig 0), each with its -i."),
+        )
+    return (
+        do("Make one instance of the whole card.", f"sudo nvidia-smi mig{which} -cgi 0 -C && nvidia-smi -L", root=True),
+        users(setting),
+        do("Or switch MIG off, which resets the card.", f"sudo nvidia-smi{which} -mig 0", root=True, disruptive=True),
+    )
+
+
+def _several_processes(setting: Setting) -> tuple[Remedy, ...]:
+    which = selector(setting.cards)
+    if not which:
+        return (do("Let that GPU take several processes: nvidia-smi -c DEFAULT with its -i."),)
+    return (do("Allow several processes.", f"sudo nvidia-smi{which} -c DEFAULT", root=True),)
+
+
+def _less_power(setting: Setting) -> tuple[Remedy, ...]:
+    return power_limits(setting, "Until then a lower power limit wastes less.", share=0.8)
+
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
@@ -25,7 +71,13 @@ CAUSES: tuple[Cause, ...] = (
             ),
         ),
         sources=("https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",),
-        explains=("no_gpu_on_machine", "driver_missing_or_not_loaded", "uvm_broken_after_suspend"),
+        explains=(
+            "no_gpu_on_machine",
+            "driver_missing_or_not_loaded",
+            "uvm_broken_after_suspend",
+            "nvlink_fabric_unhealthy",
+            "nvlink_error",
+        ),
     ),
     Cause(
         id="gpu_ecc_error",
@@ -33,16 +85,22 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU's memory has an uncorrectable error",
         meaning="uncorrectable memory error: GPU hardware",
         why="Data on the card are wrong; programs end, and results before that cannot be trusted.",
-        fix=always(
-            do(
+        fix=then(
+            smi(
                 "What is counted, and does a reset mend it (rows are remapped at the next reset)?",
-                "nvidia-smi -q -d ECC,ROW_REMAPPER",
+                "-q -d ECC,ROW_REMAPPER",
             ),
-            do("Reset when no program uses the card.", "sudo nvidia-smi --gpu-reset -i 0", root=True),
+            reset,
             do("If it comes back, or remapping failed: have the card replaced."),
         ),
         sources=("https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html", _XID),
-        explains=("gpu_hardware_fault", "illegal_memory_access"),
+        explains=(
+            "gpu_hardware_fault",
+            "illegal_memory_access",
+            "gpu_needs_reset",
+            "gpu_error_reported",
+            "gpu_past_memory_errors",
+        ),
     ),
     Cause(
         id="gpu_fallen_off_bus",
@@ -50,9 +108,9 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU no longer answers on the PCIe bus",
         meaning="the GPU no longer answers on PCIe (Xid 79, device handle unknown error)",
         why="Power, heat, the slot or the card itself: until a restart the device is gone for every program.",
-        fix=always(
-            do("Switch the machine off and on (a warm restart may not be enough)."),
-            do("Then look for the first fault before it.", "journalctl -k -b -1 | grep -i -e xid -e nvrm -e aer"),
+        fix=then(
+            do("Look for the first fault before it.", "journalctl -k | grep -i -e xid -e nvrm -e aer | head -40"),
+            lambda setting: power_off(setting, "on again (a warm restart may not be enough)"),
             do(
                 "If it comes back: reseat the card, check its power cables, riser and supply, update the board's "
                 "firmware."
@@ -65,6 +123,11 @@ CAUSES: tuple[Cause, ...] = (
             "gpu_hardware_fault",
             "pcie_link_degraded",
             "container_lost_gpu_cgroup",
+            "gpu_needs_reset",
+            "gpu_error_reported",
+            "gpu_missing_from_driver",
+            "cuda_lists_fewer_gpus",
+            "fewer_gpus_than_expected",
         ),
     ),
     Cause(
@@ -73,16 +136,20 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU's system processor (GSP) stopped answering",
         meaning="GSP firmware does not answer the driver (Xid 119/120)",
         why="nvidia-smi and programs hang until the GPU is reset; some driver versions are known for it.",
-        fix=always(
-            do("Restart the machine, and update the driver."),
-            do(
-                "If it comes back: run without GSP (proprietary module, before Blackwell).",
-                "echo 'options nvidia NVreg_EnableGpuFirmware=0' | sudo tee /etc/modprobe.d/nvidia-gsp.conf",
-                root=True,
-            ),
+        fix=then(
+            do("Which driver is it? Some versions are known for this; update it.", "cat /proc/driver/nvidia/version"),
+            reset,
+            lambda setting: reboot(setting, "If the reset is refused, reboot"),
+            _without_gsp,
         ),
-        sources=("https://download.nvidia.com/XFree86/Linux-x86_64/535.54.03/README/gsp.html", _XID),
-        explains=("gpu_fallen_off_bus", "gpu_hardware_fault", "driver_missing_or_not_loaded"),
+        sources=("https://download.nvidia.com/XFree86/Linux-x86_64/580.65.06/README/gsp.html", _XID),
+        explains=(
+            "gpu_fallen_off_bus",
+            "gpu_hardware_fault",
+            "driver_missing_or_not_loaded",
+            "gpu_needs_reset",
+            "gpu_error_reported",
+        ),
     ),
     Cause(
         id="gpu_hardware_fault",
@@ -90,18 +157,16 @@ CAUSES: tuple[Cause, ...] = (
         title="The card, its slot, power or memory is faulty",
         meaning="defective card, slot, power or memory",
         why="Errors come and go with load and temperature and look like faults of the program.",
-        fix=always(
+        fix=then(
             do("Does the kernel say more?", "sudo dmesg | grep -i -e xid -e nvrm -e aer", root=True),
-            do("Does the same job run on another card or machine?", "CUDA_VISIBLE_DEVICES=1 python train.py"),
-            do("A stress test of the card alone.", "dcgmi diag -r 3"),
-            do(
-                "Reseat the card, use separate power cables, lower the power limit, then have it replaced.",
-                "sudo nvidia-smi -pl 250",
-                root=True,
+            another_card("Does the same job run on another card or machine?"),
+            _stress,
+            lambda setting: power_off(
+                setting, "reseat the card and use separate power cables; if it comes back, have the card replaced"
             ),
         ),
         sources=(_XID, "https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"),
-        explains=("illegal_memory_access",),
+        explains=("illegal_memory_access", "gpu_needs_reset", "gpu_error_reported"),
     ),
     Cause(
         id="mps_daemon_unreachable",
@@ -126,11 +191,9 @@ CAUSES: tuple[Cause, ...] = (
         title="The nvidia_uvm module is unusable, as after suspend (CUDA unknown error)",
         meaning="nvidia_uvm is unusable after suspend or idle (CUDA error 999 / unknown error)",
         why="nvidia-smi still works, since it does not need that module; every CUDA program fails.",
-        fix=always(
-            do(
-                "Reload the module (end CUDA programs before).",
-                "sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm",
-                root=True,
+        fix=then(
+            lambda setting: reload_modules(
+                setting, "Reload the module", "sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm"
             ),
             do(
                 "For good: let the driver keep video memory over a suspend.",
@@ -165,10 +228,7 @@ CAUSES: tuple[Cause, ...] = (
         title="MIG is on, and no instance exists to compute on",
         meaning="MIG mode is on but no (usable) MIG instance exists",
         why="With MIG on the whole card cannot be used any more, only instances of it.",
-        fix=always(
-            do("Make instances.", "sudo nvidia-smi mig -cgi 0 -C && nvidia-smi -L", root=True),
-            do("Or switch MIG off.", "sudo nvidia-smi -i 0 -mig 0", root=True),
-        ),
+        fix=_mig,
         sources=("https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",),
         explains=("no_gpu_on_machine", "visible_devices_hides_gpu", "container_without_gpu_access"),
     ),
@@ -195,9 +255,15 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU is in exclusive or prohibited compute mode, or busy",
         meaning="GPU in exclusive/prohibited compute mode is already taken",
         why="In exclusive mode one process owns the card; the next one finds all devices busy.",
-        fix=always(
-            do("Mode and owner:", "nvidia-smi -q -d COMPUTE; nvidia-smi --query-compute-apps=pid,name --format=csv"),
-            do("Allow several processes.", "sudo nvidia-smi -c DEFAULT", root=True),
+        fix=then(
+            lambda setting: (
+                do(
+                    "Mode and owner:",
+                    f"nvidia-smi{selector(setting.cards)} -q -d COMPUTE; "
+                    f"nvidia-smi{selector(setting.cards)} --query-compute-apps=pid,name --format=csv",
+                ),
+            ),
+            _several_processes,
         ),
         sources=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-modes", _ERRORS),
         explains=("oom_other_process",),
@@ -208,10 +274,10 @@ CAUSES: tuple[Cause, ...] = (
         title="The PCIe link runs below what card and slot can do",
         meaning="link at a lower generation or width under load",
         why="Copies to and from the card, and between cards, take as much longer as the link is narrower.",
-        fix=always(
-            do(
+        fix=then(
+            smi(
                 "Look under load, an idle link rests at generation 1.",
-                "nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link."
+                "--query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link."
                 "width.max --format=csv",
             ),
             do("Reseat the card, try another slot, replace the riser, set the slot's generation in the firmware."),
@@ -224,13 +290,10 @@ CAUSES: tuple[Cause, ...] = (
         title="Clocks are cut by temperature",
         meaning="clocks cut by temperature",
         why="The card computes at a fraction of its speed while it shows 100 % utilisation.",
-        fix=always(
-            do("Temperature, clock and reason:", "nvidia-smi -q -d TEMPERATURE,CLOCK,PERFORMANCE"),
-            do(
-                "Clear the air flow, clean the fans; until then a lower power limit wastes less.",
-                "sudo nvidia-smi -pl 250",
-                root=True,
-            ),
+        fix=then(
+            smi("Temperature, clock and reason:", "-q -d TEMPERATURE,CLOCK,PERFORMANCE"),
+            do("Clear the air flow, clean the fans, and look at the temperature of the room."),
+            _less_power,
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",),
         explains=("compute_bound",),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.model import Cause
+from gpudoc.doctor.disruption import reboot, reload_modules, restart_wsl, then
+from gpudoc.doctor.model import Cause, Setting
 from gpudoc.doctor.remedies import always, by_place, do, driver_update
 
 _CHAIN = "https://docs.nvidia.com/deploy/cuda-compatibility/"
@@ -39,7 +40,10 @@ CAUSES: tuple[Cause, ...] = (
                 do("After a kernel update the module must be built anew.", "sudo dkms autoinstall", root=True),
             ),
             docker=(do("Install the driver on the host; check it there, outside the container.", "nvidia-smi"),),
-            wsl=(do("Install the driver in Windows only, then restart WSL.", "wsl --shutdown"),),
+            wsl=(
+                do("Install the driver in Windows only."),
+                *restart_wsl("Then restart WSL from Windows.")(Setting()),
+            ),
             windows=(do("Install NVIDIA's driver for Windows and restart."),),
             slurm=(do("Run on a node that has a GPU.", "srun --gres=gpu:1 nvidia-smi"),),
             colab=(do("Runtime > Change runtime type > choose a GPU."),),
@@ -68,12 +72,12 @@ CAUSES: tuple[Cause, ...] = (
         title="The loaded kernel module and the driver's libraries have different versions",
         meaning="loaded kernel module and userspace driver libraries have different versions (after an update)",
         why="An update replaced the libraries while the old module stayed loaded; NVML and CUDA refuse to start.",
-        fix=always(
-            do("Restart, which loads the new module.", "sudo reboot", root=True),
-            do(
-                "Without a restart, when nothing uses the GPU: reload the modules.",
+        fix=then(
+            lambda setting: reboot(setting, "Restart, which loads the new module"),
+            lambda setting: reload_modules(
+                setting,
+                "Without a restart: reload the modules",
                 "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia",
-                root=True,
             ),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",),
@@ -91,10 +95,15 @@ CAUSES: tuple[Cause, ...] = (
         meaning="a running container lost its GPU device access (systemd reload rewrote the cgroup)",
         why="A daemon-reload rewrites the container's device rules without the GPU; the next CUDA call fails.",
         fix=always(
-            do("Restart the container: it gets its devices back until the next reload.", "docker restart CONTAINER"),
+            do("What runs in it?", "docker top CONTAINER"),
+            do(
+                "Restart the container: it gets its devices back until the next reload, and its programs end.",
+                "docker restart CONTAINER",
+                disruptive=True,
+            ),
             do(
                 "For good: let docker use cgroupfs, or name the devices.",
-                "docker run --gpus all --device=/dev/nvidiactl --device=/dev/nvidia0 --device=/dev/nvidia-uvm ...",
+                "docker run --gpus all $(printf -- '--device=%s ' /dev/nvidia*[0-9l] /dev/nvidia-uvm) ...",
             ),
         ),
         sources=("https://github.com/NVIDIA/nvidia-container-toolkit/issues/48", _TOOLKIT),
@@ -115,9 +124,11 @@ CAUSES: tuple[Cause, ...] = (
             do("Install the toolkit.", "sudo apt install nvidia-container-toolkit", root=True),
             do(
                 "Tell docker about it.",
-                "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+                "sudo nvidia-ctk runtime configure --runtime=docker",
                 root=True,
             ),
+            do("Which containers run? The next step ends them.", "docker ps"),
+            do("Let docker read it.", "sudo systemctl restart docker", root=True, disruptive=True),
         ),
         sources=("https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html",),
         explains=("container_without_gpu_access", "driver_missing_or_not_loaded", "no_gpu_on_machine"),
@@ -185,7 +196,7 @@ CAUSES: tuple[Cause, ...] = (
         meaning="CUDA_VISIBLE_DEVICES is set after CUDA was initialised",
         why="CUDA reads the variable once, when it starts; an import that touches the GPU comes before your line.",
         fix=always(
-            do("Set it outside.", "CUDA_VISIBLE_DEVICES=0 python train.py"),
+            do("Set it outside the program, before python starts: export CUDA_VISIBLE_DEVICES=...", "nvidia-smi -L"),
             do("Or make it the first two lines of the program, before every other import."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/cuda.html",),
@@ -230,13 +241,14 @@ CAUSES: tuple[Cause, ...] = (
         title="The nouveau driver holds the card",
         meaning="nouveau holds the card instead of the nvidia module",
         why="Only one driver can own a device; while nouveau does, CUDA has none.",
-        fix=always(
+        fix=then(
             do(
-                "Keep nouveau from loading, then restart.",
+                "Keep nouveau from loading.",
                 "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee "
-                "/etc/modprobe.d/blacklist-nouveau.conf\nsudo update-initramfs -u && sudo reboot",
+                "/etc/modprobe.d/blacklist-nouveau.conf\nsudo update-initramfs -u",
                 root=True,
             ),
+            lambda setting: reboot(setting, "Then reboot"),
         ),
         sources=("https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html",),
         explains=("driver_missing_or_not_loaded", "no_gpu_on_machine"),
@@ -265,8 +277,8 @@ CAUSES: tuple[Cause, ...] = (
         title="Windows or the WSL kernel is too old for the GPU",
         meaning="Windows build or WSL kernel without GPU support",
         why="WSL reaches the GPU through /dev/dxg, which needs WSL 2 and Windows 10 21H2 or Windows 11.",
-        fix=always(
-            do("In Windows, in a terminal:", "wsl --update && wsl --shutdown"),
+        fix=then(
+            restart_wsl("In Windows, in a terminal: update and restart WSL.", "wsl --update && wsl --shutdown"),
             do("Update Windows; convert an old distribution.", "wsl --set-version Ubuntu 2"),
         ),
         sources=(_WSL,),
@@ -278,13 +290,13 @@ CAUSES: tuple[Cause, ...] = (
         title="A Linux NVIDIA driver inside WSL hides the one that Windows provides",
         meaning="a Linux NVIDIA driver inside WSL hides the libcuda that Windows provides",
         why="In WSL libcuda comes from /usr/lib/wsl/lib; a driver package installed inside shadows it.",
-        fix=always(
+        fix=then(
             do(
                 "Remove the driver inside WSL.",
                 "sudo apt purge 'nvidia-*' 'libnvidia-*' && sudo apt autoremove && sudo ldconfig",
                 root=True,
             ),
-            do("Then restart WSL from Windows.", "wsl --shutdown"),
+            restart_wsl("Then restart WSL from Windows."),
         ),
         sources=(_WSL,),
         explains=(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from gpudoc.doctor.cards import selector
+from gpudoc.doctor.disruption import power_off, reboot, reload_modules, reset, then
 from gpudoc.doctor.model import Cause, Remedy, Setting
-from gpudoc.doctor.remedies import always, by_place, do, install
+from gpudoc.doctor.remedies import always, by_place, do, install, power_limits, smi
+from gpudoc.doctor.xid_advice import advise_recovery
+from gpudoc.facts.model import Absent
 
 _NVML_DOC = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
 _CUDA_DOC = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
@@ -13,11 +17,30 @@ _ECC_DOC = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recover
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 
-def _reboot_or_reload() -> tuple[str, str]:
-    return "Reload the driver's modules, or reboot when a program or the desktop holds them.", (
-        "sudo systemctl stop nvidia-persistenced; sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia"
-        " && sudo modprobe nvidia nvidia_uvm"
-    )
+_RELOAD = (
+    "sudo systemctl stop nvidia-persistenced; sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia"
+    " && sudo modprobe nvidia nvidia_uvm"
+)
+
+
+# NVML_GPU_RECOVERY_ACTION_* by the names that an Xid 154 uses
+_RECOVERY = {2: "Node Reboot Required", 3: "Drain P2P", 5: "Recover IMEX Domain", 7: "System Reboot Required"}
+
+
+def _refused_reset(setting: Setting) -> tuple[Remedy, ...]:
+    return reboot(setting, "If the reset is refused, reboot")
+
+
+def _recover(setting: Setting) -> tuple[Remedy, ...]:
+    """What the driver asks for where it says so, a reboot before all, which a reset cannot replace; else a reset."""
+    actions = [card.facts.recovery_action for card in setting.cards if not isinstance(card.facts, Absent)]
+    asked = [_RECOVERY[action] for action in actions if isinstance(action, int) and action in _RECOVERY]
+    steps = advise_recovery(min(asked, key=lambda name: "Reboot" not in name, default=""))(setting)
+    return steps if any("Reboot" in name for name in asked) else (*steps, *_refused_reset(setting))
+
+
+def _raise_power(setting: Setting) -> tuple[Remedy, ...]:
+    return power_limits(setting, "Back to the card's own limit, if it was not meant.", share=1.0)
 
 
 def _reinstall_pinned(setting: Setting) -> tuple[Remedy, ...]:
@@ -45,12 +68,13 @@ CAUSES: tuple[Cause, ...] = (
         id="driver_does_not_support_gpu",
         family="environment",
         title="The loaded NVIDIA driver does not take this GPU",
-        meaning="the module is loaded and leaves the GPU alone: too old or too new for it, or the wrong kind of module",
-        why="GPUs before Turing need the proprietary module, Blackwell the open one, old ones an older branch.",
+        meaning="the module is loaded and leaves the GPU alone: the driver is too old or too new for it",
+        why="A driver branch knows the GPUs of its time: new ones need a newer branch, old ones an older branch.",
         fix=always(
             do("Read what the driver said about the GPU.", "sudo dmesg | grep -i nvrm", root=True),
             do(
-                "Install the driver branch and the kind of module (open or proprietary) that NVIDIA lists for this GPU."
+                "Install the branch that NVIDIA lists for this GPU (legacy GPUs have their own), with the open module "
+                "from Blackwell on and the proprietary one before Turing."
             ),
         ),
         sources=(_DRIVER_DOC,),
@@ -73,9 +97,10 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU driver does not answer",
         meaning="a question to the driver did not return: the driver or the GPU hangs",
         why="A hanging driver stops every program that touches the GPU, and such programs cannot even be killed.",
-        fix=always(
+        fix=then(
             do("Look for what the driver reported last.", "sudo dmesg | grep -i -e nvrm -e xid | tail", root=True),
-            do("Reboot; if it hangs again at once, power the machine off and on.", "sudo reboot", root=True),
+            reboot,
+            do("If it hangs again at once, power the machine off and on.", disruptive=True),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/",),
         explains=("torch_not_answering",),
@@ -86,7 +111,10 @@ CAUSES: tuple[Cause, ...] = (
         title="The driver answers with an internal error",
         meaning="NVML answers with an error that says only that the driver's state is bad",
         why="Until its modules are loaded afresh, the driver refuses every program.",
-        fix=always(do(*_reboot_or_reload(), root=True)),
+        fix=then(
+            lambda setting: reload_modules(setting, "Reload the driver's modules", _RELOAD),
+            lambda setting: reboot(setting, "If a program or the desktop holds them, reboot"),
+        ),
         sources=(_NVML_DOC,),
     ),
     Cause(
@@ -95,7 +123,7 @@ CAUSES: tuple[Cause, ...] = (
         title="A GPU's power cable is not connected",
         meaning="the GPU reports that it gets too little power to start (NVML code 8)",
         why="The driver does not start a GPU whose auxiliary power is missing.",
-        fix=always(do("Switch the machine off and connect all power plugs of the GPU firmly.")),
+        fix=lambda setting: power_off(setting, "connect all power plugs of the GPU firmly"),
         sources=(_NVML_DOC,),
     ),
     Cause(
@@ -104,10 +132,7 @@ CAUSES: tuple[Cause, ...] = (
         title="A GPU waits for a reset",
         meaning="after a fault the driver marks the GPU as unusable until it is reset or the machine reboots",
         why="Programs may fail or compute wrongly on a GPU in this state.",
-        fix=always(
-            do("End all programs on the GPU, then reset it.", "sudo nvidia-smi --gpu-reset", root=True),
-            do("If the reset is refused, reboot.", "sudo reboot", root=True),
-        ),
+        fix=_recover,
         sources=(_ECC_DOC,),
     ),
     Cause(
@@ -130,9 +155,9 @@ CAUSES: tuple[Cause, ...] = (
         title="CUDA does not start",
         meaning="cuInit fails with a code that no narrower cause explains",
         why="No program can use the GPU while cuInit fails.",
-        fix=always(
+        fix=then(
             do("Look for what the driver reported.", "sudo dmesg | grep -i -e nvrm -e xid | tail", root=True),
-            do("If there is nothing, reboot and ask again.", "gpudoc doctor"),
+            lambda setting: reboot(setting, "If there is nothing, reboot"),
         ),
         sources=(_CUDA_DOC,),
     ),
@@ -178,9 +203,7 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU's clocks are cut by its power supply",
         meaning="the board or the system signals that power is short, and the GPU slows down at once",
         why="The GPU runs at a fraction of its clock until the signal ends.",
-        fix=always(
-            do("Check cables and power supplies; in a server, its power cap.", "nvidia-smi -q -d PERFORMANCE,POWER"),
-        ),
+        fix=smi("Check cables and power supplies; in a server, its power cap.", "-q -d PERFORMANCE,POWER"),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",),
     ),
     Cause(
@@ -189,11 +212,12 @@ CAUSES: tuple[Cause, ...] = (
         title="The PCIe bus reports errors at a GPU that it could not correct",
         meaning="the kernel logged uncorrectable PCIe errors (AER) for a GPU",
         why="Transfers were lost; programs fail now or soon, and the GPU may fall off the bus.",
-        fix=always(
-            do("Seat card and riser anew, and look for an update of the mainboard's firmware."),
+        fix=then(
             do("See how often it happens.", "sudo dmesg | grep -i -e aer -e 'PCIe Bus Error' | tail", root=True),
+            lambda setting: power_off(setting, "seat card and riser anew, and update the mainboard's firmware"),
         ),
         sources=("https://docs.kernel.org/PCI/pcieaer-howto.html",),
+        explains=("gpu_error_reported",),
     ),
     Cause(
         id="pcie_slot_limits_gpu",
@@ -216,9 +240,9 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU's PCIe link repeats transfers right now",
         meaning="the replay counter of the link grows from one reading to the next",
         why="Each repeated transfer costs time, and a link that repeats many fails in the end.",
-        fix=always(
+        fix=then(
             do("Seat the card anew and try it without riser or extension cable; then another slot."),
-            do("See whether it goes on.", "nvidia-smi -q | grep -i replay"),
+            smi("See whether it goes on.", "-q | grep -i replay"),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
     ),
@@ -240,7 +264,7 @@ CAUSES: tuple[Cause, ...] = (
         title="A GPU's power limit is set below its own",
         meaning="someone set the GPU to less power than it is built for",
         why="Under load the clocks stay lower than they could be; quieter and cooler, and slower.",
-        fix=always(do("See the limits, and raise it if it was not meant.", "nvidia-smi -q -d POWER")),
+        fix=then(smi("See the limits, and what was set.", "-q -d POWER"), _raise_power),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
     ),
     Cause(
@@ -249,15 +273,13 @@ CAUSES: tuple[Cause, ...] = (
         title="NVLinks of a GPU are down or failing",
         meaning="links between GPUs are down while their likes are up, or the driver reported link faults",
         why="Collectives fall back to slower paths, or stop.",
-        fix=always(
-            do("See which links are down.", "nvidia-smi nvlink --status"),
-            do(
-                "Reset the GPUs; if it comes back, have bridge, baseboard or card checked.",
-                "sudo nvidia-smi --gpu-reset",
-                root=True,
-            ),
+        fix=then(
+            lambda setting: (do("See which links are down.", f"nvidia-smi nvlink --status{selector(setting.cards)}"),),
+            reset,
+            do("If it comes back, have bridge, baseboard or card checked."),
         ),
         sources=(_XID_DOC,),
+        explains=("gpu_needs_reset", "gpu_error_reported"),
     ),
     Cause(
         id="gpu_memory_orphaned",
@@ -265,11 +287,12 @@ CAUSES: tuple[Cause, ...] = (
         title="GPU memory is held by processes that are gone",
         meaning="the driver still books memory on processes that ended",
         why="The memory is missing to every new program until the remains are gone.",
-        fix=always(
+        fix=then(
             do("Find what still has the device open, and end it.", "sudo fuser -v /dev/nvidia*", root=True),
-            do("If nothing has, reset the GPU.", "sudo nvidia-smi --gpu-reset", root=True),
+            reset,
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
+        explains=("oom_other_process",),
     ),
     Cause(
         id="fewer_gpus_than_expected",

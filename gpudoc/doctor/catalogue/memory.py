@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpudoc.doctor.disruption import then
 from gpudoc.doctor.model import Cause
-from gpudoc.doctor.remedies import always, by_place, do
+from gpudoc.doctor.remedies import always, another_card, by_place, do, smi
 
 _NOTES = "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management"
 _FAQ = "https://docs.pytorch.org/docs/stable/notes/faq.html"
@@ -51,10 +52,10 @@ CAUSES: tuple[Cause, ...] = (
         title="Another process holds the card's memory",
         meaning="other or left-over processes hold the card's memory",
         why="What a crashed run, a notebook or another user holds is not there for this program.",
-        fix=always(
-            do("Who?", "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv"),
+        fix=then(
+            smi("Who?", "--query-compute-apps=pid,used_memory,name --format=csv"),
             do("Left-overs of your own, that nvidia-smi may not show:", "fuser -v /dev/nvidia*"),
-            do("End it, or take another card.", "CUDA_VISIBLE_DEVICES=1 python train.py"),
+            another_card("End what is yours, or take another card."),
         ),
         sources=(_FAQ,),
         explains=("oom_capacity", "oom_masked_as_library_error"),

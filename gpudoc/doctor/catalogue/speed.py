@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpudoc.doctor.disruption import then
 from gpudoc.doctor.model import Cause
-from gpudoc.doctor.remedies import always, do
+from gpudoc.doctor.remedies import always, another_card, do, smi
 
 _DATA = "https://docs.pytorch.org/docs/stable/data.html"
 _GUIDE = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
@@ -270,9 +271,9 @@ CAUSES: tuple[Cause, ...] = (
         title="Another job computes on the same GPU",
         meaning="another job computes on the same GPU",
         why="Kernels of both take turns: each gets a share of the card.",
-        fix=always(
-            do("Who?", "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv"),
-            do("Take another card.", "CUDA_VISIBLE_DEVICES=1 python train.py"),
+        fix=then(
+            smi("Who?", "--query-compute-apps=pid,used_memory,name --format=csv"),
+            another_card("Take another card."),
         ),
         sources=("https://docs.nvidia.com/deploy/mps/index.html",),
     ),

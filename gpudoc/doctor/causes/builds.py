@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes.live import (
     NVIDIA,
     compute_gpus_amd,
@@ -14,10 +15,12 @@ from gpudoc.doctor.causes.live import (
     nvml_gpus,
     observe,
     pci_gpus,
+    seen_of,
     value,
 )
-from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
-from gpudoc.facts.model import Absent, KernelCheck, Machine
+from gpudoc.doctor.causes.per_gpu import skip_of
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
+from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_cuda
 from gpudoc.knowledge.wheels import fit
 
@@ -134,24 +137,33 @@ def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:
     archs = machine.torch.arch_list
     if isinstance(archs, Absent) or machine.torch.accelerator != "cuda" or is_jetson(machine):
         return
-    misfits: dict[str, list[str]] = {}
+    misfits: dict[str, list[Gpu]] = {}
+    unread: dict[str, list[int]] = {}
     for gpu in nvml_gpus(machine):
         if isinstance(gpu.capability, Absent):
-            continue
-        answer = fit(gpu.capability, archs)
-        if answer != "runs":
-            major, minor = gpu.capability
-            misfits.setdefault(answer, []).append(f"{name_of(gpu)} has compute capability {major}.{minor}")
+            unread.setdefault(f"capability: {gpu.capability.reason}", []).append(gpu.index)
+        elif (answer := fit(gpu.capability, archs)) != "runs":
+            misfits.setdefault(answer, []).append(gpu)
+    if unread:
+        yield skip_of(unread)
     failed = [check for check in _checks(machine) if any(word in check.error for word in _NO_CODE)]
     for misfit, gpus in misfits.items():
         cause = "gpu_newer_than_wheel_archs" if misfit == "too_new" else "gpu_older_than_wheel_archs"
-        seen = [observe("GPU", text, "NVML") for text in gpus[:2]]
+        seen = [seen_of(gpu, f"{gpu.name} has compute capability {_dotted(gpu.capability)}") for gpu in gpus[:2]]
         seen.append(observe("torch", f"{machine.torch.version} has code for {', '.join(archs)}", "torch"))
         seen += [observe("kernel", check.error, "torch") for check in failed[:1]]
         everything = len(gpus) == len(nvml_gpus(machine))
         yield Finding(
-            id=cause, severity="broken" if everything or failed else "warning", confidence=0.97, evidence=tuple(seen)
+            id=cause,
+            severity="broken" if everything or failed else "warning",
+            confidence=0.97,
+            cards=tuple(map(Card.of, gpus)),
+            evidence=tuple(seen),
         )
+
+
+def _dotted(capability: Fact[tuple[int, int]]) -> str:
+    return "unknown" if isinstance(capability, Absent) else f"{capability[0]}.{capability[1]}"
 
 
 def _only(cause: str) -> Finder:
@@ -167,7 +179,16 @@ def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
     failed = [c for c in _checks(machine) if c.error and not any(word in c.error for word in _NO_CODE)]
     if failed:
         seen = tuple(observe(f"kernel on device {check.device}", check.error, "torch") for check in failed[:3])
-        yield Finding(id="gpu_kernel_fails", confidence=0.6, evidence=seen)
+        devices = machine.driver.cuda_devices
+        places = {} if isinstance(devices, Absent) else {device.ordinal: device.pci_address for device in devices}
+        cards = cards_at((places[check.device] for check in failed if check.device in places), machine)
+        yield Finding(id="gpu_kernel_fails", confidence=0.6, cards=cards, evidence=seen)
+    untried: dict[str, list[int]] = {}
+    for check in _checks(machine):
+        if check.skipped:
+            untried.setdefault(f"no kernel tried: {check.skipped}", []).append(check.device)
+    if untried:
+        yield skip_of(untried)
 
 
 def _checks(machine: Machine) -> tuple[KernelCheck, ...]:

@@ -1,10 +1,11 @@
-"""How a GPU is connected: the slot it stands in, transfers that its link repeats, and the memory node it hangs on."""
+"""Where a GPU hangs: the slot that it stands in, and the memory node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import NVIDIA, compute_gpus_amd, nvml_gpus, observe, pci_gpus, value
+from gpudoc.doctor.cards import cards_at
+from gpudoc.doctor.causes.live import NVIDIA, compute_gpus_amd, observe, pci_gpus
 from gpudoc.doctor.model import Evidence, Finder, Finding, Remedy, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, PciDevice
 
@@ -19,13 +20,20 @@ def _gpus(machine: Machine) -> tuple[PciDevice, ...]:
 def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU whose slot has fewer lanes, or slower ones, than the GPU alone could use."""
     machine = evidence.machine
-    if "hypervisor" in value(machine.host.cpu_flags, ()):
+    if not isinstance(machine.host.cpu_flags, Absent) and "hypervisor" in machine.host.cpu_flags:
         yield Skip("a virtual machine makes up its slots")
         return
     for device in _gpus(machine):
-        lanes, slot_lanes = value(device.link_width_max, 0), value(device.port_width_max, 0)
-        speed, slot_speed = value(device.link_speed_max_gt_s, 0.0), value(device.port_speed_max_gt_s, 0.0)
-        if not (lanes and slot_lanes and speed and slot_speed):
+        lanes, slot_lanes = device.link_width_max, device.port_width_max
+        speed, slot_speed = device.link_speed_max_gt_s, device.port_speed_max_gt_s
+        if (
+            isinstance(lanes, Absent)
+            or isinstance(slot_lanes, Absent)
+            or isinstance(speed, Absent)
+            or isinstance(slot_speed, Absent)
+        ):
+            reason = next(f.reason for f in (lanes, slot_lanes, speed, slot_speed) if isinstance(f, Absent))
+            yield Skip(f"{device.address}: {reason}")
             continue
         share = min(lanes, slot_lanes) * min(speed, slot_speed) / (lanes * speed)
         if share < 1:
@@ -36,24 +44,8 @@ def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
                     f"{device.address} GPU", f"x{lanes} at {speed:g} GT/s; the slot gives {share:.0%}", "PCI device"
                 ),
             )
-            yield Finding(id="pcie_slot_limits_gpu", severity=severity, confidence=0.85, evidence=seen)
-
-
-def find_replays(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A link that repeats transfers right now; a counter that stands still tells of the past."""
-    gpus = nvml_gpus(evidence.machine)
-    unread = [gpu.link.replays_added for gpu in gpus if isinstance(gpu.link.replays_added, Absent)]
-    if gpus and len(unread) == len(gpus):
-        yield Skip(f"gpus.link.replays_added: {unread[0].reason}")
-        return
-    for gpu in gpus:
-        added = value(gpu.link.replays_added, 0)
-        if added > 0:
-            total = value(gpu.link.replays, 0) + added
-            seen = (
-                observe(f"GPU {gpu.index} PCIe replays", f"{added} more between two readings, {total} in all", "NVML"),
-            )
-            yield Finding(id="pcie_link_replays", severity="warning", confidence=0.85, evidence=seen)
+            cards = cards_at((device.address,), machine)
+            yield Finding(id="pcie_slot_limits_gpu", severity=severity, confidence=0.85, cards=cards, evidence=seen)
 
 
 def find_node(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -62,9 +54,16 @@ def find_node(evidence: Evidence) -> Iterator[Finding | Skip]:
     Bound to the node of one of several GPUs it may well be that GPU's process, and a GPU of node -1 hangs on none.
     """
     machine = evidence.machine
-    allowed = value(machine.host.numa_nodes_usable, ())
-    near = [value(device.numa_node, -1) for device in _gpus(machine)]
-    if value(machine.host.numa_nodes, 1) < 2 or not allowed or not near or min(near) < 0:
+    allowed, num_nodes = machine.host.numa_nodes_usable, machine.host.numa_nodes
+    if isinstance(allowed, Absent) or isinstance(num_nodes, Absent) or num_nodes < 2 or not allowed:
+        return
+    devices = [(device.address, device.numa_node) for device in _gpus(machine)]
+    near = [node for _, node in devices if not isinstance(node, Absent)]
+    for address, node in devices:
+        if isinstance(node, Absent):
+            yield Skip(f"{address}: {node.reason}")
+            return
+    if not near or min(near) < 0:
         return
     if not set(near) & set(allowed):
         seen = (
@@ -78,6 +77,5 @@ def find_node(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS: tuple[Finder, ...] = (
     Finder(id="pcie_slot_limits_gpu", find=find_slot, needs=("pci",)),
-    Finder(id="pcie_link_replays", find=find_replays, needs=("gpus",)),
-    Finder(id="process_far_from_gpu", find=find_node, needs=("pci", "host.numa_nodes_usable")),
+    Finder(id="process_far_from_gpu", find=find_node, needs=("pci", "host.numa_nodes", "host.numa_nodes_usable")),
 )

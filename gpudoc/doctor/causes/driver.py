@@ -46,6 +46,12 @@ FINDERS = finders(
         sure=0.95,
     ),
     Sign(
+        # NCCL's own guess when a multicast over the switches cannot be bound
+        id="fabric_manager_not_running",
+        said=words(r"error in (?:the )?Fabric Manager or NVSwitches"),
+        sure=0.7,
+    ),
+    Sign(
         id="libcuda_mismatch_803",
         said=words(
             r"Error 803\b",
@@ -146,7 +152,9 @@ FINDERS = finders(
             r"Kernel driver in use: nouveau",
             r"Nouveau kernel driver is (?:currently )?in use",
             r"^\W{0,3}nouveau \d{4,}",
-            r"\bnouveau\b.{0,60}(?:loaded|in use|blacklist|conflict|bound|holds|disable)",
+            # unless it is said to be out of the way already
+            r"\bnouveau\b(?!.{0,40}\b(?:not|never|no longer|n't|disabled|blacklisted|unloaded|removed)\b)"
+            r".{0,60}(?:loaded|in use|blacklist|conflict|bound|holds|disable)",
             r"(?:blacklist|disable|unload|remove) (?:the )?nouveau",
             r"nouveau [\da-f:.]+: (?:\w+: )?(?:unknown chipset|timeout|DRM|gr|fifo|bus|enabling)",
             r"using (?:the )?nouveau",
@@ -174,7 +182,7 @@ FINDERS = finders(
         ),
         # nvidia-smi that lists a card speaks to a module that was let in
         unless=words(
-            r"SecureBoot disabled",
+            r"Secure ?Boot(?: is| was)?(?: also| already)? (?:disabled|off)\b",
             r"is_available\(\)\W{0,8}True",
             r"^\W{0,3}GPU \d: (?:NVIDIA|Tesla|GeForce|Quadro)",
             r"NVIDIA-SMI \d{3}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import (
     events,
@@ -11,15 +12,16 @@ from gpudoc.doctor.causes.live import (
     in_container,
     is_jetson,
     is_wsl,
-    name_of,
     nvidia_is_there,
     nvml_gpus,
     observe,
+    seen_of,
     value,
     variables,
 )
-from gpudoc.doctor.model import Evidence, Finding, Observation, Skip
-from gpudoc.facts.model import Absent, Gpu, Machine
+from gpudoc.doctor.causes.per_gpu import read, skip_of
+from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.patterns import Pattern
 
 # a worker that was asking one of these was inside the driver, not still starting on a busy machine
@@ -34,6 +36,9 @@ _NVML_CAUSES: Mapping[int, tuple[str, float]] = {
     18: ("driver_library_mismatch", 0.98),
     999: ("driver_in_bad_state", 0.6),
 }
+_GPU_CAUSES = {code: _NVML_CAUSES[code] for code in (8, 14, 15, 16)}
+# another code from every GPU of several is the driver's, from one of them its own
+_SICK_DRIVER, _SICK_GPU = ("driver_in_bad_state", 0.6), ("gpu_not_answering", 0.85)
 _CUDA_CAUSES: Mapping[int, tuple[str, float]] = {
     2: ("oom_other_process", 0.7),
     34: ("libcuda_stub_loaded", 0.97),
@@ -111,15 +116,15 @@ def _library_missing(machine: Machine, seen: tuple[Observation, ...]) -> Finding
 
 def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
     """GPUs that NVML counts and will not talk about."""
-    failed = [gpu for gpu in nvml_gpus(machine) if value(gpu.nvml_code, 0) != 0]
-    for gpu in failed:
-        code = value(gpu.nvml_code, 0)
-        cause, confidence = _NVML_CAUSES.get(code, ("driver_in_bad_state", 0.6))
-        if code == 4:
-            continue  # another user's or another job's GPU
-        yield Finding(
-            id=cause, confidence=confidence, evidence=(observe("NVML", f"GPU {gpu.index}: code {code}", "NVML"),)
-        )
+    gpus = nvml_gpus(machine)
+    known = [(gpu, gpu.nvml_code) for gpu in gpus if not isinstance(gpu.nvml_code, Absent)]
+    # code 4: another user's or another job's GPU
+    failed = [(gpu, code) for gpu, code in known if code not in (0, 4)]
+    sick = _SICK_DRIVER if 1 < len(gpus) == len(failed) else _SICK_GPU
+    for gpu, code in failed:
+        cause, confidence = _GPU_CAUSES.get(code, sick)
+        seen = seen_of(gpu, f"code {code} from {value(gpu.nvml_question, 'NVML')}")
+        yield Finding(id=cause, confidence=confidence, cards=(Card.of(gpu),), evidence=(seen,))
     if not failed and isinstance(machine.gpus, Absent):
         yield from _not_answering(machine.gpus.reason, "NVML")
 
@@ -176,27 +181,64 @@ def _first_wrong(mask: str, gpus: tuple[Gpu, ...]) -> str:
     return ""
 
 
+class _Mig(NamedTuple):
+    mig_enabled: bool
+
+
+class _Instances(NamedTuple):
+    mig_instances: int
+
+
+class _Mode(NamedTuple):
+    compute_mode: str
+
+
+class _Taken(NamedTuple):
+    processes: tuple[GpuProcess, ...]
+
+
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
     """GPUs that are set so that no program can use them: MIG without instances, compute mode."""
-    gpus = [gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0]
-    empty = [gpu for gpu in gpus if gpu.mig_enabled is True and gpu.mig_instances == 0]
-    closed = [gpu for gpu in gpus if _closed(gpu)]
-    for cause, group in (("mig_enabled_no_instance", empty), ("compute_mode_exclusive", closed)):
-        if not group:
-            continue
-        mode = "MIG is on, no instance" if group is empty else "compute mode"
-        seen = tuple(
-            observe(name_of(gpu), mode if group is empty else f"{mode} {gpu.compute_mode}", "NVML") for gpu in group[:3]
-        )
-        severity = "broken" if len(group) == len(gpus) else "warning"
-        yield Finding(id=cause, severity=severity, confidence=0.95, evidence=seen)  # type: ignore[arg-type]
+    gpus = nvml_gpus(evidence.machine)
+    unread: dict[str, list[int]] = {}
+    for cause, why_closed in (("mig_enabled_no_instance", _without_instance), ("compute_mode_exclusive", _closed)):
+        answers = [(gpu, why_closed(gpu)) for gpu in gpus]
+        closed = [(gpu, answer) for gpu, answer in answers if answer and not isinstance(answer, Absent)]
+        for gpu, answer in answers:
+            if isinstance(answer, Absent) and not answer.reason.endswith(NOT_SUPPORTED):
+                unread.setdefault(answer.reason, []).append(gpu.index)
+        if closed:
+            severity: Severity = "broken" if len(closed) == len(gpus) else "warning"
+            seen, cards = tuple(seen_of(gpu, why) for gpu, why in closed), tuple(Card.of(gpu) for gpu, _ in closed)
+            yield Finding(id=cause, severity=severity, confidence=0.95, cards=cards, evidence=seen)
+    if unread:
+        yield skip_of(unread)
     if isinstance(evidence.machine.gpus, Absent) and evidence.machine.driver.nvml_code == 0:
         yield Skip(f"gpus: {evidence.machine.gpus.reason}")
 
 
-def _closed(gpu: Gpu) -> bool:
-    taken = bool(value(gpu.processes, ()))
-    return gpu.compute_mode == "prohibited" or (gpu.compute_mode == "exclusive_process" and taken)
+def _without_instance(gpu: Gpu) -> Fact[str]:
+    """Why MIG leaves nothing to compute on; '' when it does not."""
+    mode = read(gpu, _Mig)
+    if isinstance(mode, Absent):
+        return mode
+    if not mode.mig_enabled:
+        return ""
+    instances = read(gpu, _Instances)
+    return instances if isinstance(instances, Absent) else "" if instances.mig_instances else "MIG is on, no instance"
+
+
+def _closed(gpu: Gpu) -> Fact[str]:
+    """Why the compute mode lets no further program in; '' when it does."""
+    mode = read(gpu, _Mode)
+    if isinstance(mode, Absent) or mode.compute_mode == "prohibited":
+        return mode if isinstance(mode, Absent) else "compute mode prohibited"
+    if mode.compute_mode != "exclusive_process":
+        return ""
+    taken = read(gpu, _Taken)
+    if isinstance(taken, Absent):
+        return taken
+    return "compute mode exclusive_process, and taken" if taken.processes else ""
 
 
 def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -230,7 +272,11 @@ def _no_libcuda(machine: Machine, reason: Absent) -> Finding:
     if in_container(machine):
         asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
         more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
-        return Finding(id="container_without_gpu_access", confidence=0.9, evidence=(seen, more))
+        there = nvml_gpus(machine)
+        if not there:
+            return Finding(id="container_without_gpu_access", confidence=0.9, evidence=(seen, more))
+        listed = observe("GPUs", f"{len(there)} listed by NVML", "NVML")
+        return Finding(id="container_without_libcuda", confidence=0.93, evidence=(seen, listed, more))
     return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
 
 

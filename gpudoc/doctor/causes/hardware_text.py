@@ -4,42 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, text_finder, words
 from gpudoc.doctor.diagnose import observe
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.xids import find_xid
-
-# how sure an Xid of each kind is about the cause that the table names for it
-_SURE = {
-    "application": 0.75,
-    "memory": 0.94,
-    "hardware": 0.8,
-    "bus": 0.96,
-    "link": 0.8,
-    "firmware": 0.95,
-    "notice": 0.5,
-}
-# in a text about a failure this number is the display watchdog's; on a live machine it says less
-_ALSO = {8: "kernel_launch_timeout"}
-
-
-def _find_xids(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del text
-    events = evidence.machine.kernel_log
-    if evidence.source == "machine" or isinstance(events, Absent):
-        return
-    for event in events:
-        code = event.code
-        if event.kind != "xid" or isinstance(code, Absent):
-            continue
-        row = find_xid(code)
-        cause = (row.cause if row else "") or _ALSO.get(code, "")
-        if cause and row:
-            seen = observe(f"Xid {code}", event.text, "kernel log")
-            yield Finding(id=cause, confidence=_SURE[row.kind], evidence=(seen,))
 
 
 def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
@@ -60,7 +31,7 @@ def _find_memory_errors(text: Text, evidence: Evidence) -> Iterator[Finding | Sk
             if not isinstance(value, Absent) and value:
                 origin = evidence.reading.origins.get(f"gpus.{gpu.index}.{name}", "") if evidence.reading else ""
                 seen = observe(f"GPU {gpu.index} {name}", value, origin)
-                yield Finding(id="gpu_ecc_error", confidence=sure, evidence=(seen,))
+                yield Finding(id="gpu_ecc_error", confidence=sure, evidence=(seen,), cards=told_card(gpu))
 
 
 _THROTTLE = words(
@@ -98,8 +69,12 @@ def _find_throttle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
                 confidence=0.93,
                 severity="warning",
                 evidence=(observe(f"GPU {gpu.index} throttle reasons", ", ".join(reasons), "nvidia-smi"),),
+                cards=told_card(gpu),
             )
             return
+    if any(not isinstance(gpu.throttle_reasons, Absent) for gpu in _gpus(evidence)):
+        # the driver's own list of reasons was read and names no heat: its words are no complaint
+        return
     cut, hot = text.find(_THROTTLE), text.find(_HOT)
     too_hot = text.find(_TOO_HOT)
     if cut is None and too_hot and about_training(text):
@@ -160,12 +135,13 @@ def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         # the generation falls when the GPU idles, the width does not
         if not isinstance(width, Absent) and not isinstance(most, Absent) and width < most:
             seen = observe(f"GPU {gpu.index} link width", f"x{width} of x{most}", "nvidia-smi")
-            yield Finding(id="pcie_link_degraded", confidence=0.75, severity="warning", evidence=(seen,))
+            yield Finding(
+                id="pcie_link_degraded", confidence=0.75, severity="warning", evidence=(seen,), cards=told_card(gpu)
+            )
             return
 
 
 FINDERS = (
-    text_finder("gpu_hardware_fault", _find_xids),
     text_finder("gpu_ecc_error", _find_memory_errors),
     text_finder("thermal_throttle", _find_throttle),
     text_finder("pcie_link_degraded", _find_link),
@@ -234,14 +210,37 @@ FINDERS = (
             ),
             sure=0.94,
         ),
+        Sign(id="gpu_needs_reset", said=words(r"GPU requires (?:a )?reset|NVML_ERROR_RESET_REQUIRED"), sure=0.9),
+        Sign(
+            id="gpu_bar_not_assigned",
+            # quoted without the driver's own prefix, or as the kernel says it of the device
+            said=words(
+                r"BAR ?\d is 0M @ 0x0",
+                r"PCI I/O region assigned to your NVIDIA device is invalid",
+                r"pci(?:e| )[\da-f:. ]+BAR \d[^\n]{0,60}(?:no space for|failed to assign|can't assign)",
+                r"(?:BIOS|firmware|UEFI)[^.\n]{0,60}(?:assign\w*|allocat\w*|map\w*)[^.\n]{0,30}\bBARs?\b",
+            ),
+            also=words(r"\bnvidia\b|\bNVRM\b|\bgpus?\b"),
+            sure=0.9,
+        ),
+        Sign(
+            id="pcie_bus_errors",
+            # quoted without the address that the kernel writes
+            said=words(r"PCIe Bus Error: severity=Uncorrect\w+", r"AER: .{0,60}Uncorrect\w+"),
+            sure=0.75,
+        ),
+        Sign(
+            id="pcie_bus_errors",
+            said=words(
+                r"PCIe Bus Error: severity=Uncorrect\w+",
+                r"AER: .{0,60}(?:Uncorrected|Fatal)",
+            ),
+            sure=0.75,
+        ),
         Sign(
             id="gpu_hardware_fault",
             said=words(
-                r"RmInitAdapter failed",
-                r"GPU requires reset",
                 r"hardware stack error",
-                r"PCIe Bus Error: severity=Uncorrect\w+",
-                r"AER: .{0,60}(?:Uncorrected|Fatal)",
                 # in the header it says that libcuda could not be asked
                 r"(?<!CUDA\sVersion:\s)\bERR!",
                 r"infoROM is corrupted",
@@ -253,8 +252,8 @@ FINDERS = (
         Sign(
             id="gpu_hardware_fault",
             said=words(
-                r"\b(?:replac\w+|swap\w+|chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) .{0,40}(?:card|gpu|psu|power "
-                r"supply|riser|slot|cable)",
+                r"\b(?:replac\w+|swap\w+|(?<!recovery\saction\s)chang\w+|RMA\w*|reseat\w*|re-seat\w*|moved) "
+                r".{0,40}(?:card|gpu|psu|power supply|riser|slot|cable)",
                 r"\b(?:faulty|defective|broken|bad|dying|damaged) (?:\w+ )?(?:gpu|card|vram|memory|psu|riser|slot|"
                 r"hardware)",
                 r"(?:power supply|\bpsu\b)",

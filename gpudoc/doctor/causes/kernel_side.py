@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from gpudoc.doctor.cards import cards_at
+from gpudoc.doctor.causes import kernel_events
 from gpudoc.doctor.causes.live import (
     NVIDIA,
     compute_gpus_amd,
@@ -19,10 +22,11 @@ from gpudoc.doctor.causes.live import (
     nvml_gpus,
     observe,
     pci_gpus,
+    seen_of,
     value,
     variables,
 )
-from gpudoc.doctor.model import Evidence, Finding, Observation, Severity, Skip
+from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice
 
 _NOTHING_ASKED = ("", "void", "none")
@@ -84,23 +88,15 @@ def look_at_answer(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     silent = [device for device in pci_gpus(machine, NVIDIA) if device.answers is False]
     lost = [gpu for gpu in nvml_gpus(machine) if gpu.lost is True]
-    fallen = [e for e in events(machine, "xid", "fallen_off_bus") if e.kind == "fallen_off_bus" or e.code == 79]
     seen = [observe("config space", f"{d.address} reads all ones", "/sys/bus/pci/devices") for d in silent]
-    seen += [observe("NVML", f"GPU {gpu.index} is lost (code 15)", "NVML") for gpu in lost]
-    seen += [observe("kernel log", event.text, "kernel log") for event in fallen[:2]]
-    missing = _missing_from_nvml(machine)
-    if silent or lost or (fallen and missing):
-        yield Finding(id="gpu_fallen_off_bus", confidence=0.98, evidence=tuple(seen))
-    elif fallen:
-        yield Finding(id="gpu_fallen_off_bus", severity="warning", confidence=0.8, evidence=tuple(seen))
-    elif isinstance(machine.pci, Absent) and isinstance(machine.gpus, Absent):
+    seen += [seen_of(gpu, f"is lost (code 15 from {value(gpu.nvml_question, 'NVML')})") for gpu in lost]
+    if seen:
+        cards = (*cards_at((device.address for device in silent), machine), *map(Card.of, lost))
+        yield Finding(id="gpu_fallen_off_bus", confidence=0.98, evidence=tuple(seen), cards=cards)
+    fallen = [finding for finding in kernel_events.findings(evidence) if finding.id == "gpu_fallen_off_bus"]
+    yield from fallen
+    if not seen and not fallen and isinstance(machine.pci, Absent) and isinstance(machine.gpus, Absent):
         yield Skip(f"pci: {machine.pci.reason}")
-
-
-def _missing_from_nvml(machine: Machine) -> bool:
-    if isinstance(machine.gpus, Absent):
-        return True
-    return len(machine.gpus) < len([d for d in pci_gpus(machine, NVIDIA) if d.driver == "nvidia"])
 
 
 def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -129,15 +125,20 @@ def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _refused(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     """The module is loaded and did not take the GPU."""
-    failed = list(events(machine, "gsp"))
-    said = [observe("kernel log", e.text, "kernel log") for e in (*failed, *events(machine, "nvrm"))][:2]
+    told = _not_started(machine)
+    if told is not None:
+        return replace(told, evidence=(*told.evidence, *seen))
+    said = [observe("kernel log", e.text, "kernel log") for e in events(machine, "nvrm")][:2]
     loaded = observe("kernel module", "nvidia is loaded", "/proc/modules")
-    if any("gsp" in event.text.lower() for event in failed):
-        return Finding(id="gsp_firmware_timeout", confidence=0.85, evidence=(*said, *seen))
-    if failed:
-        return Finding(id="gpu_hardware_fault", confidence=0.65, evidence=(*said, *seen))
     confidence = 0.9 if said else 0.7
     return Finding(id="driver_does_not_support_gpu", confidence=confidence, evidence=(loaded, *seen, *said))
+
+
+def _not_started(machine: Machine) -> Finding | None:
+    """What the kernel log says of an adapter that did not start, as the fault of this moment."""
+    said = kernel_events.findings(Evidence(source="machine", machine=machine))
+    reasons = [finding for finding in said if finding.id in kernel_events.NOT_STARTED]
+    return replace(reasons[0], severity="broken") if reasons else None
 
 
 def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Observation, ...]) -> Finding:
@@ -200,10 +201,10 @@ def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding
         return Finding(id="container_lost_gpu_cgroup", confidence=0.95, evidence=seen)
     if errors & {"EPERM", "EACCES"}:
         return Finding(id="device_permission_denied", confidence=0.95, evidence=seen)
-    said = tuple(observe("kernel log", event.text, "kernel log") for event in events(machine, "gsp"))[:2]
-    if any("gsp" in item.value.lower() for item in said):
-        return Finding(id="gsp_firmware_timeout", confidence=0.85, evidence=(*seen, *said))
-    return Finding(id="gpu_hardware_fault", confidence=0.6, evidence=(*seen, *said))
+    told = _not_started(machine)
+    if told is not None:
+        return replace(told, evidence=(*seen, *told.evidence))
+    return Finding(id="gpu_hardware_fault", confidence=0.6, evidence=seen)
 
 
 def _look_at_uvm(machine: Machine) -> Iterator[Finding]:

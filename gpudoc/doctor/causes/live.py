@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpudoc.doctor.model import Evidence, Observation
+from gpudoc.doctor.model import Card, Evidence, Observation
 from gpudoc.facts.model import Absent, DeviceNode, Fact, Gpu, KernelEvent, Machine, PciDevice, T
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
@@ -110,6 +110,11 @@ def _text(seen: object) -> str:
     if isinstance(seen, tuple):
         return ", ".join(map(str, seen)) or "none"
     return str(seen)
+
+
+def seen_of(gpu: Gpu, what: object, origin: str = "NVML") -> Observation:
+    """One observation on a GPU, which is named by index, UUID and PCI address as far as they are known."""
+    return observe(Card.of(gpu).label, what, origin)
 
 
 def name_of(gpu: Gpu) -> str:

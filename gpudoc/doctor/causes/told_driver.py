@@ -184,12 +184,19 @@ FINDERS = (
             sure=0.75,
         ),
         Sign(
-            id="driver_does_not_support_gpu",
+            id="kernel_module_kind_wrong",
             said=words(
                 r"requires use of the NVIDIA open kernel modules",
-                r"NVRM: .{0,160}is not supported by (?:open|the (?:NVIDIA )?[\d.]+)",
-                r"installed in this system is not supported by .{0,80}driver release",
+                r"NVRM: .{0,160}is not supported by open\b",
                 r"not supported by (?:the )?(?:NVIDIA )?open (?:gpu )?(?:kernel )?(?:modules?|nvidia\.ko)",
+            ),
+            sure=0.93,
+        ),
+        Sign(
+            id="driver_does_not_support_gpu",
+            said=words(
+                r"NVRM: .{0,160}is not supported by the (?:NVIDIA )?[\d.]+",
+                r"installed in this system is not supported by .{0,80}driver release",
                 r"NVRM: The NVIDIA .{0,120}supported through the NVIDIA [\d.]+xx Legacy",
                 r"do not appear to have an NVIDIA GPU supported by the",
             ),

@@ -8,6 +8,7 @@ from gpudoc.doctor.causes.containers import DOCKER
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
 
 _GPU = words(r"\bgpus?\b", r"graphics? cards?|video cards?", r"\bcards?\b", r"\b[RG]TX\b|geforce|tesla", "显卡")
@@ -136,7 +137,9 @@ _SLICES_LISTED = words(
 
 def _find_no_slices(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """MIG mode without instances: gone with a restart, never made, or nothing offered since the mode is on."""
-    del evidence
+    gpus = evidence.machine.gpus
+    if not isinstance(gpus, Absent) and gpus and all(gpu.mig_enabled is False for gpu in gpus):
+        return
     if text.find(_MIG) is None or text.find(_SLICES_LISTED):
         return
     gone = together(text, _SLICES_GONE, _MIG, _RESTARTED, around=1)

@@ -175,7 +175,15 @@ _COMPLAINT = words(
     r"speed)\b[^.\n]{0,24}"
     r"\b(?:reasonable|normal|expected)\b",
     r"\b(?:problem|trouble|bottleneck|imbalance\w*|uneven)\b",
+    # figures that nobody names who is content with them
+    r"\b[1-6]?\d ?% (?:gpu[- ]?)?utili[sz]ation\b|\butili[sz]ation (?:is |at |of |only |around )*[1-6]?\d ?%",
+    r"\b\d+ ?(?:min(?:ute)?|hour|h)s? (?:an?|per|each|for (?:an?|one|each)) epoch\b",
 )
+
+
+def complains(text: Text) -> bool:
+    """Whether the text says that something is wrong, though nothing in it fails."""
+    return text.find(_COMPLAINT) is not None
 
 
 def guess(text: Text, found: Iterable[str], *, complaint: bool = True) -> tuple[Finding, ...]:
@@ -190,7 +198,7 @@ def guess(text: Text, found: Iterable[str], *, complaint: bool = True) -> tuple[
     if first.cause == HEALTHY and first.share >= _HEALTHY_SHARE:
         return ()
     faulty = first.cause != HEALTHY and first.share >= _FAULTY_SHARE
-    if not complaint and text.find(_COMPLAINT) is None and not faulty:
+    if not complaint and not complains(text) and not faulty:
         return ()
     scores: dict[str, float] = {}
     hits: dict[str, list[Mention]] = {}

@@ -156,8 +156,14 @@ def judge_throttle(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -
             Observation("sm_clock", clock, NVML),
         ),
         fix=(
-            Remedy(say="Look at fans, dust and airflow.", run="nvidia-smi -q -d TEMPERATURE,PERFORMANCE"),
-            Remedy(say="Or let it draw less power, which costs little speed.", run="nvidia-smi -pl WATTS"),
+            Remedy(
+                say="Look at fans, dust and airflow.",
+                run=f"nvidia-smi -i {worst.index} -q -d TEMPERATURE,PERFORMANCE",
+            ),
+            Remedy(
+                say="Or let it draw less power, which costs little speed: nvidia-smi -pl for it, within its range.",
+                run=f"nvidia-smi -i {worst.index} -q -d POWER",
+            ),
         ),
     )
 
@@ -201,8 +207,16 @@ def judge_shared(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
         title=f"Process {other.pid} ({other.name}) computes on GPU {gpu.index} too: "
         f"{other.sm_percent_or_zero:.0f} % of it",
         evidence=(Observation("other_process", f"{other.pid} {other.name}, {other.memory}", NVML), *gpu.observations()),
-        fix=(Remedy(say="Use another GPU, or wait for it.", run="CUDA_VISIBLE_DEVICES=N python train.py"),),
+        fix=(Remedy(say="Use another GPU, or wait for it.", run=_elsewhere(devices)),),
     )
+
+
+def _elsewhere(devices: Sequence[DeviceUse]) -> str:
+    """The program on GPUs that nobody computes on; a list of all where there is none."""
+    free = [str(d.index) for d in devices if not d.is_ours and not d.strangers and d.busy < IDLE]
+    # without the order of the bus CUDA numbers unequal GPUs by speed, and not as nvidia-smi does
+    order = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free[0]}" if free else ""
+    return f"{order} python train.py" if free else "nvidia-smi"
 
 
 def judge_memory(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:

@@ -85,3 +85,19 @@ def test_torch_that_is_missing_or_slow():
     assert found(builds.find_no_torch, changed(machine(), "torch.version", Absent("not asked"))) == []
     hung = replace(machine(), probe_failures={"torch": "no answer within 13 s: import torch"})
     assert found(builds.find_hung_import, hung) == [("torch_not_answering", "warning")]
+
+
+def test_a_gpu_on_which_no_kernel_was_tried_is_not_checked_and_says_why():
+    checks = (KernelCheck(device=0, ran=True), KernelCheck(device=1, ran=False, skipped="a process uses the GPU"))
+    facts = changed(machine(gpu(0), gpu(1)), "torch.kernel_checks", checks)
+    assert ask(builds.find_failed_kernel, facts) == [Skip("GPU 1: no kernel tried: a process uses the GPU")]
+    failed = (*checks[1:], KernelCheck(device=0, ran=False, error="CUDA error: an illegal instruction"))
+    finding, skip = ask(builds.find_failed_kernel, changed(facts, "torch.kernel_checks", failed))
+    assert [card.index for card in finding.cards] == [0]
+    assert isinstance(skip, Skip)
+
+
+def test_cards_without_code_are_named():
+    facts = machine(gpu(0), gpu(1, capability=(6, 1)))
+    (finding,) = ask(builds.find_archs, facts)
+    assert (finding.id, [card.index for card in finding.cards]) == ("gpu_older_than_wheel_archs", [1])

@@ -103,6 +103,7 @@ CASES = [
         "nouveau_loaded",
         "01:00.0 VGA compatible controller: NVIDIA GA104\n\tKernel driver in use: nouveau\n\tKernel modules: nouveau",
     ),
+    ("nouveau_loaded", "You must disable nouveau first: nouveau conflicts with the NVIDIA driver"),
     ("nouveau_loaded", "$ lsmod | grep -e nvidia -e nouveau\nnouveau              2306048  4\nnvidia-smi has failed"),
     ("secure_boot_blocks_module", "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service"),
     (
@@ -175,3 +176,16 @@ def test_the_remedy_speaks_the_dialect_of_the_evidence():
 def test_a_driver_that_survived_a_kernel_update_is_no_fault():
     text = "The nvidia driver works after the kernel update, training runs on the RTX 4090: step 10 loss 1.2"
     assert report_of(text).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia-smi has failed. Secure Boot is off and nouveau is also disabled.",
+        "nvidia-smi: No devices were found. nouveau is already blacklisted, and no longer loaded",
+        "nouveau is not loaded, lsmod shows only nvidia",
+    ],
+)
+def test_what_is_out_of_the_way_already_is_no_cause(text):
+    named = [finding.id for finding in report_of(text).findings if finding.confidence > 0.3]
+    assert not {"nouveau_loaded", "secure_boot_blocks_module"} & set(named)

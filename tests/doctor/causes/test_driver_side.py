@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.doctor.causes import driver_side as side
-from gpudoc.doctor.model import Skip
+from gpudoc.doctor.model import Setting, Skip
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent, GpuProcess, KernelEvent
 from tests.machines.built import ask, changed, found, gpu, machine
 
@@ -42,6 +43,17 @@ def test_a_crash_of_the_library_is_the_drivers_fault():
 def test_another_users_gpu_is_no_fault():
     assert found(side.look_at_nvml, machine(gpu(0), gpu(1, nvml_code=4))) == []
     assert found(side.look_at_nvml, machine(gpu(0), gpu(1, nvml_code=15))) == [("gpu_fallen_off_bus", "broken")]
+
+
+@pytest.mark.parametrize("code", [999, 10, 20])
+def test_one_sick_gpu_of_several_is_no_sick_driver(code):
+    (one,) = ask(side.look_at_nvml, machine(gpu(0), gpu(1, nvml_code=code, nvml_question="nvmlDeviceGetName")))
+    assert (one.id, [card.index for card in one.cards]) == ("gpu_not_answering", [1])
+    assert one.evidence[0].value == f"code {code} from nvmlDeviceGetName"
+    assert "GPU 1" in one.evidence[0].fact
+    assert found(side.look_at_nvml, machine(gpu(nvml_code=code))) == [("gpu_not_answering", "broken")]
+    both = machine(gpu(0, nvml_code=code), gpu(1, nvml_code=code))
+    assert {cause for cause, _ in found(side.look_at_nvml, both)} == {"driver_in_bad_state"}
 
 
 @pytest.mark.parametrize(
@@ -100,3 +112,29 @@ def test_a_suspend_in_the_log_makes_the_unknown_error_sure():
     slept = replace(facts, kernel_log=(KernelEvent(kind="resume", text="PM: suspend exit"),))
     (sure,) = ask(side.look_at_cuda, slept)
     assert doubtful.confidence < 0.7 < 0.9 < sure.confidence
+
+
+@pytest.mark.parametrize(
+    ("listed", "cause"),
+    [(8, "container_without_libcuda"), (0, "container_without_gpu_access")],
+    ids=["NVML", "nothing"],
+)
+def test_a_container_without_libcuda_is_told_from_one_without_gpus(listed, cause):
+    facts = machine(*(gpu(i) for i in range(8)))
+    facts = changed(replace(facts, gpus=facts.gpus[:listed]), "container.kind", "docker")
+    facts = changed(facts, "environment", {"NVIDIA_DRIVER_CAPABILITIES": "utility"})
+    facts = changed(facts, "driver.cu_init_code", Absent("libcuda cannot be loaded: no such file"))
+    (finding,) = ask(side.look_at_cuda, facts)
+    assert (finding.id, finding.severity) == (cause, "broken")
+    if listed:
+        seen = {observation.fact: observation.value for observation in finding.evidence}
+        assert seen["GPUs"] == "8 listed by NVML"
+        assert seen["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+        runs = [step.run for step in CATALOGUE[cause].fix(Setting(place="docker"))]
+        assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in runs[0]
+
+
+def test_gpus_closed_by_their_modes_are_named():
+    closed = machine(gpu(0), gpu(1, compute_mode="prohibited"), gpu(2, mig_enabled=True, mig_instances=0))
+    named = {finding.id: [card.index for card in finding.cards] for finding in ask(side.look_at_modes, closed)}
+    assert named == {"compute_mode_exclusive": [1], "mig_enabled_no_instance": [2]}

@@ -12,6 +12,8 @@ CASES = [
     ("gpu_ecc_error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
     ("gpu_ecc_error", "[ 8812.102] NVRM: Xid (PCI:0000:3b:00): 48, pid=1200, An uncorrectable double bit error (DBE) has been detected"),
     ("gpu_fallen_off_bus", "NVRM: GPU 0000:0a:00.0: GPU has fallen off the bus."),
+    ("pcie_bus_errors", "[ 8.2] nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Data Link"),
+    ("pcie_bus_errors", "[ 8.2] pcieport 0000:16:00.0: AER: Multiple Uncorrected (Fatal) error received: 0000:17:00.0"),
     ("gpu_fallen_off_bus", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
     ("gsp_firmware_timeout", "NVRM: Xid (PCI:0000:17:00): 120, GSP task exception"),
     ("gpu_hardware_fault", "CUDA error: unspecified launch failure, only on GPU 3; the other cards run the same job. Replacing the power supply fixed it."),

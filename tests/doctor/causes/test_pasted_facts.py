@@ -160,3 +160,11 @@ def test_device_files_for_a_group():
     assert first("crw-rw---- 1 root root 195, 0 /dev/nvidia0\ntorch: no cuda device") == "device_permission_denied"
     assert first("options nvidia NVreg_DeviceFileMode=0660, regular users get no GPU") == "device_permission_denied"
     assert "device_permission_denied" not in named("crw-rw-rw- 1 root root 195, 0 /dev/nvidia0\nloss 0.1")
+
+
+def test_the_cards_of_the_table_are_those_with_errors():
+    row = "|   {}  NVIDIA A100-SXM4-40GB          On  | 00000000:{}:00.0 Off |                   {} |"
+    table = "\n".join(row.format(i, place, count) for i, (place, count) in enumerate((("07", 0), ("0B", 3), ("48", 2))))
+    finding = next(f for f in report_of(f"NVIDIA-SMI 535.54.03\n{table}").findings if f.id == "gpu_ecc_error")
+    assert [card.pci_address for card in finding.cards] == ["0000:0b:00.0", "0000:48:00.0"]
+    assert any("-i 0000:0b:00.0,0000:48:00.0" in step.run for step in finding.fix)

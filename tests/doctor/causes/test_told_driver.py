@@ -24,7 +24,7 @@ CASES = [
     ("driver_missing_or_not_loaded", "modinfo: ERROR: Module nvidia not found.\ntorch says no cuda"),
     ("driver_missing_or_not_loaded", "==> ERROR: module not found: 'nvidia'\n==> ERROR: module not found: 'nvidia_uvm'"),
     ("driver_missing_or_not_loaded", "rocminfo: ROCk module is NOT loaded, possibly no GPU devices"),
-    ("driver_does_not_support_gpu", "NVRM: installed in this system requires use of the NVIDIA open kernel modules.\nnvidia-smi: No devices were found"),
+    ("kernel_module_kind_wrong", "NVRM: installed in this system requires use of the NVIDIA open kernel modules.\nnvidia-smi: No devices were found"),
     ("secure_boot_blocks_module", "dmesg says that the nvidia modules were rejected, they are not signed"),
     ("secure_boot_blocks_module", "$ mokutil --sb-state\nSecureBoot enabled\n$ nvidia-smi\nNVIDIA-SMI has failed because it couldn't "
      "communicate with the NVIDIA driver."),

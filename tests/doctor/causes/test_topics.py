@@ -44,11 +44,11 @@ def test_a_healthy_text_is_not_guessed_about():
     assert not [f for f in report.findings if f.confidence < 0.3]
 
 
-def test_a_complaint_without_any_mechanism_gets_a_guess_and_stays_without_a_verdict():
+def test_a_complaint_without_any_mechanism_gets_a_guess_and_is_unknown_not_healthy():
     report = report_of(
         "The epochs on my GPU take far too long, the images lie on a disk and are read by one loop. Why so slow?"
     )
-    assert report.verdict in ("healthy", "warning")
+    assert report.verdict == "unknown"
     assert report.findings
 
 

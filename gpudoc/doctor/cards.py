@@ -1,0 +1,83 @@
+"""Which GPU a piece of evidence is about, and how a command names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gpudoc.doctor.model import Card, Setting
+from gpudoc.facts.identify import with_address
+from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.facts.patterns import Pattern
+
+_ADDRESS = Pattern(r"(?i)^\s*(?:PCI:)?(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?\s*$")
+
+
+def plain_address(text: str) -> str:
+    """A PCI address as '0000:3b:00.0', however the driver, nvidia-smi or the kernel wrote it; other text stays."""
+    match = _ADDRESS.search(text)
+    if match is None:
+        return text
+    return f"{int(match[1] or '0', 16):04x}:{match[2].lower()}:{match[3].lower()}.{(match[4] or '0').lower()}"
+
+
+def card_at(address: Fact[str], machine: Machine) -> Card | None:
+    """The card at a PCI address: with index and facts where NVML lists it, else by the address alone; None without."""
+    if isinstance(address, Absent):
+        return None
+    gpu = gpu_at(address, machine)
+    if gpu is not None:
+        return replace(Card.of(gpu), pci_address=plain_address(address))
+    return Card(pci_address=plain_address(address))
+
+
+def cards_at(addresses: Iterable[Fact[str]], machine: Machine) -> tuple[Card, ...]:
+    """The cards at these PCI addresses; an absent address names none."""
+    return tuple(card for address in addresses if (card := card_at(address, machine)) is not None)
+
+
+def gpu_at(address: str, machine: Machine) -> Gpu | None:
+    """The GPU that a live machine lists at a PCI address, or None."""
+    gpus: tuple[Gpu, ...] = () if isinstance(machine.gpus, Absent) else machine.gpus
+    return with_address(plain_address(address), gpus)
+
+
+def told_card(gpu: Gpu) -> tuple[Card, ...]:
+    """The card of a GPU in somebody's text: by its PCI address only, as the order of a text is no index."""
+    if isinstance(gpu.pci_address, Absent):
+        return ()
+    return (Card(pci_address=plain_address(gpu.pci_address), uuid=gpu.uuid),)
+
+
+def selector(cards: Sequence[Card]) -> str:
+    """' -i 1,3' for nvidia-smi, by index or else by PCI address or UUID; '' when a card cannot be named."""
+    names = [_name(card) for card in cards]
+    return f" -i {','.join(names)}" if names and all(names) else ""
+
+
+def _name(card: Card) -> str:
+    for fact in (card.index, card.pci_address, card.uuid):
+        if not isinstance(fact, Absent):
+            return str(fact)
+    return ""
+
+
+def called(cards: Sequence[Card]) -> str:
+    """'GPU 3', 'GPUs 1 and 3', 'the GPU at 0000:3b:00.0', or 'the GPU' when none is known."""
+    if not selector(cards):
+        return "the GPU"
+    if any(isinstance(card.index, Absent) for card in cards):
+        places = " and ".join(_name(card) for card in cards)
+        return f"the GPU{'s' if len(cards) > 1 else ''} at {places}"
+    numbers = [str(card.index) for card in cards]
+    return f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def mask_of_the_others(setting: Setting) -> str:
+    """CUDA_VISIBLE_DEVICES with every GPU but the ill ones; '' when their numbers or the count are not known."""
+    ill = [card.index for card in (*setting.cards, *setting.ill)]
+    if setting.num_gpus is None or not setting.cards or any(isinstance(index, Absent) for index in ill):
+        return ""
+    left = [str(index) for index in range(setting.num_gpus) if index not in ill]
+    # without the order of the bus CUDA numbers unequal GPUs by speed, and not as nvidia-smi does
+    return f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(left)}" if left else ""

@@ -1,0 +1,140 @@
+"""What other tools already found: tests of DCGM that failed, links that are down, a state that the driver reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.live import value
+from gpudoc.doctor.causes.said_facts import origin_of
+from gpudoc.doctor.causes.sign import text_finder
+from gpudoc.doctor.diagnose import observe
+from gpudoc.doctor.model import Card, Evidence, Finding, Severity, Skip
+from gpudoc.facts.model import Absent, DeviceTest, Gpu
+from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.nvlink import COUNTERS
+from gpudoc.facts.readers.smi_query import ACTIONS
+from gpudoc.knowledge.device_tests import cause_of_test
+from gpudoc.knowledge.nvlink_boards import is_on_board
+
+# a warning of a tool is what it would not call a failure
+_SURE_OF_WARNING = 0.85
+# a bridge joins two cards; where three have links, all of that kind should
+_FEWEST_OF_A_BOARD = 3
+
+
+def _tests(evidence: Evidence) -> tuple[DeviceTest, ...]:
+    return value(evidence.machine.tests, ())
+
+
+def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
+    return () if evidence.source == "machine" else value(evidence.machine.gpus, ())
+
+
+def card_of(evidence: Evidence, index: int) -> Card:
+    """The card of that index, with its address where the text says it."""
+    gpu = next((gpu for gpu in value(evidence.machine.gpus, ()) if gpu.index == index), Gpu(index=index))
+    return Card(index=index, pci_address=gpu.pci_address, uuid=gpu.uuid)
+
+
+def _find_failed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Tests of other tools that failed or warned, each as the cause that it points to."""
+    del text
+    for test in _tests(evidence):
+        known = ("nvlink_error", 0.7) if test.tool == COUNTERS else cause_of_test(test.name, test.message)
+        if test.result not in ("fail", "warn") or known is None:
+            continue
+        cause, sure = known
+        failed = test.result == "fail"
+        severity: Severity = "broken" if failed else "warning"
+        yield Finding(
+            id=cause,
+            severity=severity,
+            confidence=sure if failed else round(sure * _SURE_OF_WARNING, 2),
+            evidence=(observe(test.tool, test.said, test.origin),),
+            cards=() if isinstance(test.gpu, Absent) else (card_of(evidence, test.gpu),),
+        )
+
+
+def _find_links(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A GPU with fewer links up than its likes, or a board on which some or all are down."""
+    del text
+    counted = [(gpu, up) for gpu in _gpus(evidence) if not isinstance(up := gpu.nvlink_active, Absent)]
+    most = max((up for _, up in counted), default=0)
+    with_links = sum(up > 0 for _, up in counted)
+    for gpu, up in counted:
+        name, total = value(gpu.name, ""), value(gpu.nvlink_total, 0)
+        linked = is_on_board(name)
+        # a machine that was given one GPU of a board has nobody to link it with
+        board = linked is True and len(counted) > 1
+        of_a_board = board or (linked is None and with_links >= _FEWEST_OF_A_BOARD)
+        # dcgmi names no cards and tells a link that is down from one that the card lacks
+        told_down = not name and up < total
+        expected = max(most, total if board or told_down else 0)
+        if not (of_a_board or told_down) or (up >= expected and not (board and up == 0)):
+            continue
+        likes = f", its likes have {most}" if most > up else ""
+        of = f" of {total}" if total else ""
+        what = f"GPU {gpu.index}: {up}{of} NVLinks up{likes}"
+        yield Finding(
+            id="nvlink_error",
+            severity="broken" if up == 0 else "warning",
+            confidence=0.9 if board or most > up else 0.7,
+            evidence=(observe("NVLink", what, origin_of(evidence, f"gpus.{gpu.index}.nvlink_active")),),
+            cards=(card_of(evidence, gpu.index),),
+        )
+
+
+def _find_reset(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A GPU of which nvidia-smi says that it asks for a reset."""
+    del text
+    for gpu in _gpus(evidence):
+        action = value(gpu.recovery_action, 0)
+        if action:
+            words = next((said for said, number in ACTIONS.items() if number == action), str(action))
+            said = f"GPU {gpu.index}: the driver asks for: {words}"
+            seen = observe("recovery action", said, origin_of(evidence, f"gpus.{gpu.index}.recovery_action"))
+            yield Finding(
+                id="gpu_needs_reset", confidence=0.94, evidence=(seen,), cards=(card_of(evidence, gpu.index),)
+            )
+
+
+def _find_hot(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A GPU as hot as where its clocks are cut, by the query's own two figures."""
+    del text
+    for gpu in _gpus(evidence):
+        heat, limit = gpu.temperature_c, gpu.temperature_slowdown_c
+        if not isinstance(heat, Absent) and not isinstance(limit, Absent) and heat >= limit > 0:
+            said = f"GPU {gpu.index}: {heat} °C, slows down at {limit} °C"
+            seen = observe("temperature", said, origin_of(evidence, f"gpus.{gpu.index}.temperature_c"))
+            yield Finding(
+                id="thermal_throttle",
+                severity="warning",
+                confidence=0.9,
+                evidence=(seen,),
+                cards=(card_of(evidence, gpu.index),),
+            )
+
+
+def _find_no_fabric(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A GPU that has not joined the fabric of its switches."""
+    del text
+    for gpu in _gpus(evidence):
+        state = value(gpu.fabric_state, "")
+        if state in ("not started", "in progress"):
+            said = f"GPU {gpu.index}: fabric state {state}"
+            seen = observe("fabric", said, origin_of(evidence, f"gpus.{gpu.index}.fabric_state"))
+            yield Finding(
+                id="fabric_manager_not_running",
+                confidence=0.85,
+                evidence=(seen,),
+                cards=(card_of(evidence, gpu.index),),
+            )
+
+
+FINDERS = (
+    text_finder("gpu_hardware_fault", _find_failed),
+    text_finder("nvlink_error", _find_links),
+    text_finder("gpu_needs_reset", _find_reset),
+    text_finder("thermal_throttle", _find_hot),
+    text_finder("fabric_manager_not_running", _find_no_fabric),
+)

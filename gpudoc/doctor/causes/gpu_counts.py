@@ -1,0 +1,147 @@
+"""How many GPUs there are, on the bus, to NVML, to CUDA, and by promise; a difference is explained or found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.live import (
+    NVIDIA,
+    in_container,
+    is_wsl,
+    nodes,
+    nvml_gpus,
+    observe,
+    pci_gpus,
+    variables,
+)
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
+from gpudoc.facts.identify import short_address
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, Machine, PciDevice
+from gpudoc.facts.topology import EXCLUDED, NO_DRIVER
+
+_ANY = ("", "all", "void", "none")
+
+
+def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """GPUs on the bus that NVML does not list although the driver holds them or their likes, and nothing says why."""
+    machine = evidence.machine
+    if is_wsl(machine):
+        return
+    gpus, devices = nvml_gpus(machine), pci_gpus(machine, NVIDIA)
+    unread = [d.driver.reason for d in devices if isinstance(d.driver, Absent) and d.driver != NO_DRIVER]
+    held = [device for device in devices if device.driver == "nvidia"]
+    models = {device.device_id for device in held}
+    bare = [device for device in devices if device.driver == NO_DRIVER and device.device_id in models]
+    listed = [short_address(gpu.pci_address) for gpu in gpus if not isinstance(gpu.pci_address, Absent)]
+    unlisted = [device for device in held if short_address(device.address) not in listed]
+    # a GPU of NVML without an address is one of these, and has a finding of its own
+    if unread or (not bare and len(unlisted) <= len(gpus) - len(listed)):
+        yield from (Skip(f"pci.driver: {reason}") for reason in unread[:1])
+        return
+    kept = {device.address: _kept_from_us(machine, device) for device in (*unlisted, *bare)}
+    missing = [(d, "held by the nvidia driver, not listed by NVML") for d in unlisted if not kept[d.address]]
+    missing += [(d, "no driver holds it, and nvidia holds its likes") for d in bare if not kept[d.address]]
+    if not missing:
+        return
+    seen = [observe(device.address, text, "/sys/bus/pci") for device, text in missing]
+    seen.append(observe("GPUs", f"{len(held)} held by the driver, {len(gpus)} listed by NVML", "NVML"))
+    cards = tuple(Card(pci_address=device.address) for device, _ in missing)
+    yield Finding(id="gpu_missing_from_driver", confidence=0.93, cards=cards, evidence=tuple(seen))
+
+
+def _kept_from_us(machine: Machine, device: PciDevice) -> str:
+    """Why this process is not meant to have a GPU: the container or the scheduler did not give it; '' when it is."""
+    inside = in_container(machine)
+    if device.minor == EXCLUDED:
+        return EXCLUDED.reason
+    if isinstance(device.minor, Absent):
+        return "not given to the container" if inside else ""
+    node = nodes(machine).get(f"/dev/nvidia{device.minor}")
+    if node is None or not node.exists:
+        return "not given to the container" if inside else ""
+    refused = node.opens is False and node.error.split(":", 1)[0] in ("EPERM", "EACCES")
+    return f"{node.path} may not be opened ({node.error})" if refused else ""
+
+
+def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Fewer devices in CUDA than NVML lists and CUDA_VISIBLE_DEVICES lets through."""
+    machine = evidence.machine
+    devices, gpus = machine.driver.cuda_devices, nvml_gpus(machine)
+    if isinstance(devices, Absent) or machine.driver.cu_init_code != 0:
+        yield Skip("cuInit did not succeed")
+        return
+    # without an answer the GPU may have instances; one that cannot have any says "not supported"
+    for mode in (gpu.mig_enabled for gpu in gpus):
+        if isinstance(mode, Absent) and not mode.reason.endswith(NOT_SUPPORTED):
+            yield Skip(f"mig_enabled: {mode.reason}")
+            return
+        if mode is True:
+            yield Skip("with MIG on CUDA lists instances")
+            return
+    mask = variables(machine).get("CUDA_VISIBLE_DEVICES")
+    chosen = gpus if mask is None else _chosen(mask, gpus)
+    usable = [gpu for gpu in chosen if gpu.compute_mode != "prohibited"]
+    if len(devices) >= len(usable):
+        return
+    there = {short_address(device.pci_address) for device in devices}
+    named = [(gpu, gpu.pci_address) for gpu in usable if not isinstance(gpu.pci_address, Absent)]
+    cards = tuple(
+        Card.of(gpu) for gpu, address in named if not any(short_address(address) == short_address(one) for one in there)
+    )
+    seen = [observe("devices", f"{len(devices)} in CUDA, {len(usable)} in NVML", "libcuda")]
+    seen += [observe(card.label, "not among CUDA's devices", "libcuda") for card in cards]
+    yield Finding(id="cuda_lists_fewer_gpus", severity="warning", confidence=0.85, cards=cards, evidence=tuple(seen))
+
+
+def _chosen(mask: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The GPUs that a mask names, up to the first entry that names none: CUDA stops reading there."""
+    chosen: dict[int, Gpu] = {}
+    for entry in (part.strip() for part in mask.split(",")):
+        matching = [
+            gpu
+            for gpu in gpus
+            if entry == str(gpu.index)
+            or (entry.startswith("GPU-") and not isinstance(gpu.uuid, Absent) and gpu.uuid.startswith(entry))
+        ]
+        if len(matching) != 1 or matching[0].index in chosen:
+            break
+        chosen[matching[0].index] = matching[0]
+    return tuple(chosen.values())
+
+
+def find_fewer_than_asked(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Fewer GPUs that answer than an option, the scheduler or the container's runtime promised."""
+    machine = evidence.machine
+    promised = list(_promised(evidence))
+    if not promised:
+        return
+    if isinstance(machine.gpus, Absent):
+        yield Skip(f"gpus: {machine.gpus.reason}")
+        return
+    answering = [gpu for gpu in machine.gpus if gpu.nvml_code == 0]
+    for number, who in promised:
+        if 0 < len(answering) < number:
+            seen = (observe("GPUs", f"{len(answering)} usable, {number} expected ({who})", "NVML"),)
+            severity = "broken" if number == evidence.expectation.num_gpus else "warning"
+            yield Finding(id="fewer_gpus_than_expected", severity=severity, confidence=0.9, evidence=seen)  # type: ignore[arg-type]
+            return
+
+
+def _promised(evidence: Evidence) -> Iterator[tuple[int, str]]:
+    machine = evidence.machine
+    if evidence.expectation.num_gpus:
+        yield evidence.expectation.num_gpus, "--expect-gpus"
+    asked: Fact[str] = machine.container.gpus_asked
+    on_node = variables(machine).get("SLURM_GPUS_ON_NODE", "")
+    if not isinstance(asked, Absent) and on_node.isdigit():
+        yield int(on_node), "SLURM_GPUS_ON_NODE"
+    given = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
+    if in_container(machine) and given not in _ANY:
+        yield len([entry for entry in given.split(",") if entry.strip()]), "NVIDIA_VISIBLE_DEVICES"
+
+
+FINDERS: tuple[Finder, ...] = (
+    Finder(id="gpu_missing_from_driver", find=find_missing, needs=("pci", "gpus", "nodes", "container.kind")),
+    Finder(id="cuda_lists_fewer_gpus", find=find_fewer_in_cuda, needs=("gpus", "driver.cuda_devices", "environment")),
+    Finder(id="fewer_gpus_than_expected", find=find_fewer_than_asked, needs=("environment",)),
+)

@@ -1,0 +1,163 @@
+"""The links of each GPU: PCIe as wide and as fast as it can be, NVLinks up and without errors, the NVSwitch fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpudoc.doctor.causes.live import nvml_gpus, seen_of
+from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, read, skip_of
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Skip
+from gpudoc.facts.model import Absent, Gpu
+from gpudoc.knowledge import nvlinks
+
+_BUSY_PERCENT = 50
+_BUSIEST_STATE = 2
+
+
+class _Width(NamedTuple):
+    link_width: int
+    link_width_max: int
+
+
+def _judge_width(gpu: _Width) -> Seen | Absent | None:
+    if not gpu.link_width:
+        return Absent("link.width: the driver says 0 lanes")
+    text = f"PCIe x{gpu.link_width} of x{gpu.link_width_max}"
+    return Seen(text=text) if gpu.link_width < gpu.link_width_max else None
+
+
+class _Speed(NamedTuple):
+    link_generation: int
+    link_generation_max: int
+    utilization_percent: int
+    performance_state: int
+
+
+def _judge_speed(gpu: _Speed) -> Seen | Absent | None:
+    """An idle link rests at generation 1 to save power, so its speed says nothing then."""
+    if not gpu.link_generation:
+        return Absent("link.generation: the driver says 0")
+    busy = gpu.utilization_percent >= _BUSY_PERCENT and gpu.performance_state <= _BUSIEST_STATE
+    text = f"PCIe generation {gpu.link_generation} of {gpu.link_generation_max} under load"
+    return Seen(text=text) if busy and gpu.link_generation < gpu.link_generation_max else None
+
+
+class _Replays(NamedTuple):
+    link_replays: int
+    link_replays_added: int
+
+
+def _judge_replays(gpu: _Replays) -> Seen | None:
+    """A link that repeats transfers right now; a counter that stands still tells of the past."""
+    added = gpu.link_replays_added
+    text = f"PCIe replays: {added} more between two readings, {gpu.link_replays + added} in all"
+    return Seen(text=text, confidence=0.85) if added > 0 else None
+
+
+class _NvlinkErrors(NamedTuple):
+    nvlink_errors: int
+    nvlink_errors_added: int
+
+
+def _judge_nvlink_errors(gpu: _NvlinkErrors) -> Seen | None:
+    added = gpu.nvlink_errors_added
+    text = f"NVLink errors: {added} more between two readings, {gpu.nvlink_errors + added} in all"
+    return Seen(text=text, confidence=0.85) if added > 0 else None
+
+
+class _FabricState(NamedTuple):
+    fabric_state: str
+
+
+def _judge_fabric_state(gpu: _FabricState) -> Seen | None:
+    text = f"fabric registration is {gpu.fabric_state}, and it should be completed"
+    return Seen(text=text, confidence=0.8) if gpu.fabric_state != "completed" else None
+
+
+class _FabricStatus(NamedTuple):
+    fabric_state: str
+    fabric_status: int
+
+
+def _judge_fabric_status(gpu: _FabricStatus) -> Seen | None:
+    """The status is that of a registration that has ended, and means nothing before."""
+    text = f"the fabric registration ended with NVML code {gpu.fabric_status}"
+    return Seen(text=text) if gpu.fabric_state == "completed" and gpu.fabric_status != 0 else None
+
+
+class _FabricHealth(NamedTuple):
+    fabric_health: tuple[str, ...]
+
+
+def _judge_fabric_health(gpu: _FabricHealth) -> Seen | None:
+    return Seen(text=f"NVLink fabric: {', '.join(gpu.fabric_health)}") if gpu.fabric_health else None
+
+
+class _Nvlinks(NamedTuple):
+    name: str
+    virtualization: str
+    nvlink_active: int
+    nvlink_total: int
+
+
+def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """NVLinks that are down: fewer than the likes of a GPU have, or than its model has on every board.
+
+    A GPU alone, as a cloud hands it out, has nobody to be linked with, and in a virtual machine links may lead to GPUs
+    that it was not given.
+    """
+    known: list[tuple[Gpu, _Nvlinks]] = []
+    unread: dict[str, list[int]] = {}
+    for gpu in nvml_gpus(evidence.machine):
+        facts = read(gpu, _Nvlinks)
+        if isinstance(facts, Absent):
+            unread.setdefault(facts.reason, []).append(gpu.index)
+        else:
+            known.append((gpu, facts))
+    found: list[tuple[Gpu, Observation]] = []
+    for gpu, facts in known:
+        likes = [other for _, other in known if other.name == facts.name]
+        most = max(other.nvlink_active for other in likes)
+        model = nvlinks.find_nvlinks(facts.name) if len(likes) > 1 else None
+        whole = model is not None and model.to_switches and facts.virtualization == "none"
+        by_model = model is not None and facts.nvlink_active < (model.links if whole else 1)
+        if by_model or facts.nvlink_active < most:
+            should = f"its likes have {most}" if model is None else f"{model.links} is what this model has"
+            found.append((gpu, seen_of(gpu, f"{facts.nvlink_active} NVLinks up, {should}")))
+    if found:
+        cards, seen = tuple(Card.of(gpu) for gpu, _ in found), tuple(seen for _, seen in found)
+        indices = ", ".join(str(gpu.index) for gpu, _ in found)
+        yield Finding(
+            id="nvlink_error",
+            severity="warning",
+            confidence=0.9,
+            cards=cards,
+            evidence=seen,
+            title=f"NVLinks are down on GPU {indices}",
+        )
+    if unread:
+        yield skip_of(unread)
+
+
+CHECKS: tuple[GpuCheck, ...] = (
+    GpuCheck(
+        cause="pcie_link_degraded",
+        signs=(Sign(facts=_Width, judge=_judge_width), Sign(facts=_Speed, judge=_judge_speed)),
+    ),
+    GpuCheck(cause="pcie_link_replays", signs=(Sign(facts=_Replays, judge=_judge_replays),)),
+    GpuCheck(cause="nvlink_error", signs=(Sign(facts=_NvlinkErrors, judge=_judge_nvlink_errors),)),
+    GpuCheck(
+        cause="nvlink_fabric_unhealthy",
+        signs=(
+            Sign(facts=_FabricState, judge=_judge_fabric_state),
+            Sign(facts=_FabricStatus, judge=_judge_fabric_status),
+            Sign(facts=_FabricHealth, judge=_judge_fabric_health),
+        ),
+    ),
+)
+
+FINDERS: tuple[Finder, ...] = (
+    *(check.finder() for check in CHECKS),
+    Finder(id="nvlink_error", find=find_nvlinks, needs=("gpus",)),
+)

@@ -1,0 +1,89 @@
+"""Who holds a GPU's memory: programs that run, programs that are gone, and memory that no program accounts for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpudoc.doctor.causes.live import in_container, is_wsl
+from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign
+from gpudoc.doctor.model import Finder
+from gpudoc.facts.model import Absent, GpuProcess, Machine
+
+_GIB = 1 << 30
+# what the driver, its firmware and a display keep without any process is below this on every card seen so far
+_UNEXPLAINED_BYTES = 2 * _GIB
+
+
+def _hidden(machine: Machine) -> str:
+    """Why the processes seen from here cannot be all that use a GPU; '' when they can."""
+    if is_wsl(machine):
+        return "WSL does not show the programs of Windows"
+    if isinstance(machine.container.kind, Absent):
+        return f"container.kind: {machine.container.kind.reason}"
+    return "the processes of other containers cannot be seen from here" if in_container(machine) else ""
+
+
+class _Processes(NamedTuple):
+    processes: tuple[GpuProcess, ...]
+
+
+def _judge_gone(gpu: _Processes) -> Seen | Absent | None:
+    pids, held = [], 0
+    for process in gpu.processes:
+        if isinstance(process.alive, Absent):
+            return Absent(f"processes: {process.alive.reason}")
+        if process.alive:
+            continue
+        if isinstance(process.memory_bytes, Absent):
+            return Absent(f"processes: {process.memory_bytes.reason}")
+        pids.append(process.pid)
+        held += process.memory_bytes
+    if not held:
+        return None
+    text = f"{held / _GIB:.1f} GiB held by {len(pids)} process(es) that no longer exist, such as {pids[0]}"
+    return Seen(text=text, confidence=0.85)
+
+
+class _Accounts(NamedTuple):
+    memory_used_bytes: int
+    memory_accounted_bytes: int
+
+
+def _judge_accounts(gpu: _Accounts) -> Seen | None:
+    missing = gpu.memory_used_bytes - gpu.memory_accounted_bytes
+    held = f"the processes account for {gpu.memory_accounted_bytes / _GIB:.1f} GiB of them"
+    who = held if gpu.memory_accounted_bytes else "no process accounts for them"
+    text = f"{gpu.memory_used_bytes / _GIB:.1f} GiB are used, and {who}"
+    return Seen(text=text, confidence=0.8, title=text) if missing > _UNEXPLAINED_BYTES else None
+
+
+def _named(process: GpuProcess) -> str:
+    return f"process {process.pid}" if isinstance(process.name, Absent) else f"{process.name} ({process.pid})"
+
+
+class _Room(NamedTuple):
+    memory_total_bytes: int
+    memory_free_bytes: int
+    processes: tuple[GpuProcess, ...]
+
+
+def _judge_room(gpu: _Room) -> Seen | None:
+    """No fault, but the first thing to know before training."""
+    holders = [process for process in gpu.processes if process.alive is not False]
+    if not holders or gpu.memory_free_bytes >= gpu.memory_total_bytes / 2:
+        return None
+    names = ", ".join(map(_named, holders[:3]))
+    text = f"{gpu.memory_free_bytes / _GIB:.1f} of {gpu.memory_total_bytes / _GIB:.1f} GiB free, in use by {names}"
+    return Seen(text=text, severity="info", confidence=0.7, title=text)
+
+
+CHECKS: tuple[GpuCheck, ...] = (
+    GpuCheck(
+        cause="gpu_memory_orphaned",
+        signs=(Sign(facts=_Processes, judge=_judge_gone), Sign(facts=_Accounts, judge=_judge_accounts)),
+        unasked=_hidden,
+    ),
+    GpuCheck(cause="oom_other_process", signs=(Sign(facts=_Room, judge=_judge_room),)),
+)
+
+FINDERS: tuple[Finder, ...] = tuple(check.finder() for check in CHECKS)

@@ -1,0 +1,164 @@
+"""Who holds the memory of a GPU: nobody's fault, and the first thing to know before training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
+from gpudoc.doctor.causes.said_facts import origin_of
+from gpudoc.doctor.causes.sign import text_finder
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
+from gpudoc.doctor.remedies import do
+from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
+from gpudoc.facts.readers.model import Text
+from gpudoc.units import GIB, format_bytes, format_seconds
+
+# what training can use of a card that holds more than that is little
+_FULL, _HALF = 0.9, 0.5
+# what a driver keeps for itself, and a screen takes
+_OWN_USE_BYTES = 1.5 * GIB
+_MOST_REMEDIES = 4
+
+
+def share_used(gpu: Gpu) -> Fact[float]:
+    """The share of the card's memory that is not free."""
+    total, free, used = gpu.memory_total_bytes, gpu.memory_free_bytes, gpu.memory_used_bytes
+    if isinstance(total, Absent) or total <= 0:
+        return Absent("the memory of the card is not known")
+    if not isinstance(free, Absent):
+        return 1 - free / total
+    return used if isinstance(used, Absent) else used / total
+
+
+def is_full(gpu: Gpu) -> bool:
+    """Whether less than a tenth of the card is free."""
+    return value(share_used(gpu), 0.0) > _FULL
+
+
+def holders_of(gpu: Gpu) -> tuple[GpuProcess, ...]:
+    """The processes on the card that are not known to be gone, the largest first."""
+    alive = [process for process in value(gpu.processes, ()) if process.alive is not False]
+    return tuple(sorted(alive, key=lambda process: -value(process.memory_bytes, 0)))
+
+
+def describe_holder(process: GpuProcess) -> str:
+    """'ann's python train.py (pid 4711, for 3 h 05 min, slurm 88) holds 71.2 GiB', as far as it is known."""
+    what = value(process.command, "") or value(process.name, "") or "a process"
+    user = value(process.user, "")
+    beside = [f"pid {process.pid}"]
+    if not isinstance(process.age_s, Absent):
+        beside.append(f"for {format_seconds(process.age_s)}")
+    beside += [number_of(known) for known in (process.job, process.container) if not isinstance(known, Absent)]
+    held = "" if isinstance(process.memory_bytes, Absent) else f" holds {format_bytes(process.memory_bytes)}"
+    return (f"{user}'s " if user else "") + f"{what} ({', '.join(beside)}){held}"
+
+
+def number_of(place: str) -> str:
+    """A container or job by its kind and number, without the name that somebody gave it."""
+    return place.partition(" (")[0]
+
+
+def _seen(gpu: Gpu, origin: str) -> Observation:
+    room, total = 1 - value(share_used(gpu), 0.0), value(gpu.memory_total_bytes, 0)
+    free = f"{format_bytes(room * total)} of {format_bytes(total)} free"
+    holders = holders_of(gpu)
+    who = "; ".join(describe_holder(process) for process in holders[:2]) or "no process is shown"
+    more = f"; {len(holders) - 2} more" if len(holders) > 2 else ""
+    return observe(name_of(gpu), f"{free}; {who}{more}", origin)
+
+
+def end_of(process: GpuProcess) -> str:
+    """The command that ends a process of the caller's gently; '' for anybody else's."""
+    if process.own is not True:
+        return ""
+    job, container = value(process.job, ""), value(process.container, "")
+    if job.startswith("slurm "):
+        return f"scancel {job.removeprefix('slurm ')}"
+    kind, _, number = container.partition(" ")
+    if kind in ("docker", "podman"):
+        return f"{kind} stop {number.split()[0]}"
+    return f"kill -TERM {process.pid}"
+
+
+def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
+    """What ends the caller's own work, whom to ask about the rest, and the card that is free."""
+    steps: dict[str, Remedy] = {}
+    asked: dict[str, list[int]] = {}
+    for gpu in full:
+        for process in holders_of(gpu):
+            command = end_of(process)
+            if command:
+                steps.setdefault(command, do("Yours: end it if it is done; it may save its state first.", command))
+            else:
+                asked.setdefault(value(process.user, "") or "its owner", []).append(gpu.index)
+    ask = [
+        do(f"Ask {user} about {_named(indices)}; ending somebody else's work is not yours to do.")
+        for user, indices in asked.items()
+    ]
+    free = next((gpu for gpu in gpus if value(share_used(gpu), 1.0) < _HALF), None)
+    other = "" if free is None else f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free.index} python train.py"
+    take = () if free is None else (do(f"Or take GPU {free.index}, which has room.", other),)
+    hidden = () if steps or asked else (
+        do("See what has the device open.", "sudo fuser -v /dev/nvidia*", root=True),
+    )  # fmt: skip
+    return (*list(steps.values())[:_MOST_REMEDIES], *ask[:2], *hidden, *take)
+
+
+def _named(indices: Sequence[int]) -> str:
+    numbers = sorted(set(indices))
+    return f"GPU {', '.join(map(str, numbers))}"
+
+
+def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Cards that other programs fill or hold half of; what fills one is a warning."""
+    gpus = tuple(gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0)
+    held = [gpu for gpu in gpus if is_full(gpu) and _taken(gpu)]
+    severity: Severity = "warning" if held else "info"
+    held = held or [gpu for gpu in gpus if value(share_used(gpu), 0.0) > _HALF and holders_of(gpu)]
+    if held:
+        count = f"{len(held)} of {len(gpus)} GPUs" if len(gpus) > 1 else "The GPU"
+        yield Finding(
+            id="oom_other_process",
+            severity=severity,
+            confidence=0.9 if severity == "warning" else 0.7,
+            title=f"{count} {'is' if len(held) == 1 else 'are'} {'full' if severity == 'warning' else 'in use'}",
+            evidence=tuple(_seen(gpu, "NVML") for gpu in held),
+            cards=tuple(Card.of(gpu) for gpu in held),
+            fix=remedies(gpus, held),
+        )
+
+
+def _taken(gpu: Gpu) -> bool:
+    """Whether somebody took it: a process that is shown, or more than a driver keeps for itself and none shown."""
+    dead = any(process.alive is False for process in value(gpu.processes, ()))
+    total = value(gpu.memory_total_bytes, 0)
+    return bool(holders_of(gpu)) or (not dead and value(share_used(gpu), 0.0) * total > _OWN_USE_BYTES)
+
+
+def _find_pasted(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A table alone, in which cards are full: who holds them is the question it was asked with."""
+    del text
+    kinds = evidence.reading.recognised if evidence.reading is not None else ()
+    gpus = () if evidence.source == "machine" else value(evidence.machine.gpus, ())
+    full = [gpu for gpu in gpus if is_full(gpu) and not isinstance(gpu.processes, Absent)]
+    if full and not {"traceback", "error", "training_log"} & set(kinds):
+        yield Finding(
+            id="oom_other_process",
+            severity="warning",
+            confidence=0.8,
+            title=f"{len(full)} of {len(gpus)} GPUs {'is' if len(full) == 1 else 'are'} full",
+            evidence=tuple(_seen_in_text(gpu, evidence) for gpu in full),
+            cards=tuple(Card(index=gpu.index, pci_address=gpu.pci_address, uuid=gpu.uuid) for gpu in full),
+        )
+
+
+def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
+    seen = _seen(gpu, origin_of(evidence, f"gpus.{gpu.index}.processes"))
+    return replace(seen, value=f"GPU {gpu.index}: {seen.value}")
+
+
+FINDERS: tuple[Finder, ...] = (
+    Finder(id="oom_other_process", find=find_held, needs=("gpus",)),
+    text_finder("oom_other_process", _find_pasted),
+)

@@ -1,0 +1,177 @@
+"""Checks of one GPU at a time: a sign declares the facts that it reads, and is asked only where all of them are known.
+
+A sign never meets an absent fact, so it cannot take one for health: a GPU that lacks a fact is skipped, by its index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, Union, cast
+
+from gpudoc.doctor.causes.live import nvml_gpus, seen_of
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Severity, Skip
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine
+
+N = TypeVar("N", bound=tuple[Any, ...])
+
+_RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one sign saw on one GPU; `title` replaces the catalogue's where the numbers are the news."""
+
+    text: str
+    severity: Severity = "warning"
+    confidence: float = 0.9
+    title: str = ""
+
+
+Judge = Callable[[N], Union[Seen, Absent, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign(Generic[N]):
+    """One way to see a cause on one GPU.
+
+    `facts` is a NamedTuple: each field is the fact of Gpu of that name (`link_width` is that of its link), or of the
+    name in `names`, as a plain value. `judge` answers None where all is well, and Absent where a part of what it was
+    given is not known. `shown` are facts that a finding quotes when they are known.
+    """
+
+    facts: type[N]
+    judge: Judge[N]
+    names: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The facts of Gpu that the sign needs, as dotted paths."""
+        return tuple(_path(name) for name in self.names or cast(Any, self.facts)._fields)
+
+    def ask(self, gpu: Gpu) -> Seen | Absent | None:
+        """What the sign says of one GPU; Absent, with path and reason, when one of its facts is not known."""
+        facts = read(gpu, self.facts, self.paths)
+        return facts if isinstance(facts, Absent) else self.judge(facts)
+
+
+class Flag(NamedTuple):
+    """A fact that is true where something is wrong."""
+
+    is_set: bool
+
+
+def flag(name: str, seen: Seen) -> Sign[Flag]:
+    """The sign that sees `seen` where the fact of this name is true."""
+    return Sign(facts=Flag, names=(name,), judge=lambda gpu: seen if gpu.is_set else None)
+
+
+def read(gpu: Gpu, facts: type[N], paths: tuple[str, ...] = ()) -> N | Absent:
+    """The facts of one GPU, or Absent with the path and the reason of the first that is not known."""
+    values = []
+    for path in paths or map(_path, cast(Any, facts)._fields):
+        value = fact_at(gpu, path)
+        if isinstance(value, Absent):
+            return Absent(f"{path}: {value.reason}")
+        values.append(value)
+    return cast(N, cast(Any, facts)(*values))
+
+
+def _path(name: str) -> str:
+    return f"link.{name.removeprefix('link_')}" if name.startswith("link_") else name
+
+
+def fact_at(gpu: Gpu, path: str) -> object:
+    """The fact at a dotted path of one GPU."""
+    value: object = gpu
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _no_reason(machine: Machine) -> str:
+    del machine
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCheck:
+    """A cause and all signs of it on one GPU.
+
+    A GPU passes when each sign was asked, or is not supported by it while another was. `only` says to which GPUs the
+    cause can apply at all, and `unasked` why it cannot be looked for on a whole machine.
+    """
+
+    cause: str
+    signs: tuple[Sign[Any], ...]
+    only: tuple[type[Any], Callable[[Any], bool]] | None = None
+    unasked: Callable[[Machine], str] = _no_reason
+
+    def finder(self) -> Finder:
+        """This check as the registry lists it."""
+        return Finder(id=self.cause, find=self.find, needs=("gpus",))
+
+    def find(self, evidence: Evidence) -> Iterator[Finding | Skip]:
+        """One finding for all GPUs on which something was seen, and one Skip that names those not checked, and why."""
+        gpus, unasked = nvml_gpus(evidence.machine), self.unasked(evidence.machine)
+        if unasked or not gpus:
+            yield Skip(unasked or "NVML lists no GPU")
+            return
+        found: list[tuple[Gpu, Sign[Any], Seen]] = []
+        unread: dict[str, list[int]] = {}
+        for gpu in gpus:
+            seen, reason = self._look(gpu)
+            found += [(gpu, sign, one) for sign, one in seen]
+            if reason:
+                unread.setdefault(reason, []).append(gpu.index)
+        if found:
+            yield self._finding(found)
+        if unread:
+            yield skip_of(unread)
+
+    def _look(self, gpu: Gpu) -> tuple[list[tuple[Sign[Any], Seen]], str]:
+        """What the signs saw on one GPU, and why it cannot count as checked; '' when it can."""
+        if self.only is not None:
+            kind = read(gpu, self.only[0])
+            if isinstance(kind, Absent):
+                return [], kind.reason
+            if not self.only[1](kind):
+                return [], ""
+        seen, absent = [], []
+        asked = 0
+        for sign in self.signs:
+            answer = sign.ask(gpu)
+            if isinstance(answer, Absent):
+                absent.append(answer.reason)
+                continue
+            asked += 1
+            if answer is not None:
+                seen.append((sign, answer))
+        unread = [reason for reason in absent if not reason.endswith(NOT_SUPPORTED)]
+        return seen, next(iter(unread or ([] if asked else absent)), "")
+
+    def _finding(self, found: list[tuple[Gpu, Sign[Any], Seen]]) -> Finding:
+        gpu, _, lead = min(found, key=lambda entry: (_RANK[entry[2].severity], -entry[2].confidence))
+        gpus = list({entry.index: entry for entry, _, _ in found}.values())
+        more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
+        evidence = [observation for one, sign, seen in found for observation in _quote(one, sign, seen)]
+        return Finding(
+            id=self.cause,
+            severity=lead.severity,
+            confidence=lead.confidence,
+            cards=tuple(Card.of(one) for one in gpus),
+            title=f"GPU {gpu.index}{more}: {lead.title}" if lead.title else "",
+            evidence=tuple(evidence),
+        )
+
+
+def skip_of(unread: dict[str, list[int]]) -> Skip:
+    """One Skip for all GPUs that were not checked: 'GPU 1, 2: ecc_enabled: no permission'."""
+    return Skip("; ".join(f"GPU {', '.join(map(str, indices))}: {reason}" for reason, indices in unread.items()))
+
+
+def _quote(gpu: Gpu, sign: Sign[Any], seen: Seen) -> Iterator[Observation]:
+    known = ((path, fact_at(gpu, path)) for path in sign.shown)
+    also = [f"{path} {value}" for path, value in known if not isinstance(value, Absent)]
+    yield seen_of(gpu, "; ".join([seen.text, *also]))

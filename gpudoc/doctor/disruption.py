@@ -1,0 +1,141 @@
+"""What ends other people's work (a reset, a reboot, a reload of modules), always behind a look at whose it is."""
+
+from __future__ import annotations
+
+from gpudoc.doctor.cards import called, selector
+from gpudoc.doctor.model import Advise, Remedy, Setting
+from gpudoc.doctor.remedies import do
+from gpudoc.facts.model import Absent, Gpu, GpuProcess
+
+_LIST = "--query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv"
+_AMPERE = (8, 0)
+
+
+def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
+    """Who uses the finding's cards (or any GPU, `everywhere`), by name where a live machine told, and how to see."""
+    cards = () if everywhere else setting.cards
+    which = "the GPUs" if everywhere else called(cards)
+    indices = [card.index for card in cards] if cards else list(setting.holders)
+    told = [setting.holders.get(index) for index in indices if not isinstance(index, Absent)]
+    known = [process for processes in told for process in processes or ()]
+    if known:
+        say = f"{_these(known)} on {which}: end or move them first; look for others."
+    elif told and all(processes is not None for processes in told) and len(told) == len(indices):
+        say = f"No process is listed on {which}; look again right before."
+    else:
+        say = f"Which programs use {which}? End or move them first."
+    command = f"nvidia-smi{selector(cards)} {_LIST}"
+    return do(say, command) if _windows(setting) else do(say, f"{command}; sudo fuser -v /dev/nvidia*", root=True)
+
+
+def _these(processes: list[GpuProcess]) -> str:
+    names = [f"{'a process' if isinstance(p.name, Absent) else p.name} ({p.pid})" for p in processes[:3]]
+    more = len(processes) - len(names)
+    return f"{', '.join(names)}{f' and {more} more' if more else ''} {'run' if len(processes) > 1 else 'runs'}"
+
+
+def _drained(setting: Setting) -> tuple[Remedy, ...]:
+    match setting.place:
+        case "slurm":
+            run = 'sudo scontrol update nodename=$(hostname -s) state=drain reason="GPU fault"'
+            return (do("As administrator: let the node take no new jobs, and those that run end.", run, root=True),)
+        case "kubernetes":
+            return (
+                do("Let the node take no new pods.", "kubectl cordon NODE"),
+                do("Move its pods elsewhere.", "kubectl drain NODE --ignore-daemonsets", disruptive=True),
+            )
+        case _:
+            return ()
+
+
+def _windows(setting: Setting) -> bool:
+    """Whether the driver is that of Windows, which has other commands."""
+    return setting.place in ("windows", "wsl")
+
+
+def _where(setting: Setting) -> str:
+    if _windows(setting):
+        return "In Windows: "
+    return "On the host: " if setting.place in ("docker", "kubernetes") else ""
+
+
+def _behind(setting: Setting, step: Remedy, *, everywhere: bool) -> tuple[Remedy, ...]:
+    return (users(setting, everywhere=everywhere), *_drained(setting), step)
+
+
+def reset(setting: Setting, when: str = "") -> tuple[Remedy, ...]:
+    """Reset the finding's cards and no others; all at once where their NVLinks leave no choice; no command without one.
+
+    GPUs before Ampere that NVLink joins are reset in one command, later ones singly (`man nvidia-smi`, --gpu-reset).
+    """
+    which = selector(setting.cards)
+    if not which:
+        say = f"{when}reset that GPU (nvidia-smi --gpu-reset with its -i), which ends every program on it."
+        find = do("Which GPU is it? Compare the address in the evidence.", "nvidia-smi -L; lspci -d 10de:")
+        return (find, *_behind(setting, _step(setting, say), everywhere=True))
+    if any(_joined(card.facts) for card in setting.cards):
+        say = f"{when}reset all GPUs at once, as NVLink joins them; this ends every program on every GPU."
+        return _behind(setting, _step(setting, say, "sudo nvidia-smi --gpu-reset"), everywhere=True)
+    say = f"{when}reset {called(setting.cards)}, which ends every program on it."
+    return _behind(setting, _step(setting, say, f"sudo nvidia-smi --gpu-reset{which}"), everywhere=False)
+
+
+def _joined(gpu: object) -> bool:
+    if not isinstance(gpu, Gpu) or isinstance(gpu.capability, Absent) or isinstance(gpu.nvlink_active, Absent):
+        return False
+    return gpu.capability < _AMPERE and gpu.nvlink_active > 0
+
+
+def _step(setting: Setting, say: str, run: str = "") -> Remedy:
+    prose = f"{_where(setting)}{say}"
+    linux = run if not _windows(setting) else ""
+    return do(prose[0].upper() + prose[1:], linux, root=bool(linux), disruptive=True)
+
+
+def reset_fabric(setting: Setting) -> tuple[Remedy, ...]:
+    """Reset every GPU and NVSwitch, as a fault of the fabric itself needs; the fabric manager is stopped meanwhile."""
+    run = (
+        "sudo systemctl stop nvidia-fabricmanager && sudo nvidia-smi --gpu-reset"
+        " && sudo systemctl start nvidia-fabricmanager"
+    )
+    say = "reset all GPUs and NVSwitches together, which ends every program on every GPU."
+    return _behind(setting, _step(setting, say, run), everywhere=True)
+
+
+def restart_fabric_manager(setting: Setting) -> tuple[Remedy, ...]:
+    """Restart the service of the NVSwitches, which may abort the jobs that use NVLink."""
+    say = "restart the fabric manager, which may end every job that uses NVLink."
+    return _behind(setting, _step(setting, say, "sudo systemctl restart nvidia-fabricmanager"), everywhere=True)
+
+
+def reboot(setting: Setting, why: str = "Reboot") -> tuple[Remedy, ...]:
+    """Reboot the machine."""
+    say = f"{why[0].lower() + why[1:]}, which ends every program on the machine."
+    return _behind(setting, _step(setting, say, "sudo reboot"), everywhere=True)
+
+
+def power_off(setting: Setting, why: str) -> tuple[Remedy, ...]:
+    """Work for which the machine is switched off; `why` says what to do then."""
+    say = f"switch the machine off and {why}, which ends every program on it."
+    return _behind(setting, _step(setting, say), everywhere=True)
+
+
+def reload_modules(setting: Setting, say: str, run: str) -> tuple[Remedy, ...]:
+    """Unload kernel modules and load them again."""
+    text = f"{say[0].lower() + say[1:]}, which ends every program on every GPU."
+    return _behind(setting, _step(setting, text, run), everywhere=True)
+
+
+def restart_wsl(say: str, run: str = "wsl --shutdown") -> Advise:
+    """Stop WSL from Windows, so that it starts anew."""
+    look = do("What still runs inside WSL? The next step ends it.", "ps -eo pid,comm")
+    return lambda _: (look, do(say, run, disruptive=True))
+
+
+def then(*parts: Advise | Remedy) -> Advise:
+    """Advice made of steps that are the same everywhere and of advice that depends on the setting, in order."""
+
+    def advise(setting: Setting) -> tuple[Remedy, ...]:
+        return tuple(step for part in parts for step in ((part,) if isinstance(part, Remedy) else part(setting)))
+
+    return advise

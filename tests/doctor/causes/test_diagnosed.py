@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import report_of
+from tests.facts.readers.bug_report import bug_report
+from tests.facts.readers.test_dcgm import HEALTH, NEW, OLD
+from tests.facts.readers.test_fabric import LOG
+from tests.facts.readers.test_nvlink import matrix, status
+from tests.facts.readers.test_smi_query import whole
+
+
+def findings(text):
+    return [
+        (f.id, f.severity, tuple(card.index for card in f.cards))
+        for f in report_of(text).findings
+        if f.severity != "info"
+    ]
+
+
+def test_a_failed_test_is_the_cause_that_its_message_names_and_its_gpu():
+    assert findings(NEW)[0] == ("gpu_ecc_error", "broken", (1,))
+    assert findings(OLD)[0][0::2] == ("thermal_throttle", (0,))
+
+
+def test_without_a_message_the_tests_name_decides():
+    bare = "\n".join(line for line in NEW.splitlines() if "Warning" not in line and "row remapping" not in line)
+    assert findings(bare) == [("gpu_hardware_fault", "broken", (1,))]
+    why = report_of(bare).findings[0].evidence
+    assert any("GPU 1: memory failed" in seen.value for seen in why)
+
+
+def test_the_health_report_names_the_gpu_of_each_system():
+    assert ("nvlink_error", "broken", (3,)) in findings(HEALTH)
+    assert ("pcie_link_replays", "warning", (0,)) in findings(HEALTH)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| Persistence Mode          | Fail                                           |",
+        "| nccl_tests                | Fail                                           |",
+    ],
+)
+def test_a_failure_that_no_cause_explains_is_never_healthy(row):
+    report = report_of(row)
+    assert report.verdict == "unknown"
+    assert "failed" in report.unexplained[0].value
+    assert report_of(row.replace("Fail", "Pass")).verdict == "healthy"
+
+
+def test_the_fabric_managers_own_errors_are_never_healthy():
+    assert report_of(LOG).verdict in ("broken", "unknown")
+    quiet = "\n".join(line for line in LOG.splitlines() if "[INFO]" in line)
+    assert report_of(quiet).verdict == "healthy"
+
+
+def test_links_that_are_down_on_one_gpu_or_on_all():
+    assert findings(status(18, 18, 18, 4)) == [("nvlink_error", "warning", (3,))]
+    assert findings(status(*[0] * 8)) == [("nvlink_error", "broken", tuple(range(8)))]
+    assert findings(status(18, 18)) == []
+    assert findings(status(0)) == []
+
+
+def test_cards_that_a_bridge_joins_may_lack_it():
+    assert findings(status(4, 4, 0, total=4, name="NVIDIA RTX A6000")) == []
+    assert findings(status(12, 12, name="NVIDIA H100 PCIe")) == []
+
+
+def test_a_gpu_that_the_matrix_shows_without_links():
+    text = matrix("X\tNV18\tNV18\tSYS", "NV18\tX\tNV18\tSYS", "NV18\tNV18\tX\tSYS", "SYS\tSYS\tSYS\tX")
+    assert findings(text) == [("nvlink_error", "broken", (3,))]
+
+
+def test_dcgmi_tells_links_that_are_down():
+    text = "GPUs:\n    gpuId 0:\n        U U U U\n    gpuId 1:\n        U D U U\n"
+    assert findings(text) == [("nvlink_error", "warning", (1,))]
+
+
+def test_counters_are_a_warning():
+    text = "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 7: Recovery Errors: 2\n\t Link 7: CRC Errors: 3\n"
+    assert findings(text) == [("nvlink_error", "warning", (3,))]
+
+
+def test_what_the_query_reports_names_its_gpu():
+    well = whole("Full", "Full").replace("Pending                           : Enabled", "Pending   : Disabled")
+    assert findings(well) == []
+    reset = well.replace("Action                   : None", "Action                   : Reset", 1)
+    assert findings(reset) == [("gpu_needs_reset", "broken", (0,))]
+    assert findings(well.replace(": 64 C", ": 92 C", 1)) == [("thermal_throttle", "warning", (0,))]
+    joined = well.replace("State                             : Completed", "State  : In Progress", 1)
+    assert findings(joined) == [("fabric_manager_not_running", "broken", (0,))]
+
+
+def test_a_bug_report_of_a_machine_that_is_well_is_healthy_and_one_with_an_xid_is_not():
+    assert findings(bug_report(padding=2000)) == []
+    assert report_of(bug_report(padding=2000)).verdict == "healthy"
+    xid = "[ 99.1] NVRM: Xid (PCI:0000:37:00): 79, pid=1, GPU has fallen off the bus."
+    assert findings(bug_report(xid, padding=2000))[0][:2] == ("gpu_fallen_off_bus", "broken")

@@ -1,0 +1,141 @@
+"""Absence is never health: each fact that a check of one GPU declares is taken away in turn, and the check is skipped."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Union, get_type_hints
+
+import pytest
+
+from gpudoc.doctor.causes import gpu_counts, gpu_health, gpu_links, gpu_use, per_gpu
+from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag, read
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence, Skip
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Link
+from tests.machines.built import ask, changed, gpu, machine
+
+CHECKS = (*gpu_health.CHECKS, *gpu_links.CHECKS, *gpu_use.CHECKS)
+SIGNS = [(check, sign) for check in CHECKS for sign in check.signs]
+# finders of single GPUs that compare one with others, and the facts that each of them reads
+OTHERS = {
+    "nvlink_error": ("name", "virtualization", "nvlink_active", "nvlink_total"),
+    "mig_enabled_no_instance": ("mig_enabled",),
+    "compute_mode_exclusive": ("compute_mode",),
+    "gpu_newer_than_wheel_archs": ("capability",),
+    "gpu_older_than_wheel_archs": ("capability",),
+}
+DECLARED = sorted(
+    {(check.cause, path) for check, sign in SIGNS for path in sign.paths}
+    | {(check.cause, name) for check in CHECKS if check.only is not None for name in check.only[0]._fields}
+    | {(cause, path) for cause, paths in OTHERS.items() for path in paths}
+)
+
+
+def well(cause: str):
+    """Two GPUs on which the cause can be looked for in full."""
+    if cause == "vgpu_unlicensed":
+        return machine(*(gpu(i, virtualization="vgpu", licensed=True) for i in range(2)))
+    return machine(gpu(0), gpu(1))
+
+
+def report_on(facts):
+    return diagnose(Evidence(source="machine", machine=facts))
+
+
+@pytest.mark.parametrize("cause", sorted({cause for cause, _ in DECLARED}))
+def test_with_all_facts_there_a_check_passes(cause):
+    assert cause in report_on(well(cause)).passed
+
+
+@pytest.mark.parametrize(("cause", "path"), DECLARED)
+def test_without_one_of_its_facts_a_check_never_passes_and_names_the_gpu(cause, path):
+    report = report_on(changed(well(cause), f"gpus.1.{path}", Absent("no permission")))
+    assert cause not in report.passed
+    (because,) = [skip.because for skip in report.skipped if skip.id == cause]
+    assert "GPU 1: " in because
+    assert f"{path}: no permission" in because
+
+
+@pytest.mark.parametrize("cause", sorted({cause for cause, _ in DECLARED}))
+def test_of_a_gpu_of_which_nothing_is_known_nothing_passes(cause):
+    facts = machine(gpu(0), Gpu(index=1))
+    report = report_on(facts)
+    assert cause not in report.passed
+    assert [f for f in report.findings if f.severity != "info"] == []
+
+
+@pytest.mark.parametrize("cause", sorted({check.cause for check in CHECKS}))
+def test_no_gpu_is_nothing_checked(cause):
+    facts = changed(machine(), "gpus", ())
+    assert cause not in report_on(facts).passed
+
+
+@pytest.mark.parametrize(("check", "sign"), SIGNS, ids=lambda x: getattr(x, "cause", "-".join(getattr(x, "paths", ()))))
+def test_a_sign_declares_each_fact_with_the_type_that_it_has(check, sign):
+    declared = list(get_type_hints(sign.facts).values())
+    assert len(declared) == len(sign.paths)
+    for path, kind in zip(sign.paths, declared, strict=True):
+        owner, name = (Link, path.removeprefix("link.")) if path.startswith("link.") else (Gpu, path)
+        assert get_type_hints(owner)[name] == Union[kind, Absent], path
+
+
+@pytest.mark.parametrize("module", [gpu_health, gpu_links, gpu_use, gpu_counts, per_gpu], ids=lambda m: m.__name__)
+def test_no_check_of_a_gpu_has_a_default_for_an_absent_fact(module):
+    tree = ast.parse(Path(module.__file__).read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not imported & {"value", "known"}
+
+
+CHECK = GpuCheck(
+    cause="x",
+    signs=(
+        flag("rows_remap_failed", Seen(text="failed", severity="broken", title="it failed")),
+        flag("repair_pending", Seen(text="pending", title="it is pending")),
+    ),
+)
+
+
+def test_findings_of_several_gpus_become_one_that_names_them_all():
+    facts = machine(gpu(0), gpu(1, repair_pending=True), gpu(2, rows_remap_failed=True, repair_pending=True))
+    (finding,) = ask(CHECK.find, facts)
+    assert (finding.severity, finding.title) == ("broken", "GPU 2 (and 1 more): it failed")
+    assert [card.index for card in finding.cards] == [1, 2]
+    assert [o.fact.split(" (")[0] for o in finding.evidence] == ["GPU 1", "GPU 2", "GPU 2"]
+    assert "0000:11:00.0" in finding.evidence[0].fact
+
+
+def test_a_gpu_that_was_not_checked_is_told_beside_one_that_has_the_fault():
+    facts = machine(gpu(0, repair_pending=True), gpu(1, repair_pending=Absent("no permission")))
+    finding, skip = ask(CHECK.find, facts)
+    assert (finding.id, skip) == ("x", Skip("GPU 1: repair_pending: no permission"))
+
+
+def test_gpus_that_lack_the_same_fact_are_named_together():
+    unread = {"repair_pending": Absent("no permission")}
+    assert ask(CHECK.find, machine(gpu(0, **unread), gpu(1), gpu(2, **unread))) == [
+        Skip("GPU 0, 2: repair_pending: no permission")
+    ]
+
+
+def test_what_no_gpu_of_the_kind_has_is_skipped_when_it_is_all_there_is_to_see():
+    neither = {"repair_pending": Absent(NOT_SUPPORTED), "rows_remap_failed": Absent(NOT_SUPPORTED)}
+    assert ask(CHECK.find, machine(gpu(repair_pending=Absent(NOT_SUPPORTED)))) == []
+    assert ask(CHECK.find, machine(gpu(**neither))) == [Skip(f"GPU 0: rows_remap_failed: {NOT_SUPPORTED}")]
+
+
+def test_a_judge_that_cannot_tell_leaves_the_gpu_unchecked():
+    check = GpuCheck(cause="x", signs=(Sign(facts=per_gpu.Flag, names=("lost",), judge=lambda _: Absent("who knows")),))
+    assert ask(check.find, machine()) == [Skip("GPU 0: who knows")]
+
+
+def test_facts_are_read_by_name_and_those_of_the_link_by_its_prefix():
+    assert read(gpu(), gpu_links._Width) == (16, 16)
+    assert read(gpu(link=Link(width=16)), gpu_links._Width) == Absent("link.width_max: not read")
+
+
+def test_a_finder_that_is_no_gpu_check_is_walked_by_its_own_list():
+    own = [
+        finder.id for finder in gpu_links.FINDERS if not isinstance(getattr(finder.find, "__self__", None), GpuCheck)
+    ]
+    assert set(own) <= set(OTHERS)
