@@ -63,9 +63,8 @@ def _card(row: Measurement, situation: Situation) -> list[Doubt]:
         if name.startswith("throttled_") and share >= OFTEN:
             reason = name.removeprefix("throttled_").removesuffix("_share").replace("_", " ")
             doubts.append(Doubt("throttled", f"throttled ({reason}) {share:.0%}"))
-    others = row.context.get("gpu_processes_max", 0.0) - 1
-    if others >= 1:
-        return [*doubts, Doubt("shared_gpu", f"GPU shared with {others:.0f}")]
+    if row.other_gpu_processes:
+        return [*doubts, Doubt("shared_gpu", f"GPU shared with {row.other_gpu_processes}")]
     gpu = situation.gpu
     used = None if gpu is None or isinstance(gpu.memory_used_bytes, Absent) else gpu.memory_used_bytes
     # processes of other containers are not listed, but their memory is; the driver itself keeps some hundred MiB

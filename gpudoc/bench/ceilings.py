@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Situation
-from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.identify import gpu_at, with_address
+from gpudoc.facts.model import Absent, Fact, Gpu
 from gpudoc.knowledge.rates import (
     Rate,
     Unknown,
@@ -48,7 +49,7 @@ def ceiling_of(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
         case "h2d" | "d2h" | "bidirectional":
             return _host_link(row, situation)
         case "p2p":
-            return _peer_link(situation)
+            return _peer_link(row, situation)
         case "all_reduce":
             return NoCeiling("switches that add on the way may exceed the links")
         case _:
@@ -56,19 +57,25 @@ def ceiling_of(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
 
 
 def matmul_ceiling(spec: GpuSpec, dtype: str, measured_clock_mhz: float | None = None) -> Ceiling | NoCeiling:
-    """TFLOP/s (TOP/s for int8): SMs × multiply-adds per cycle × 2 × the highest SM clock."""
+    """TFLOP/s (TOP/s for int8): SMs × multiply-adds per cycle × 2 × the highest SM clock.
+
+    For tensor cores it is the clock of the card's published peak, where that is known and lower.
+    """
     if not spec.sm_count or not spec.sm_clock_mhz:
         return NoCeiling("the number of SMs or their highest clock is not known")
     found = find_rate(spec.capability, dtype, spec.brand, spec.device_id)
     match found:
         case Unknown(because):
             return NoCeiling(because)
-        case Rate(per_cycle, source):
+        case Rate(per_cycle, source, tensor_mhz):
             scale = spec.sm_count * per_cycle * 2 / 1e6
-            clock = f"{spec.sm_clock_mhz:g} MHz (highest SM clock)"
+            mhz, named = spec.sm_clock_mhz, "highest SM clock"
+            if tensor_mhz is not None and tensor_mhz < mhz:
+                mhz, named = tensor_mhz, "clock of the published peak"
+            clock = f"{mhz:g} MHz ({named})"
             formula = f"{spec.sm_count} SMs × {per_cycle} multiply-adds per cycle × 2 × {clock}; {source}"
             at_clock = scale * measured_clock_mhz if measured_clock_mhz else None
-            return Ceiling(scale * spec.sm_clock_mhz, formula, at_clock)
+            return Ceiling(scale * mhz, formula, at_clock)
 
 
 def memory_ceiling(spec: GpuSpec, measured_clock_mhz: float | None = None) -> Ceiling | NoCeiling:
@@ -143,21 +150,46 @@ def _host_link(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     return Ceiling(ways * one_way, formula, ways * seen if seen else None)
 
 
-def _peer_link(situation: Situation) -> Ceiling | NoCeiling:
-    gpu = situation.gpu
-    if gpu is None or isinstance(gpu.capability, Absent):
-        return NoCeiling("the driver tells nothing of this GPU")
-    links = gpu.nvlink_active
-    if isinstance(links, Absent) or links == 0:
+def _peer_link(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
+    source, target = (gpu_at(int(row.parameters[end]), situation.machine) for end in ("from", "to"))
+    if source is None or target is None or isinstance(source.capability, Absent):
+        return NoCeiling("which GPUs of the driver these are is not known")
+    links = _links_between(source, target)
+    if links is None:
+        return NoCeiling("which GPU each NVLink leads to is not known")
+    if links == 0:
+        return _pcie_between(source, target)
+    each = nvlink_gb_per_s(source.capability)
+    if each is None:
+        return NoCeiling("the speed of this GPU's NVLinks is not in the table")
+    return Ceiling(links * each, f"{links} NVLinks × {each:g} GB/s in one direction")
+
+
+def _links_between(source: Gpu, target: Gpu) -> int | None:
+    """NVLinks that carry a copy between the two: those that end at the other, or at switches; None when not known."""
+    active = source.nvlink_active
+    if isinstance(active, Absent) or active == 0:
+        return 0
+    if source.fabric_state == "completed":
+        # every link leads to the switches, whatever else NVML says of its end
+        return active
+    if isinstance(source.nvlink_ends, Absent):
+        return None
+    return sum(end == "switch" or with_address(end, (target,)) is target for end in source.nvlink_ends)
+
+
+def _pcie_between(source: Gpu, target: Gpu) -> Ceiling | NoCeiling:
+    """The slower of the two links to the host's bridge, over which a copy without NVLink goes."""
+    ways = []
+    for gpu in (source, target):
         generation, width = gpu.link.generation_max, gpu.link.width_max
         if isinstance(generation, Absent) or isinstance(width, Absent):
             return NoCeiling("neither NVLink nor the PCIe link is visible here")
         one_way = pcie_gb_per_s(generation, width)
-        return Ceiling(one_way, pcie_formula(generation, width)) if one_way else NoCeiling("unknown PCIe generation")
-    each = nvlink_gb_per_s(gpu.capability)
-    if each is None:
-        return NoCeiling("the speed of this GPU's NVLinks is not in the table")
-    return Ceiling(links * each, f"{links} NVLinks × {each:g} GB/s in one direction")
+        if one_way is None:
+            return NoCeiling(f"PCIe generation {generation} is not in the table")
+        ways.append((one_way, pcie_formula(generation, width)))
+    return Ceiling(*min(ways))
 
 
 def _cpu(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:

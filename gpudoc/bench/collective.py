@@ -1,4 +1,4 @@
-"""One rank of an all-reduce, started by torchrun: times it over sizes and prints what rank 0 saw as JSON."""
+"""One rank of an all-reduce: times it over sizes; rank 0 prints what it saw as JSON."""
 
 from __future__ import annotations
 
@@ -7,29 +7,35 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from gpudoc.bench.lifetime import die_with_parent
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:
     import torch
 
 WARM_UP, REPEATS = 3, 10
+READY = "ready to join"
 
 
 def main() -> None:
-    """Arguments: backend, device kind, and the sizes in bytes. One line {bytes: [seconds, ...]} from rank 0."""
+    """Arguments: rank, ranks, parent's pid, file to meet in, backend, kind of device, and the sizes in bytes.
+
+    Every rank prints READY when it is about to join; rank 0 ends with one line {bytes: [seconds, ...]}.
+    """
+    rank, ranks, parent, meeting, backend, kind, *sizes = sys.argv[1:]
+    die_with_parent(int(parent))
     import torch
     import torch.distributed as dist
 
-    backend, kind, *sizes = sys.argv[1:]
-    dist.init_process_group(backend)
-    rank = dist.get_rank()
     device = torch.device(f"cuda:{rank}" if kind == "cuda" else "cpu")
     if kind == "cuda":
         torch.cuda.set_device(device)
+    print(READY, flush=True)  # noqa: T201  the parent reads this line
+    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=int(rank), world_size=int(ranks))
     times: dict[str, list[float]] = {}
     for size in sizes:
         times[size] = _time_all_reduce(torch.ones(int(size) // 4, device=device), kind)
-    if rank == 0:
+    if rank == "0":
         print(json.dumps(times), flush=True)  # noqa: T201  the parent reads this line
     dist.destroy_process_group()
 

@@ -12,6 +12,7 @@ import psutil
 
 from gpudoc.bench.model import BENCH_VERSION, Parameter
 from gpudoc.bench.sampling import Plan
+from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.numa import cpus_of_node
 from gpudoc.units import GIB
@@ -32,6 +33,11 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
     host = machine.host
     usable = known(host.cpus_usable, float(len(os.sched_getaffinity(0))))
     physical = known(host.cpu_cores_physical, psutil.cpu_count(logical=False) or 1)
+    near = near_cpus(device, machine)
+    if near:
+        # what is bound to a node has its cores only, in the CPU's cases too
+        usable = min(usable, float(len(near)))
+        physical = physical * len(near) // known(host.cpu_count, os.cpu_count() or len(near))
     return Plan(
         device=device,
         only=only,
@@ -44,7 +50,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         last_level_cache_bytes=known(host.last_level_cache_bytes, 0),
         memory_bytes=known(host.memory_available_bytes, psutil.virtual_memory().available),
         num_gpus=len(known(machine.gpus, ())),
-        bind_cpus=near_cpus(device, machine),
+        bind_cpus=near,
     )
 
 
@@ -81,6 +87,7 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
             "gpus": plan.num_gpus,
             "capability": f"{capability[0]}.{capability[1]}",
             "gpu_memory_gib": round(known(gpu.memory_total_bytes, 0) / GIB),
+            "pci_address": known(gpu.pci_address, ""),
             "near_cpus": len(plan.bind_cpus),
             "driver": known(machine.driver.library_version, "unknown"),
         }
@@ -89,16 +96,5 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
 
 def gpu_of(device: str, machine: Machine) -> Gpu | None:
     """The facts of the GPU that `device` ('cuda:N', after CUDA_VISIBLE_DEVICES) names; None without them."""
-    kind, _, index = device.partition(":")
-    if kind != "cuda":
-        return None
-    gpus = known(machine.gpus, ())
-    place = int(index or 0)
-    visible = [one.strip() for one in known(machine.environment, {}).get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    if visible == [""]:
-        return next((gpu for gpu in gpus if gpu.index == place), None)
-    if place >= len(visible):
-        return None
-    # the mask names cards by the driver's index or by the beginning of their UUID
-    asked = visible[place]
-    return next((gpu for gpu in gpus if str(gpu.index) == asked or known(gpu.uuid, "").startswith(asked)), None)
+    kind, _, ordinal = device.partition(":")
+    return gpu_at(int(ordinal or 0), machine) if kind == "cuda" else None

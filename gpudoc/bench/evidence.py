@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from gpudoc.bench.model import Measurement, Situation
@@ -98,11 +99,11 @@ def throttled_by_power(row: Measurement, situation: Situation) -> Finding | None
     lowered = limit is not None and default is not None and limit < default * 0.99
     text = f" (limit {limit:.0f} W, default {default:.0f} W)" if lowered else ""
     remedy = (
-        Remedy(say="raise the limit again", run=f"sudo nvidia-smi -pl {default:.0f}", needs_root=True)
-        if lowered
+        Remedy(say="raise the limit again", run=f"sudo nvidia-smi -i {gpu.index} -pl {default:.0f}", needs_root=True)
+        if gpu is not None and lowered
         else Remedy(say="nothing is broken when the limit is the default; see the limits", run="nvidia-smi -q -d POWER")
     )
-    return _throttled(
+    found = _throttled(
         row,
         POWER,
         "power_throttle",
@@ -110,6 +111,9 @@ def throttled_by_power(row: Measurement, situation: Situation) -> Finding | None
         "The clocks were cut while it was measured; with random numbers long products always come near the limit.",
         remedy,
     )
+    braked = row.context.get("throttled_hw_power_brake_share", 0.0) >= OFTEN
+    # a card at the limit that it came with does what it can: a T4 or L4 runs so whenever it multiplies for long
+    return found if found is None or lowered or braked else replace(found, severity="info")
 
 
 def _throttled(
@@ -143,7 +147,7 @@ def clocks_limited(row: Measurement, situation: Situation) -> Finding | None:
         (
             Remedy(
                 say="give the clocks back to the driver",
-                run="sudo nvidia-smi -rgc && sudo nvidia-smi -rac",
+                run=f"sudo nvidia-smi -i {gpu.index} -rgc && sudo nvidia-smi -i {gpu.index} -rac",
                 needs_root=True,
             ),
         ),
@@ -152,14 +156,14 @@ def clocks_limited(row: Measurement, situation: Situation) -> Finding | None:
 
 def other_process(row: Measurement, _situation: Situation) -> Finding | None:
     """Another process used the card meanwhile."""
-    count = row.context.get("gpu_processes_max", 0.0) - 1
-    if count < 1:
+    count = row.other_gpu_processes
+    if not count:
         return None
     return _finding(
         "gpu_shared",
-        f"{count:.0f} other process{'es' if count > 1 else ''} used the GPU during the run",
+        f"{count} other process{'es' if count > 1 else ''} used the GPU during the run",
         "Figures of a shared card say little about the card.",
-        (_seen("gpu.processes", f"{count:.0f} besides gpudoc"),),
+        (_seen("gpu.processes", f"{count} besides gpudoc"),),
         (Remedy(say="see who it is, and measure again when it has ended", run="nvidia-smi"),),
     )
 

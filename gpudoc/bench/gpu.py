@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpudoc.bench.model import Reading
 from gpudoc.bench.sampling import MAX_SAMPLES, MIN_SAMPLES, OVERTIME, Bench, Row, host_load, is_tight
+from gpudoc.units import MIB
 
 if TYPE_CHECKING:
     import torch
 
 Action = Callable[[], object]
 
+# from rest a card takes some tenths of a second to its clocks, the memory's above all
+WAKE_S = 1.0
+_WAKE_BYTES, _WAKE_COPIES = 64 * MIB, 20
 # queueing one operation with its two events costs the host about 20 microseconds; the spin is to last longer
 _SPIN_CYCLES_PER_ACTION = 100_000
 _SPIN_TRIES = 4
@@ -81,6 +85,18 @@ class CudaGpu:
     def torch_device(self) -> str:
         """'cuda:N'."""
         return self.name
+
+    def wake(self) -> None:
+        """Keep the card copying for WAKE_S, so that the first figure is not one of the clocks at rest."""
+        import torch
+
+        size = min(_WAKE_BYTES, self.memory_free_bytes() // 4)
+        source, target = (torch.zeros(size, dtype=torch.uint8, device=self.name) for _ in range(2))
+        until = time.monotonic() + WAKE_S
+        while time.monotonic() < until:
+            for _ in range(_WAKE_COPIES):
+                target.copy_(source)
+            self.synchronize()
 
     def memory_free_bytes(self) -> int:
         """Bytes the driver can still give (`nvidia-smi --query-gpu=memory.free`), after torch gave back its cache."""

@@ -2,6 +2,7 @@
 
 History of SCHEMA gpudoc.bench.v1 and BENCH_VERSION (raise it whenever a figure is measured in another way):
 1: first.
+2: fp8 with fast accumulation; the GPU is woken before the first case; all-reduce without torchrun.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpudoc.doctor.model import Finding
+from gpudoc.facts.identify import gpu_at, pci_of, with_address
 from gpudoc.facts.model import Absent, Gpu, Machine, PciDevice
 
 if TYPE_CHECKING:
     from gpudoc.bench.sampling import Bench
 
 SCHEMA = "gpudoc.bench.v1"
-BENCH_VERSION = 1
+BENCH_VERSION = 2
+
+# how many of the processes on the GPU are gpudoc's own, in a reading's context; one where it does not say
+OWN_PROCESSES = "own_gpu_processes"
 
 Parameter = str | int | float
 Better = Literal["higher", "lower"]
@@ -138,6 +143,11 @@ class Measurement:
             return None
         return self.value / self.ceiling.at_measured_clock
 
+    @property
+    def other_gpu_processes(self) -> int:
+        """Processes besides gpudoc's own that were seen on the GPU at once; 0 also where they were not counted."""
+        return max(0, int(self.context.get("gpu_processes_max", 0.0) - self.context.get(OWN_PROCESSES, 1.0)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -163,22 +173,16 @@ class Situation:
     @property
     def gpu(self) -> Gpu | None:
         """The facts of the GPU that was measured, by its PCI address; None on a CPU or when they are absent."""
-        gpus = self.machine.gpus
-        if not self.device.startswith("cuda") or isinstance(gpus, Absent):
+        kind, _, ordinal = self.device.partition(":")
+        if kind != "cuda" or isinstance(self.machine.gpus, Absent):
             return None
-        address = str(self.environment.get("pci_address", ""))
-        # torch counts the visible GPUs, NVML all of them: the index alone may name another card
-        by_address = [gpu for gpu in gpus if address and str(gpu.pci_address).lower().endswith(address.lower())]
-        by_index = [gpu for gpu in gpus if gpu.index == int(self.device.partition(":")[2] or 0)]
-        return next(iter(by_address or by_index), None)
+        told = with_address(self.environment.get("pci_address"), self.machine.gpus)
+        return told or gpu_at(int(ordinal or 0), self.machine)
 
     @property
     def pci(self) -> PciDevice | None:
         """The GPU on the PCI bus; None when it is not found there."""
-        gpu, devices = self.gpu, self.machine.pci
-        if gpu is None or isinstance(devices, Absent) or isinstance(gpu.pci_address, Absent):
-            return None
-        return next((one for one in devices if one.address.lower() == gpu.pci_address.lower()), None)
+        return None if self.gpu is None else pci_of(self.gpu, self.machine)
 
     def find(self, name: str) -> Measurement | None:
         """The first row of that name, or None."""

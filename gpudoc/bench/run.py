@@ -66,6 +66,7 @@ class Harvest:
     environment: dict[str, Parameter] = field(default_factory=dict)
     interrupted: bool = False
     telemetry: Telemetry | Absent = NOT_READ
+    pci_address: str = ""
 
     def settled_readings(self) -> list[Reading]:
         """The readings with the counters seen while each was taken."""
@@ -91,7 +92,7 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
     if options.old is not None:
         # before a minute is spent on a run that cannot be compared
         refuse_unlike(options.old.environment, known)
-    harvest = Harvest()
+    harvest = Harvest(pci_address=str(known.get("pci_address", "")))
     try:
         _measure(plan, harvest, progress)
     except KeyboardInterrupt:
@@ -117,7 +118,8 @@ def judge(situation: Situation) -> Situation:
 
 def check_options(options: Options) -> None:
     """GpudocError (exit 2) for a case that does not exist or a folder that cannot be read."""
-    known = [case.name for case in cases_for(options.device)]
+    # the CPU's cases run beside the GPU's, and both have a matmul
+    known = list(dict.fromkeys(case.name for case in cases_for(options.device)))
     for name in options.only:
         if name not in known:
             where = "" if name not in case_names() else f" on {options.device}"
@@ -155,13 +157,15 @@ def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
 
 def _meet_gpu(traits: Mapping[str, Any], harvest: Harvest) -> None:
     """Keep what torch says of the GPU, and begin to watch it."""
+    # only newer releases of torch tell the address, libcuda always does
+    address = harvest.pci_address or str(traits["pci_address"])
     harvest.environment |= {
         "sm_count": int(traits["sm_count"]),
         "l2_bytes": int(traits["l2_bytes"]),
         "integrated": "yes" if traits["integrated"] else "no",
-        "pci_address": str(traits["pci_address"]),
+        "pci_address": address,
     }
-    harvest.telemetry = open_telemetry(str(traits["pci_address"]))
+    harvest.telemetry = open_telemetry(address)
     if isinstance(harvest.telemetry, Absent):
         because = f"{harvest.telemetry.reason}: clocks, heat and throttling were not read during the run"
         harvest.not_measured.append(NotMeasured("counters", because))

@@ -65,9 +65,14 @@ def open_telemetry(pci_address: str) -> Telemetry | Absent:
 
 
 def annotate(readings: Iterable[Reading], looks: Iterable[Look]) -> list[Reading]:
-    """The readings with what was seen while each was taken; unchanged where nothing was seen."""
+    """The GPU's readings with what was seen while each was taken; unchanged where nothing was, and those of the CPU."""
     seen = sorted(looks, key=lambda look: look.at_s)
-    return [replace(reading, context={**reading.context, **summarise(during(seen, reading))}) for reading in readings]
+    return [
+        reading
+        if reading.device == "cpu"
+        else replace(reading, context={**reading.context, **summarise(during(seen, reading))})
+        for reading in readings
+    ]
 
 
 def during(looks: list[Look], reading: Reading) -> list[GpuCounters]:
@@ -91,7 +96,7 @@ def summarise(counters: list[GpuCounters]) -> dict[str, float]:
         "temperature_c_max": [one.temperature_c for one in counters],
         "link_generation_max": [one.link_generation for one in counters],
         "link_width_max": [one.link_width for one in counters],
-        # the worker itself is one of them
+        # gpudoc itself is among them
         "gpu_processes_max": [one.num_processes for one in counters],
     }
     for name, facts in middle.items():

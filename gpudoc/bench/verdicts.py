@@ -86,8 +86,10 @@ def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
     if path is None or share is None or share >= path.normal:
         return
     causes = [found for cause in path.causes if (found := cause(row, situation)) is not None]
-    if causes:
-        yield from (replace(cause, evidence=(_low(row, path), *cause.evidence)) for cause in causes)
+    yield from (replace(cause, evidence=(_low(row, path), *cause.evidence)) for cause in causes)
+    clocked = row.share_at_measured_clock
+    # what is no fault explains a low row only as far as the clock goes
+    if any(cause.severity != "info" for cause in causes) or (causes and (clocked is None or clocked >= path.normal)):
         return
     yield Finding(
         id="cause_not_found",

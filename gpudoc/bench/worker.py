@@ -5,7 +5,6 @@ The parent never measures, so a driver that hangs, a card that falls off or a ki
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -20,10 +19,10 @@ from gpudoc.bench.cases.catalog import cases_for
 from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
 from gpudoc.bench.gpu import CudaGpu
+from gpudoc.bench.lifetime import die_with_parent
 from gpudoc.bench.model import Case
 from gpudoc.bench.sampling import Bench, Plan
 
-_PR_SET_PDEATHSIG = 1
 # a round that got less of its planned time would only be half a round
 MIN_ROUND_SHARE = 0.2
 
@@ -45,7 +44,7 @@ def main() -> None:
     """Read a plan from stdin, run all rounds, write one JSON object per line to stdout."""
     started = time.monotonic()
     plan = plan_from_json(sys.stdin.readline())
-    _die_with_parent(plan.parent_pid)
+    die_with_parent(plan.parent_pid)
     if plan.bind_cpus:
         # before torch starts its threads and before memory is touched: both stay on the GPU's node
         os.sched_setaffinity(0, plan.bind_cpus)
@@ -61,7 +60,7 @@ def main() -> None:
         own = os.getpid()
         child = os.fork()
         if child == 0:
-            _die_with_parent(own)
+            die_with_parent(own)
             os._exit(_run_round(plan, index, left / (plan.rounds - index)))
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
@@ -91,10 +90,11 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
     bench = Bench(plan=plan, round=index, clock_ghz=measure_clock_ghz)
     if plan.device != "cpu":
         # only here, after the fork: a CUDA context does not survive one
-        bench.gpu = CudaGpu(int(plan.device.partition(":")[2]))
+        bench.gpu = device = CudaGpu(int(plan.device.partition(":")[2]))
         # the driver counts all GPUs, CUDA_VISIBLE_DEVICES may hide some
         bench.plan = replace(plan, num_gpus=bench.gpu.traits.count)
         tell({"event": "gpu", "values": asdict(bench.gpu.traits)})
+        device.wake()
     wanted = [case for case in cases_for(plan.device) if not plan.only or case.name in plan.only]
     end = time.monotonic() + round_s
     present = _present(wanted, bench)
@@ -139,15 +139,6 @@ def _device_answers(bench: Bench) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _die_with_parent(parent: int) -> None:
-    """A measuring process whose parent was killed would go on loading the machine."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # the parent may have died before that call, and no signal comes for the past
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 if __name__ == "__main__":

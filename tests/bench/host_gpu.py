@@ -20,6 +20,10 @@ class HostGpu:
     def __init__(self, free_bytes=GIB, traits=TRAITS, pins=True):
         self.traits, self.free_bytes, self.pins = traits, free_bytes, pins
         self.synchronized = 0
+        self.log = []
+
+    def wake(self):
+        self.log.append("wake")
 
     def memory_free_bytes(self):
         return self.free_bytes

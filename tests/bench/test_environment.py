@@ -1,13 +1,12 @@
 from dataclasses import replace
 
-import pytest
-
 from gpudoc.bench import environment
 from gpudoc.bench.compare import HARD_KEYS
 from gpudoc.bench.environment import describe, gpu_of, make_plan, near_cpus
-from gpudoc.facts.model import Absent, Container, Host, Machine
+from gpudoc.facts.model import Absent, Container, CudaDevice, Driver, Host, Machine
 from gpudoc.units import GIB, MIB
 from tests.bench.builders import H100, machine
+from tests.fakes.machine import A100, FakeMachine
 
 HOST = Host(
     system="Linux",
@@ -70,18 +69,42 @@ def test_the_process_is_bound_to_the_gpus_node_when_there_are_several(monkeypatc
     assert near_cpus("cuda:0", hidden) == ()
 
 
+def test_a_process_bound_to_one_of_two_nodes_runs_as_many_threads_as_the_node_has_cores(monkeypatch):
+    monkeypatch.setattr(environment, "cpus_of_node", lambda node: tuple(range(8)))
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: set(range(16)))
+    # two nodes of four cores with two threads each
+    host = replace(HOST, architecture="x86_64", numa_nodes=2, cpu_count=16, cpu_cores_physical=8, cpus_usable=16.0)
+    two = replace(machine(), host=host)
+    assert (plan("cpu", two).threads, plan("cuda:0", two).threads) == (8, 4)
+    assert plan("cuda:0", two).bind_cpus == tuple(range(8))
+
+
 def test_a_gpu_that_is_not_there_has_no_facts():
     assert gpu_of("cuda:7", machine()) is None
     assert gpu_of("cuda:0", machine()).index == 0
     assert gpu_of("cpu", machine()) is None
 
 
-@pytest.mark.parametrize(
-    ("mask", "index", "found"),
-    [("1", 0, 1), ("1,0", 1, 0), ("GPU-bb", 0, 1), ("0", 1, None), ("7", 0, None), ("", 1, 1)],
-)
-def test_a_mask_renumbers_the_gpus(mask, index, found):
-    cards = (replace(H100, index=0, uuid="GPU-aa11"), replace(H100, index=1, uuid="GPU-bb22"))
-    masked = replace(machine(), gpus=cards, environment={"CUDA_VISIBLE_DEVICES": mask})
-    gpu = gpu_of(f"cuda:{index}", masked)
-    assert (gpu.index if gpu else None) == found
+def test_the_gpu_is_the_one_that_cuda_numbers_not_the_one_that_nvml_does():
+    slow = replace(H100, index=0, name="Tesla T4", pci_address="0000:3b:00.0")
+    fast = replace(H100, index=1)
+    driver = Driver(cuda_devices=(CudaDevice(ordinal=0, pci_address=fast.pci_address),))
+    mixed = replace(machine(), gpus=(slow, fast), driver=driver)
+    assert gpu_of("cuda:0", mixed) is fast
+    assert describe(plan("cuda:0", mixed), mixed)["gpu"] == H100.name
+
+
+def test_the_node_is_that_of_the_bus_where_nvml_only_speaks_of_the_gpus_own_memory(tmp_path, monkeypatch):
+    fake = FakeMachine(tmp_path / "m")
+    fake.driver()
+    fake.gpus(A100)
+    fake.torch()
+    # what x86 answers
+    fake.error("nvmlDeviceGetNumaNodeId", 3)
+    fake.file(f"sys/bus/pci/devices/{fake.address(0)}/numa_node", "1\n")
+    fake.file("sys/devices/system/node/node1/cpulist", "0-31\n")
+    asked = []
+    monkeypatch.setattr(environment, "cpus_of_node", lambda node: asked.append(node) or (0, 1))
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: {1, 2})
+    assert near_cpus("cuda:0", fake.collect(quick=True)) == (1,)
+    assert asked == [1]

@@ -65,7 +65,7 @@ def test_a_lowered_power_limit_is_named_with_the_command_that_raises_it():
     lowered = machine(replace(H100, power_limit_w=450.0, power_limit_default_w=700.0))
     found = evidence.throttled_by_power(capped, situation([], lowered))
     assert "450 W" in found.title
-    assert found.fix[0].run == "sudo nvidia-smi -pl 700"
+    assert found.fix[0].run == "sudo nvidia-smi -i 0 -pl 700"
     plain = evidence.throttled_by_power(capped, situation([], machine(replace(H100, power_limit_default_w=700.0))))
     assert "450" not in plain.title
     assert "-pl" not in plain.fix[0].run

@@ -2,8 +2,10 @@ import contextlib
 import itertools
 from types import SimpleNamespace
 
+import pytest
 import torch
 
+from gpudoc.bench import gpu as gpu_module
 from gpudoc.bench.gpu import CudaGpu, read_traits, sample_gpu
 from gpudoc.bench.sampling import MIN_SAMPLES, Row
 from tests.bench.host_gpu import HostGpu, bench
@@ -97,6 +99,17 @@ def test_a_host_too_slow_to_queue_gets_a_longer_spin_and_not_for_ever():
     gpu, cuda = recorded(slow_tries=99)
     gpu.time_each([lambda: None])
     assert len(cuda.cycles) == 4
+
+
+@pytest.mark.standin
+def test_a_card_is_kept_busy_until_its_clocks_are_up(monkeypatch):
+    gpu, clock = CudaGpu(0), iter(range(100))
+    waited = []
+    monkeypatch.setattr(gpu_module, "time", SimpleNamespace(monotonic=lambda: next(clock) / 10))
+    monkeypatch.setattr(CudaGpu, "synchronize", lambda self: waited.append(1))
+    gpu.wake()
+    # the clock was read once to begin with, and once more when the time was up
+    assert len(waited) == 10 * gpu_module.WAKE_S - 1
 
 
 def test_long_work_needs_no_spin_and_is_queued_once():

@@ -7,11 +7,14 @@ import sys
 import pytest
 
 from gpudoc.bench import run as room
-from gpudoc.bench.model import Record
+from gpudoc.bench.environment import describe, make_plan
+from gpudoc.bench.model import BENCH_VERSION, Record
 from gpudoc.bench.run import Harvest, Options, _take, check_options, run
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Host, Machine
+from tests.bench.builders import machine
 
+H100_MACHINE = machine()
 MACHINE = Machine(
     gpus=Absent("no driver"), pci=(), host=Host(cpu_flags=("avx2", "fma"), cpu_cores_physical=2, cpus_usable=2.0)
 )
@@ -44,7 +47,7 @@ def test_a_run_gives_rows_an_environment_and_its_progress():
     # on a machine that is busy with other work a round may find no time, and then that is said
     assert len(record.measurements[0].rounds) == 3 or record.not_measured
     assert record.environment["torch"]
-    assert record.environment["bench_version"] == 1
+    assert record.environment["bench_version"] == BENCH_VERSION
     assert not record.interrupted
     assert any("round 1" in text for text in listener.heard)
     assert workers() == []
@@ -108,12 +111,15 @@ def test_a_torch_in_the_users_folder_is_not_taken_for_the_library(monkeypatch, t
     [
         (Options(only=("memroy",)), "no such case: memroy"),
         (Options(only=("copies",)), "no such case on cpu: copies"),
+        (Options(device="cuda:0", only=("matmull",)), "no such case: matmull"),
     ],
 )
 def test_a_case_that_does_not_exist(options, said):
     with pytest.raises(GpudocError, match=said) as caught:
         check_options(options)
-    assert "clock" in caught.value.hint
+    names = caught.value.hint.removeprefix("--only ").split(",")
+    assert "clock" in names
+    assert len(names) == len(set(names))
 
 
 def test_a_folder_that_does_not_exist(tmp_path):
@@ -125,7 +131,7 @@ def test_a_folder_that_does_not_exist(tmp_path):
 def test_a_run_that_cannot_be_compared_is_refused_before_it_begins():
     listener = Listener()
     old = Record(environment={"bench_version": 0}, measurements=())
-    with pytest.raises(GpudocError, match="bench_version was 0, is 1"):
+    with pytest.raises(GpudocError, match=f"bench_version was 0, is {BENCH_VERSION}"):
         run(Options(only=("clock",), old=old), MACHINE, listener)
     assert listener.heard == []
 
@@ -158,3 +164,14 @@ def test_what_torch_says_of_the_gpu_is_kept_and_missing_counters_are_said():
     assert harvest.environment["sm_count"] == 132
     assert "were not read" in harvest.not_measured[0].because
     assert harvest.settled_readings() == []
+
+
+def test_a_torch_that_tells_no_address_is_watched_at_the_one_that_the_driver_told(monkeypatch):
+    opened = []
+    monkeypatch.setattr(room, "open_telemetry", lambda address: opened.append(address) or Absent("no driver"))
+    traits = '{"sm_count": 132, "l2_bytes": 1, "integrated": false, "pci_address": ""}'
+    line = '{"event": "gpu", "values": ' + traits + "}"
+    known = describe(make_plan("cuda:0", H100_MACHINE, quick=True, only=(), data=None), H100_MACHINE)
+    harvest = Harvest(pci_address=known["pci_address"])
+    _take(line, harvest)
+    assert opened == [harvest.environment["pci_address"]] == ["0000:18:00.0"]

@@ -19,6 +19,12 @@ def test_a_reading_gets_what_was_seen_between_its_begin_and_end():
     assert annotated.context == {"x": 1.0, "sm_clock_mhz": 1600.0}
 
 
+def test_the_gpus_counters_say_nothing_of_the_cpus_figures():
+    looks = [look(2.0, sm_clock_mhz=1500, num_processes=3)]
+    (annotated,) = annotate([reading("cpu_clock", "cpu", began_s=1.9, ended_s=2.6)], looks)
+    assert annotated.context == {}
+
+
 def test_a_short_reading_takes_the_looks_just_around_it_and_none_from_afar():
     looks = [look(1.0, sm_clock_mhz=100), look(2.0, sm_clock_mhz=1500)]
     near = annotate([reading(began_s=2.01, ended_s=2.02)], looks)[0]

@@ -4,6 +4,7 @@ import pytest
 
 from gpudoc.bench.run import judge
 from gpudoc.bench.verdicts import best_rows, find_causes
+from gpudoc.facts.model import Gpu, PciDevice
 from tests.bench.builders import H100, machine, row, situation, with_link
 
 UNDER_LOAD = {"link_generation_max": 5.0, "link_width_max": 16.0, "gpu_processes_max": 1.0}
@@ -50,6 +51,52 @@ def test_without_evidence_the_cause_is_not_found_and_what_to_look_at_is_named():
     assert found.id == "cause_not_found"
     assert "lspci" in found.fix[0].say
     assert found.confidence < 0.5
+
+
+# a data sheet's peak is at the highest clock, which these cards hold only for moments at the power they came with
+STOCK = [
+    (Gpu(index=0, name="Tesla T4", brand="tesla", capability=(7, 5), sm_clock_max_mhz=1590), 0x1EB8, 40, 900.0, "fp16"),
+    (
+        Gpu(index=0, name="NVIDIA L4", brand="nvidia", capability=(8, 9), sm_clock_max_mhz=2040),
+        0x27B8,
+        58,
+        1100.0,
+        "bf16",
+    ),
+    (
+        Gpu(index=0, name="NVIDIA H100 PCIe", brand="nvidia", capability=(9, 0), sm_clock_max_mhz=1755),
+        0x2331,
+        114,
+        1000.0,
+        "bf16",
+    ),
+]
+
+
+@pytest.mark.parametrize(("gpu", "device_id", "sms", "mhz", "dtype"), STOCK, ids=lambda one: getattr(one, "name", ""))
+@pytest.mark.parametrize(("limit_w", "severities"), [(70.0, ["info"]), (50.0, ["warning"])])
+def test_a_card_at_the_power_that_it_came_with_is_not_low(gpu, device_id, sms, mhz, dtype, limit_w, severities):
+    gpu = replace(gpu, pci_address="0000:18:00.0", power_limit_w=limit_w, power_limit_default_w=70.0)
+    bus = PciDevice(address="0000:18:00.0", vendor_id=0x10DE, device_id=device_id, class_code=0x030200)
+    capped = {"throttled_sw_power_cap_share": 1.0, "sm_clock_mhz": mhz}
+    peak = judge(situation([product(1.0, dtype, **capped)], replace(machine(gpu), pci=(bus,)), sm_count=sms)).rows[0]
+    value = 0.9 * peak.ceiling.at_measured_clock
+    assert value < 0.65 * peak.ceiling.value
+    scene = replace(machine(gpu), pci=(bus,))
+    found = [
+        one
+        for one in verdict(product(value, dtype, **capped), machine_=scene, sm_count=sms)
+        if one.id == "power_throttle"
+    ]
+    assert [one.severity for one in found] == severities
+
+
+def test_power_at_its_default_does_not_explain_what_is_low_even_for_the_clock():
+    capped = product(300.0, throttled_sw_power_cap_share=1.0, sm_clock_mhz=1400.0)
+    assert [one.id for one in verdict(capped)] == ["cause_not_found", "power_throttle"]
+    assert [one.id for one in verdict(product(560.0, throttled_sw_power_cap_share=1.0, sm_clock_mhz=1400.0))] == [
+        "power_throttle"
+    ]
 
 
 def test_a_low_product_is_explained_by_heat():

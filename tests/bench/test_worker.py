@@ -122,6 +122,17 @@ def test_a_card_that_falls_off_ends_the_round_with_what_was_measured(monkeypatch
     assert "stopped answering" in events[-1]["because"]
 
 
+def test_the_card_is_awake_before_the_first_case_asks_for_it(monkeypatch):
+    gpu = HostGpu()
+
+    def first(bench):
+        gpu.log.append("case")
+        yield reading()
+
+    events_of(monkeypatch, (case("a", first),), gpu=gpu)
+    assert gpu.log == ["wake", "case"]
+
+
 def test_what_one_case_overran_is_taken_from_all_that_follow():
     first, second, third = (case(name, works) for name in "abc")
     assert share_of_time(first, [second, third], 9.0) == 3.0

@@ -3,33 +3,92 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from gpudoc.bench.collective import SIZES, bus_gb_per_s
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.collective import READY, SIZES, bus_gb_per_s
+from gpudoc.bench.model import OWN_PROCESSES, Case, Reading
 from gpudoc.bench.sampling import Bench
 
-TIMEOUT_S = 60.0
+# shorter than the silence after which the measuring process is given up, so that a hang here costs only this case
+TIMEOUT_S = 50.0
+# a rank that the driver holds back cannot be waited for
+KILL_S = 5.0
+PROGRAM = (sys.executable, "-m", "gpudoc.bench.collective")
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of the group, a child of this one in its session, and the files with what it says."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    errors: Path
 
 
 def measure(backend: str, kind: str, ranks: int, sizes: Sequence[int]) -> dict[int, list[float]]:
-    """Seconds of each all-reduce by size, from `ranks` processes; RuntimeError with torchrun's last words."""
-    arguments = [f"--nproc-per-node={ranks}", "-m", "gpudoc.bench.collective", backend, kind, *map(str, sizes)]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    line = next((text for text in done.stdout.splitlines() if text.startswith("{")), "")
-    if done.returncode or not line:
-        last = [text for text in done.stderr.splitlines() if "Error" in text]
-        raise RuntimeError(f"all-reduce over {ranks} processes failed: {last[-1] if last else 'no output'}")
+    """Seconds of each all-reduce by size, from `ranks` processes, all gone afterwards.
+
+    RuntimeError with the last words of the rank that failed, or with what hung for TIMEOUT_S.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpudoc-") as folder:
+        started = [_start(Path(folder), rank, ranks, (backend, kind, *map(str, sizes))) for rank in range(ranks)]
+        try:
+            _wait(started)
+            lines = started[0].out.read_text().splitlines()
+        finally:
+            _end(started)
+    line = next((text for text in lines if text.startswith("{")), "")
+    if not line:
+        raise RuntimeError(f"all-reduce over {ranks} processes gave no figures")
     return {int(size): seconds for size, seconds in json.loads(line).items()}
+
+
+def _start(folder: Path, rank: int, ranks: int, arguments: Sequence[str]) -> Rank:
+    # files, since NCCL_DEBUG=INFO would fill a pipe that nobody reads
+    out, errors = folder / f"out.{rank}", folder / f"errors.{rank}"
+    place = (str(rank), str(ranks), str(os.getpid()), str(folder / "meeting"))
+    with out.open("wb") as said, errors.open("wb") as failed:
+        process = subprocess.Popen([*PROGRAM, *place, *arguments], stdout=said, stderr=failed)
+    return Rank(process, out, errors)
+
+
+def _wait(started: Sequence[Rank]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not all(codes := [one.process.poll() == 0 for one in started]):
+        failed = [one for one in started if one.process.returncode]
+        if failed:
+            raise RuntimeError(f"all-reduce over {len(started)} processes failed: {_last_words(failed)}")
+        if time.monotonic() > deadline:
+            late = [str(rank) for rank, one in enumerate(started) if READY not in one.out.read_text()]
+            where = (
+                f"rank {', '.join(late)} did not get as far as joining"
+                if late
+                else f"all joined, {codes.count(True)} ended; NCCL_DEBUG=INFO says where the others wait"
+            )
+            raise RuntimeError(f"all-reduce over {len(started)} processes hung for {TIMEOUT_S:.0f} s: {where}")
+        time.sleep(0.02)
+
+
+def _last_words(failed: Sequence[Rank]) -> str:
+    lines = [line.strip() for one in failed for line in one.errors.read_text(errors="replace").splitlines()]
+    said = [line for line in lines if "Error" in line]
+    return said[-1] if said else f"rank ended with {failed[0].process.returncode}"
+
+
+def _end(started: Sequence[Rank]) -> None:
+    for one in started:
+        one.process.kill()
+    for one in started:
+        with suppress(subprocess.TimeoutExpired):
+            one.process.wait(timeout=KILL_S)
 
 
 def run(bench: Bench) -> Iterator[Reading]:
@@ -43,6 +102,8 @@ def run(bench: Bench) -> Iterator[Reading]:
             parameters={"bytes": size, "ranks": ranks},
             unit="GB/s",
             samples=tuple(bus_gb_per_s(size, one, ranks) for one in seconds),
+            # this process and the rank that has the same GPU
+            context={OWN_PROCESSES: 2.0},
             round=bench.round,
             began_s=began,
             ended_s=time.monotonic(),

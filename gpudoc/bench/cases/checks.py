@@ -20,8 +20,8 @@ def check_product(
     """
     import torch
 
-    rows = torch.linspace(0, left.shape[0] - 1, NUM_ROWS).long().to(left.device)
-    columns = torch.linspace(0, right.shape[1] - 1, NUM_COLUMNS).long().to(left.device)
+    rows = spread(left.shape[0], NUM_ROWS).to(left.device)
+    columns = spread(right.shape[1], NUM_COLUMNS).to(left.device)
     few_left, few_right = left[rows].double(), right[:, columns].double()
     exact = few_left @ few_right * scale
     error = (out[rows][:, columns].double() - exact).abs().max().item()
@@ -44,8 +44,16 @@ def check_copy(source: torch.Tensor, target: torch.Tensor) -> str:
 
     words = [tensor.view(torch.int64) for tensor in (source, target)]
     sums = [int(one.sum().item()) for one in words]
-    places = torch.linspace(0, words[0].numel() - 1, NUM_WORDS).long()
+    places = spread(words[0].numel(), NUM_WORDS)
     picked = [one[places.to(one.device)].cpu() for one in words]
     if sums[0] == sums[1] and torch.equal(picked[0], picked[1]):
         return ""
     return f"the copy of {source.numel()} bytes differs from its source"
+
+
+def spread(length: int, count: int) -> torch.Tensor:
+    """`count` indices from 0 to the last of `length`, evenly apart; shape (count,), int64."""
+    import torch
+
+    # in integers: from 2^24 on float32 has no number for every index, and rounds the last one past the end
+    return torch.arange(count) * (length - 1) // (count - 1)

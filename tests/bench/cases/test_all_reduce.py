@@ -1,7 +1,33 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import psutil
 import pytest
 
+from gpudoc.bench import run as room
+from gpudoc.bench.assess import assess
+from gpudoc.bench.cases import all_reduce
 from gpudoc.bench.cases.all_reduce import CASE, measure
+from gpudoc.bench.settle import settle
+from tests.bench.builders import situation
 from tests.bench.host_gpu import HostGpu, bench
+
+# rank 1 starts and never joins the others
+HANGS = textwrap.dedent("""
+    import sys, time
+    import torch.distributed
+    from gpudoc.bench import collective
+    if sys.argv[1] == "1":
+        torch.distributed.init_process_group = lambda *a, **k: time.sleep(600)
+    collective.main()
+""")
+
+
+def own_children():
+    return [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_a_real_all_reduce_over_two_processes():
@@ -11,8 +37,58 @@ def test_a_real_all_reduce_over_two_processes():
 
 
 def test_a_backend_that_fails_says_so():
-    with pytest.raises(RuntimeError, match="all-reduce over 1 processes failed"):
+    with pytest.raises(RuntimeError, match=r"all-reduce over 1 processes failed: .*no-such-backend"):
         measure("no-such-backend", "cpu", 1, [4096])
+
+
+def test_a_rank_that_fails_ends_the_others_that_wait_for_it(monkeypatch):
+    code = "import sys, time; sys.exit('ValueError: no GPU left') if sys.argv[1] == '1' else time.sleep(600)"
+    monkeypatch.setattr(all_reduce, "PROGRAM", (sys.executable, "-c", code))
+    with pytest.raises(RuntimeError, match="over 3 processes failed: ValueError: no GPU left"):
+        measure("gloo", "cpu", 3, [4096])
+    assert own_children() == []
+
+
+def test_a_collective_that_hangs_is_ended_with_all_its_processes_and_the_rank_named(monkeypatch):
+    code = "import sys, time; sys.argv[1] == '1' or print('ready to join', flush=True); time.sleep(600)"
+    monkeypatch.setattr(all_reduce, "PROGRAM", (sys.executable, "-c", code))
+    monkeypatch.setattr(all_reduce, "TIMEOUT_S", 5.0)
+    with pytest.raises(RuntimeError, match="hung for 5 s: rank 1 did not get as far as joining"):
+        measure("gloo", "cpu", 2, [4096])
+    assert own_children() == []
+
+
+def test_ranks_that_hang_end_with_the_process_that_measures():
+    code = (
+        "import sys; from gpudoc.bench.cases import all_reduce\n"
+        f"all_reduce.PROGRAM = (sys.executable, '-c', {HANGS!r})\n"
+        "print('started', flush=True); all_reduce.measure('gloo', 'cpu', 2, [4096])\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout.readline() == "started\n"
+        ranks = []
+        while len(ranks) < 2:
+            ranks = psutil.Process(parent.pid).children()
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+    assert psutil.wait_procs(ranks, timeout=60)[1] == []
+
+
+def test_a_hang_costs_only_this_case():
+    assert all_reduce.TIMEOUT_S + all_reduce.KILL_S < room.SILENCE_S
+
+
+def test_the_rank_beside_the_measuring_process_is_no_stranger_on_the_gpu(monkeypatch):
+    monkeypatch.setattr(all_reduce, "measure", lambda backend, kind, ranks, sizes: {1 << 20: [0.001] * 10})
+    (reading,) = CASE.run(bench(gpu=HostGpu(), num_gpus=2))
+    reading.context["gpu_processes_max"] = 2.0
+    (row,) = settle([reading])
+    assert assess(row, situation([row])).doubts == ()
+    reading.context["gpu_processes_max"] = 3.0
+    (row,) = settle([reading])
+    assert [doubt.text for doubt in assess(row, situation([row])).doubts] == ["GPU shared with 1"]
 
 
 def test_one_gpu_reduces_with_nobody():

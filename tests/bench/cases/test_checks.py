@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gpudoc.bench.cases.checks import check_copy, check_product
+from gpudoc.bench.cases.checks import check_copy, check_product, spread
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -35,3 +35,20 @@ def test_a_copy_with_one_changed_byte_or_two_swapped_ends_is_found():
     changed[12345] ^= 1
     assert "differs" in check_copy(source, changed)
     assert "differs" in check_copy(source, source.flip(0))
+
+
+@pytest.mark.parametrize("length", [8, 4096, 2**25, 2**27 + 3, 2**40])
+def test_the_places_that_are_compared_reach_the_last_word_and_no_further(length):
+    places = spread(length, 4096)
+    assert (int(places[0]), int(places[-1])) == (0, length - 1)
+    assert bool((places.diff() >= 0).all())
+
+
+def test_a_copy_of_a_quarter_gibibyte_is_compared_to_its_end():
+    source = torch.zeros(2**28, dtype=torch.uint8)
+    assert check_copy(source, source) == ""
+    other = source.clone()
+    words = other.view(torch.int64)
+    # the sum of all words stays the same: only the words in place can tell
+    words[0], words[-1] = 1, -1
+    assert "differs" in check_copy(source, other)

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from gpudoc.bench.cases import cuda_matmul
 from gpudoc.bench.cases.cuda_matmul import CASE, Shape, choose_dtypes, choose_shapes, make_product, wave_shape
@@ -74,6 +75,13 @@ def test_a_product_is_checked_against_its_own_operands(dtype):
     assert product.check() == ""
     unmultiplied = make_product(dtype, Shape(256, 512, 128), "cpu")
     assert unmultiplied.check() != ""
+
+
+def test_fp8_is_multiplied_as_training_does_with_fast_accumulation(monkeypatch):
+    asked, multiply = [], torch._scaled_mm
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *a, **k: asked.append(k["use_fast_accum"]) or multiply(*a, **k))
+    make_product("fp8", Shape(256, 512, 128), "cpu").multiply()
+    assert asked == [True]
 
 
 def test_too_little_memory_is_said():
