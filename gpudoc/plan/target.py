@@ -118,17 +118,19 @@ class TargetsResult:
 
 
 class Need:
-    """What one plan needs on CUDA: replays of its events through the allocator, with cuBLAS's workspace inside."""
+    """What one plan needs on CUDA: replays of its events through the allocator, with cuBLAS's workspaces inside."""
 
     def __init__(self, plan: Plan, target: Target) -> None:
         self.memory: MemoryModel = plan.memory
         self.target = target
-        self._workspace = cublas_workspace_bytes(target.capability)
+        # each thread that multiplies has a workspace of cuBLAS of its own, and backward has a thread of its own
+        self._workspaces = [cublas_workspace_bytes(target.capability)] * 2
 
     def replay(self, batch: int, limit_bytes: int | None = None) -> Replay:
         """The allocator's story of two steps at `batch`."""
-        sizes = [*self.memory.sizes(batch).tolist(), self._workspace]
-        return replay(sizes, [len(sizes) - 1, *self._events], limit_bytes)
+        planned = self.memory.sizes(batch).tolist()
+        taken = range(len(planned), len(planned) + len(self._workspaces))
+        return replay([*planned, *self._workspaces], [*taken, *self._events], limit_bytes)
 
     def peak_bytes(self, batch: int) -> int:
         """Expected peak of the process: reserved memory and context; more than the target has where it cannot fit."""

@@ -62,6 +62,10 @@ def _wrap(block: nn.Module) -> None:
         if not torch.is_grad_enabled() or not block.training:
             return inner(*args, **kwargs)
         call = functools.partial(inner, **kwargs)
+        if torch.compiler.is_compiling():
+            # a compiled backward repeats what computes activations, and no change of a buffer; of contexts it takes
+            # dispatch modes alone
+            return checkpoint(call, *args, use_reentrant=False)
         return checkpoint(call, *args, use_reentrant=False, context_fn=contexts)
 
     def contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.workload.memory import is_out_of_memory
 
 ALWAYS_ALLOWED = ("torch", "gpudoc.workload")
-_MEMORY_SIGNS = (
-    "out of memory",
-    "can't allocate memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +48,7 @@ def call(target: str, function: Callable[..., object], arguments: Mapping[str, o
     check_arguments(target, function, arguments)
     try:
         return function(**arguments)
-    except (GpudocError, MemoryError):
+    except GpudocError:
         raise
     except Exception as problem:
         if is_out_of_memory(problem):
@@ -85,20 +80,6 @@ def takes(function: Callable[..., object], parameter: str) -> bool:
         return parameter in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
-
-
-def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether an exception says that memory ran out, on the device or on the host."""
-    text = str(problem)
-    return isinstance(problem, MemoryError) or any(
-        sign in text
-        for sign in (
-            "out of memory",
-            "can't allocate memory",
-            "CUBLAS_STATUS_ALLOC_FAILED",
-            "CUDNN_STATUS_ALLOC_FAILED",
-        )
-    )
 
 
 def _import(module_name: str, target: str, allowed: Allowed) -> object:

@@ -64,7 +64,7 @@ class GPT(nn.Module):
         self.head.weight = self.words.weight
 
     def forward(self, tokens):
-        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.saving else block(x)
         return self.head(self.norm(x))
@@ -81,7 +81,9 @@ class BERT(nn.Module):
         self.head = nn.Linear(width, vocab)
 
     def forward(self, tokens):
-        return self.head(self.encoder(self.words(tokens) + self.places(torch.arange(tokens.shape[1]))))
+        return self.head(
+            self.encoder(self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device)))
+        )
 
 
 class T5(nn.Module):
@@ -156,7 +158,7 @@ class Experts(nn.Module):
 
     def forward(self, x):
         weights, chosen = self.gate(x).softmax(-1).topk(2, dim=-1)
-        share = torch.zeros(*x.shape[:-1], len(self.experts)).scatter(-1, chosen, weights.float())
+        share = torch.zeros(*x.shape[:-1], len(self.experts), device=x.device).scatter(-1, chosen, weights.float())
         return sum(expert(x) * share[..., i : i + 1] for i, expert in enumerate(self.experts))
 
 

@@ -83,3 +83,38 @@ def test_a_model_with_its_own_switch_is_asked():
     model.supports_gradient_checkpointing = False
     assert apply(model) == 3
     assert asked == [True]
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x, *, scale=1.0):
+        return x + scale * self.norm(self.inner(x)).relu()
+
+
+class Normalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Normed() for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, scale=0.5)
+        return x
+
+
+def test_a_compiled_model_recomputes_with_the_same_gradients_and_running_statistics():
+    def train(recomputed, compiled):
+        torch.manual_seed(0)
+        model = Normalised()
+        if recomputed:
+            apply(model)
+        forward = torch.compile(model, backend="aot_eager") if compiled else model
+        for _ in range(2):
+            forward(torch.arange(32.0).view(4, 8)).sum().backward()
+        return [*(p.grad for p in model.parameters()), *model.buffers()]
+
+    plain, both = train(False, False), train(True, True)
+    assert all(a.equal(b) for a, b in zip(plain, both, strict=True))

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.workload.targets import Allowed, call, check_arguments, is_out_of_memory, resolve, takes
+from gpudoc.workload.targets import Allowed, call, check_arguments, resolve, takes
 
 
 @pytest.fixture
@@ -76,21 +76,3 @@ def test_a_parameter_can_be_asked_for(allowed):
     build = resolve("own_target:build", allowed)
     assert takes(build, "depth")
     assert not takes(build, "dataset")
-
-
-@pytest.mark.parametrize(
-    ("problem", "expected"),
-    [
-        (MemoryError(), True),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
-        (
-            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
-            True,
-        ),
-        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
-        (RuntimeError("CUDNN_STATUS_NOT_SUPPORTED"), False),
-        (ValueError("bad"), False),
-    ],
-)
-def test_running_out_of_memory_is_told_from_other_errors(problem, expected):
-    assert is_out_of_memory(problem) is expected

@@ -1,0 +1,80 @@
+"""The one definition of running out of memory: what an exception or a message says, and of which memory."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from enum import Enum
+
+from gpudoc.errors import GpudocError
+
+
+class Shortage(str, Enum):
+    """Which memory ran out; a workspace is what a library of kernels takes for itself."""
+
+    DEVICE = "device"
+    WORKSPACE = "workspace"
+    HOST = "host"
+    SHM = "shm"
+
+
+# what the message says, the more particular first; the sources are torch 2.6 to 2.13, its libraries and the C library.
+# Some codes have other causes as well (NOT_SUPPORTED, INTERNAL_ERROR): then the smallest batch fails too, and whoever
+# gives up there shows the message
+_SIGNS: tuple[tuple[str, Shortage], ...] = (
+    (r"(CUBLAS|CUSPARSE|CUSOLVER|HIPBLAS|CUDNN|MIOPEN)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED", Shortage.WORKSPACE),
+    (r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_(INTERNAL_ERROR|NOT_SUPPORTED)", Shortage.WORKSPACE),
+    (r"unable to find (a valid cuDNN algorithm|an engine to execute this computation)", Shortage.WORKSPACE),
+    (r"could not (create|execute) a primitive|could not create a memory", Shortage.WORKSPACE),
+    (r"out of memory", Shortage.DEVICE),
+    (r"unable to (open|mmap|write).*shm|unable to allocate shared memory|shared memory \(shm\)", Shortage.SHM),
+    (r"unable to (mmap|resize|write).*</torch_", Shortage.SHM),
+    (r"can't allocate memory|not enough memory: you tried|bad_alloc|cannot allocate memory|MemoryError", Shortage.HOST),
+    (r"failed to map segment|Thread creation failed|can't start new thread", Shortage.HOST),
+)
+# what a user's own check raises, whatever it says
+OWN_CHECKS = (ValueError, TypeError, KeyError, AttributeError)
+
+
+def shortage(problem: BaseException) -> Shortage | None:
+    """The memory that an exception, or one that led to it, says ran out; None when it says nothing of memory.
+
+    A GpudocError is None as well: whoever raised it has judged what led to it.
+    """
+    if isinstance(problem, GpudocError):
+        return None
+    for link in links(problem):
+        found = _of_one(link)
+        if found is not None:
+            return found
+    return None
+
+
+def shortage_in(text: str) -> Shortage | None:
+    """The memory that a message says ran out; None when it says nothing of memory."""
+    return next((found for pattern, found in _SIGNS if re.search(pattern, text, re.IGNORECASE)), None)
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether memory ran out, on the device or on the host, so that a smaller batch may help."""
+    return shortage(problem) is not None
+
+
+def links(problem: BaseException) -> Iterator[BaseException]:
+    """The exception and those that led to it, as a traceback would show them."""
+    link: BaseException | None = problem
+    seen: list[BaseException] = []
+    while link is not None and link not in seen:
+        seen.append(link)
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _of_one(problem: BaseException) -> Shortage | None:
+    # torch's class has had several homes
+    if any(kind.__name__ == "OutOfMemoryError" for kind in type(problem).__mro__):
+        return Shortage.DEVICE
+    if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
+        return Shortage.HOST
+    return None if isinstance(problem, OWN_CHECKS) else shortage_in(str(problem))
