@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sysconfig
 import traceback
@@ -19,7 +20,20 @@ _COLLATE_SIGNS = (
     "inconsistent tensor",
 )
 _WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
+# after these a device answers nothing else until the process ends
+_KERNEL_FAULTS = (
+    "device-side assert",
+    "an illegal memory access",
+    "misaligned address",
+    "unspecified launch failure",
+)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class KernelError(GpudocError):
+    """A kernel of the user's failed on the GPU, which cannot be used by this process any more."""
+
+    is_abrupt = True
 
 
 def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
@@ -51,10 +65,32 @@ def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
     if isinstance(problem, GpudocError):
         return problem
     said = f"{type(problem).__name__}: {problem}{_at(users_place(problem))}"
+    has_none = "does not have a deterministic implementation" in said
     return GpudocError(
         f"an error in the model or the loss: {said}; the batch was {shapes(batch) or type(batch).__name__}",
+        hint="another operation in its place; or --set deterministic=false" if has_none else "",
         exit_code=ExitCode.NOT_DONE if first else ExitCode.BAD_ANSWER,
     )
+
+
+def in_kernel(problem: Exception, step: int) -> Exception:
+    """The fault of a kernel as what the user can mend; every other error stays what it is.
+
+    A kernel runs beside Python, so that whatever asked the device next is what raised.
+    """
+    raw = problem.__cause__ or problem
+    said = next((row for row in str(raw).splitlines() for sign in _KERNEL_FAULTS if sign in row), None)
+    if said is None or not isinstance(raw, RuntimeError):
+        return problem
+    hint = "look for a label or token number that is out of range: it has no row in the loss or the embedding"
+    if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        said += _at(users_place(raw))
+    else:
+        hint = f"set CUDA_LAUNCH_BLOCKING=1 and run it again: that names the line; most often {hint[9:]}"
+    told = KernelError(f"a kernel failed on the GPU by step {step}: {said}", hint=hint, exit_code=ExitCode.BAD_ANSWER)
+    # its frames hold the tensors in pinned memory: freeing one asks the device, whose answer would abort the process
+    told.__cause__ = raw
+    return told
 
 
 def users_place(problem: Exception) -> str | None:

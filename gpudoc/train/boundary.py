@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train import limits
 from gpudoc.train.checkpoint import Content, found_in
+from gpudoc.train.crash import leave_smaller_batch
+from gpudoc.train.distributed import AbandonedError
 from gpudoc.train.evaluate import TooLarge, evaluate
 from gpudoc.train.events import Evaluated, Event, Rescued, Said, Saved
 from gpudoc.train.job import Job
 from gpudoc.train.meters import Meter, clock
 from gpudoc.train.order import Order
-from gpudoc.train.rescue import free_memory, is_rescuable
+from gpudoc.train.ranks import BUSY
+from gpudoc.train.rescue import free_memory
 from gpudoc.train.state import capture, copied_bytes, rng_document
 from gpudoc.train.undo import Undo
 from gpudoc.units import MIB
 from gpudoc.workload.build import ReportsEvaluation
+from gpudoc.workload.memory import is_out_of_memory
 
-_BUSY = 1
 # a thread's stack of 8 MiB, and what writing takes besides (1.2 MiB, 2026-11-21), with room
 _WRITER_BYTES = 16 * MIB
 NO_ROOM = "no memory to write a checkpoint beside the steps: from now on they wait until it is written"
@@ -129,6 +133,10 @@ class Boundary:
         job.ranks.align_buffers(job.stepper.parts.model)
         try:
             outcome = evaluate(job.stepper.parts, job.eval_feeds, order, job.stop)
+        except AbandonedError as problem:
+            progress.eval_batch = batch
+            leave_smaller_batch(job, f"{problem.__cause__}"[:200], "evaluate")
+            raise
         except TooLarge as problem:
             raise GpudocError(
                 f"out of memory in evaluation with one sample: {problem}",
@@ -141,7 +149,6 @@ class Boundary:
             progress.eval_batch = outcome.micro_batch
             job.sinks.add(rescued.document())
             yield rescued
-        self._undo.keep_all_buffers()
         if outcome.loss is None:
             yield Said(f"evaluation after step {step} was left for the stop")
             return
@@ -149,7 +156,7 @@ class Boundary:
 
     def _judge(self, step: int, loss: float, count: int, seconds: float) -> Iterator[Event]:
         job, progress = self._job, self._job.progress
-        best = progress.best_loss is None or loss < progress.best_loss
+        best = math.isfinite(loss) and (progress.best_loss is None or loss < progress.best_loss)
         if best:
             progress.best_loss, progress.best_step = loss, step
             progress.evaluations_without_gain = 0
@@ -164,15 +171,15 @@ class Boundary:
         patience = job.settings.early_stop
         if patience and progress.evaluations_without_gain >= patience and step < job.end_step:
             job.settings = replace(job.settings, steps=step)
-            yield Said(
-                f"early stop after step {step}: {patience} evaluations without gain; "
-                f"the best was {progress.best_loss:.4g} at step {progress.best_step}"
-            )
+            gain = "none was finite"
+            if progress.best_loss is not None:
+                gain = f"the best was {progress.best_loss:.4g} at step {progress.best_step}"
+            yield Said(f"early stop after step {step}: {patience} evaluations without gain; {gain}")
 
     def _save(self) -> bool:
         """Begin a checkpoint of this boundary; False when the last one is still being written."""
         job = self._job
-        busy = _BUSY if job.writer.busy else 0
+        busy = BUSY if job.writer.busy else 0
         if job.ranks.vote(busy):
             return False
         if not self._in_turn and self._lacks_room():
@@ -208,7 +215,7 @@ class Boundary:
             return capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
         except Exception as problem:
             # sharded ranks capture together, so one cannot do it again
-            if not is_rescuable(problem) or job.ranks.is_sharded:
+            if not is_out_of_memory(problem) or job.ranks.is_sharded:
                 raise
         self._write_in_turn()
         return capture(job.stepper, job.progress, job.constants, random, job.staging, whole=wanted)
@@ -221,7 +228,7 @@ class Boundary:
                 yield found
             case OSError():
                 self._saved_step = -1
-                if self._beside and not self._job.ranks.is_sharded and is_rescuable(found.__cause__ or found):
+                if self._beside and not self._job.ranks.is_sharded and is_out_of_memory(found):
                     if not self._in_turn:
                         self._write_in_turn()
                     yield from self.tell()

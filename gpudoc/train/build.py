@@ -15,7 +15,7 @@ from torch import nn
 from gpudoc.errors import ExitCode
 from gpudoc.profile import store
 from gpudoc.train import checkpoint, limits, schedule
-from gpudoc.train.crash import take_smaller_batch
+from gpudoc.train.crash import take_over
 from gpudoc.train.distributed import place_here, ranks_here
 from gpudoc.train.draws import Generators, seed_all
 from gpudoc.train.events import Event, Finished, Said
@@ -26,10 +26,11 @@ from gpudoc.train.job import Job
 from gpudoc.train.order import ENDLESS, Order, sample_seed
 from gpudoc.train.precision import Precision
 from gpudoc.train.precision import choose as choose_precision
-from gpudoc.train.preflight import check_device
+from gpudoc.train.preflight import Flight, check_device, collect_quickly, open_device
 from gpudoc.train.profiles import Chosen, of_run
 from gpudoc.train.profiles import choose as choose_profile
-from gpudoc.train.ranks import Ranks, device_of, on_rank_0
+from gpudoc.train.ranks import Ranks, on_rank_0
+from gpudoc.train.room import is_taken, no_room
 from gpudoc.train.run import Request
 from gpudoc.train.rundir import Choice, Lock, Run, cut_metrics, identity, write_config
 from gpudoc.train.rundir import choose as choose_run
@@ -72,12 +73,31 @@ class _Plan:
 
 
 def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
-    """Everything that a run needs, said as it is found; `Finished` at once when the run has all its steps already."""
+    """Everything that a run needs, said as it is found; `Finished` at once when the run has all its steps already.
+
+    GpudocError when memory runs out meanwhile: no smaller batch would help.
+    """
     workload = _load(request)
-    flight = check_device(request.device, check=request.preflight)
+    flight = check_device(request.device, check=request.preflight, place=place_here())
     yield from flight.said
     ranks = ranks or ranks_here(flight.device)
-    device = device_of(flight.device, ranks)
+    if request.flags.get("deterministic", workload.config.train.deterministic):
+        be_deterministic(torch.device(flight.device))
+    open_device(flight, ranks, workload)
+    try:
+        return (yield from _build_on(flight, request, stop, ranks, workload))
+    except Exception as problem:
+        if not is_taken(problem):
+            raise
+        limit = request.memory_limit_bytes
+        raise no_room(torch.device(flight.device), workload, collect_quickly, limit) from problem
+
+
+def _build_on(
+    flight: Flight, request: Request, stop: Stop, ranks: Ranks, workload: Workload
+) -> Generator[Event, None, Built | Finished]:
+    """The rest of `build`, on a device that works."""
+    device = torch.device(flight.device)
     limit = yield from _limit_memory(request, device, ranks)
     model = workload.build_model()
     ranks, sentence = shard_if_needed(ranks, workload, model, limit)
@@ -134,8 +154,17 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
         write_config(choice.run, workload.config, fixed, workload.name)
         store.save(job.profile, choice.run.profile)
     job.sinks = _open_sinks(plan)
-    yield from take_smaller_batch(job)
+    yield from take_over(job)
     return job, locks[0] if locks else None
+
+
+def be_deterministic(device: torch.device) -> None:
+    """Take kernels that give the same bits every time; on a GPU an operation without one fails with its name."""
+    # cuBLAS reads this when it starts
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # where a warning is enough, attention's backward stays as it is: torch makes it deterministic only when it may fail
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
+    torch.backends.cudnn.benchmark = False
 
 
 def _resume(request: Request) -> str:
@@ -179,6 +208,8 @@ def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Gener
             yield Said(f"memory limit {format_bytes(limit)}: half of what is free; --memory-limit SIZE changes it")
     if limit is not None:
         limits.apply(limit, device)
+        if device.type == "cuda":
+            yield Said(f"memory limit {format_bytes(limit)} for tensors; CUDA's context and NCCL's buffers come on top")
     if limit is None and device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return limit
@@ -186,9 +217,6 @@ def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Gener
 
 def _make_job(plan: _Plan, model: nn.Module) -> Job:
     settings, workload, device, ranks = plan.settings, plan.workload, plan.device, plan.ranks
-    if settings.deterministic:
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.benchmark = False
     fingerprint = model_fingerprint(model)
     if not ranks.is_sharded:
         # sharding moves block after block itself: the whole may not fit
@@ -240,7 +268,7 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
             "precision": plan.precision.name,
         },
         base_lrs=[_number(group["lr"]) for group in parts.optimizer.param_groups],
-        trace_steps=plan.request.trace_steps,
+        trace_steps=plan.request.trace_steps if ranks.rank == 0 else 0,
     )
 
 
@@ -249,7 +277,7 @@ def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
     overrides: dict[str, object] = {} if settings.lr is None else {"lr": settings.lr}
     if settings.fused and may_fuse(workload, model, device, sharded=plan.ranks.is_sharded):
         overrides["fused"] = True
-    forward = plan.ranks.wrap(model)
+    forward = plan.ranks.wrap(model, plan.precision.dtype)
     return Parts(
         model=model,
         forward=torch.compile(forward) if settings.compile else forward,

@@ -21,8 +21,8 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.ranks import OOM, Alone, Ranks
-from gpudoc.workload.targets import is_out_of_memory
+from gpudoc.train.ranks import OOM, Alone, Ranks, off_stdout
+from gpudoc.workload.memory import is_out_of_memory
 
 T = TypeVar("T")
 
@@ -39,7 +39,11 @@ class PeerLostError(GpudocError):
 
 
 class AbandonedError(GpudocError):
-    """This rank ran out of memory where the others wait for it: all must start again."""
+    """This rank cannot go on where the others wait for it: all must start again."""
+
+
+class UnusedError(AbandonedError):
+    """A parameter had no gradient while backward reduced, for the first time: DDP cannot tell the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +99,9 @@ def join(place: Place, device: torch.device) -> Distributed:
     try:
         store = meet(place, _open_store(place))
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
         patience = timedelta(seconds=PATIENCE_SECONDS)
-        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=patience)
+        with off_stdout():
+            dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=patience)
     except (RuntimeError, ValueError) as problem:
         raise _explain_meeting(place, problem) from problem
     ranks = Distributed(place, device)
@@ -137,7 +140,8 @@ class Distributed:
     """The ranks of one run over torch.distributed; what is agreed upon travels through gloo, on the host.
 
     Under gloo forward and backward hold no collective, so that any rank may fail in them and still vote. Under NCCL
-    this is so in the first steps after a start or a rescue; later DDP reduces while backward runs.
+    this is so in the first steps after a start or a rescue; later DDP reduces while backward runs, unless a parameter
+    was seen without a gradient: DDP would wait for it, and leave what it is bundled with as it is.
     """
 
     def __init__(self, place: Place, device: torch.device) -> None:
@@ -150,23 +154,29 @@ class Distributed:
         self.device = device
         self._probation = PROBATION_STEPS
         self._parallel: nn.parallel.DistributedDataParallel | None = None
-        self._reduced_in_backward = False
+        self._some_unused = False
+        self._overlaps = False
 
     @property
     def is_overlapping(self) -> bool:
-        """Whether the last backward held collectives: a rank that fails in one leaves the others waiting."""
-        return self._reduced_in_backward
+        """Whether this step's backward holds collectives: a rank that fails in one leaves the others waiting."""
+        return self._overlaps
 
     def vote(self, flags: int) -> int:
-        """The bitwise or of every rank's flags; raises when this rank ran out of memory where others wait for it."""
-        if flags & OOM and self._reduced_in_backward:
+        """The bitwise or of every rank's flags; raises when this rank failed in a backward where others wait for it."""
+        if flags & OOM and self._overlaps:
             raise abandoned()
+        if self._overlaps and self._parallel is not None:
+            _check_used(self._parallel)
         votes = torch.tensor([flags], dtype=torch.int32)
         with talking():
             dist.all_reduce(votes, op=dist.ReduceOp.BOR)
         found = int(votes.item())
         if found & OOM:
             self._probation = PROBATION_STEPS
+        if found:
+            # this step is not finished
+            self._overlaps = False
         return found
 
     def total(self, values: Sequence[float]) -> list[float]:
@@ -184,8 +194,9 @@ class Distributed:
             dist.all_gather_object(found, value)
         return found  # type: ignore[return-value]
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The model as it is called in training, with rank 0's weights everywhere; GpudocError when models differ."""
+        del dtype
         self._start_alike(model)
         if self.device.type == "cpu":
             return model
@@ -204,29 +215,36 @@ class Distributed:
                 dist.broadcast(tensor.detach(), src=0)
 
     def end_probation(self) -> None:
-        """Let DDP reduce while backward runs from the next step on, as it does once a run is under way."""
-        self._probation = 0
+        """Let DDP reduce while backward runs after one more step, as it does once a run is under way."""
+        self._probation = min(1, self._probation)
+
+    def reduce_after_backward(self) -> None:
+        """Never let DDP reduce while backward runs: some parameter goes without a gradient now and then."""
+        self._some_unused = True
+
+    def begin_step(self) -> None:
+        """Before a step's first micro batch: all ranks reduce in its last backward, or none does.
+
+        Settled for the whole step: a rank that fails in an earlier micro batch must know that the others will reduce.
+        """
+        self._overlaps = self._parallel is not None and self._probation == 0 and not self._some_unused
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Around one micro batch's forward and backward; only the last may reduce, and not while on probation."""
+        """Around one micro batch's forward and backward; only the last may reduce."""
         del model
-        self._reduced_in_backward = False
-        if self._parallel is None:
-            return nullcontext()
-        if last and self._probation == 0:
-            self._reduced_in_backward = True
+        if self._parallel is None or (last and self._overlaps):
             return nullcontext()
         return self._parallel.no_sync()
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make every rank's gradients their mean; one that no rank has stays None."""
-        if self._reduced_in_backward:
-            self._reduced_in_backward = False
+        if self._overlaps:
+            self._overlaps = False
             return
-        self._probation = max(0, self._probation - 1)
         with torch.no_grad(), talking():
             for bucket in buckets(parameters):
                 self._reduce(bucket)
+        self._probation = max(0, self._probation - 1)
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
         """Nothing to do: reduced gradients are the same everywhere, so every rank finds the same."""
@@ -263,13 +281,16 @@ class Distributed:
         parts = [torch.zeros_like(p).view(-1) if p.grad is None else p.grad.reshape(-1) for p in dense]
         flat = torch.cat([*parts, has])
         dist.all_reduce(flat)
-        counts = flat[-len(dense) :].tolist()
+        # reading the counts waits for the device: only where they can say something new
+        known = self._probation == 0 and all(p.grad is not None for p in dense)
+        counts = None if known else flat[-len(dense) :].tolist()
+        self._some_unused |= counts is not None and min(counts) < self.world
         flat /= self.world
         place = 0
-        for parameter, count in zip(dense, counts, strict=True):
+        for number, parameter in enumerate(dense):
             part = flat[place : place + parameter.numel()]
             place += parameter.numel()
-            if not count:
+            if counts is not None and not counts[number]:
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
@@ -292,14 +313,24 @@ def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
         yield bucket
 
 
-def abandoned() -> AbandonedError:
-    """The error of a rank that ran out of memory while the others wait in a collective."""
+def abandoned(during: str = "gradients were being exchanged") -> AbandonedError:
+    """The error of a rank that ran out of memory where no vote can be taken; `during` says where."""
     return AbandonedError(
-        "out of memory while gradients were being exchanged: the ranks start again from the last checkpoint with a "
-        "smaller micro batch",
+        f"out of memory while {during}: the ranks start again from the last checkpoint with a smaller micro batch",
         hint="if nothing restarts them: run the same command again with a smaller --batch-size",
         exit_code=ExitCode.BAD_ANSWER,
     )
+
+
+def _check_used(model: nn.Module) -> None:
+    """UnusedError when a parameter has no gradient after a backward in which DDP was to reduce it."""
+    if any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters()):
+        raise UnusedError(
+            "a parameter that had a gradient in every step so far has none in this one: the ranks start again from the "
+            "last checkpoint and exchange gradients after backward from then on",
+            hint="if nothing restarts them: run the same command again",
+            exit_code=ExitCode.BAD_ANSWER,
+        )
 
 
 _SAME_CODE = "every rank must run the same code and the same config"

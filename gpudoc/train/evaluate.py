@@ -10,6 +10,7 @@ import torch
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.blame import in_data, in_model
+from gpudoc.train.distributed import abandoned
 from gpudoc.train.draws import Generators
 from gpudoc.train.feed import Feeds
 from gpudoc.train.order import Order
@@ -17,7 +18,7 @@ from gpudoc.train.ranks import OOM, STOP
 from gpudoc.train.step import Parts
 from gpudoc.train.stop import Stop
 from gpudoc.workload.batch import Batch, shapes, to_device
-from gpudoc.workload.targets import is_out_of_memory
+from gpudoc.workload.memory import is_out_of_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
                     seen = _memory_alone(in_data(problem, chunk.indices), problem)
                     flags = OOM
                 if parts.ranks.is_sharded:
-                    # their forward waits for every rank
+                    # their forward waits for every rank, so no vote can be taken after one that failed
                     flags = parts.ranks.vote(flags)
                 if not flags:
                     try:
@@ -87,6 +88,8 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
                         items.append(0.0 if chunk.weightless else parts.step.count_items(batch))
                     except Exception as problem:
                         _memory_alone(in_model(problem, batch, False), problem)
+                        if parts.ranks.is_sharded:
+                            raise abandoned("evaluating") from problem
                         flags = OOM
                 if parts.ranks.world > 1:
                     flags = parts.ranks.vote(flags)
@@ -106,7 +109,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
 
 def _memory_alone(told: GpudocError, problem: Exception) -> str:
     """What was told of a `problem` that is a lack of memory; any other is raised as that."""
-    if told is problem or not is_out_of_memory(problem):
+    if not is_out_of_memory(problem):
         raise told from problem
     return told.message
 

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gpudoc.train.distributed import PATIENCE_SECONDS, Distributed, Place, talking
-from gpudoc.train.ranks import Ranks
+from gpudoc.train.ranks import Ranks, off_stdout
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload
 
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# weights and gradients, and two numbers per weight that Adam keeps
+# weights and gradients, and two numbers per weight that Adam keeps; DDP's buckets come on top
 COPIES = {"SGD": 3, "Adam": 4, "AdamW": 4}
 # what activations, buffers and the allocator need besides, at the least
 ROOM = 0.85
 
 
-def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None) -> bool:
-    """Whether weights, gradients and optimizer state alone fill a device of `limit_bytes`; None: not known, so no."""
+def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None, *, buckets: bool = False) -> bool:
+    """Whether weights, gradients and optimizer state alone fill a device of `limit_bytes`; None: not known, so no.
+
+    `buckets`: DDP keeps memory for all gradients once more, beside those that accumulate.
+    """
     if limit_bytes is None:
         return False
     held = sum(p.numel() * p.element_size() for p in model.parameters())
     trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    return held + trained * (COPIES.get(optimizer, 4) - 1) > ROOM * limit_bytes
+    return held + trained * (COPIES.get(optimizer, 4) - 1 + buckets) > ROOM * limit_bytes
 
 
 class Sharded(Distributed):
@@ -49,33 +52,39 @@ class Sharded(Distributed):
         self.is_sharded = True
         from gpudoc.train.shards import Council
 
-        self.council = Council(dist.new_group(backend="gloo", timeout=timedelta(seconds=PATIENCE_SECONDS)))
+        with off_stdout():
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=PATIENCE_SECONDS))
+        self.council = Council(group)
 
-    def shard(self, model: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
-        """The same model with its blocks, then the rest, spread over the ranks."""
-        mesh = init_device_mesh(self.device.type, (self.world,))
-        for block in blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        return model
+    def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """The model itself, spread over the ranks: its repeated blocks one by one where it has some, then the rest.
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model itself, sharded: by its repeated blocks where it has some."""
+        Weights are gathered as `dtype`, which autocast would cast them to anyway, each step and in full.
+        """
         from gpudoc.workload.recompute import find_blocks
 
         self._start_alike(model)
-        return self.shard(model, find_blocks(model))
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        # autocast goes on casting what meets the weights, as it does in one process
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        for block in find_blocks(model):
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+        return model
+
+    def begin_step(self) -> None:
+        """Before a step's first micro batch: forward and backward hold collectives, always."""
+        self._overlaps = True
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Around one micro batch; gradients are reduced and spread in the last one's backward."""
-        self._reduced_in_backward = True
-        cast("_Shards", model).set_requires_gradient_sync(last)
+        """Nothing around a micro batch: each one's backward reduces, since whole gradients would not fit."""
+        del model, last
         return nullcontext()
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Backward did it already."""
         del parameters
-        self._reduced_in_backward = False
+        self._overlaps = False
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
         """The largest `found` of all ranks, since each saw only its own part of the gradients."""
@@ -92,7 +101,9 @@ def council_of(ranks: Ranks) -> Council:
 def shard_if_needed(ranks: Ranks, workload: Workload, model: nn.Module, limit_bytes: int | None) -> tuple[Ranks, str]:
     """Ranks that shard, and a sentence, where one device would not hold the training; else the ranks as they are."""
     name = workload.config.optimizer.target.partition(":")[2]
-    if not isinstance(ranks, Distributed) or not must_shard(model, name, limit_bytes):
+    if not isinstance(ranks, Distributed):
+        return ranks, ""
+    if not must_shard(model, name, limit_bytes, buckets=ranks.device.type == "cuda"):
         return ranks, ""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     sentence = (
@@ -100,13 +111,6 @@ def shard_if_needed(ranks: Ranks, workload: Workload, model: nn.Module, limit_by
         f"{format_bytes(limit_bytes or 0)}: they are spread over {ranks.world} processes (FSDP2)"
     )
     return Sharded(ranks.place, ranks.device), sentence
-
-
-class _Shards(nn.Module):
-    """What `fully_shard` adds to a module's class."""
-
-    def set_requires_gradient_sync(self, last: bool) -> None:
-        """Whether the next backward reduces."""
 
 
 def spread_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

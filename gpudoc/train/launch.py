@@ -14,17 +14,25 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gpudoc.errors import ExitCode, GpudocError
+
+if TYPE_CHECKING:
+    import psutil
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
 # a rank that is stopped may save for so long; one that hangs in NCCL since its peer died holds a restart up as long
 SHUTDOWN_SECONDS = 120
+# when one rank has ended with an error the others soon hear of it, or hang in NCCL
+FOLLOW_SECONDS = 60
+_LOOK_SECONDS = 1.0
 _AGENT = "from gpudoc.train.launch import agent; import sys; sys.exit(agent(sys.argv[1:]))"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
@@ -89,7 +97,7 @@ def launch(arguments: Sequence[str], *, ranks: int, nodes: Nodes | None = None, 
             start_new_session=True,
         )
         with _passing_on(process):
-            status = process.wait()
+            status = _wait(process, place)
         return _exit_code(place, status)
 
 
@@ -177,6 +185,19 @@ def _exit_code(place: Path, status: int) -> int:
         return 0 if status == 0 else int(ExitCode.BAD_ANSWER)
 
 
+def _wait(process: subprocess.Popen[bytes], place: Path) -> int:
+    """The exit status of torchrun; ranks that hang after one of them has ended with an error are ended."""
+    errors = (ExitCode.BAD_ANSWER, ExitCode.NOT_DONE, ExitCode.FAULT)
+    told: float | None = None
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_SECONDS)
+        if told is None and _exit_code(place, 0) in errors:
+            told = time.monotonic()
+        elif told is not None and time.monotonic() - told > FOLLOW_SECONDS:
+            kill_family(process)
+
+
 @contextlib.contextmanager
 def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Hand signals to torchrun, which hands them to the ranks; a second Ctrl+C ends them all at once."""
@@ -200,19 +221,28 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if process.poll() is None:
-            _kill_all(process)
-            process.wait()
+            kill_family(process)
 
 
-def _kill_all(process: subprocess.Popen[bytes]) -> None:
-    """End torchrun and every rank: each has a session of its own, so they are found as its descendants."""
+def kill_family(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    """Kill a process and all that it started, each rank in a session of its own, and wait until they have ended."""
     import psutil
 
-    try:
+    family = _kill_all(process)
+    process.wait()
+    psutil.wait_procs(family, timeout=SHUTDOWN_SECONDS)
+
+
+def _kill_all(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> list[psutil.Process]:
+    """Kill torchrun and every rank: each has a session of its own, so they are found as its descendants."""
+    import psutil
+
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
         family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:
-        family = []
+    # first the one that would start others again
+    process.kill()
     for member in family:
         with contextlib.suppress(psutil.Error):
             member.kill()
-    process.kill()
+    return family

@@ -12,8 +12,8 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train import schedule
 from gpudoc.train.blame import in_data, in_model
 from gpudoc.train.boundary import Boundary
-from gpudoc.train.crash import leave_smaller_batch
-from gpudoc.train.distributed import AbandonedError
+from gpudoc.train.crash import leave_smaller_batch, leave_unused
+from gpudoc.train.distributed import AbandonedError, UnusedError
 from gpudoc.train.draws import Snapshot
 from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
 from gpudoc.train.feed import DirectFeed, Feed
@@ -21,11 +21,12 @@ from gpudoc.train.job import Job
 from gpudoc.train.meters import Meter, Split, clock, memory_peak_bytes
 from gpudoc.train.order import Chunk
 from gpudoc.train.ranks import OOM, STOP
-from gpudoc.train.rescue import Rescuer, is_rescuable
+from gpudoc.train.rescue import Rescuer
 from gpudoc.train.step import Micro
 from gpudoc.train.trace import Tracer
 from gpudoc.train.undo import Undo
 from gpudoc.workload.batch import Batch, shapes
+from gpudoc.workload.memory import is_out_of_memory
 
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
@@ -116,6 +117,9 @@ class Loop:
             if not flags:
                 self._set_lr(progress.step)
                 flags = self._rescuer.update()
+        except UnusedError:
+            leave_unused(job)
+            raise
         except AbandonedError:
             leave_smaller_batch(job, _seen(found))
             raise
@@ -150,9 +154,9 @@ class Loop:
         try:
             job.stepper.backward(micros)
         except Exception as problem:
-            if not is_rescuable(problem):
+            if not is_out_of_memory(problem):
                 raise in_model(problem, micros[0].batch, job.progress.step == 0) from problem
-            return OOM
+            return self._rescuer.note(problem)
         return 0
 
     def _fetch(self, step: int) -> list[Micro] | Missing:
@@ -198,7 +202,7 @@ class Loop:
             batch = feed.take(chunk)
         except Exception as problem:
             told = in_data(problem, chunk.indices)
-            if told is problem or not is_rescuable(problem):
+            if not is_out_of_memory(problem):
                 raise told from problem
             short = Missing(OOM, f"{_READ}, {len(chunk.indices)} at once", told.message)
         else:
@@ -311,11 +315,12 @@ class Loop:
             # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
             self._job.writer.collect(wait=True)
             return
-        self._undo.back()
         try:
+            self._undo.back()
             yield from self._boundary.close()
-        except GpudocError as problem:
-            yield Said(problem.message, warning=True)
+        except Exception as problem:
+            # the error that ended the run is the one to tell; after some of them the device answers nothing any more
+            yield Said(f"the last state could not be saved: {str(problem).splitlines()[0]}", warning=True)
 
     def _started(self) -> Started:
         job = self._job

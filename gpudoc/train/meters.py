@@ -116,6 +116,23 @@ class Meter:
         """The step that began was undone; its time counts as what it was."""
         self.step_done()
 
+    def watch_backward(self, loss: torch.Tensor) -> None:
+        """Have what backward waits for at its end, once all is computed, count as communication; on a GPU.
+
+        There DDP and FSDP wait for the gradients of others: what of the exchange did not fit beside the computation.
+        """
+        if self._on_device and loss.requires_grad:
+            # the engine's calls at the end of backward run in the order in which they were asked for: this one first
+            engine = torch.autograd.Variable._execution_engine
+            loss.register_hook(lambda _: engine.queue_callback(self._wait_begins))  # type: ignore[no-untyped-call]
+
+    def backward_done(self) -> None:
+        """Backward, which was watched, is fully queued."""
+        self.communicate.stop()
+
+    def _wait_begins(self) -> None:
+        self.communicate.start()
+
     def restart(self) -> None:
         """Begin the stretch now."""
         self.take()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -12,11 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train import checkpoint
 from gpudoc.train.identity import digest
+from gpudoc.train.launch import kill_family
 
 SCHEMA = "gpudoc.prove.v1"
 STEPS = 12
@@ -136,8 +136,7 @@ def _run_and_kill(line: Sequence[str], run: Path) -> None:
                 time.sleep(0.005)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                kill_family(process)
         if not checkpoint.found_in(run / "checkpoints"):
             said.seek(0)
             last = said.read().strip().splitlines()[-1:]
@@ -169,10 +168,11 @@ def _differences(one: Path, other: Path) -> Iterator[str]:
     for key in left.state:
         if key not in _NOT_STATE and left.state[key] != right.state.get(key):
             yield f"{key} differs"
-    random, others = left.rng(0) or {}, right.rng(0) or {}
-    drawn = [name for name in random if digest(random[name]) != digest(others.get(name))]
-    if drawn:
-        yield f"the random state of {', '.join(drawn)} differs"
+    for rank in range(cast(int, left.state.get("world", 1))):
+        random, others = left.rng(rank) or {}, right.rng(rank) or {}
+        drawn = [name for name in random if digest(random[name]) != digest(others.get(name))]
+        if drawn:
+            yield f"the random state of {', '.join(drawn)} differs"
 
 
 def _losses(run: Path) -> dict[int, float]:

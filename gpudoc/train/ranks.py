@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar, cast
 
 import torch
@@ -16,7 +18,7 @@ T = TypeVar("T")
 # what ranks tell each other in one vote, as bits of an int
 OOM = 1
 STOP = 2
-FAILED = 4
+BUSY = 4
 
 
 class Ranks(Protocol):
@@ -37,8 +39,11 @@ class Ranks(Protocol):
     def gather(self, value: T) -> list[T]:
         """Every rank's `value` in the order of ranks; plain data only."""
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as it is called in training; `model` itself stays the one that is saved."""
+    def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """The model as training calls it under autocast to `dtype`; `model` itself stays the one that is saved."""
+
+    def begin_step(self) -> None:
+        """Before a step's first micro batch: how gradients are exchanged is settled for all of them."""
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """Around one micro batch's forward and backward; `last` is the step's last one."""
@@ -77,9 +82,13 @@ class Alone:
         """The one value."""
         return [value]
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The model as it is."""
+        del dtype
         return model
+
+    def begin_step(self) -> None:
+        """Nothing to settle."""
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """No context is needed."""
@@ -116,6 +125,14 @@ def on_rank_0(ranks: Ranks, act: Callable[[], T]) -> T:
     return cast(T, found)
 
 
-def device_of(name: str, ranks: Ranks) -> torch.device:
-    """The device of this rank: 'cuda' becomes the GPU of its local rank, another name stays."""
-    return torch.device("cuda", ranks.local_rank) if name == "cuda" and ranks.world > 1 else torch.device(name)
+@contextmanager
+def off_stdout() -> Iterator[None]:
+    """What C++ prints meanwhile goes to stderr: gloo of torch 2.9 greets on stdout, where a document belongs."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -43,6 +43,7 @@ def run(request: Request) -> Iterator[Event]:
     """
     stop = Stop(slurm_deadline())
     with stop.listening():
+        from gpudoc.train.blame import in_kernel
         from gpudoc.train.build import build
 
         began = time.perf_counter()
@@ -61,7 +62,7 @@ def run(request: Request) -> Iterator[Event]:
             yield from note_of_syncs(job)
             yield from loop.events()
         except Exception as caught:
-            problem = caught
+            problem = in_kernel(caught, job.progress.step + 1)
         finally:
             with suppress(OSError):
                 job.sinks.close()

@@ -35,12 +35,15 @@ def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Else
         return None
     import torch
 
+    from gpudoc.doctor.device import choose
+    from gpudoc.facts.model import Machine
     from gpudoc.train.identity import num_cpus
-    from gpudoc.train.preflight import check_device
+    from gpudoc.train.preflight import with_torch
 
-    device = check_device(request.device, check=False).device
-    num_gpus = torch.cuda.device_count() if device.startswith("cuda") else 0
-    ranks = choose_ranks(gpus, device=device, num_gpus=num_gpus)
+    # this process only counts the GPUs; its ranks put their contexts there
+    device = choose(request.device, with_torch(Machine())).required().device
+    num_gpus = torch.cuda.device_count() if device == "cuda" else 0
+    ranks = choose_ranks(gpus, device=request.device if ":" in request.device else device, num_gpus=num_gpus)
     nodes = nodes_here()
     if ranks * nodes.count == 1:
         return None
@@ -66,12 +69,10 @@ def as_rank(action: Callable[[], int]) -> int:
         status, speaks = end(problem.exit_code, lost_peer=is_crash)
         if not speaks:
             return status
-        if is_crash and _waits_for_device():
-            # NCCL would wait at the interpreter's end for a collective that never comes
-            sys.stderr.write(f"gpudoc: {problem.message}\n")
-            sys.stderr.flush()
-            os._exit(status)
-        raise GpudocError(problem.message, hint=problem.hint, exit_code=ExitCode(status)) from problem
+        ended = type(problem)(problem.message, hint=problem.hint, exit_code=ExitCode(status))
+        # NCCL would wait at the interpreter's end for a collective that never comes
+        ended.is_abrupt = problem.is_abrupt or (is_crash and _waits_for_device())
+        raise ended from problem
     except Exception as problem:
         lost = _LOST.search(str(problem)) is not None
         code = ExitCode.BAD_ANSWER if lost else ExitCode.FAULT

@@ -28,6 +28,7 @@ class Progress:
     micro_batch: int = 1
     activation_checkpointing: bool = False
     eval_batch: int = 0
+    reduce_after_backward: bool = False
     best_step: int | None = None
     best_loss: float | None = None
     evaluations_without_gain: int = 0

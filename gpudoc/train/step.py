@@ -42,7 +42,7 @@ class Parts:
 
 
 class Stepper:
-    """Runs steps. `backward` may run out of memory and be repeated after an undo; `update` may not.
+    """Runs steps. `backward` may run out of memory and be repeated after an undo; so may an update before `apply`.
 
     The loss stays on the device: `losses` collects one scalar per step for whoever logs.
     """
@@ -55,6 +55,9 @@ class Stepper:
         on_host = parts.device.type == "cpu"
         takes_found = bool(getattr(parts.optimizer, "_step_supports_amp_scaling", False))
         self.syncs_every_step = not on_host and not takes_found and self.scaler is None
+        # what can be told on the device to change nothing
+        self.is_fused = takes_found
+        self.is_updating = False
         self._skips_on_device = not on_host and takes_found and self.scaler is None
         self._moves = not on_host or parts.channels_last
         self._multiplies = parts.precision.name != "fp32"
@@ -83,6 +86,8 @@ class Stepper:
         total: torch.Tensor | None = None
         last = len(micros) - 1
         alone = parts.ranks.world == 1
+        if not alone:
+            parts.ranks.begin_step()
         for number, micro in enumerate(micros):
             if alone:
                 loss = self._one_micro(micro)
@@ -102,12 +107,49 @@ class Stepper:
 
     def update(self) -> None:
         """Reduce over ranks, clip, and let the optimizer step unless a gradient is not finite."""
-        parts = self.parts
-        if parts.ranks.world > 1:
+        self.exchange()
+        self.apply()
+
+    def exchange(self) -> None:
+        """Reduce gradients over ranks, and wait for a checkpoint that still reads what an update writes."""
+        if self.parts.ranks.world > 1:
             self._reduce()
         if self.copying is not None:
             self.copying.hold_update()
             self.copying = None
+
+    def without_state(self) -> list[nn.Parameter]:
+        """The parameters with a gradient that the optimizer has yet to make state for."""
+        state = self.parts.optimizer.state
+        return [p for p in self.parameters if p.grad is not None and not state.get(p)]
+
+    def try_state(self) -> None:
+        """Let a fused optimizer make its state and change nothing; raises when there is no memory for it.
+
+        The state is dropped again: what the update then makes anew fits where it was.
+        """
+        if not self.is_fused:
+            return
+        optimizer, fresh = self.parts.optimizer, self.without_state()
+        # as after a gradient that is not finite: the kernels leave everything as it is
+        optimizer.found_inf, optimizer.grad_scale = self._one, None  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]
+            self.drop_state(fresh)
+
+    def drop_state(self, of: Sequence[nn.Parameter]) -> None:
+        """Forget the optimizer's state of these parameters: it begins anew in the next step."""
+        for parameter in of:
+            self.parts.optimizer.state.pop(parameter, None)
+
+    def was_skipped(self) -> bool:
+        """Whether the last update met gradients that were not finite and changed nothing; waits for the device."""
+        return bool(self._found.item())
+
+    def apply(self) -> None:
+        """Clip, and let the optimizer step unless a gradient is not finite."""
         if self.scaler is not None:
             self._update_scaled(self.scaler)
         else:
@@ -157,10 +199,12 @@ class Stepper:
             loss = parts.step.loss(parts.forward, batch)
         if micro.share != 1.0:
             loss = loss * micro.share
-        if self.scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-        else:
-            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        graded = loss if self.scaler is None else self.scaler.scale(loss)
+        if parts.ranks.world > 1 and self.meter is not None:
+            self.meter.watch_backward(graded)
+        graded.backward()  # type: ignore[no-untyped-call]
+        if parts.ranks.world > 1 and self.meter is not None:
+            self.meter.backward_done()
         return loss.detach()
 
     def _move(self, batch: Batch) -> Batch:
@@ -197,12 +241,21 @@ class Stepper:
             # the fused kernels leave weights and state alone where found_inf is 1
             parts.optimizer.found_inf = self._found  # type: ignore[attr-defined]
             parts.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            self.is_updating = True
             parts.optimizer.step()
             self._skipped_on_device += self._found
         elif self._found.item():
             self._skipped_on_host += 1
         else:
+            self.is_updating = True
             parts.optimizer.step()
+        self.is_updating = False
+
+    def forget_update(self) -> None:
+        """After an update that failed before it changed anything: gradients may be unscaled once more."""
+        self.is_updating = False
+        if self.scaler is not None:
+            self.scaler.update(self.scaler.get_scale())
 
     def _update_scaled(self, scaler: torch.amp.GradScaler) -> None:
         optimizer = self.parts.optimizer
@@ -210,7 +263,9 @@ class Stepper:
         self._check_finite()
         if self.parts.grad_clip is not None:
             self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, self.parts.grad_clip))
+        self.is_updating = True
         scaler.step(optimizer)
+        self.is_updating = False
         scaler.update()
         self._skipped_on_device += self._found
 

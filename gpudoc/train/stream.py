@@ -14,7 +14,7 @@ from gpudoc.train import draws
 from gpudoc.train.order import ENDLESS, Chunk, sample_seed
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset, Workload, is_stream
-from gpudoc.workload.targets import is_out_of_memory
+from gpudoc.workload.memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from gpudoc.train.feed import Reads

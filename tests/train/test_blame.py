@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from gpudoc.errors import GpudocError
 from gpudoc.train import blame
@@ -87,3 +88,26 @@ def _fresh(folder):
 
     sys.stderr.write(done.stderr)
     return done.returncode
+
+
+ASSERTED = "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com\n"
+
+
+def test_the_fault_of_a_kernel_is_the_users_and_ends_the_process_at_once(monkeypatch):
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    raw = RuntimeError(ASSERTED)
+    told = blame.in_kernel(raw, 7)
+    assert isinstance(told, GpudocError)
+    assert (told.exit_code, told.is_abrupt, told.__cause__) == (1, True, raw)
+    assert told.message == "a kernel failed on the GPU by step 7: CUDA error: device-side assert triggered"
+    assert "CUDA_LAUNCH_BLOCKING=1" in told.hint
+    wrapped = blame.in_model(raw, torch.zeros(2), True)
+    wrapped.__cause__ = raw
+    assert blame.in_kernel(wrapped, 7).message == told.message
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    assert "CUDA_LAUNCH_BLOCKING" not in blame.in_kernel(raw, 7).hint
+
+
+def test_other_errors_are_no_kernels_fault():
+    for problem in (RuntimeError("CUDA out of memory"), ValueError("device-side assert"), GpudocError("x")):
+        assert blame.in_kernel(problem, 1) is problem

@@ -192,3 +192,19 @@ def test_what_runs_out_beside_a_checkpoint_is_done_again_with_the_same_batch(tmp
         for run in ("plain", "short")
     ]
     assert manifests[0] == manifests[1]
+
+
+def test_an_evaluation_that_is_not_finite_is_never_the_best_and_breaks_nothing(tmp_path, capsys):
+    config = write_workload(tmp_path, evaluated=True, eval_every=2, early_stop=2, epochs=2)
+    written = json.loads(config.read_text())
+    written["data"]["eval"]["args"]["bad_from"] = 20
+    config.write_text(json.dumps(written))
+    assert train_here(tmp_path, *LINE, "--plain", "--html", "page.html") == 0
+    out, err = capsys.readouterr()
+    assert "eval loss that is not finite after step 4" in out
+    assert "early stop after step 4: 2 evaluations without gain; none was finite" in err
+    assert "(best)" not in err
+    found = summary(tmp_path / "runs/cfg")
+    assert found["best"] is None
+    assert found["evaluation"] == {"step": 4, "loss": None}
+    assert "loss on the eval set that is not finite" in (tmp_path / "page.html").read_text("utf-8")

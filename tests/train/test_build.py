@@ -7,12 +7,24 @@ import torch
 import yaml
 from torch import nn
 
-from gpudoc.train import checkpoint, limits
-from gpudoc.train.build import may_fuse
+from gpudoc.train import build, checkpoint, limits
+from gpudoc.train.build import be_deterministic, may_fuse
+from gpudoc.train.ranks import Alone
+from gpudoc.train.run import Request
+from gpudoc.train.stop import Stop
 from gpudoc.workload.build import load_workload
-from tests.train.support import metrics, summary, train, train_here, write_workload
+from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload
 
 LINE = ("--model", "cfg.yaml", "--no-preflight")
+
+
+@pytest.fixture
+def given_back():
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    yield
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    torch.backends.cudnn.benchmark = benchmark
 
 
 def test_a_batch_that_grew_by_itself_scales_the_learning_rate_and_says_so(tmp_path, capsys):
@@ -107,3 +119,56 @@ def test_a_data_set_that_changed_behind_the_same_config_is_refused(tmp_path, cap
     (state / "state.json").write_text(text)
     assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 4, "--resume", "runs/cfg") == 2
     assert "state.json: its sha256 is not the one in the manifest" in capsys.readouterr().err
+
+
+def test_a_deterministic_run_on_a_cpu_warns_as_before(monkeypatch, given_back):
+    be_deterministic(torch.device("cpu"))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@pytest.mark.parametrize(("rank", "steps"), [(0, 3), (1, 0)])
+def test_one_rank_writes_the_trace(tmp_path, rank, steps):
+    class One(Alone):
+        pass
+
+    One.rank = rank
+    config = write_workload(tmp_path)
+    request = Request(model=str(config), profile="off", device="cpu", run_dir=tmp_path / "run", trace_steps=3)
+    built = []
+
+    def building():
+        built.extend((yield from build.build(request, Stop(), One())))
+
+    assert list(building())
+    job, lock = built
+    assert job.trace_steps == steps
+    job.sinks.close()
+    lock.release()
+    forget_limit()
+
+
+@pytest.mark.standin
+def test_determinism_on_a_gpu_is_real_or_names_the_operation_that_has_none(standin, tmp_path):
+    """Attention's backward is deterministic only where torch may fail; cuBLAS must be told before it starts."""
+    config = write_workload(tmp_path, deterministic=True)
+    module = tmp_path / "tiny_workload.py"
+    pooled = "nn.functional.adaptive_avg_pool2d(x.view(len(x), 1, 4, -1), (3, 3)).mean() + x"
+    module.write_text(
+        module.read_text().replace("        return x\n\ndef build_model", f"        return {pooled}\n\ndef build_model")
+    )
+    line = ("train", "--model", str(config), "--profile", "off", "--device", "cuda", "--steps", "2")
+    done = standin().gpudoc(*line)
+    assert done.returncode == 2
+    assert "adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation" in done.stderr
+    assert "--set deterministic=false" in done.stderr
+
+
+@pytest.mark.standin
+def test_a_memory_limit_on_a_gpu_holds_and_says_what_comes_on_top(standin, tmp_path):
+    config = write_workload(tmp_path, model={"hidden": 4_000_000})
+    line = ("train", "--model", str(config), "--profile", "off", "--device", "cuda", "--memory-limit", "100MiB")
+    done = standin().gpudoc(*line)
+    assert done.returncode == 1
+    assert "memory limit 100 MiB for tensors; CUDA's context and NCCL's buffers come on top" in done.stderr
+    assert "out of memory before the first step under --memory-limit 100 MiB; weights" in done.stderr

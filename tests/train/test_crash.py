@@ -14,7 +14,7 @@ RUN = """
 from gpudoc.train import fsdp
 from gpudoc.train.run import Request, run
 from gpudoc.train.start import as_rank
-fsdp.must_shard = lambda *_: True
+fsdp.must_shard = lambda *_, **__: True
 request = Request(model=str(out / "c.yaml"), profile="off", device="cpu", run_dir=out / "run", resume=RESUME)
 sys.exit(as_rank(lambda: [event for event in run(request)][-1].exit_code))
 """

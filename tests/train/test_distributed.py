@@ -263,3 +263,108 @@ def test_ranks_without_an_address_are_told_what_is_missing(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(GpudocError, match="MASTER_ADDR"):
         join(Place(rank=0, world=2, local_rank=0, local_world=1), torch.device("cpu"))
+
+
+@pytest.mark.standin
+def test_ranks_stay_equal_though_a_parameter_goes_without_a_gradient(standin, tmp_path):
+    """Past probation: one is never used, one by rank 1 only. DDP would leave their bundle unreduced in step 51."""
+    done = torchrun(
+        tmp_path,
+        """
+        from gpudoc.train.distributed import PROBATION_STEPS
+        device = torch.device("cuda", place.local_rank)
+        ranks = join(place, device)
+        torch.manual_seed(0)
+        model = torch.nn.ModuleDict({k: torch.nn.Linear(2, 2) for k in ("both", "one", "none")}).to(device)
+        model.forward = lambda x: model["both"](x) + (model["one"](x) if place.rank else 0)
+        parallel = ranks.wrap(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        data = torch.Generator().manual_seed(place.rank)
+        for step in range(PROBATION_STEPS + 10):
+            model.zero_grad()
+            ranks.begin_step()
+            for number in range(2):
+                with ranks.accumulating(parallel, number == 1):
+                    parallel(torch.randn(4, 2, generator=data).to(device)).square().mean().backward()
+            ranks.vote(0)
+            ranks.reduce_gradients(list(model.parameters()))
+            optimizer.step()
+        found = {name: tensor.tolist() for name, tensor in model.state_dict().items()}
+        (out / f"{place.rank}.json").write_text(json.dumps(found))
+        ranks.leave()
+        """,
+        **standin(gpus=2).environment,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert told(tmp_path, 0) == told(tmp_path, 1)
+
+
+OVERLAPPING = """
+        from gpudoc.train import distributed
+        from gpudoc.train.ranks import OOM
+        distributed.PROBATION_STEPS = 2
+        device = torch.device("cuda", place.local_rank)
+        ranks = join(place, device)
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)).to(device)
+        model.forward = lambda x, whole=True: model[1](model[0](x)) if whole else model[0](x)
+        parallel = ranks.wrap(model)
+        said, overlapped = [], []
+
+        def step(backwards):
+            model.zero_grad()
+            ranks.begin_step()
+            overlapped.append(ranks.is_overlapping)
+            for number, backward in enumerate(backwards):
+                with ranks.accumulating(parallel, number == len(backwards) - 1):
+                    if backward is None:
+                        return ranks.vote(OOM)
+                    backward(torch.ones(4, 2, device=device)).square().mean().backward()
+            ranks.vote(0)
+            ranks.reduce_gradients(list(model.parameters()))
+"""
+
+
+@pytest.mark.standin
+def test_a_rank_that_fails_before_the_last_micro_batch_knows_that_the_others_exchange(standin, tmp_path):
+    """It must not vote as if nothing were under way: the others' reduction would meet its next one."""
+    done = torchrun(
+        tmp_path,
+        OVERLAPPING
+        + """
+        step([parallel, parallel])
+        step([parallel, parallel])
+        try:
+            step([None, parallel] if place.rank else [parallel, parallel])
+        except GpudocError as problem:
+            said.append(problem.message)
+        (out / f"{place.rank}.json").write_text(json.dumps({"said": said, "overlapped": overlapped}))
+        # the other one waits in the exchange, and is ended as after any crash
+        os._exit(1)
+        """,
+        **standin(gpus=2).environment,
+    )
+    assert (tmp_path / "1.json").exists(), done.stderr[-2000:]
+    assert told(tmp_path, 1)["overlapped"] == [False, False, True]
+    assert told(tmp_path, 1)["said"][0].startswith("out of memory while gradients were being exchanged")
+
+
+@pytest.mark.standin
+def test_a_parameter_that_goes_unused_only_after_probation_is_noticed_in_that_step(standin, tmp_path):
+    done = torchrun(
+        tmp_path,
+        OVERLAPPING
+        + """
+        for _ in range(3):
+            step([parallel])
+        try:
+            step([lambda x: parallel(x, not place.rank)])
+        except distributed.UnusedError as problem:
+            said.append(problem.message)
+        (out / f"{place.rank}.json").write_text(json.dumps({"said": said}))
+        os._exit(1)
+        """,
+        **standin(gpus=2).environment,
+    )
+    assert (tmp_path / "1.json").exists(), done.stderr[-2000:]
+    assert "has none in this one" in told(tmp_path, 1)["said"][0]

@@ -13,7 +13,7 @@ from gpudoc.train.checkpoint import own_part, whole
 from gpudoc.train.fsdp import council_of, must_shard, spread_like
 from gpudoc.train.identity import digest
 from gpudoc.train.ranks import Alone
-from tests.train.support import train
+from tests.train.support import metrics, train
 from tests.train.test_distributed import told, torchrun
 from tests.train.test_start import CONFIG, MODULE
 
@@ -61,6 +61,7 @@ def test_sharded_ranks_train_as_one_process_does(tmp_path):
             for _ in range(steps):
                 x = torch.randn(8, 8, generator=data)
                 mine = x[4 * place.rank : 4 * place.rank + 4]
+                ranks.begin_step()
                 for number in range(2):
                     with ranks.accumulating(model, number == 1):
                         (model(mine[2 * number : 2 * number + 2]) ** 2).mean().div(2).backward()
@@ -109,6 +110,7 @@ def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(tmp_path)
         join(place, torch.device("cpu"))
         ranks = Sharded(place, torch.device("cpu"))
         model = ranks.wrap(torch.nn.Linear(4, 4))
+        ranks.begin_step()
         with ranks.accumulating(model, True):
             model(torch.ones(1, 4)).sum().backward()
         try:
@@ -128,7 +130,7 @@ SHARDED_RUN = """
     from gpudoc.train.events import Said
     from gpudoc.train.run import Request, run
     from gpudoc.train.settings import parse_flags
-    fsdp.must_shard = lambda *_: True
+    fsdp.must_shard = lambda *_, **__: True
     flags = parse_flags({"steps": int(sys.argv[2])}, [])
     request = Request(model=str(out / "c.yaml"), profile="off", device="cpu", flags=flags, run_dir=out / "run")
     said = [event.text for event in run(request) if isinstance(event, Said)]
@@ -219,6 +221,7 @@ def test_two_gpus_shard_over_nccl(tmp_path):
         from gpudoc.train.checkpoint import whole
         from gpudoc.train.fsdp import Sharded
         device = torch.device("cuda", place.local_rank)
+        torch.cuda.set_device(device)
         join(place, device)
         ranks = Sharded(place, device)
         torch.manual_seed(0)
@@ -226,6 +229,7 @@ def test_two_gpus_shard_over_nccl(tmp_path):
             model = ranks.wrap(torch.nn.Linear(64, 64))
         before = whole(model.weight).clone()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+        ranks.begin_step()
         with ranks.accumulating(model, True):
             model(torch.ones(4, 64, device=device)).square().mean().backward()
         ranks.reduce_gradients([])
@@ -255,3 +259,67 @@ def test_two_gpus_shard_over_nccl(tmp_path):
     assert told(tmp_path, 0) == told(tmp_path, 1)
     assert told(tmp_path, 0)["moved"] > 0
     assert told(tmp_path, 0)["same"]
+
+
+@pytest.mark.standin
+def test_two_gpus_hold_half_of_everything_and_a_few_blocks_in_bf16(standin, tmp_path):
+    """Eight blocks of 4 MiB in fp32, 64 MiB of weights, gradients and state on each GPU; no whole gradients between."""
+    done = torchrun(
+        tmp_path,
+        """
+        from gpudoc.train.fsdp import Sharded
+        device = torch.device("cuda", place.local_rank)
+        torch.cuda.set_device(device)
+        join(place, device)
+        ranks = Sharded(place, device)
+        # cuBLAS's workspaces, one for each thread
+        with torch.autocast("cuda", torch.bfloat16):
+            torch.nn.Linear(8, 8, device=device)(torch.ones(8, 8, device=device)).sum().backward()
+        before = torch.cuda.memory_allocated(device)
+        block = lambda: torch.nn.Sequential(torch.nn.Linear(1024, 1024, bias=False), torch.nn.Tanh())
+        model = ranks.wrap(torch.nn.Sequential(*[block() for _ in range(8)]), torch.bfloat16)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        for step in range(2):
+            ranks.begin_step()
+            for number in range(2):
+                with ranks.accumulating(model, number == 1), torch.autocast("cuda", torch.bfloat16):
+                    model(torch.ones(2, 1024, device=device)).float().square().mean().backward()
+            ranks.reduce_gradients([])
+            optimizer.step()
+            optimizer.zero_grad()
+        peak = (torch.cuda.max_memory_allocated(device) - before) / 2**20
+        (out / f"{place.rank}.json").write_text(json.dumps({"peak": peak}))
+        ranks.leave()
+        """,
+        **standin(gpus=2).environment,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 64 < told(tmp_path, 0)["peak"] < 64 + 3 * 4
+    assert told(tmp_path, 0) == told(tmp_path, 1)
+
+
+GPU_RUN = """
+    from gpudoc.train import fsdp
+    from gpudoc.train.run import Request, run
+    from gpudoc.train.settings import parse_flags
+    fsdp.must_shard = lambda *_, **__: True
+    request = Request(model=str(out / "c.yaml"), profile="off", device="cuda", preflight=False,
+                      run_dir=out / f"run{os.environ['WORLD_SIZE']}")
+    *_, last = run(request)
+    sys.exit(last.exit_code)
+    """
+
+
+@pytest.mark.standin
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_two_gpus_that_shard_have_the_losses_of_one(standin, tmp_path, precision):
+    write_run(tmp_path)
+    config = tmp_path / "c.yaml"
+    config.write_text(config.read_text().replace("precision: fp32", f"precision: {precision}"))
+    found = []
+    for ranks in (1, 2):
+        done = torchrun(tmp_path, GPU_RUN, ranks=ranks, **standin(gpus=ranks).environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found.append([row["loss"] for row in metrics(tmp_path / f"run{ranks}") if "loss" in row])
+    assert (tmp_path / "run2/checkpoints/step-12/dcp").exists()
+    assert found[0] == pytest.approx(found[1], rel=1e-5 if precision == "fp32" else 2e-2)

@@ -15,7 +15,7 @@ import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train import launch
-from gpudoc.train.launch import Nodes, choose_ranks, end, nodes_here, torchrun_options
+from gpudoc.train.launch import Nodes, choose_ranks, end, kill_family, nodes_here, torchrun_options
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,6 +111,11 @@ def leave(code, **more):
     sys.exit(status)
 if what == "mistake":
     leave(2)
+if what == "hang" and rank == 0:
+    leave(1)
+if what == "hang":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
 if what == "die" and rank == 1 and restarts < int(sys.argv[4]):
     os.kill(os.getpid(), signal.SIGKILL)
 if what == "die":
@@ -130,8 +135,9 @@ leave(130 if heard[0] == signal.SIGINT else 75)
 """
 PARENT = """
 import sys
-from gpudoc.train.launch import launch
-sys.exit(launch(sys.argv[1:], ranks=2, cpus=2))
+from gpudoc.train import launch
+launch.FOLLOW_SECONDS = 1
+sys.exit(launch.launch(sys.argv[1:], ranks=2, cpus=2))
 """
 
 
@@ -176,6 +182,31 @@ def test_a_mistake_is_said_once_and_not_tried_again(world):
     assert said.count("says 2") == 1
     assert "Traceback" not in said
     assert not (folder / "started-0-1").exists()
+
+
+def test_a_killed_family_is_dead_when_the_call_returns(tmp_path):
+    child = "import time; time.sleep(600)"
+    code = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        "print(child.pid, flush=True)\ntime.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    kill_family(process)
+    process.stdout.close()
+    assert process.returncode == -signal.SIGKILL
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_rank_that_hangs_after_the_other_failed_is_ended(world):
+    """As it does in NCCL, which does not hear that a peer has gone."""
+    folder, start = world
+    process = start("hang", str(folder))
+    assert process.wait(90) == 1
+    pid = int((folder / "started-1-0").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_killed_rank_is_started_again_with_the_others(world):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import torch
+import os
+
 from torch import nn
 
-from gpudoc.train.ranks import OOM, STOP, Alone, device_of
+from gpudoc.train.ranks import OOM, STOP, Alone, off_stdout
 
 
 def test_alone_everything_stays_as_it_is():
@@ -18,10 +19,11 @@ def test_alone_everything_stays_as_it_is():
     assert (ranks.rank, ranks.world) == (0, 1)
 
 
-def test_each_rank_takes_its_own_gpu():
-    class Second(Alone):
-        world = 2
-        local_rank = 1
-
-    assert device_of("cuda:0", Second()) in (torch.device("cuda", 0), torch.device("cuda", 1))
-    assert device_of("cpu", Second()) == torch.device("cpu")
+def test_what_a_library_prints_leaves_stdout_to_the_document(capfd):
+    print("before")
+    with off_stdout():
+        os.write(1, b"[Gloo] Rank 0 is connected\n")
+    print("after")
+    out, err = capfd.readouterr()
+    assert out == "before\nafter\n"
+    assert "[Gloo]" in err

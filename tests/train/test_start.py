@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train import launch
+from gpudoc.train.blame import KernelError
 from gpudoc.train.distributed import PeerLostError, abandoned
 from gpudoc.train.run import Request
 from gpudoc.train.start import as_rank, elsewhere, is_follower, without
@@ -241,6 +242,16 @@ def test_only_a_rank_that_should_come_back_looks_like_a_crash(tmp_path, monkeypa
         as_rank(lambda: _raise(problem))
     assert caught.value.exit_code == status
     assert (pathlib.Path(tmp_path / "exit").read_text() if written else None) == written
+
+
+def test_a_rank_whose_gpu_is_lost_ends_on_purpose_and_at_once(tmp_path, monkeypatch):
+    """Cleaning up would abort it, which looks like a crash and starts all ranks again."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv(launch.EXIT_FILE, str(tmp_path / "exit"))
+    with pytest.raises(KernelError) as caught:
+        as_rank(lambda: _raise(KernelError("x", hint="y", exit_code=ExitCode.BAD_ANSWER)))
+    assert (caught.value.exit_code, caught.value.is_abrupt, caught.value.hint) == (0, True, "y")
+    assert (tmp_path / "exit").read_text() == "1"
 
 
 def test_a_rank_that_finished_says_nothing_to_the_launcher(tmp_path, monkeypatch):
