@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpudoc.stats import median
 from gpudoc.tune.largest import Largest
 from gpudoc.tune.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, smallest_as_fast
-from gpudoc.tune.trial import Feed, Point, Trial, Variant
+from gpudoc.tune.trial import Point, Trial, Variant
 from gpudoc.units import format_bytes
 
 
@@ -144,8 +144,3 @@ def explain_knee(points: Sequence[Point]) -> str:
         f"a step takes {1e3 * line.fixed_s:.3g} ms + {1e3 * line.per_sample_s:.3g} ms per sample; "
         f"95 % of the highest speed is reached at batch {knee}"
     )
-
-
-def explain_feed(feed: Feed, default: Feed) -> str:
-    """A sentence for a loader that was not tuned."""
-    return f"num_workers {feed.num_workers}: not tuned" if feed == default else ""

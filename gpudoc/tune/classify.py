@@ -7,20 +7,17 @@ import signal
 from collections.abc import Callable
 
 from gpudoc.tune.trial import End
+from gpudoc.workload.memory import OWN_CHECKS, Shortage, links, shortage, shortage_in
 
-# what the exception's text says, the more particular first; the sources are torch 2.6 to 2.13 and the C library
+_MEMORY = {
+    Shortage.DEVICE: End.OOM_DEVICE,
+    Shortage.WORKSPACE: End.OOM_WORKSPACE,
+    Shortage.HOST: End.OOM_HOST,
+    Shortage.SHM: End.OOM_SHM,
+}
+# what a message says besides a lack of memory; the sources are torch 2.6 to 2.13
 _SIGNS: tuple[tuple[str, End], ...] = (
-    (r"CUBLAS_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)|CUDNN_STATUS_(ALLOC_FAILED|INTERNAL_ERROR)", End.OOM_WORKSPACE),
-    (
-        r"CUDNN_STATUS_NOT_SUPPORTED|CUSOLVER_STATUS_ALLOC_FAILED|could not (create|execute) a primitive",
-        End.OOM_WORKSPACE,
-    ),
-    (r"could not create a memory|Unable to find a valid cuDNN algorithm", End.OOM_WORKSPACE),
-    (r"CUDA out of memory|CUDA error: out of memory|HIP out of memory|NCCL.*out of memory", End.OOM_DEVICE),
     (r"DataLoader worker .* (is killed by signal|exited unexpectedly)", End.WORKER_DIED),
-    (r"unable to (open|mmap|write).*shm|unable to allocate shared memory|shared memory \(shm\)", End.OOM_SHM),
-    (r"can't allocate memory|not enough memory: you tried|bad_alloc|Cannot allocate memory|MemoryError", End.OOM_HOST),
-    (r"failed to map segment|Thread creation failed|can't start new thread", End.OOM_HOST),
     (r"invalid configuration argument|CUDA error: too many blocks", End.GRID_LIMIT),
     (r"int32|INT_MAX|canUse32BitIndexMath|integer out of range|too many elements|32-bit index", End.INDEX_LIMIT),
 )
@@ -28,24 +25,17 @@ _SIGNS: tuple[tuple[str, End], ...] = (
 
 def classify_exception(problem: BaseException) -> End:
     """The end that an exception means; what says nothing of memory or limits is the user's own error."""
-    names = {kind.__name__ for kind in type(problem).__mro__}
-    chain = _chain(problem)
-    if "OutOfMemoryError" in names:
-        return End.OOM_DEVICE
-    for link in chain:
-        if isinstance(link, MemoryError):
-            return End.OOM_HOST
-        if isinstance(link, OSError) and link.errno == 12:
-            return End.OOM_HOST
-        end = classify_text(f"{type(link).__name__}: {link}")
-        if end is not None and not isinstance(link, ValueError | TypeError | KeyError | AttributeError):
-            return end
-    return End.USER_ERROR
+    lacking = shortage(problem)
+    if lacking is not None:
+        return _MEMORY[lacking]
+    ends = (_of_message(str(link)) for link in links(problem) if not isinstance(link, OWN_CHECKS))
+    return next((end for end in ends if end is not None), End.USER_ERROR)
 
 
 def classify_text(text: str) -> End | None:
     """The end that a message means, or None when it says nothing of memory or limits."""
-    return next((end for pattern, end in _SIGNS if re.search(pattern, text)), None)
+    lacking = shortage_in(text)
+    return _of_message(text) if lacking is None else _MEMORY[lacking]
 
 
 def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool]) -> tuple[End, str]:
@@ -67,11 +57,8 @@ def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool])
     return End.USER_ERROR, f"the process ended with exit code {status}: {_last_line(stderr)}".rstrip(": ")
 
 
-def _chain(problem: BaseException) -> list[BaseException]:
-    chain = [problem]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
-        chain.append(cause)
-    return chain
+def _of_message(text: str) -> End | None:
+    return next((end for pattern, end in _SIGNS if re.search(pattern, text)), None)
 
 
 def _last_line(text: str) -> str:

@@ -27,13 +27,15 @@ class Plan:
 class Findings:
     """What is known so far; complete enough for a profile as soon as the default trial is there.
 
-    `reasons` are sentences for fields of `variant` that something else than a comparison of speeds decided.
+    `reasons` are sentences for fields of `variant` that something else than a comparison of speeds decided, `rejected`
+    those for fields whose other value failed.
     """
 
     defaults: list[Trial] = field(default_factory=list)
     variants: list[Trial] = field(default_factory=list)
     variant: Variant = field(default_factory=Variant)
     reasons: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
     largest: Largest | None = None
     speeds: tuple[Point, ...] = ()
     choice: BatchChoice | None = None

@@ -8,8 +8,9 @@ from gpudoc.train.build import may_fuse
 from gpudoc.train.identity import hardware_here, workload_key
 from gpudoc.train.precision import has_native_bf16
 from gpudoc.tune import limit
-from gpudoc.tune.probe import Emit, Prepared, describe_failure
-from gpudoc.tune.rank import Place
+from gpudoc.tune.failure import describe_failure
+from gpudoc.tune.probe import Emit, Prepared
+from gpudoc.tune.rank import Place, take_device
 from gpudoc.tune.trial import End
 from gpudoc.workload.recompute import can_recompute
 
@@ -17,9 +18,9 @@ from gpudoc.workload.recompute import can_recompute
 def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
     """Emit a `facts` event: fingerprints, sizes and the device as torch sees it; or the user's own error."""
     torch.set_num_threads(prepared.num_threads)
-    device = torch.device(place.device)
     baseline = limit.read_process_memory().data_bytes
     try:
+        device = take_device(place)
         limit.apply_limit(place.device, place.limit_bytes)
         workload = prepared.workload
         model = workload.build_model()
@@ -53,7 +54,8 @@ def _device_facts(device: torch.device) -> dict[str, object]:
     properties = torch.cuda.get_device_properties(device)
     return {
         "device_name": properties.name,
-        "capability": [properties.major, properties.minor],
+        # ROCm fills it from the name of AMD's architecture: gfx90a is no Hopper although it reads (9, 0)
+        "capability": None if torch.version.hip else [properties.major, properties.minor],
         "total_bytes": total,
         "free_bytes": free + torch.cuda.memory_reserved(device),
         "cuda": torch.version.cuda or "",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpudoc.tune.trial import Request, Trial
+from gpudoc.tune.trial import End, Request, Trial
 
 SCHEMA = "gpudoc.tune.journal.v1"
 _MAX_HEADER = 1 << 16
@@ -47,9 +47,9 @@ class Journal:
     start_s: float = 0.0
 
     def find(self, request: Request) -> Trial | None:
-        """The finished trial of an equal request, or None."""
+        """The finished trial of an equal request, the last of several, or None."""
         key = request.key()
-        return next((trial for trial in self.trials if trial.request.key() == key), None)
+        return next((trial for trial in reversed(self.trials) if trial.request.key() == key), None)
 
     def add(self, trial: Trial) -> None:
         """Keep `trial`, on disk before returning; a disk that refuses is said in `lost`, the search goes on."""
@@ -73,6 +73,9 @@ def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
     journal = Journal(path, start_s=header.start_s)
     kept = None if fresh else _read(path, header)
     if kept is not None:
+        if kept and kept[-1].end is End.USER_ERROR:
+            # it ended that search, and may be corrected by now
+            kept.pop()
         journal.trials.extend(kept)
         journal.num_replayed = len(kept)
         started = (_first_line(path) or {}).get("start_s")

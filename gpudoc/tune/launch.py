@@ -16,10 +16,19 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune import limit
 from gpudoc.tune.classify import classify_status
 from gpudoc.tune.sweep import clean_up_after_the_dead, sweep_shared_memory
-from gpudoc.tune.trial import Allocator, End, Point, Request, Trial
-from gpudoc.tune.warm import POLL_SECONDS, Message, TemplateDiedError, WarmProcess, trial_error
+from gpudoc.tune.trial import Allocator, End, How, Point, Request, Trial
+from gpudoc.tune.warm import POLL_SECONDS, START_SECONDS, Message, TemplateDiedError, WarmProcess, trial_error
 
 SILENCE_SECONDS = 60.0
+
+
+class InspectionError(GpudocError):
+    """The device, or a process on it, did not come so far that a trial could begin."""
+
+    def __init__(self, trial: Trial) -> None:
+        told = trial_error(trial)
+        super().__init__(told.message, hint=told.hint, exit_code=told.exit_code)
+        self.trial = trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +56,7 @@ class _Progress:
     facts: Message | None = None
     group: int = 0
     first_pid: int = 0
+    how: How = "fork"
     waiting: int = 0
 
 
@@ -155,6 +165,7 @@ class Running:
         match message["event"]:
             case "started":
                 seen.group, seen.first_pid = int(str(message["group"])), int(str(message["group"]))
+                seen.how = "exec" if message["how"] == "exec" else "fork"
             case "stage":
                 seen.stage, seen.batch = str(message["stage"]), int(str(message["batch"])) or seen.batch
             case "point":
@@ -205,8 +216,13 @@ class Running:
 
     def _patience_s(self) -> float:
         """Building a model may read files and import packages; a step that says nothing for long hangs."""
-        building = self._seen.stage in ("start", "build")
-        return max(SILENCE_SECONDS, self._where.silence_s) if building else self._where.silence_s
+        match self._seen.stage:
+            case "start":
+                return max(START_SECONDS, self._where.silence_s)
+            case "build":
+                return max(SILENCE_SECONDS, self._where.silence_s)
+            case _:
+                return self._where.silence_s
 
     def _hang(self, silent_s: float) -> tuple[End, str]:
         return End.HANG, f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
@@ -228,6 +244,7 @@ class Running:
             exit_code=int(str(failure.get("code", 1))),
             measured=seen.measured,
             legs=seen.legs,
+            how=seen.how,
         )
 
 
@@ -252,10 +269,6 @@ class Launcher:
         """The warm process with this allocator; GpudocError when the user's code fails."""
         found = self._warm.get(allocator)
         if found is None:
-            found = self._warm[allocator] = WarmProcess(self._source, allocator, self._folder)
-        elif not found.ready["can_fork"]:
-            # threads or CUDA were started by the user's imports: no process may be forked twice from it
-            found.close()
             found = self._warm[allocator] = WarmProcess(self._source, allocator, self._folder)
         return found
 
@@ -287,7 +300,7 @@ class Launcher:
         trial = running.collect()
         assert trial is not None
         if running.facts is None or not trial.fits:
-            raise trial_error(trial)
+            raise InspectionError(trial)
         return {**self.warm("default").ready, **running.facts}
 
     def close(self) -> None:

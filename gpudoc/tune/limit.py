@@ -84,11 +84,6 @@ def free_host_bytes() -> int:
     return min(known)
 
 
-def default_host_limit() -> int:
-    """Half of what is free, to leave room for the loader, the page cache and other programs."""
-    return free_host_bytes() // 2
-
-
 def cgroup_oom_kills() -> int:
     """How often the kernel killed in this process's cgroups (`cat memory.events`, `cat memory.oom_control`)."""
     kills = 0

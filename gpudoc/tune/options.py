@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +73,22 @@ class Options:
             raise GpudocError(
                 "--only scaling tunes nothing, so there is no profile for --out", hint="--json > scaling.json"
             )
+
+
+def check_place(path: Path) -> None:
+    """GpudocError when a profile could not be written there, before any work is done."""
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        if path.is_dir():
+            raise IsADirectoryError
+        # asked of the file system itself, since an administrator passes every check of permissions
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError:
+        message = f"{path}: the profile cannot be written there"
+        raise GpudocError(message, hint="choose another place: --out FILE") from None
 
 
 def _read(read: Callable[[str], T], option: str, text: str) -> T:

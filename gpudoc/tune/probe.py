@@ -5,22 +5,22 @@ from __future__ import annotations
 import functools
 import signal
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader
 
-from gpudoc.errors import GpudocError
 from gpudoc.train.ranks import STOP, Alone, Ranks
 from gpudoc.tune import limit, rank
-from gpudoc.tune.classify import classify_exception
+from gpudoc.tune.failure import describe_failure
+from gpudoc.tune.heartbeat import beat_while_compiling
 from gpudoc.tune.memory_model import growth_per_step, next_calibration_batch
+from gpudoc.tune.pace import Pace, steps_per_block
 from gpudoc.tune.rank import Place
 from gpudoc.tune.samples import Samples
-from gpudoc.tune.scaling_probe import Stand, measure_legs
+from gpudoc.tune.scaling_probe import Stand, measure_legs, ready
 from gpudoc.tune.trainee import Trainee
 from gpudoc.tune.trial import End, Feed, Point, Request
 from gpudoc.units import MIB
@@ -29,7 +29,7 @@ from gpudoc.workload.build import Workload
 
 Emit = Callable[[Mapping[str, object]], None]
 _MIN_TIMED_STEPS = 3
-_MAX_TIMED_STEPS = 60
+_MAX_TIMED_BLOCKS = 60
 # what the command line's and the screen's packages take in training: 2.2 MiB of private memory (2026-11-21), and room
 _COMMAND_LINE_BYTES = 4 * MIB
 # on a CPU the same step needs up to 1 MiB more or less from process to process and after a checkpoint: a batch that
@@ -77,12 +77,17 @@ class Probe:
         self._request = request
         self._place = place
         self._emit = emit
-        self._device = torch.device(place.device)
+        self._device = rank.take_device(place)
         self._started = time.monotonic()
+        if request.variant.compile:
+            beat_while_compiling(emit, self._is_over)
         self._slack = bytearray(_WANDERING_BYTES if self._device.type == "cpu" else 0)
         self._stage("build", 0)
         self._ranks: Ranks = rank.join(request, place) if request.ranks > 1 else Alone()
         self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
+        # DDP lays its buckets out anew after the first backward that it reduces in
+        self._warm = 2 if self._ranks.world == 1 or self._device.type == "cpu" else 3
+        self._pace = Pace(trainee=self._trainee, ranks=self._ranks, emit=emit)
 
     def run(self) -> None:
         """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
@@ -133,6 +138,7 @@ class Probe:
         for count in range(num_steps):
             if whole and count == 1:
                 self._meet_other_batches(batch)
+                self._trainee.end_probation()
                 self._stage("train", batch)
             seconds.append(self._timed_step(self._worst_step(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
@@ -182,31 +188,37 @@ class Probe:
 
     def _time(self) -> None:
         """Timed steps on typical samples, every batch twice: upward, then downward, against bursts of other load."""
+        self._trainee.end_probation()
         timed: dict[int, list[float]] = {batch: [] for batch in self._request.batches}
         for round_, order in enumerate((self._request.batches, self._request.batches[::-1])):
             for batch in order:
                 if self._is_late() and timed[batch]:
                     continue
                 self._stage("speed", batch)
-                if round_ == 0:
-                    self._reset_peak()
-                step = functools.partial(self._timed_step, _Step([self._prepared.samples.typical(batch)]))
-                timed[batch] += self._time_steps(step, warm=1 if round_ else 2)
+                self._reset_peak()
+                made = ready(self._prepared.samples, batch, pinned=self._device.type == "cuda")
+                warm = 1 if round_ else self._warm
+                timed[batch] += self._time_steps(functools.partial(self._trainee.step, [made]), warm)
                 point = self._point(batch, tuple(timed[batch]))
                 self._emit({"event": "point", "point": point.model_dump(mode="json")})
 
-    def _time_steps(self, step: Callable[[], float], warm: int) -> list[float]:
-        seconds: list[float] = []
-        budget = self._request.seconds_per_batch / 2
-        for _ in range(warm):
-            step()
-            self._emit({"event": "beat"})
-        while not seconds or not self._agreed(
-            sum(seconds) >= budget or len(seconds) >= _MAX_TIMED_STEPS or self._is_over()
-        ):
-            seconds.append(step())
-            self._emit({"event": "beat"})
-        return seconds
+    def _time_steps(self, step: Callable[[], None], warm: int) -> list[float]:
+        step_s = [self._pace.time(step, 1) for _ in range(warm)][-1]
+        return self._time_blocks(step, self._block(step_s), self._request.seconds_per_batch / 2)
+
+    def _block(self, step_s: float) -> int:
+        """Steps between two looks at the clock: on a GPU many, since each look waits for it."""
+        return steps_per_block(step_s) if self._device.type == "cuda" else 1
+
+    def _time_blocks(self, step: Callable[[], None], count: int, budget_s: float, least: int = 1) -> list[float]:
+        """Seconds per step of blocks of `count` steps; the clock is not looked at before `least` steps."""
+        blocks: list[float] = []
+        most = _MAX_TIMED_BLOCKS if self._request.feed is None else 10 * _MAX_TIMED_BLOCKS
+        while len(blocks) * count < least or not self._agreed(sum(blocks) * count >= budget_s or len(blocks) >= most):
+            blocks.append(self._pace.time(step, count))
+            if self._is_late():
+                break
+        return blocks
 
     def _is_late(self) -> bool:
         return self._agreed(self._is_over())
@@ -242,24 +254,23 @@ class Probe:
         self._slack = bytearray(0)
         self._stage("speed", batch)
         self._reset_peak()
+        self._trainee.end_probation()
         loader = iter(endless(self._make_loader(batch, feed)))
         ahead = max(1, feed.num_workers * feed.prefetch_factor)
-        for _ in range(max(2, ahead)):
-            self._trainee.train([next(loader)])
-            self._emit({"event": "beat"})
+
+        def step() -> None:
+            self._trainee.step([next(loader)])
+
+        step_s = 0.0
+        for _ in range(max(self._warm, ahead)):
+            step_s = self._pace.time(step, 1)
             if self._is_late():
+                ahead = 1
                 break
-        seconds: list[float] = []
-        while len(seconds) < max(_MIN_TIMED_STEPS, ahead) or not self._agreed(
-            sum(seconds) >= self._request.seconds_per_batch or len(seconds) >= 10 * _MAX_TIMED_STEPS
-        ):
-            start = time.perf_counter()
-            self._timed_step(_Step([next(loader)]))
-            seconds.append(time.perf_counter() - start)
-            self._emit({"event": "beat"})
-            if self._is_late():
-                break
-        point = self._point(batch, mean_per_cycle(seconds, ahead))
+        # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
+        count = max(ahead, self._block(step_s))
+        blocks = self._time_blocks(step, count, self._request.seconds_per_batch, max(_MIN_TIMED_STEPS, ahead))
+        point = self._point(batch, tuple(blocks))
         self._emit({"event": "point", "point": point.model_dump(mode="json")})
 
     def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
@@ -358,36 +369,9 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         emit({"event": "end", "end": End.FITS.value, "detail": ""})
 
 
-def describe_failure(problem: Exception) -> Mapping[str, object]:
-    """The `end` event of an exception, with the user's own traceback when it is the user's error."""
-    if isinstance(problem, GpudocError):
-        code = int(problem.exit_code)
-        return {"event": "end", "end": "user_error", "detail": problem.message, "hint": problem.hint, "code": code}
-    end = classify_exception(problem)
-    message = f"{type(problem).__name__}: {problem}".splitlines()
-    text = "".join(traceback.format_exception(problem)) if end is End.USER_ERROR else ""
-    return {
-        "event": "end",
-        "end": end.value,
-        "detail": message[0][:500] if message else "",
-        "traceback": text[-8000:],
-    }
-
-
 def start_worker(_: int) -> None:
     """What every loader worker does first: shed the limit it inherited, and compute with one thread."""
     limit.lift_data_limit()
-
-
-def mean_per_cycle(seconds: Sequence[float], length: int) -> tuple[float, ...]:
-    """The mean step of each whole run of `length` steps, or of all when there are fewer.
-
-    Workers hand over what they have ready in a burst and then let the step wait: single steps, and so their median,
-    show the burst alone.
-    """
-    starts = range(0, len(seconds) - length + 1, length)
-    runs = [seconds[start : start + length] for start in starts] or [seconds]
-    return tuple(sum(run) / len(run) for run in runs)
 
 
 def endless(loader: DataLoader[object]) -> Iterator[object]:

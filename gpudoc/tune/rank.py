@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from gpudoc.tune.classify import classify_exception
 
 if TYPE_CHECKING:
+    import torch
+
     from gpudoc.train.ranks import Ranks
     from gpudoc.tune.trial import Request
 
@@ -38,6 +40,16 @@ def place_of(told: Mapping[str, object], rank: int, ranks: int) -> Place:
     return Place(**{**told, "device": device, "rank": rank})  # type: ignore[arg-type]
 
 
+def take_device(place: Place) -> torch.device:
+    """The device of this process, made the one that code which says "cuda" takes."""
+    import torch
+
+    device = torch.device(place.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
 def num_threads(request: Request, all_threads: int) -> int:
     """The threads that one rank computes with: its part of all, or as many as the request says."""
     return int(request.extra.get("threads", max(1, all_threads // request.ranks)))
@@ -50,9 +62,7 @@ def join(request: Request, place: Place) -> Ranks:
     from gpudoc.train import distributed
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    device = torch.device(place.device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = take_device(place)
     store = torch.distributed.FileStore(place.store, request.ranks)  # type: ignore[attr-defined]
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)

@@ -132,7 +132,7 @@ def _why(found: Findings, settings: model.Settings) -> list[str]:
     if found.largest is not None:
         sentences.append(explain_largest(found.largest))
     sentences.append(explain_knee(found.speeds))
-    sentences += explain_variant(found.variant, base, tried, found.reasons)
+    sentences += explain_variant(found.variant, base, tried, {**found.rejected, **found.reasons})
     sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
     sentences += found.notes
     return [sentence for sentence in sentences if sentence]

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,8 @@ from types import FrameType
 from gpudoc import facts
 from gpudoc.doctor.device import Choice, choose
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.facts.model import Machine
+from gpudoc.facts.identify import gpu_at
+from gpudoc.facts.model import Absent, Machine
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile, WorkloadKey
 from gpudoc.progress import SILENT, Progress
@@ -28,8 +28,8 @@ from gpudoc.tune import limit
 from gpudoc.tune.feeding import Feeder
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
-from gpudoc.tune.launch import Launcher, Where
-from gpudoc.tune.options import Options
+from gpudoc.tune.launch import InspectionError, Launcher, Where
+from gpudoc.tune.options import Options, check_place
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.scaling import Scaling
 from gpudoc.tune.scaling_stage import (
@@ -51,7 +51,7 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "2"
+_METHOD = "3"
 _AUTO_FACTOR, _AUTO_SHARE = 8, 50
 # ending the warm processes and writing the profile
 _CLOSING_S = 1.0
@@ -114,22 +114,6 @@ def terminating_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def check_place(path: Path) -> None:
-    """GpudocError when a profile could not be written there, before any work is done."""
-    folder = path.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    try:
-        if path.is_dir():
-            raise IsADirectoryError
-        # asked of the file system itself, since an administrator passes every check of permissions
-        with tempfile.TemporaryFile(dir=folder):
-            return
-    except OSError:
-        message = f"{path}: the profile cannot be written there"
-        raise GpudocError(message, hint="choose another place: --out FILE") from None
-
-
 class _Search:
     def __init__(
         self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress, started: float
@@ -145,11 +129,13 @@ class _Search:
 
     def run(self, launcher: Launcher) -> Result | ScalingResult:
         anywhere = Where(device=self._choice.name, limit_bytes=None)
-        told = launcher.inspect(anywhere)
+        told = self._inspect(launcher, anywhere, 1)
+        if told["no_fork"]:
+            self._progress.say(f"every trial imports anew and is not forked: {told['no_fork']}")
         self._choose_ranks(told)
         if self._on_gpu and self._ranks > 1:
             # what is free may differ from card to card
-            told = launcher.inspect(anywhere, self._ranks)
+            told = self._inspect(launcher, anywhere, self._ranks)
         start_s = time.monotonic() - self._started
         journal, limit_bytes = self._open_journal(told, start_s)
         where = Where(device=self._choice.name, limit_bytes=limit_bytes, cap=self._cap(told))
@@ -191,6 +177,19 @@ class _Search:
         if answer is not None:
             found.notes.append(answer.verdict)
         return replace(self._write(told, session, found, interrupted), scaling=answer)
+
+    def _inspect(self, launcher: Launcher, where: Where, ranks: int) -> Message:
+        try:
+            return launcher.inspect(where, ranks)
+        except InspectionError as problem:
+            if not self._on_gpu or not problem.trial.end.is_memory:
+                raise
+            name = self._choice.name if ranks == 1 else f"one of {ranks} GPUs"
+            raise GpudocError(
+                f"{name} is too full to begin{self._others()}: {problem.message}",
+                hint="end what is yours there, or take another GPU: --device cuda:N",
+                exit_code=ExitCode.BAD_ANSWER,
+            ) from None
 
     def _choose_ranks(self, told: Message) -> None:
         """How many ranks every trial has, and how many are measured at most; GpudocError for what cannot be."""
@@ -297,15 +296,13 @@ class _Search:
 
     def _others(self) -> str:
         """Other processes on the card, named, because their memory is not free."""
-        gpus = self._machine.gpus if isinstance(self._machine.gpus, tuple) else ()
-        if self._choice.index >= len(gpus) or not isinstance(gpus[self._choice.index].processes, tuple):
+        gpu = gpu_at(self._choice.index, self._machine)
+        if gpu is None or isinstance(gpu.processes, Absent):
             return ""
-        processes = gpus[self._choice.index].processes
-        assert isinstance(processes, tuple)
         named = [
             f"{p.name if isinstance(p.name, str) else 'a process'} (pid {p.pid}"
             + (f", {format_bytes(p.memory_bytes)})" if isinstance(p.memory_bytes, int) else ")")
-            for p in processes
+            for p in gpu.processes
         ]
         return f"; also there: {', '.join(named)}" if named else ""
 

@@ -7,7 +7,6 @@ faster than the one before it is what was left out, so that the parts add up.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from gpudoc.train.feed import Feeds, LoaderSettings, Reader
 from gpudoc.train.order import Order
 from gpudoc.train.ranks import STOP, Ranks
 from gpudoc.train.stop import Stop
+from gpudoc.tune.pace import Pace, steps_per_block
 from gpudoc.tune.samples import Samples
 from gpudoc.tune.trainee import Trainee
 from gpudoc.tune.trial import Feed, Request
@@ -26,8 +26,6 @@ from gpudoc.workload.build import Workload
 
 Legs = Mapping[str, tuple[float, ...]]
 _SLOW_STEP_S = 0.5
-_BLOCK_S = 0.12
-_MOST_STEPS = 100
 _LEAST_BLOCKS, _MOST_BLOCKS = 3, 40
 # the loader's blocks stand between two halves of the others, so that a machine that changes pace changes both
 _LOADER_SHARE = 0.4
@@ -52,6 +50,12 @@ def measure_legs(stand: Stand) -> Legs:
     return _Measurement(stand).run()
 
 
+def ready(samples: Samples, batch: int, *, pinned: bool) -> Batch:
+    """A batch of typical samples as a loader hands it over."""
+    made = samples.typical(batch)
+    return map_tensors(made, torch.Tensor.pin_memory) if pinned else made
+
+
 class _Measurement:
     def __init__(self, stand: Stand) -> None:
         self._stand = stand
@@ -60,16 +64,14 @@ class _Measurement:
         self._device = stand.trainee.device
         self._legs: dict[str, list[float]] = {}
         self._num_steps = 1
-        self._told_at = 0.0
+        self._pace = Pace(trainee=stand.trainee, ranks=stand.ranks, emit=stand.emit)
 
     def run(self) -> Legs:
-        ranks = self._stand.ranks
-        if hasattr(ranks, "end_probation"):
-            ranks.end_probation()
+        self._stand.trainee.end_probation()
         steps = self._steps()
         # the optimizer's state comes with the first step of all
-        self._run(steps["computed"], 1)
-        self._num_steps = self._steps_per_block(max(self._warm(step) for step in steps.values()))
+        self._pace.run(steps["computed"], 1)
+        self._num_steps = steps_per_block(max(self._warm(step) for step in steps.values()))
         seconds = self._stand.request.seconds_per_batch
         self._take_turns(steps, (1 - _LOADER_SHARE) / 2 * seconds)
         self._legs["loaded"] = self._run_loaded(_LOADER_SHARE * seconds)
@@ -79,12 +81,12 @@ class _Measurement:
     def _steps(self) -> dict[str, Callable[[], None]]:
         """The legs whose data is ready, each as one step."""
         trainee = self._stand.trainee
-        ready = self._ready(self._batch)
-        found: dict[str, Callable[[], None]] = {"computed": lambda: trainee.step([ready], exchange=False)}
+        whole = self._ready(self._batch)
+        found: dict[str, Callable[[], None]] = {"computed": lambda: trainee.step([whole], exchange=False)}
         if self._stand.ranks.world > 1:
-            found["exchanged"] = lambda: trainee.step([ready])
+            found["exchanged"] = lambda: trainee.step([whole])
         if self._device.type == "cuda":
-            resident = to_device(ready, self._device, channels_last=self._stand.request.variant.channels_last)
+            resident = to_device(whole, self._device, channels_last=self._stand.request.variant.channels_last)
             found["resident"] = lambda: trainee.step([resident], exchange=False)
         if self._stand.ranks.world == 1 and self._batch > 1:
             less = self._ready(max(1, self._batch // 4))
@@ -92,18 +94,12 @@ class _Measurement:
         return found
 
     def _ready(self, batch: int) -> Batch:
-        made = self._stand.samples.typical(batch)
-        pin = self._feed.pin_memory and self._device.type == "cuda"
-        return map_tensors(made, torch.Tensor.pin_memory) if pin else made
+        return ready(self._stand.samples, batch, pinned=self._feed.pin_memory and self._device.type == "cuda")
 
     def _warm(self, step: Callable[[], None], count: int = 1) -> float:
         """Seconds per step after a first one that is not timed; slow steps are not warmed up for longer."""
-        first = self._time(step, 1)
-        return first if first > _SLOW_STEP_S else self._time(step, max(2, count))
-
-    def _steps_per_block(self, step_s: float) -> int:
-        """Steps per block, the same on every rank: long enough that the clock and one stray wait say little."""
-        return min(_MOST_STEPS, math.ceil(_BLOCK_S / max(step_s, 1e-6)))
+        first = self._pace.time(step, 1)
+        return first if first > _SLOW_STEP_S else self._pace.time(step, max(2, count))
 
     def _take_turns(self, steps: Mapping[str, Callable[[], None]], seconds: float) -> None:
         """Blocks of all legs in turns, forward and then backward, until time is up."""
@@ -113,7 +109,7 @@ class _Measurement:
             if number and self._agreed(number >= _LEAST_BLOCKS - 1 and time.monotonic() - started >= seconds):
                 return
             for name in names if number % 2 == 0 else names[::-1]:
-                self._legs.setdefault(name, []).append(self._time(steps[name], self._num_steps))
+                self._legs.setdefault(name, []).append(self._pace.time(steps[name], self._num_steps))
 
     def _run_loaded(self, seconds: float) -> list[float]:
         """Blocks of steps fed by train's own loader; what it had ready before the clock started is not counted."""
@@ -141,37 +137,19 @@ class _Measurement:
 
     def _blocks_of(self, loaded: _Loaded, seconds: float) -> list[float]:
         ahead = self._feed.num_workers * self._feed.prefetch_factor
-        self._run(loaded.step, ahead)
+        self._pace.run(loaded.step, ahead)
         # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
-        steps = max(1, ahead, self._steps_per_block(self._warm(loaded.step, ahead)))
+        steps = max(1, ahead, steps_per_block(self._warm(loaded.step, ahead)))
         started = time.monotonic()
         blocks: list[float] = []
         while len(blocks) < _MOST_BLOCKS:
             if blocks and self._agreed(len(blocks) >= _LEAST_BLOCKS and time.monotonic() - started >= seconds):
                 break
             loaded.samples = 0
-            taken = self._time(loaded.step, steps) * steps
+            taken = self._pace.time(loaded.step, steps) * steps
             # the last step of an epoch is smaller
             blocks.append(taken * self._batch * self._stand.ranks.world / loaded.samples)
         return blocks
-
-    def _time(self, step: Callable[[], None], count: int) -> float:
-        """Seconds per step over `count` steps, of the slowest rank; all start together."""
-        self._stand.ranks.barrier()
-        start = time.perf_counter()
-        self._run(step, count)
-        taken = (time.perf_counter() - start) / count
-        return max(self._stand.ranks.gather(taken))
-
-    def _run(self, step: Callable[[], None], count: int) -> None:
-        for _ in range(count):
-            step()
-            if time.monotonic() - self._told_at > 1.0:
-                self._told_at = time.monotonic()
-                self._stand.emit({"event": "beat"})
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        self._stand.trainee.drain()
 
     def _agreed(self, mine: bool) -> bool:
         return bool(self._stand.ranks.vote(STOP if mine or self._stand.is_over() else 0))

@@ -125,6 +125,8 @@ class ScalingStage:
     def run(self) -> None:
         """Measure one number of ranks after the other, as far as the budget reaches."""
         say = self._session.progress.say
+        # what is measured was chosen before: when it fails, nothing else is looked for
+        self._session.base = self._settings.variant
         say(f"scaling: micro batch {self._settings.batch} on each of {', '.join(map(str, self._counts))} ranks")
         if self._settings.told:
             say(f"  {self._settings.told}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from gpudoc.errors import GpudocError
 from gpudoc.progress import Progress
 from gpudoc.stats import median
 from gpudoc.tune.journal import Journal
@@ -19,12 +20,26 @@ _UNPLANNED = {"end": End.SIGNAL, "traceback": ""}
 _TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
 
 
+# where nothing but a fit answers the question
+_MUST_FIT = ("calibrate", "fit", "steady")
+
+
+class VariantFailedError(GpudocError):
+    """A trial failed under a variant that nobody asked for, so that the search can go on without it."""
+
+    def __init__(self, trial: Trial) -> None:
+        told = trial_error(trial)
+        super().__init__(told.message, hint=told.hint, exit_code=told.exit_code)
+        self.trial = trial
+
+
 @dataclass(slots=True, kw_only=True)
 class Session:
     """Runs trials of one workload on one device under one limit; satisfies `largest.Prober`.
 
     What is in the journal is not run again, and its seconds count as spent, once: a search that goes on decides the
     same. `reserved_s` is kept for what must come at the end; batches below `accumulate_below` train with accumulation.
+    What fails under the variant `base` is the user's error; under another one it is a VariantFailedError.
     """
 
     launcher: Launcher
@@ -32,6 +47,7 @@ class Session:
     where: Where
     progress: Progress
     budget_s: float
+    base: Variant = field(default_factory=Variant)
     variant: Variant = field(default_factory=Variant)
     accumulate_below: int = 1
     ranks: int = 1
@@ -81,6 +97,13 @@ class Session:
             self.journal.add(known)
             self._say_result(known)
         return self._account(known)
+
+    def attempt(self, request: Request, why: str = "") -> Trial:
+        """The same for a variant that may fail, which the trial then says."""
+        try:
+            return self.run(request, why)
+        except VariantFailedError as problem:
+            return problem.trial
 
     def record(self, trial: Trial) -> Trial:
         """Keep a trial that was run elsewhere."""
@@ -207,6 +230,9 @@ class Session:
             self.progress.say(
                 f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this"
             )
+        hangs = trial.end is End.HANG and trial.request.kind in _MUST_FIT
+        if trial.request.variant != self.base and (hangs or trial.end is End.USER_ERROR):
+            raise VariantFailedError(trial)
         if trial.end is End.USER_ERROR:
             raise trial_error(trial)
         self._learn_speed(trial)
@@ -228,6 +254,12 @@ class Session:
 
     def _say_result(self, trial: Trial) -> None:
         self.progress.say(describe_trial(trial))
+
+
+def why_rejected(trial: Trial) -> str:
+    """In one line why a trial's variant is not used: what failed, and where."""
+    what = trial.detail if trial.end is End.USER_ERROR else f"{trial.end.value}: {trial.detail}"
+    return f"rejected, it failed in {trial.stage}: {what[:200]}"
 
 
 def describe_trial(trial: Trial) -> str:

@@ -8,7 +8,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.foresight import foresee
 from gpudoc.tune.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
-from gpudoc.tune.session import Session
+from gpudoc.tune.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time
 from gpudoc.tune.trial import Point, Request, Variant
 from gpudoc.tune.variants import ways_out
@@ -47,6 +47,21 @@ def affordable_steps(session: Session, batch: int) -> int:
 
 def recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
     """Activation checkpointing where memory ends before speed does: kept when its larger batch is measurably faster."""
+    before = found.variant, found.speeds, found.largest
+    try:
+        _recompute_for_speed(session, plan, found)
+    except VariantFailedError as problem:
+        session.release()
+        found.variant, found.speeds, found.largest = before
+        _reject_recomputing(session, found, problem)
+
+
+def _reject_recomputing(session: Session, found: Findings, problem: VariantFailedError) -> None:
+    found.rejected[_RECOMPUTE_NAME] = f"{_RECOMPUTE_NAME}: {why_rejected(problem.trial)}"
+    session.say(f"  {found.rejected[_RECOMPUTE_NAME]}")
+
+
+def _recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
     largest, best = found.largest, fastest(found.speeds)
     binds = largest is not None and largest.line is not None and _roomy(largest, plan.useful) < plan.useful
     if plan.goal != "throughput" or not binds or best is None or not _may_recompute(plan, found.variant):
@@ -115,7 +130,11 @@ def _recompute_for_size(session: Session, plan: Plan, found: Findings) -> None:
         return
     variant = found.variant.model_copy(update={_RECOMPUTE_NAME: True})
     session.say("activation checkpointing may let more fit: calibrating with it")
-    recomputed = _predict(session, plan, variant) or 0
+    try:
+        recomputed = _predict(session, plan, variant) or 0
+    except VariantFailedError as problem:
+        _reject_recomputing(session, found, problem)
+        return
     said = f"{recomputed} samples are predicted to fit with it, {plain} without"
     if recomputed > (1 + SAME_SHARE) * plain:
         found.variant = variant
@@ -162,14 +181,18 @@ def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsEr
 
     The budget does not end this: it takes a few short trials, and without them "nothing fits" would be untrue.
     """
-    tried: list[tuple[str, NothingFitsError]] = []
+    tried: list[tuple[str, int | None]] = []
     for name, changes in ways_out(plan.abilities, found.variant):
         session.say(f"batch 1 does not fit: trying {name}")
         variant = found.variant.model_copy(update=dict(changes))
         try:
             largest = _search(session, plan, variant)
         except NothingFitsError as problem:
-            tried.append((name, problem))
+            tried.append((name, problem.needed_bytes))
+            continue
+        except VariantFailedError as problem:
+            session.say(f"  {name}: {why_rejected(problem.trial)}")
+            tried.append((name, None))
             continue
         for field in changes:
             if getattr(found.variant, field) != getattr(variant, field):
@@ -181,14 +204,11 @@ def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsEr
     raise _nothing_fits(first, tried)
 
 
-def _nothing_fits(first: NothingFitsError, tried: Sequence[tuple[str, NothingFitsError]]) -> GpudocError:
+def _nothing_fits(first: NothingFitsError, tried: Sequence[tuple[str, int | None]]) -> GpudocError:
     if not tried:
         return first
-    needs = [
-        f"{name} " + (f"(needs {format_bytes(p.needed_bytes)})" if p.needed_bytes else "(fails too)")
-        for name, p in tried
-    ]
-    known = [p.needed_bytes for p in (first, *(problem for _, problem in tried)) if p.needed_bytes]
+    needs = [f"{name} " + (f"(needs {format_bytes(needed)})" if needed else "(fails too)") for name, needed in tried]
+    known = [needed for needed in (first.needed_bytes, *(needed for _, needed in tried)) if needed]
     least = min(known, default=None)
     hint = first.hint if least is None else f"--memory-limit {least * 105 // 100 // 2**20 + 1}MiB, a smaller model, "
     return NothingFitsError(

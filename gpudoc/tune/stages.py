@@ -7,10 +7,10 @@ from typing import Protocol
 from gpudoc.tune.choose import BatchChoice, choose_batch, choose_variant, speedup
 from gpudoc.tune.findings import Findings as Findings
 from gpudoc.tune.findings import Plan as Plan
-from gpudoc.tune.session import Session
+from gpudoc.tune.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
 from gpudoc.tune.speed import sizes_to_time
-from gpudoc.tune.trial import Feed, Request, Variant
+from gpudoc.tune.trial import Feed, Request, Trial, Variant
 from gpudoc.tune.variants import variants_to_try
 
 _TIMED_SHARE = 1 / 60
@@ -28,14 +28,27 @@ class LoaderTuner(Protocol):
 
 
 def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTuner | None = None) -> None:
-    """Fill `found` in the order of user value; stops early, with what there is, when the budget is used up."""
-    found.variant = plan.base
+    """Fill `found` in the order of user value; stops early, with what there is, when the budget is used up.
+
+    A variant that won at the reference batch and fails later is given up, and what follows is done without.
+    """
+    session.base = found.variant = plan.base
     if plan.goal == "largest" and session.where.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})
     _run_default(session, plan, found)
     session.reserved_s = _comparison_s(session, plan, plan.reference)
     if "speed" in plan.parts:
         _try_variants(session, plan, found)
+    try:
+        _choose(session, plan, found, loader)
+    except VariantFailedError as problem:
+        session.release()
+        _give_up(session, plan, found, problem.trial)
+        _choose(session, plan, found, loader)
+
+
+def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner | None) -> None:
+    """The batch and the loader for the variant found."""
     session.variant = found.variant
     if "batch" in plan.parts:
         size_batch(session, plan, found)
@@ -51,6 +64,17 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     if "loader" in plan.parts and loader is not None and session.free_s > _LEAST_LOADER_S:
         loader(session, plan, found)
     _compare_with_default(session, plan, found)
+
+
+def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> None:
+    """Go back to the plain variant, and say what failed."""
+    changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
+    shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
+    for name in changed:
+        found.rejected[name] = f"{shown}: {why_rejected(failed)}"
+    session.say(f"  {shown}: {why_rejected(failed)}")
+    found.variant, found.largest, found.speeds, found.joints = plan.base, None, (), []
+    session.reserved_s = _comparison_s(session, plan, plan.reference)
 
 
 def _timed_s(session: Session) -> float:
@@ -77,7 +101,7 @@ def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
 
 def _run_default(session: Session, plan: Plan, found: Findings) -> None:
     why = f"trial 0, the default to beat: batch {plan.reference}, fp32, no loader workers"
-    trial = session.run(_default_request(session, plan, 0), why)
+    trial = session.attempt(_default_request(session, plan, 0), why)
     found.defaults.append(trial)
     if not trial.fits:
         found.notes.append(f"the default does not run here: {trial.end.value} in {trial.stage}: {trial.detail[:160]}")
@@ -97,8 +121,12 @@ def _try_variants(session: Session, plan: Plan, found: Findings) -> None:
         if session.left_s < 0.4 * session.budget_s or after_s < _KEPT_FOR_THE_BATCH * session.budget_s:
             found.notes.append(f"{name} was not tried: the budget is kept for the batch")
             continue
-        trial = session.run(_variant_request(session, plan, variant), f"trying {name}")
+        trial = session.attempt(_variant_request(session, plan, variant), f"trying {name}")
         found.variants.append(trial)
+        if not trial.fits:
+            said = f"{name}: {why_rejected(trial)}"
+            found.rejected.update(dict.fromkeys(changes, said))
+            session.say(f"  {said}")
         chosen, _ = choose_variant(best, base, [(variant, trial)])
         if chosen is not best:
             best, base = chosen, trial

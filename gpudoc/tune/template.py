@@ -1,12 +1,11 @@
-"""The warm process of a search: it imports and reads once, then forks a fresh process for every trial.
+"""The warm process of a search: it imports and reads once, then starts fresh processes for every trial.
 
-Nothing before a fork may start threads or touch CUDA. Messages are JSON in a sequenced-packet socket, so that several
-processes can write to it without mixing.
+They are forked where a test shows that a fork works; else each is a new program that imports and reads for itself.
+Messages are JSON in a sequenced-packet socket, so that several processes can write to it without mixing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -19,14 +18,14 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from gpudoc.tune.probe import Prepared
-    from gpudoc.workload.build import Workload
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_MESSAGE = 1 << 16
+_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,74 +52,73 @@ def send(channel: socket.socket, message: Mapping[str, object]) -> None:
     channel.send(data)
 
 
+def command(call: str) -> list[str]:
+    """A Python process that makes one call to a function of this module."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import gpudoc.tune.template as it; it.{call}"
+    return [sys.executable, "-c", code]
+
+
 def main(handle: int, source: str, parent: int) -> None:
-    """Prepare the workload named `source`, say so over the socket `handle`, then run what is asked until it closes."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    die_with_parent(parent)
-    # the parent decides what they mean, and tells
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    channel = socket.socket(fileno=handle)
+    """Prepare the workload named `source`, say so over the socket `handle`, then run what is asked until it closes.
+
+    Ends at once where no trial may be forked from it.
+    """
+    channel = _stand_by(handle, parent)
     try:
-        prepared = _prepare(source, channel)
+        from gpudoc.tune.prepare import prepare, why_not_fork
+
+        prepared = prepare(source)
+        no_fork = why_not_fork(prepared.num_threads)
     except Exception as problem:
         send(channel, _failure(problem))
         return
-    Template(channel, prepared).serve()
-    # everything it started is gone: taking torch apart would only keep the parent waiting
-    os._exit(0)
-
-
-def _prepare(source: str, channel: socket.socket) -> Prepared:
-    import torch
-
-    from gpudoc.tune.probe import Prepared
-    from gpudoc.tune.samples import Samples, collect_samples
-    from gpudoc.workload.build import load_workload
-
-    num_threads = torch.get_num_threads()
-    # a pool of OpenMP threads does not survive a fork: nothing may run in parallel before it
-    torch.set_num_threads(1)
-    workload = load_workload(source)
-    workload.step()
-    _import_what_steps_import(workload)
-    samples = collect_samples(workload)
-    # what cannot be collated is said before anything is tried
-    samples.typical(min(8, samples.count))
-    samples.worst(min(2, samples.count))
-    held_out = workload.eval_dataset
-    has_eval = held_out is not None and hasattr(held_out, "__len__")
-    eval_samples = Samples(held_out, workload.collate, len(held_out)) if has_eval else None  # type: ignore[arg-type]
+    samples = prepared.samples
     ready = {
         "event": "ready",
         "num_samples": samples.count,
         "scanned_all": samples.scanned_all,
         "sizes_differ": samples.sizes_differ,
-        "num_threads": num_threads,
-        "can_fork": not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        and threading.active_count() == 1,
+        "num_threads": prepared.num_threads,
+        "no_fork": no_fork,
     }
     send(channel, ready)
-    return Prepared(workload=workload, samples=samples, eval_samples=eval_samples, num_threads=num_threads)
+    if no_fork:
+        # what was imported may hold a part of the GPU, and trials need all of it: `serve` goes on
+        os._exit(0)
+    Template(channel, source, prepared).serve()
+    # everything it started is gone: taking torch apart would only keep the parent waiting
+    os._exit(0)
 
 
-def _import_what_steps_import(workload: Workload) -> None:
-    """Let an optimizer of the workload's kind step once on a single number: that imports two seconds' worth of code."""
-    import torch
+def serve(handle: int, source: str, parent: int) -> None:
+    """Run what is asked without having imported the workload: every trial does so for itself."""
+    Template(_stand_by(handle, parent), source, None).serve()
 
-    import gpudoc.train.build
-    import gpudoc.train.finish
-    import gpudoc.train.loop  # noqa: F401  the process that will train has all of this in memory too
 
-    model = torch.nn.Linear(1, 1)
-    # whatever fails here fails again in a trial, where it is reported
-    with contextlib.suppress(Exception):
-        optimizer = workload.build_optimizer(model)
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer.zero_grad(set_to_none=False)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+def _stand_by(handle: int, parent: int) -> socket.socket:
+    """The channel to the parent, in a process that adopts orphans, leaves signals to the parent and ends with it."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    die_with_parent(parent)
+    # the parent decides what they mean, and tells
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return socket.socket(fileno=handle)
+
+
+def run_alone(handle: int, source: str, parent: int, message: Mapping[str, object], rank: int) -> None:
+    """One rank of the trial of `message` in a process that was not forked, which therefore prepares for itself."""
+    die_with_parent(parent)
+    channel = socket.socket(fileno=handle)
+    try:
+        from gpudoc.tune.prepare import prepare
+
+        prepared = prepare(source)
+    except Exception as problem:
+        from gpudoc.tune.failure import describe_failure
+
+        send(channel, {**describe_failure(problem), "id": message["id"], "rank": rank})
+        os._exit(1)
+    _run_trial(channel, prepared, message, rank)
 
 
 def _failure(problem: Exception) -> Mapping[str, object]:
@@ -134,11 +132,49 @@ def _failure(problem: Exception) -> Mapping[str, object]:
     }
 
 
-class Template:
-    """The loop of the warm process: forks trials on request, tells how they ended, leaves no process behind."""
+def _run_trial(channel: socket.socket, prepared: Prepared, message: Mapping[str, object], rank: int) -> NoReturn:
+    """Be one rank of a trial, and end."""
+    from gpudoc.tune.foresight import run_plan
+    from gpudoc.tune.inspection import inspect_workload
+    from gpudoc.tune.probe import run_probe
+    from gpudoc.tune.rank import place_of
+    from gpudoc.tune.trial import Request
 
-    def __init__(self, channel: socket.socket, prepared: Prepared) -> None:
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        def emit(event: Mapping[str, object]) -> None:
+            send(channel, {**event, "id": message["id"], "rank": rank})
+
+        request = Request.model_validate(message["request"])
+        place = place_of(_mapping(message["place"]), rank, request.ranks)
+        if message.get("inspect"):
+            inspect_workload(prepared, place, emit)
+        elif request.kind == "plan":
+            run_plan(prepared, request, place, emit)
+        else:
+            run_probe(prepared, request, place, emit)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        status = 0
+    except Exception:
+        # the log is what the parent reads of a process that ends without a word
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+class Template:
+    """The loop of the warm process: starts trials on request, tells how they ended, leaves no process behind.
+
+    Trials are forked from what is `prepared`; without it each starts as a new program.
+    """
+
+    def __init__(self, channel: socket.socket, source: str, prepared: Prepared | None) -> None:
         self._channel = channel
+        self._source = source
         self._prepared = prepared
         self._children: dict[int, _Child] = {}
 
@@ -164,51 +200,43 @@ class Template:
         group = 0
         pids = []
         for rank in range(request.ranks):
-            pid = os.fork()
-            if pid == 0:
-                self._become_trial(message, request, rank, group)
+            pid = self._start_one(message, rank, group)
             group = group or pid
             # both sides set the group, so that it is set whoever runs first
             _set_group(pid, group)
             handle = os.pidfd_open(pid)
             self._children[handle] = _Child(int(str(message["id"])), rank, pid, handle, group)
             pids.append(pid)
-        send(self._channel, {"event": "started", "id": message["id"], "group": group, "pids": pids})
+        how = "exec" if self._prepared is None else "fork"
+        send(self._channel, {"event": "started", "id": message["id"], "group": group, "pids": pids, "how": how})
 
-    def _become_trial(self, message: Mapping[str, object], request: object, rank: int, group: int) -> None:
-        """The forked side: its own group, its own log, one trial, and no return."""
-        from gpudoc.tune.foresight import run_plan
-        from gpudoc.tune.inspection import inspect_workload
-        from gpudoc.tune.probe import run_probe
-        from gpudoc.tune.rank import place_of
-        from gpudoc.tune.trial import Request
-
-        status = 1
+    def _start_one(self, message: Mapping[str, object], rank: int, group: int) -> int:
+        """The pid of one rank of a trial: its own group or its siblings', its own log."""
+        log = str(message["log"])
+        if self._prepared is None:
+            call = f"run_alone({self._channel.fileno()}, {self._source!r}, {os.getpid()}, {dict(message)!r}, {rank})"
+            arguments = command(call)
+            opened = (os.POSIX_SPAWN_OPEN, 1, log, _LOG_FLAGS, 0o600)
+            return os.posix_spawn(
+                arguments[0],
+                arguments,
+                os.environ,
+                file_actions=[opened, (os.POSIX_SPAWN_DUP2, 1, 2)],
+                setpgroup=group,
+            )
+        template = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
         try:
-            die_with_parent(os.getppid())
+            die_with_parent(template)
             _set_group(0, group)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            log = os.open(str(message["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-
-            def emit(event: Mapping[str, object]) -> None:
-                send(self._channel, {**event, "id": message["id"], "rank": rank})
-
-            assert isinstance(request, Request)
-            place = place_of(_mapping(message["place"]), rank, request.ranks)
-            if message.get("inspect"):
-                inspect_workload(self._prepared, place, emit)
-            elif request.kind == "plan":
-                run_plan(self._prepared, request, place, emit)
-            else:
-                run_probe(self._prepared, request, place, emit)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            status = 0
+            handle = os.open(log, _LOG_FLAGS, 0o600)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            _run_trial(self._channel, self._prepared, message, rank)
         finally:
-            os._exit(status)
+            os._exit(1)
 
     def _reap(self, handle: int) -> None:
         child = self._children.pop(handle)

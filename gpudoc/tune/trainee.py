@@ -52,9 +52,14 @@ class Unexchanged:
         """Every rank's value, exchanged after all."""
         return self._ranks.gather(value)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The model as it is."""
+        del dtype
         return model
+
+    def begin_step(self) -> None:
+        """As for any step."""
+        self._ranks.begin_step()
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """As around any micro batch but the last: DDP reduces nothing."""
@@ -129,6 +134,12 @@ class Trainee:
             ranks.vote(0)
         stepper.update()
         stepper.free_gradients()
+
+    def end_probation(self) -> None:
+        """From now on exchange gradients while backward runs, as training does when its first steps went well."""
+        ranks = self._stepper.parts.ranks
+        if hasattr(ranks, "end_probation"):
+            ranks.end_probation()
 
     def drain(self) -> None:
         """Wait for the device and forget the losses of the steps so far."""

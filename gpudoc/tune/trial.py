@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Kind = Literal["plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
+How = Literal["fork", "exec"]
 
 
 class End(str, Enum):
@@ -129,7 +130,7 @@ class Point(Part):
 
 
 class Trial(Part):
-    """One finished trial: how it ended, at which batch, what was measured, and how long it took, in seconds."""
+    """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds."""
 
     request: Request
     end: End
@@ -143,6 +144,7 @@ class Trial(Part):
     exit_code: int = 1
     measured: dict[str, float] = Field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    how: How = "fork"
 
     @property
     def fits(self) -> bool:

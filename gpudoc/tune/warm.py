@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -16,12 +16,13 @@ from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune import limit
-from gpudoc.tune.template import MAX_MESSAGE, send
+from gpudoc.tune.template import MAX_MESSAGE, command, send
 from gpudoc.tune.trial import Allocator, Trial
 
 START_SECONDS = 300.0
 POLL_SECONDS = 0.25
 Message = Mapping[str, object]
+_NUMBERS = itertools.count(1)
 
 
 class TemplateDiedError(Exception):
@@ -32,27 +33,32 @@ class WarmProcess:
     """One template process, started with one allocator's environment."""
 
     def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
-        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.allocator = allocator
-        self._channel = own
-        self._log = folder / f"template-{allocator}-{own.fileno()}.log"
+        self._source = source
+        self._log = folder / f"template-{allocator}-{next(_NUMBERS)}.log"
         self._inbox: dict[int, deque[Message]] = {}
-        environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
-        environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        code = f"import sys; sys.path[:] = {sys.path!r}; from gpudoc.tune.template import main; "
-        code += f"main({theirs.fileno()}, {source!r}, {os.getpid()})"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                env=environment,
+        self._environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
+        self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        self._process, self._channel = self._start("main")
+        self.ready = self._await_ready()
+        if self.ready["no_fork"]:
+            self.close()
+            self._process, self._channel = self._start("serve")
+
+    def _start(self, function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A process that runs `function` of the template, and the channel to it."""
+        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self._log.open("ab") as log:
+            process = subprocess.Popen(
+                command(f"{function}({theirs.fileno()}, {self._source!r}, {os.getpid()})"),
+                env=self._environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        theirs.close()
-        self.ready = self._await_ready()
+        return process, own
 
     def _await_ready(self) -> Message:
         deadline = time.monotonic() + START_SECONDS

@@ -13,6 +13,8 @@ from torch import nn
 
 if os.environ.get("PLANT_SLOW_IMPORT"):
     time.sleep(float(os.environ["PLANT_SLOW_IMPORT"]))
+if os.environ.get("PLANT_AT_IMPORT"):
+    exec(os.environ["PLANT_AT_IMPORT"])
 
 
 class Data(torch.utils.data.Dataset):

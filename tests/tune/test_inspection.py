@@ -1,4 +1,7 @@
-from gpudoc.tune.inspection import inspect_workload
+import pytest
+import torch
+
+from gpudoc.tune.inspection import _device_facts, inspect_workload
 from gpudoc.tune.probe import Place, Prepared
 from gpudoc.tune.samples import collect_samples
 from gpudoc.workload.build import load_workload
@@ -30,3 +33,10 @@ def test_a_model_that_cannot_be_built_is_the_users_error(tmp_path, monkeypatch):
     (end,) = inspected(tmp_path, monkeypatch, net={"hiden": 3})
     assert end["end"] == "user_error"
     assert "hiden" in end["detail"]
+
+
+@pytest.mark.standin
+@pytest.mark.parametrize(("hip", "capability"), [(None, [9, 0]), ("6.4", None)])
+def test_an_amd_gpu_has_no_compute_capability_although_torch_fills_one_in(monkeypatch, hip, capability):
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert _device_facts(torch.device("cuda"))["capability"] == capability

@@ -50,6 +50,18 @@ def test_a_journal_of_another_workload_machine_or_limit_is_not_used(tmp_path):
         open_journal(path, HEADER).add(trial(4))
 
 
+def test_an_error_that_ended_a_search_is_tried_again_and_one_that_it_went_on_from_is_not(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    failed = trial(5).model_copy(update={"end": End.USER_ERROR})
+    journal = open_journal(path, HEADER)
+    for one in (failed, trial(4), failed):
+        journal.add(one)
+    again = open_journal(path, HEADER)
+    assert again.trials == [failed, trial(4)]
+    again.add(trial(5))
+    assert open_journal(path, HEADER).find(failed.request) == trial(5)
+
+
 def test_fresh_forgets(tmp_path):
     path = tmp_path / "journal.jsonl"
     open_journal(path, HEADER).add(trial(4))

@@ -140,7 +140,7 @@ def test_inspection_names_model_data_and_machine(launch):
     assert told["workload"]["inputs"] == "float32[256], int64[]"
     assert told["hardware"]["device"] == "cpu"
     assert 50 * MIB < told["baseline_bytes"] < GIB
-    assert told["can_fork"] is True
+    assert told["no_fork"] == ""
 
 
 def test_a_template_that_dies_is_a_result_and_is_replaced(launch):
@@ -151,6 +151,23 @@ def test_a_template_that_dies_is_a_result_and_is_replaced(launch):
         process.kill()
     assert running.collect().end is End.SIGNAL
     assert launcher.run(fit(4), CPU).fits
+
+
+def test_trials_that_cannot_be_forked_import_for_themselves_and_end_as_forked_ones_do(launch, monkeypatch):
+    monkeypatch.setenv(
+        "PLANT_AT_IMPORT", "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+    )
+    launcher = launch(net={"faults": {"16": "raise", "17": "sigkill"}}, fault="orphan", at=4)
+    assert "thread" in launcher.inspect(CPU)["no_fork"]
+    trials = [launcher.run(fit(batch), CPU) for batch in (15, 16, 17)]
+    assert [trial.end for trial in trials] == [End.FITS, End.USER_ERROR, End.SIGNAL]
+    assert [trial.how for trial in trials] == ["exec"] * 3
+    assert "planted: batch 16 is refused" in trial_error(trials[1]).message
+    assert launcher.run(fit(8, ranks=2), CPU).fits
+    resting = launcher.start(fit(8, stay=True), CPU)
+    assert resting.collect(until_waiting=True) is None
+    resting.kill()
+    assert len(descendants()) == 1
 
 
 def test_several_ranks_run_and_one_failure_ends_all(launch):

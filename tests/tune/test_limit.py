@@ -29,15 +29,15 @@ print(after.peak_data_bytes - before >= 128 << 20, after.data_bytes <= after.pea
     assert done.stdout.split() == ["refused", "True", "True"]
 
 
-def test_half_of_what_is_free_is_the_smaller_of_machine_and_cgroup(monkeypatch):
+def test_what_is_free_is_the_smaller_of_machine_and_cgroup(monkeypatch):
     monkeypatch.setattr(limit, "memory_available_bytes", lambda: 800 * MIB)
     monkeypatch.setattr(limit, "memory_headroom_bytes", lambda: 300 * MIB)
-    assert limit.default_host_limit() == 150 * MIB
+    assert limit.free_host_bytes() == 300 * MIB
     monkeypatch.setattr(limit, "memory_headroom_bytes", lambda: Absent("no limit"))
-    assert limit.default_host_limit() == 400 * MIB
+    assert limit.free_host_bytes() == 800 * MIB
     monkeypatch.setattr(limit, "memory_available_bytes", lambda: Absent("no /proc"))
     with pytest.raises(GpudocError, match="cannot be read"):
-        limit.default_host_limit()
+        limit.free_host_bytes()
 
 
 def test_each_allocator_has_its_environment():

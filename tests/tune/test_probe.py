@@ -1,11 +1,14 @@
+from typing import ClassVar
+
 import pytest
 import torch
 
-from gpudoc.errors import GpudocError
+from gpudoc.train.ranks import Alone
 from gpudoc.tune import limit, probe
 from gpudoc.tune.limit import read_process_memory
-from gpudoc.tune.probe import Place, Prepared, Probe, describe_failure, endless, mean_per_cycle
+from gpudoc.tune.probe import Place, Prepared, Probe, endless
 from gpudoc.tune.samples import collect_samples
+from gpudoc.tune.trainee import Trainee
 from gpudoc.tune.trial import Feed, Request
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
@@ -96,27 +99,64 @@ def test_every_size_is_timed_upward_and_downward(events):
     assert len(told[-1]["point"]["step_s"]) >= 2
 
 
+class Probationer(Alone):
+    """Tells when it may reduce in backward, in the order of the steps."""
+
+    calls: ClassVar[list[str]] = []
+
+    def end_probation(self):
+        self.calls.append("end")
+
+    def accumulating(self, model, last):
+        raise AssertionError("one rank accumulates nothing")
+
+
+@pytest.mark.parametrize(
+    ("request_", "before"),
+    [
+        (Request(kind="speed", batches=(4,), seconds_per_batch=0.01), 0),
+        (Request(kind="joint", batches=(4,), feed=Feed(), seconds_per_batch=0.01), 0),
+        (Request(kind="fit", batches=(4,), steps=3), 1),
+        (Request(kind="steady", batches=(4,), steps=1), 1),
+    ],
+)
+def test_speed_is_that_of_a_run_under_way_and_memory_that_of_its_first_steps_too(events, monkeypatch, request_, before):
+    monkeypatch.setattr(probe, "Alone", Probationer)
+    monkeypatch.setattr(Probationer, "calls", [])
+    step = Trainee.step
+    monkeypatch.setattr(Trainee, "step", lambda *args, **more: (Probationer.calls.append("step"), step(*args, **more)))
+    events(request_)
+    assert Probationer.calls.index("end") == before
+    assert Probationer.calls.count("step") > before + 1
+
+
+@pytest.mark.standin
+def test_short_steps_on_a_gpu_are_timed_in_blocks_from_pinned_batches(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+    steps, waits, kinds = [], [], set()
+    step, wait = Trainee.step, torch.cuda.synchronize
+
+    def counted(trainee, batches, **more):
+        kinds.add((batches[0][0].device.type, batches[0][0].is_pinned()))
+        steps.append(1)
+        step(trainee, batches, **more)
+
+    monkeypatch.setattr(Trainee, "step", counted)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: (waits.append(1), wait(*args)))
+    request = Request(kind="speed", batches=(4,), seconds_per_batch=0.5)
+    Probe(prepared, request, Place(device="cuda:0", limit_bytes=None), lambda event: None).run()
+    assert kinds == {("cpu", True)}
+    assert len(steps) > 2 * len(waits)
+
+
 def test_steps_fed_by_a_real_loader(events):
     told = events(Request(kind="joint", batches=(8,), feed=Feed(), seconds_per_batch=0.05))
     assert batches(told) == [8]
     assert len(told[-1]["point"]["step_s"]) >= 3
 
 
-def test_failures_are_told_with_the_traceback_only_when_it_is_the_users():
-    mine = describe_failure(GpudocError("no such thing", hint="that one", exit_code=2))
-    assert (mine["end"], mine["detail"], mine["hint"], mine["code"]) == ("user_error", "no such thing", "that one", 2)
-    theirs = describe_failure(KeyError("x"))
-    assert "KeyError" in theirs["traceback"]
-    assert describe_failure(MemoryError())["traceback"] == ""
-
-
 def test_a_loader_goes_on_epoch_after_epoch():
     loader = endless(torch.utils.data.DataLoader(list(range(3))))
     assert [int(next(loader)) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-
-
-def test_the_speed_of_a_loader_counts_the_wait_after_the_burst():
-    burst = [0.001] * 7 + [0.8]
-    assert mean_per_cycle(burst * 3, 8) == pytest.approx((0.807 / 8,) * 3)
-    assert mean_per_cycle([0.1, 0.3], 8) == pytest.approx((0.2,))
-    assert mean_per_cycle([0.1, 0.3, 0.2], 1) == (0.1, 0.3, 0.2)

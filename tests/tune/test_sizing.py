@@ -8,7 +8,7 @@ from gpudoc.tune.journal import Journal
 from gpudoc.tune.launch import Where
 from gpudoc.tune.session import Session
 from gpudoc.tune.sizing import expected_gain, recompute_for_speed, size_batch
-from gpudoc.tune.trial import Variant
+from gpudoc.tune.trial import End, Variant
 from gpudoc.tune.variants import Abilities
 from gpudoc.units import MIB
 
@@ -165,3 +165,34 @@ def test_the_expected_gain_repeats_a_third_of_a_step():
     gain = expected_gain(timed(machine, 10, 100), 1000)
     assert gain == pytest.approx((1000 / (4 / 3 * 2.0)) / (100 / 1.1), rel=0.01)
     assert expected_gain((), 10) is None
+
+
+class Unrecomputable(Machine):
+    """A model that raises, or hangs, when its activations are computed again."""
+
+    end = End.USER_ERROR
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if not request.variant.activation_checkpointing or request.kind == "plan":
+            return trial
+        failed = {"end": self.end, "stage": "train", "detail": "CheckpointError", "traceback": "T"}
+        return trial.model_copy(update=failed)
+
+
+def test_a_model_that_cannot_be_recomputed_goes_without_whatever_asked_for_it():
+    for goal in ("largest", "throughput"):
+        machine = Unrecomputable(1000, fixed_s=2.0)
+        session, plan, found = search(machine, goal=goal)
+        size_batch(session, plan, found)
+        found.speeds = timed(machine, 8, 32, 100)
+        recompute_for_speed(session, plan, found)
+        assert (found.variant, found.largest.batch) == (Variant(), 112)
+        assert found.rejected["activation_checkpointing"].endswith("rejected, it failed in train: CheckpointError")
+
+
+def test_the_next_way_out_is_tried_when_one_fails(monkeypatch):
+    monkeypatch.setattr(Unrecomputable, "end", End.HANG)
+    session, plan, found = search(Unrecomputable(300, per_sample=400))
+    size_batch(session, plan, found)
+    assert (found.variant.activation_checkpointing, found.variant.precision) == (False, "bf16")

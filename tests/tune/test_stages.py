@@ -1,6 +1,9 @@
 import os
 import signal
 
+import pytest
+
+from gpudoc.errors import GpudocError
 from gpudoc.tune.journal import Header, Journal, open_journal
 from gpudoc.tune.launch import Where
 from gpudoc.tune.session import Session
@@ -35,10 +38,26 @@ class Machine:
         pass
 
 
-def found_by(machine, parts=("speed",), loader=None, budget_s=1e6):
+class Failing(Machine):
+    """The user's code raises under bf16 in trials of one kind, and under fp32 if `always`."""
+
+    def __init__(self, kind, always=False):
+        super().__init__()
+        self.kind, self.always = kind, always
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if request.kind != self.kind or (request.variant == Variant() and not self.always):
+            return trial
+        return trial.model_copy(
+            update={"end": End.USER_ERROR, "stage": "speed", "detail": "RuntimeError: no kernel", "traceback": "T"}
+        )
+
+
+def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None):
     session = Session(
         launcher=machine,
-        journal=Journal(None),
+        journal=journal or Journal(None),
         where=Where(device="cpu", limit_bytes=10_000),
         progress=machine,
         budget_s=budget_s,
@@ -86,6 +105,24 @@ def test_the_loader_is_tuned_at_the_chosen_batch_and_used_in_the_comparison():
 
     found_by(machine, parts=("speed", "loader"), loader=loader)
     assert {r.feed.num_workers for r in machine.asked if r.kind == "joint"} == {3}
+
+
+@pytest.mark.parametrize("kind", ["variant", "speed", "joint"])
+def test_a_variant_that_fails_is_rejected_in_a_line_and_the_search_goes_on(kind):
+    journal = Journal(None)
+    found = found_by(Failing(kind), journal=journal)
+    assert found.variant == Variant()
+    assert found.choice.batch in (32, 64, 128, 256)
+    assert found.rejected["precision"].endswith("rejected, it failed in speed: RuntimeError: no kernel")
+    # a search that goes on from the journal decides the same without a trial
+    again = Failing(kind)
+    assert found_by(again, journal=journal) == found
+    assert again.asked == []
+
+
+def test_what_fails_without_any_variant_is_the_users_error():
+    with pytest.raises(GpudocError, match="no kernel"):
+        found_by(Failing("speed", always=True))
 
 
 def test_without_time_the_reference_batch_stays():

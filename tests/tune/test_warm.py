@@ -27,7 +27,7 @@ def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, mon
     warm = WarmProcess(str(write_workload(tmp_path)), "exact", tmp_path)
     (process,) = running_children() - before
     assert process.environ()["MALLOC_ARENA_MAX"] == "1"
-    assert (warm.ready["num_samples"], warm.ready["can_fork"]) == (512, True)
+    assert (warm.ready["num_samples"], warm.ready["no_fork"]) == (512, "")
     warm.close()
     with pytest.raises(psutil.NoSuchProcess):
         process.status()

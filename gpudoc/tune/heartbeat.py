@@ -1,0 +1,44 @@
+"""Signs of life of a trial while torch compiles, which says nothing for minutes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+_PERIOD_S = 5.0
+# a thread's usual 8 MiB would count as memory of the step
+_STACK_BYTES = 1 << 18
+
+
+def beat_while_compiling(
+    emit: Callable[[Mapping[str, object]], None], is_over: Callable[[], bool], period_s: float = _PERIOD_S
+) -> None:
+    """From now on, emit a beat every few seconds while torch compiles in this process, until `is_over`."""
+    from torch._dynamo import callback
+
+    compiling = threading.Event()
+    depth = 0
+
+    # torch 2.6 calls these without arguments and also around a compilation inside another
+    def start(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+        compiling.set()
+
+    def end(*_: object) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            compiling.clear()
+
+    def beat() -> None:
+        while compiling.wait() and not is_over():
+            emit({"event": "beat"})
+            time.sleep(period_s)
+
+    callback.on_compile_start(start)
+    callback.on_compile_end(end)
+    before = threading.stack_size(_STACK_BYTES)
+    threading.Thread(target=beat, daemon=True).start()
+    threading.stack_size(before)
