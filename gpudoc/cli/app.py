@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -61,7 +62,12 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     except GpudocError as problem:
-        return _fail(own, problem.message, problem.hint, problem.exit_code)
+        code = _fail(own, problem.message, problem.hint, problem.exit_code)
+        if problem.is_abrupt:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
     except (KeyboardInterrupt, typer.Abort):
         return _fail(own, "interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:

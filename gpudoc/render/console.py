@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import TextIO
@@ -20,6 +21,13 @@ def stdout(plain: bool = False) -> Console:
 def stderr(plain: bool = False) -> Console:
     """The console for progress and messages."""
     return _console(stderr=True, plain=plain)
+
+
+def text_width(least: int, most: int) -> int:
+    """Columns for lines of text: those of the terminal within the bounds, the least where stdout is no terminal."""
+    if not sys.stdout.isatty():
+        return least
+    return max(least, min(most, shutil.get_terminal_size().columns))
 
 
 def print_json(document: Mapping[str, object]) -> None:

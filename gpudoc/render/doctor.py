@@ -6,35 +6,56 @@ import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from gpudoc.doctor.areas import area_of, count_by_area
+from gpudoc.doctor.document import plain_remedy
 from gpudoc.doctor.model import Cause, Finding, Report, Setting
 from gpudoc.doctor.registry import CATALOGUE, CAUSES
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Absent, Fact, Machine, T
+from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
+from gpudoc.facts.patterns import Pattern
 from gpudoc.render import console
+from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes
 
 _MARK = {"broken": "✗", "warning": "!", "info": "i"}
-_WIDTH = 118
-_MOST_LINES = 12
+# what a screen of 80 columns shows; wider ones show wider lines
+NARROW, WIDE = 80, 118
+_MOST_LINES, _MOST_HOLDERS = 12, 10
+_BETWEEN = " · "
+_COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
+_WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
+_ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
 _WORTH_NAMING = 0.3
 
 
-def render(report: Report, *, verbose: bool = False) -> str:
-    """The report as plain text: at most 12 lines, or everything when `verbose`."""
-    lines = [headline(report)]
+def render(report: Report, *, verbose: bool = False, width: int = NARROW) -> str:
+    """The report as plain text: the machine, its GPUs and at most 12 lines more, or everything when `verbose`."""
+    lines = [*_head(report, width), *_tables(report, verbose, width)]
     if verbose:
         for finding in report.findings:
             lines += ["", *_whole(finding)]
         lines += ["", *_appendix(report)]
-        return "\n".join(line for line in lines).rstrip() + "\n"
+        return "\n".join(lines).rstrip() + "\n"
     if report.findings and report.verdict in ("broken", "warning"):
-        lines += _first(report.findings[0], named=report.source != "file") + _others(report)
+        last = _others(report, width)
+        room = _MOST_LINES - len(_head(report, width)) - len(last)
+        lines += _first(report.findings[0], width, room, named=report.source != "file") + last
     elif report.verdict == "unknown":
-        lines += _unknown(report)
+        lines += _unknown(report, width)
     else:
-        lines += _healthy(report)
+        lines += _healthy(report, width)
     return "\n".join(lines) + "\n"
+
+
+def _tables(report: Report, verbose: bool, width: int) -> list[str]:
+    """The GPUs where more is known of them than names, and who holds them where that is the matter."""
+    if report.source == "fleet":
+        return []
+    gpus = gpu_table(report.machine)
+    asked = verbose or any(f.id in _ABOUT_HOLDERS and f.severity != "info" for f in report.findings)
+    held = holder_table(report.machine, *([] if verbose else [_MOST_HOLDERS])) if asked else None
+    return [line for table in (gpus, held) if table is not None for line in text_table(table, width)]
 
 
 def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
@@ -54,7 +75,7 @@ def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
 
 
 def _plain_cause(cause: Cause) -> dict[str, object]:
-    fix = [{"say": r.say, "run": r.run, "needs_root": r.needs_root} for r in cause.fix(Setting())]
+    fix = [plain_remedy(r) for r in cause.fix(Setting())]
     row = {"id": cause.id, "family": cause.family, "title": cause.title, "meaning": cause.meaning, "why": cause.why}
     return {**row, "fix": fix, "explains": list(cause.explains), "sources": list(cause.sources)}
 
@@ -77,7 +98,7 @@ def _explain(cause: Cause) -> str:
         f"why it matters: {cause.why}",
     ]
     for remedy in cause.fix(Setting()):
-        lines.append(f"fix: {remedy.say}" + ("  (needs root)" if remedy.needs_root else ""))
+        lines.append(f"fix: {remedy.marked}" + ("  (needs root)" if remedy.needs_root else ""))
         lines += [f"  $ {part}" for part in remedy.run.splitlines()]
     lines += [f"explains: {name}" for name in cause.explains]
     lines += [f"source: {source}" for source in cause.sources]
@@ -85,23 +106,34 @@ def _explain(cause: Cause) -> str:
 
 
 def headline(report: Report) -> str:
-    """Line one: device, driver, Python examined, torch; what is not known is left out."""
+    """What was examined: GPUs, driver, torch, the Python examined; what is not known is left out."""
     if report.source == "fleet":
         odd = f"; the odd one: {report.unexplained[0].value}" if report.unexplained else ""
-        return _cut(f"{', '.join(report.recognised)} compared{odd}")
+        return f"{', '.join(report.recognised)} compared{odd}"
     machine = report.machine
     parts = [_gpus(machine)]
-    driver = _first_known(machine.driver.module_version, machine.driver.library_version)
+    driver = _driver(machine)
     if driver:
         parts.append(f"driver {driver}" + _cuda(machine))
+    torch = _text(machine.torch.version)
+    if torch:
+        parts.append(f"torch {torch}")
     python = _text(machine.python.version)
     if python:
         where = _text(machine.python.executable)
         parts.append(f"Python {python}" + (f" ({where})" if where and report.source == "machine" else ""))
-    torch = _text(machine.torch.version)
-    if torch:
-        parts.append(f"torch {torch}")
-    return _cut(" · ".join(p for p in parts if p) or _what_was_read(report))
+    return _BETWEEN.join(p for p in parts if p) or _what_was_read(report)
+
+
+def _head(report: Report, width: int) -> list[str]:
+    """The headline over as many lines as it needs, broken between its parts."""
+    lines: list[str] = []
+    for part in headline(report).split(_BETWEEN):
+        if lines and len(lines[-1]) + len(_BETWEEN) + len(part) <= width:
+            lines[-1] += _BETWEEN + part
+        else:
+            lines.append(("  " if lines else "") + part)
+    return [line for whole in lines for line in _wrap(whole, width, indent="  ")]
 
 
 def _what_was_read(report: Report) -> str:
@@ -109,66 +141,127 @@ def _what_was_read(report: Report) -> str:
     return f"read: {', '.join(kinds)}" if kinds else f"read: {report.source}, of no kind that is known"
 
 
-def _first(finding: Finding, *, named: bool) -> list[str]:
+def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]:
     """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
-    lines = [_cut(f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.confidence:.0%} sure]")]
+    title = f"{_MARK[finding.severity]} {finding.title}{cards_of(finding)}"
+    lines = _wrap(f"{title}  [{finding.id}, {finding.confidence:.0%} sure]", width, indent="  ")
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
-        fixes.append(_cut(f"  fix: {remedy.say}"))
+        fixes += _wrap(f"  fix: {remedy.marked}", width)
         fixes += [f"    $ {part}" for part in remedy.run.splitlines()[:2]]
     if finding.explains:
-        fixes.append(_cut(f"  explains: {'; '.join(finding.explains)}"))
-    fixes = fixes[:5]
-    room = _MOST_LINES - 3 - len(lines) - len(fixes)
+        fixes += _wrap(f"  explains: {'; '.join(finding.explains)}", width, most=1)
+    fixes = fixes[: room - len(lines) - 1]
+    room -= len(lines) + len(fixes)
     for seen in finding.evidence[:3]:
         what = f"{seen.fact}: {seen.value}" if named else seen.value
-        wrapped = _wrap(f"  seen: {what}  ({seen.origin})" if seen.origin else f"  seen: {what}")
-        taken = wrapped if len(wrapped) <= room else [_cut(wrapped[0])] if room else []
+        told = f"  seen: {what}  ({seen.origin})" if seen.origin else f"  seen: {what}"
+        taken = _wrap(told, width, most=min(room, 2)) if room > 0 else []
         lines += taken
         room -= len(taken)
     return lines + fixes
 
 
-def _others(report: Report) -> list[str]:
+def cards_of(finding: Finding) -> str:
+    """': GPU 3', ': GPU 0, 1, 2', for the GPUs that a finding is about and its title does not count; else ''."""
+    numbers = sorted(card.index for card in finding.cards if not isinstance(card.index, Absent))
+    if not numbers or _COUNTED.search(finding.title):
+        return ""
+    whole = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f": GPU {f'{numbers[0]} to {numbers[-1]}' if whole else ', '.join(map(str, numbers))}"
+
+
+def _others(report: Report, width: int) -> list[str]:
     rest = [f for f in report.findings[1:] if f.confidence >= _WORTH_NAMING]
     lines = []
     if rest:
         fleet = report.source == "fleet"
         named = "; ".join(f.title if fleet else f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
-        lines.append(_cut(f"also: {named}" + (f" and {len(rest) - 3} more" if len(rest) > 3 else "")))
+        more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
+        lines += _wrap(f"also: {named}{more}", width, indent="  ")
     explain = "" if report.source == "fleet" else f", or gpudoc doctor --explain {report.findings[0].id}"
-    lines.append(_cut(f"next: gpudoc doctor --verbose{explain}"))
-    return lines
+    return [*lines, *_wrap(f"next: gpudoc doctor --verbose{explain}", width, indent="  ")]
 
 
-def _unknown(report: Report) -> list[str]:
-    lines = [
-        "? Something is wrong that no known cause explains." if report.unexplained else "? Nothing here is recognised."
-    ]
-    lines += [_cut(f"  seen: {o.value}  ({o.origin})") for o in report.unexplained[:3]]
-    lines += [_cut(f"  would decide it: {fact}") for fact in report.deciding_facts[:2]]
-    lines += [_cut(f"  perhaps: {f.title}  [{f.id}, {f.confidence:.0%} sure]") for f in report.findings[:3]]
-    return lines
+def _unknown(report: Report, width: int) -> list[str]:
+    first = report.unexplained[0] if report.unexplained else None
+    if first is None:
+        lines = ["? Nothing here is recognised."]
+    elif first.fact in ("documentation", "source code"):
+        lines = _wrap(f"? This is {first.fact}, not what a machine said: {first.value}.", width, indent="  ")
+    elif first.fact == "complaint":
+        lines = ["? Nothing in it proves a cause. By its words it is most likely one of these:"]
+        lines += _guesses(report, width)
+    else:
+        lines = ["? Something is wrong that no known cause explains."]
+        for seen in report.unexplained[:3]:
+            lines += _wrap(f"  seen: {seen.value}  ({seen.origin})", width)
+    for fact in report.deciding_facts[:2]:
+        lines += _wrap(f"  would decide it: {fact}", width)
+    return lines if first is not None and first.fact == "complaint" else lines + _guesses(report, width)
 
 
-def _healthy(report: Report) -> list[str]:
-    lines = [_cut(f"No problem found: {len(report.passed)} checks passed, {_not_checked(report)}")]
+def _guesses(report: Report, width: int) -> list[str]:
+    """What it may be by its words alone, in order; how unsure each is says the line, not a figure of a few per cent."""
+    likely = [f for f in report.findings[:3] if f.confidence * 2 >= report.findings[0].confidence]
+    told = [f"  perhaps: {f.title}  [{f.id}, a guess]" for f in likely]
+    return [line for guess in told for line in _wrap(guess, width)]
+
+
+def _healthy(report: Report, width: int) -> list[str]:
+    lines = _wrap(f"{_no_problem(report)}", width, indent="  ")
+    if report.skipped:
+        lines += _wrap(f"  not checked: {_not_checked(report)}", width)
     for finding in report.findings[:4]:
         guessed = finding.severity == "info" and finding.confidence <= _WORTH_NAMING
         mark = "perhaps, by its words alone:" if guessed else _MARK[finding.severity]
-        lines.append(_cut(f"  {mark} {finding.title}" + (f"  [{finding.id}]" if guessed else "")))
-    lines.append("next: gpudoc doctor train.log · gpudoc doctor --pid PID · gpudoc bench")
-    return lines
+        lines += _wrap(f"  {mark} {finding.title}" + (f"  [{finding.id}]" if guessed else ""), width)
+    return [*lines, _next(report)]
+
+
+def _no_problem(report: Report) -> str:
+    """What was checked, and of a text also what it says nothing of."""
+    passed = f"{len(report.passed)} checks passed" + (f" ({by_area(report.passed)})" if report.passed else "")
+    if report.source != "file":
+        return f"No problem found: {passed}"
+    silent = _silent(report.machine)
+    nothing = f"; it says nothing of {silent}" if silent else ""
+    if not report.passed:
+        return f"No error recognised in this text{nothing}."
+    return f"No problem found in what this text says: {passed}{nothing}."
+
+
+def _driver(machine: Machine) -> str:
+    driver = machine.driver
+    return _first_known(driver.module_version, driver.nvml_driver_version, driver.library_version)
+
+
+def _silent(machine: Machine) -> str:
+    """Of driver, GPU and torch those that a text does not speak of."""
+    known = {"driver": _driver(machine), "GPU": shown_gpus(machine), "PyTorch": _text(machine.torch.version)}
+    silent = [name for name, value in known.items() if not value]
+    return " or ".join([", ".join(silent[:-1]), silent[-1]] if len(silent) > 1 else silent)
+
+
+def _next(report: Report) -> str:
+    if report.source == "file":
+        return "next: gpudoc doctor (this machine) · gpudoc doctor --pid PID (a running job)"
+    return "next: gpudoc doctor train.log · gpudoc doctor --pid PID · gpudoc bench"
+
+
+def by_area(ids: Sequence[str]) -> str:
+    """'GPU 12, driver 8': how many of the causes belong to each area."""
+    return ", ".join(f"{area} {count}" for area, count in count_by_area(ids).items())
 
 
 def _not_checked(report: Report) -> str:
-    if not report.skipped:
-        return "none left out"
+    """How many checks could not be made, by area, and the reason of most of them."""
     reasons: dict[str, int] = {}
     for skipped in report.skipped:
         reasons[skipped.because] = reasons.get(skipped.because, 0) + 1
     most = max(reasons, key=lambda reason: reasons[reason])
-    return f"{len(report.skipped)} not checked (mostly: {most})"
+    areas = by_area([s.id for s in report.skipped])
+    return f"{len(report.skipped)} ({areas}), {'all' if len(reasons) == 1 else 'mostly'} because: {most}"
 
 
 def _whole(finding: Finding) -> list[str]:
@@ -179,7 +272,7 @@ def _whole(finding: Finding) -> list[str]:
     lines += [f"  seen: {o.fact}: {o.value}  ({o.origin})" for o in finding.evidence]
     lines += [f"  explains: {title}" for title in finding.explains]
     for remedy in finding.fix:
-        lines.append(f"  fix: {remedy.say}" + ("  (needs root)" if remedy.needs_root else ""))
+        lines.append(f"  fix: {remedy.marked}" + ("  (needs root)" if remedy.needs_root else ""))
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
     if finding.url:
         lines.append(f"  more: {finding.url}")
@@ -190,25 +283,34 @@ def _appendix(report: Report) -> list[str]:
     lines = [f"verdict: {report.verdict}"]
     lines += [f"unexplained: {o.value}  ({o.origin})" for o in report.unexplained]
     lines += [f"would decide it: {fact}" for fact in report.deciding_facts]
-    lines.append(f"passed ({len(report.passed)}): {', '.join(report.passed) or 'none'}")
+    passed = list(report.passed)
+    lines.append(f"passed ({len(passed)}): {by_area(passed) or 'none'}")
+    for area in count_by_area(passed):
+        lines += _wrap(f"  {area}: {', '.join(i for i in passed if area_of(i) == area)}", WIDE, indent="    ", most=9)
     lines.append(f"not checked ({len(report.skipped)}):" + ("" if report.skipped else " none"))
-    lines += [f"  {s.id}: {s.because}" for s in report.skipped]
+    for area in count_by_area(s.id for s in report.skipped):
+        lines += [f"  {area}: {s.id}: {s.because}" for s in report.skipped if area_of(s.id) == area]
     lines += [f"crashed: {c.id}: {c.error}" for c in report.crashed]
+    lines += gpu_facts(report.machine)
     lines.append("seconds: " + ", ".join(f"{name} {s:.2f}" for name, s in report.seconds.items()))
     return lines
 
 
 def _gpus(machine: Machine) -> str:
-    gpus = machine.gpus
-    if isinstance(gpus, Absent):
-        return ""
+    gpus = shown_gpus(machine)
     if not gpus:
-        return "no GPU"
-    first = gpus[0]
-    name = _text(first.name) or "GPU"
-    memory = first.memory_total_bytes
-    size = "" if isinstance(memory, Absent) else f" {format_bytes(memory)}"
-    return (f"{len(gpus)} × " if len(gpus) > 1 else "") + name + size
+        return "" if isinstance(machine.gpus, Absent) else "no GPU"
+    models: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        models.setdefault(_text(gpu.name) or "GPU", []).append(gpu)
+    return ", ".join(
+        (f"{len(alike)} × " if len(alike) > 1 else "") + name + _size(alike) for name, alike in models.items()
+    )
+
+
+def _size(gpus: Sequence[Gpu]) -> str:
+    known = [gpu.memory_total_bytes for gpu in gpus if not isinstance(gpu.memory_total_bytes, Absent)]
+    return f" {format_bytes(known[0])}" if known else ""
 
 
 def _cuda(machine: Machine) -> str:
@@ -224,9 +326,13 @@ def _first_known(*facts: Fact[str]) -> str:
     return next((f for f in facts if not isinstance(f, Absent)), "")
 
 
-def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent="        ", break_on_hyphens=False)[:2] or [text]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+def _wrap(text: str, width: int, *, indent: str = "        ", most: int = 2) -> list[str]:
+    """`text` over at most so many lines, broken between words; what is longer ends in an ellipsis."""
+    # what stands in brackets at the end is not broken, nor is a command
+    kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\u00a0"), text)
+    wrapped = textwrap.wrap(kept, width, subsequent_indent=indent, break_on_hyphens=False) or [text]
+    lines = [line.replace("\u00a0", " ") for line in wrapped]
+    if len(lines) > most:
+        last = f"{lines[most - 1][: width - 2].rstrip()} …"
+        lines = [*lines[: most - 1], last]
+    return lines

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudoc.doctor import document
+from gpudoc.doctor.areas import AREAS, area_of
+from gpudoc.doctor.causes.holders import holders_of, number_of
 from gpudoc.doctor.model import Finding, Report
+from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.redact import Redactor
 from gpudoc.render import console
-from gpudoc.render.doctor import headline, render
+from gpudoc.render.doctor import NARROW, WIDE, by_area, cards_of, headline, render
+from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, markdown_table, shown_gpus
 from gpudoc.render.page import Note, Section, Table, page, save_page
 from gpudoc.writing import write_whole
 
@@ -40,7 +44,13 @@ def private(plain: Mapping[str, object], output: Output, redactor: Redactor | No
 
 def show(report: Report, output: Output) -> None:
     """Print and write the report; GpudocError when a file cannot be written."""
-    kept = private(document.dump(report), output)
+    redactor = Redactor.of_this_process()
+    for gpu in shown_gpus(report.machine):
+        for process in holders_of(gpu):
+            if not isinstance(process.user, Absent):
+                redactor.know_user(process.user)
+    shared = replace(report, machine=_without_names(report.machine)) if output.redact else report
+    kept = private(document.dump(shared), output, redactor)
     clean = document.load(kept) if output.redact else report
     if output.html is not None:
         save_page(output.html, render_page(clean))
@@ -51,15 +61,34 @@ def show(report: Report, output: Output) -> None:
     elif output.markdown:
         console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
     else:
-        console.stdout(plain=output.plain).print(render(report, verbose=output.verbose), end="", soft_wrap=True)
+        text = render(report, verbose=output.verbose, width=console.text_width(NARROW, WIDE))
+        console.stdout(plain=output.plain).print(text, end="", soft_wrap=True)
+
+
+def _without_names(machine: Machine) -> Machine:
+    """The machine with its containers known by number only: who starts one often gives it his own name."""
+    if isinstance(machine.gpus, Absent):
+        return machine
+    return replace(machine, gpus=tuple(_with_numbers(gpu) for gpu in machine.gpus))
+
+
+def _with_numbers(gpu: Gpu) -> Gpu:
+    if isinstance(gpu.processes, Absent):
+        return gpu
+    known = (
+        p if isinstance(p.container, Absent) else replace(p, container=number_of(p.container)) for p in gpu.processes
+    )
+    return replace(gpu, processes=tuple(known))
 
 
 def render_markdown(report: Report) -> str:
     """The report as Markdown for an issue: verdict, findings with evidence and commands."""
     lines = [f"**gpudoc doctor: {report.verdict}**", "", headline(report), ""]
+    for table in _tables(report):
+        lines += [*markdown_table(table), ""]
     for finding in report.findings:
         lines += [
-            f"### {finding.title}",
+            f"### {finding.title}{cards_of(finding)}",
             "",
             f"`{finding.id}`, {finding.severity}, {finding.confidence:.0%} sure. {finding.why}",
             "",
@@ -68,7 +97,7 @@ def render_markdown(report: Report) -> str:
         for title in finding.explains:
             lines.append(f"- explains: {title}")
         for remedy in finding.fix:
-            lines += ["", remedy.say]
+            lines += ["", remedy.marked]
             if remedy.run:
                 lines += ["```sh", remedy.run, "```"]
         lines.append("")
@@ -76,15 +105,14 @@ def render_markdown(report: Report) -> str:
         lines.append(f"- {seen.fact}: `{_in_code(seen.value)}` ({seen.origin})")
     for fact in report.deciding_facts:
         lines.append(f"- would decide it: {fact}")
-    lines.append(f"{len(report.passed)} checks passed, {len(report.skipped)} not checked.")
+    named = f" ({by_area(report.passed)})" if report.passed else ""
+    lines.append(f"{len(report.passed)} checks passed{named}, {len(report.skipped)} not checked.")
     return "\n".join(lines) + "\n"
 
 
 def render_page(report: Report) -> str:
     """The report as a self-contained HTML page."""
-    sections = [
-        Section("Findings", tuple(_note(f) for f in report.findings) or (Note(kind="good", title="No problem found"),))
-    ]
+    sections = [Section("Findings", tuple(_note(f) for f in report.findings) or (_without_findings(report),))]
     if report.unexplained or report.deciding_facts:
         seen = tuple(f"{o.value} ({o.origin})" for o in report.unexplained)
         decide = tuple(f"would decide it: {fact}" for fact in report.deciding_facts)
@@ -94,22 +122,43 @@ def render_page(report: Report) -> str:
         sections.append(
             Section("Evidence", (Table(headings=("cause", "fact", "value", "read in"), rows=tuple(evidence)),))
         )
-    checks = [(name, "passed") for name in report.passed]
-    checks += [(s.id, f"not checked: {s.because}") for s in report.skipped]
-    checks += [(c.id, f"crashed: {c.error}") for c in report.crashed]
+    tables = _tables(report)
+    if tables:
+        sections.insert(1, Section("GPUs", tables))
+    checks = [(area_of(name), name, "passed") for name in report.passed]
+    checks += [(area_of(s.id), s.id, f"not checked: {s.because}") for s in report.skipped]
+    checks += [(area_of(c.id), c.id, f"crashed: {c.error}") for c in report.crashed]
     if checks:
-        sections.append(Section("Checks", (Table(headings=("check", "result"), rows=tuple(checks)),)))
+        checks.sort(key=lambda row: AREAS.index(row[0]))
+        summary = f"{len(report.passed)} passed" + (f": {by_area(report.passed)}." if report.passed else ".")
+        table = Table(headings=("area", "check", "result"), rows=tuple(checks))
+        sections.append(Section("Checks", (summary, table)))
+    facts = gpu_facts(report.machine)
+    if facts:
+        rows = tuple(tuple(fact.split(": ", 1)) for fact in facts)
+        sections.append(Section("What is known of the GPUs", (Table(headings=("fact", "value"), rows=rows),)))
     return page(f"gpudoc doctor: {report.verdict}", sections, lead=headline(report))
 
 
+def _without_findings(report: Report) -> Note:
+    if report.verdict == "unknown":
+        return Note(kind="warning", title="No cause is known")
+    return Note(kind="good", title="No error recognised" if report.source == "file" else "No problem found")
+
+
+def _tables(report: Report) -> tuple[Table, ...]:
+    """The GPUs and who holds them, as far as the report knows."""
+    return tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)
+
+
 def _note(finding: Finding) -> Note:
-    said: Sequence[str] = [r.say for r in finding.fix]
+    said: Sequence[str] = [r.marked for r in finding.fix]
     return Note(
         kind=finding.severity,
-        title=f"{finding.title} ({finding.confidence:.0%} sure)",
+        title=f"{finding.title}{cards_of(finding)} ({finding.confidence:.0%} sure)",
         text=finding.why,
         points=(*said, *(f"explains: {title}" for title in finding.explains)),
-        commands=tuple(r.run for r in finding.fix if r.run),
+        commands=tuple(f"# disruptive\n{r.run}" if r.disruptive else r.run for r in finding.fix if r.run),
     )
 
 

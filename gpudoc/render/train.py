@@ -237,13 +237,18 @@ def _result(found: Mapping[str, object]) -> list[str]:
             beside = f" (for comparison: {', '.join(others)})" if others else ""
             lines.append(f"{bits:.3f} bits per byte on held-out text{beside}")
         else:
-            lines.append(f"eval loss {evaluation['loss']:.4f} after step {evaluation['step']}")
+            lines.append(f"eval loss {figure(evaluation['loss'], '.4f')} after step {evaluation['step']}")
     rescues = found.get("rescues")
     if isinstance(rescues, list) and rescues:
         lines.append(f"{len(rescues)} out-of-memory error{'s' if len(rescues) > 1 else ''} rescued")
     if found.get("num_skipped"):
         lines.append(f"{found['num_skipped']} steps skipped: their gradients were not finite")
     return lines
+
+
+def figure(value: object, form: str) -> str:
+    """A number of a document, where null stands for inf and NaN."""
+    return format(value, form) if isinstance(value, int | float) else "that is not finite"
 
 
 def _short_count(count: int) -> str:

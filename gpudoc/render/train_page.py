@@ -10,6 +10,7 @@ from typing import cast
 import gpudoc
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.train import figure
 from gpudoc.train.events import Finished
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
@@ -56,9 +57,9 @@ def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
         points.append(f"final training loss {found['final_loss']:.4f}")
     evaluation = found.get("evaluation")
     if isinstance(evaluation, Mapping):
-        points.append(f"loss on the eval set {evaluation['loss']:.4g}, after step {evaluation['step']}")
+        points.append(f"loss on the eval set {figure(evaluation['loss'], '.4g')}, after step {evaluation['step']}")
         figures = {name: value for name, value in evaluation.items() if name not in ("loss", "step")}
-        points += [f"{name.replace('_', ' ')}: {value:.4g}" for name, value in figures.items()]
+        points += [f"{name.replace('_', ' ')}: {figure(value, '.4g')}" for name, value in figures.items()]
     if isinstance(found.get("samples_per_s"), float):
         points.append(format_rate(cast(float, found["samples_per_s"]), "samples/s"))
     points.append(f"peak memory {format_bytes(float(cast(float, found['memory_peak_bytes'])))}")
@@ -76,14 +77,14 @@ def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
 
 def _curves(rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
     steps = Axis(label="step")
-    evaluated = [
-        (float(cast(int, row["step"])), float(cast("Mapping[str, float]", row["eval"])["loss"]))
+    evaluations = [
+        {"step": row["step"], **cast("Mapping[str, object]", row["eval"])}
         for row in rows
         if isinstance(row.get("eval"), Mapping)
     ]
     loss = [Series(name="training loss", points=_points(rows, "loss"), style="roof")]
-    if evaluated:
-        loss.append(Series(name="eval loss", points=tuple(evaluated)))
+    if evaluated := _points(evaluations, "loss"):
+        loss.append(Series(name="eval loss", points=evaluated))
     drawn = [
         (line_chart("Loss", loss, steps, Axis(label="loss")), "Means over the steps between two log points."),
         (_one("Learning rate", rows, "lr", "lr"), ""),

@@ -26,7 +26,7 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False) -> str:
     lines = [headline(result), "", *_batches(result), "", "settings, and why"]
     lines += [f"  {sentence}" for sentence in result.profile.why]
     if verbose:
-        lines += ["", "every trial", *_trials(result)]
+        lines += ["", f"every trial, {_how(result)}", *_trials(result)]
     if result.scaling is not None:
         lines += ["", *as_lines(result.scaling)]
     lines += ["", f"profile  {result.path}", f"next     {train_command(result)}"]
@@ -73,6 +73,12 @@ def _rate_at(result: Result, batch: int) -> str:
     ranks = result.context.ranks
     unit = "samples/s" if ranks == 1 else f"samples/s of {ranks} ranks together"
     return format_rate(rates[-1] * ranks, unit) if rates else ""
+
+
+def _how(result: Result) -> str:
+    """How the processes of the trials were started."""
+    is_forked = all(trial.how == "fork" for trial in result.journal.trials)
+    return "forked from a process that had imported" if is_forked else "in processes that imported for themselves"
 
 
 def _trials(result: Result) -> list[str]:

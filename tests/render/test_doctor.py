@@ -10,7 +10,7 @@ from gpudoc.doctor.model import Evidence, Finding
 from gpudoc.doctor.registry import CAUSES
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
-from gpudoc.render.doctor import headline, render, show_catalogue
+from gpudoc.render.doctor import cards_of, headline, render, show_catalogue
 from gpudoc.units import GIB
 from tests.doctor.causes.judge import report_of
 
@@ -38,14 +38,14 @@ LONG = (
 def test_the_first_screen_has_at_most_twelve_lines_that_fit_a_terminal(text):
     lines = render(report_of(text)).splitlines()
     assert len(lines) <= 12
-    assert all(len(line) <= 118 or line.lstrip().startswith("$") for line in lines)
+    assert all(len(line) <= 80 or line.lstrip().startswith("$") for line in lines)
 
 
 def test_line_one_is_the_machine_then_come_cause_evidence_fix_and_what_next():
     lines = render(report_of(LONG)).splitlines()
     assert lines[0] == "NVIDIA A10 · driver 470.57.02 · torch 2.6.0+cu124"
     assert lines[1].startswith("✗ ")
-    assert "[driver_too_old" in lines[1]
+    assert "[driver_too_old, 99% sure]" in " ".join(lines[1:3])
     assert any(line.startswith("  seen: ") for line in lines)
     assert any(line.startswith("  fix: ") for line in lines)
     assert lines[-1].startswith("next: gpudoc doctor --verbose")
@@ -64,11 +64,11 @@ def test_a_healthy_machine_says_how_much_was_checked_and_what_to_try_next():
     )
     report = diagnose(Evidence(source="machine", machine=machine), finders=(), catalogue={})
     lines = render(report).splitlines()
-    assert (
-        lines[0]
-        == "2 × NVIDIA L4 24 GiB · driver 550.54.15 (CUDA 12.4) · Python 3.11.7 (/venv/bin/python) · torch 2.6.0"
-    )
-    assert lines[1].startswith("No problem found: 0 checks passed")
+    assert lines[:2] == [
+        "2 × NVIDIA L4 24 GiB · driver 550.54.15 (CUDA 12.4) · torch 2.6.0",
+        "  Python 3.11.7 (/venv/bin/python)",
+    ]
+    assert lines[2].startswith("No problem found: 0 checks passed")
     assert "gpudoc bench" in lines[-1]
 
 
@@ -77,7 +77,7 @@ def test_what_is_only_guessed_from_words_is_said_to_be_that():
     known = Finding(id="compute_bound", severity="info", confidence=0.5, evidence=(), title="The GPU is busy")
     report = replace(report_of("torch 2.6: an epoch takes 5 minutes"), verdict="healthy", findings=(known, guessed))
     lines = render(report).splitlines()
-    assert lines[1].startswith("No problem found")
+    assert lines[1] == "No error recognised in this text; it says nothing of driver or GPU."
     assert lines[2:4] == ["  i The GPU is busy", "  perhaps, by its words alone: The CPU does it  [training_on_cpu]"]
 
 
@@ -85,6 +85,83 @@ def test_an_unknown_fault_names_the_facts_that_would_decide():
     text = render(report_of("Traceback (most recent call last):\nRuntimeError: CUDA error: strange"))
     assert "no known cause explains" in text
     assert text.count("would decide it:") == 2
+
+
+def test_driver_and_torch_stand_whole_however_long_the_rest_is():
+    machine = Machine(
+        gpus=tuple(
+            Gpu(index=n, name=f"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition {n % 3}") for n in range(8)
+        ),
+        driver=Driver(module_version="580.105.08", cuda_version=(13, 0)),
+        python=PythonFacts(version="3.11.7", executable="/a/very/long/way/to/a/virtual/environment/venv/bin/python"),
+        torch=TorchBuild(version="2.13.0.dev20261101+cu130"),
+    )
+    report = diagnose(Evidence(source="machine", machine=machine), finders=(), catalogue={})
+    text = render(report)
+    assert "driver 580.105.08 (CUDA 13.0)" in text
+    assert "torch 2.13.0.dev20261101+cu130" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_log_of_losses_is_told_what_it_cannot_show():
+    lines = render(report_of("Epoch 1 step 2 loss 3.0\nEpoch 1 step 3 loss 2.9")).splitlines()
+    assert lines[1] == "No error recognised in this text; it says nothing of driver, GPU or PyTorch."
+    assert not any("passed" in line for line in lines)
+
+
+def test_a_text_with_facts_counts_only_what_they_settle():
+    text = render(report_of("PyTorch version: 2.6.0+cu124\nNvidia driver version: 560.35.03"))
+    assert "No problem found in what this text says: 3 checks passed" in text
+    assert "driver 1" in text
+    assert "it says nothing of GPU" in text
+
+
+def test_documentation_and_complaints_are_said_to_be_that():
+    guide = "# A\n\n[a](b.md) [c](d.md)\n\n## B\n\n```\nx\n```\n\n## C\n\n```\ny\n```\n\n## D\n\nCUDA out of memory\n"
+    assert "? This is documentation, not what a machine said" in render(report_of(guide))
+    lines = render(
+        report_of("My epochs on the GPU take far too long, images are read from a disk by one loop. Why so slow?")
+    )
+    assert "By its words it is most likely" in lines
+    assert "perhaps: " in lines
+    assert "would decide it: `gpudoc doctor --pid PID`" in lines
+    assert "No problem" not in lines
+
+
+def test_checks_are_grouped_by_area_and_skipped_ones_say_why():
+    from gpudoc.doctor.model import Skipped
+
+    report = replace(
+        report_of("Epoch 1 step 2 loss 3.0"),
+        source="machine",
+        passed=("gpu_ecc_error", "thermal_throttle", "driver_too_old"),
+        skipped=(Skipped("nvlink_error", "GPU 3: the GPU is lost"), Skipped("oom_other_process", "no permission")),
+    )
+    text = render(report)
+    assert "No problem found: 3 checks passed (GPU 2, driver 1)" in text
+    assert "not checked: 2 (GPU 1, memory 1)" in text
+    whole = render(report, verbose=True)
+    assert "GPU: gpu_ecc_error, thermal_throttle" in whole
+    assert "GPU: nvlink_error: GPU 3: the GPU is lost" in whole
+
+
+def test_the_driver_is_known_from_nvml_where_the_kernel_module_hides_it():
+    report = diagnose(Evidence(source="machine", machine=Machine(driver=Driver(nvml_driver_version="580.82.07"))))
+    assert "driver 580.82.07" in headline(report)
+
+
+def test_the_gpus_of_a_finding_stand_in_its_title():
+    from gpudoc.doctor.model import Card
+
+    def shown(*numbers, title="Memory errors"):
+        cards = tuple(Card(index=n) for n in numbers)
+        return cards_of(Finding(id="x", confidence=1, evidence=(), title=title, cards=cards))
+
+    assert shown(3) == ": GPU 3"
+    assert shown(0, 4) == ": GPU 0, 4"
+    assert shown(*range(8), title="NVLinks of a GPU are down") == ": GPU 0 to 7"
+    assert shown(2, title="The GPU no longer answers on the PCIe bus") == ": GPU 2"
+    assert shown() == shown(1, title="1 of 8 GPUs is full") == ""
 
 
 def test_verbose_holds_everything():
@@ -129,3 +206,12 @@ def test_a_fleet_names_the_odd_machine_on_line_one():
     assert lines[0] == "4 machines compared; the odd one: bad (2 differences)"
     assert "also: torch differs: bad" in lines
     assert render(fleet.compare(alike)).splitlines()[1].startswith("No problem found")
+
+
+def test_a_step_that_ends_work_is_marked_on_the_first_screen_and_everywhere_else(capsys):
+    report = report_of("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, CTXSW_TIMEOUT")
+    marked = "fix: disruptive: Reset the GPU at 0000:3b:00.0"
+    assert marked in render(report)
+    assert marked in render(report, verbose=True)
+    show_catalogue("driver_in_bad_state")
+    assert "fix: disruptive: Reload" in capsys.readouterr().out

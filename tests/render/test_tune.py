@@ -9,7 +9,7 @@ from gpudoc.tune.memory_model import MemoryLine
 from gpudoc.tune.record import Context
 from gpudoc.tune.run import Result
 from gpudoc.tune.stages import Findings
-from gpudoc.tune.trial import End, Point
+from gpudoc.tune.trial import End, Point, Request, Trial
 from gpudoc.workload.config import load_config
 
 
@@ -52,3 +52,11 @@ def test_the_screen_shows_three_batches_reasons_and_the_next_command(result):
     assert text.endswith(train_command(result))
     assert "119" not in text
     assert "119" in as_text(result, verbose=True)
+
+
+def test_every_trial_says_how_its_processes_were_started(result):
+    request = Request(kind="fit", batches=(8,))
+    result.journal.add(Trial(request=request, end=End.FITS))
+    assert "every trial, forked from a process that had imported" in as_text(result, verbose=True)
+    result.journal.add(Trial(request=request, end=End.FITS, how="exec"))
+    assert "every trial, in processes that imported for themselves" in as_text(result, verbose=True)
