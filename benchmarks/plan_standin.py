@@ -42,9 +42,9 @@ from gpudoc.plan.settings import Settings  # noqa: E402
 from gpudoc.plan.target import parse_target  # noqa: E402
 from gpudoc.progress import SILENT  # noqa: E402
 from gpudoc.stats import median, quantile  # noqa: E402
-from gpudoc.tune.launch import Launcher, Where  # noqa: E402
-from gpudoc.tune.session import FIT_STEPS  # noqa: E402
-from gpudoc.tune.trial import End, Request, Variant  # noqa: E402
+from gpudoc.tune.search.session import FIT_STEPS  # noqa: E402
+from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
+from gpudoc.tune.trial.messages import End, Request, Variant  # noqa: E402
 from gpudoc.workload.build import load_workload  # noqa: E402
 
 LAUNCHES = 5

@@ -25,8 +25,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from train_record import write_record  # noqa: E402
 
-from gpudoc.train import checkpoint  # noqa: E402
-from gpudoc.train.identity import digest  # noqa: E402
+from gpudoc.train.start.identity import digest  # noqa: E402
+from gpudoc.train.state import checkpoint  # noqa: E402
 from tests.train.support import command, environment, metrics, write_workload  # noqa: E402
 
 STEPS = 20

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import psutil  # noqa: E402
 from train_record import write_record  # noqa: E402
 
-from gpudoc.train import checkpoint  # noqa: E402
+from gpudoc.train.state import checkpoint  # noqa: E402
 from tests.train.support import command, environment, write_workload  # noqa: E402
 
 PHASES = {

@@ -28,13 +28,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from tune_workloads import KINDS, write_workload
 
-from gpudoc.tune.foresight import foresee
-from gpudoc.tune.journal import Journal
-from gpudoc.tune.largest import find_largest, settle_largest
-from gpudoc.tune.launch import Launcher, Where
-from gpudoc.tune.session import FIT_STEPS, Session
-from gpudoc.tune.sizing import STEADY_STEPS
-from gpudoc.tune.trial import Request, Variant
+from gpudoc.tune.search.foresight import foresee
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.largest import find_largest, settle_largest
+from gpudoc.tune.search.session import FIT_STEPS, Session
+from gpudoc.tune.search.sizing import STEADY_STEPS
+from gpudoc.tune.trial.launcher import Launcher, Where
+from gpudoc.tune.trial.messages import Request, Variant
 from gpudoc.units import MIB
 
 RECORDS = Path(__file__).parent / "records"
@@ -303,7 +303,7 @@ def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
 
     With `more_mib` its process may have so much more, which its imports take: both then look for the same batch.
     """
-    from gpudoc.tune.limit import allocator_environment
+    from gpudoc.tune.trial.limit import allocator_environment
 
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:

@@ -29,9 +29,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gpudoc.tune.launch import Launcher, Where  # noqa: E402
-from gpudoc.tune.trial import End, Feed, Request, Trial  # noqa: E402
-from gpudoc.tune.warm import trial_error  # noqa: E402
+from gpudoc.tune.trial.fork_client import trial_error  # noqa: E402
+from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
+from gpudoc.tune.trial.messages import End, Feed, Request, Trial  # noqa: E402
 from gpudoc.units import GIB  # noqa: E402
 from tests.tune.planted import write_workload  # noqa: E402
 
@@ -165,7 +165,8 @@ def _strangers(launcher: Launcher) -> int:
     """Processes under this one that are not the launcher's warm processes, once the trial is over."""
     del launcher
     own = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-    return sum(1 for p in own if "gpudoc.tune.template" not in " ".join(p.cmdline()) or p.ppid() != os.getpid())
+    server = "gpudoc.tune.trial.fork_server"
+    return sum(1 for p in own if server not in " ".join(p.cmdline()) or p.ppid() != os.getpid())
 
 
 def _tune(folder: Path, **options: object) -> subprocess.Popen[str]:

@@ -31,9 +31,9 @@ import torch
 import gpudoc
 from gpudoc.facts.host import cpus_usable
 from gpudoc.stats import quantile
-from gpudoc.tune.loader import bounds_here, tune_loader
-from gpudoc.tune.loader_model import LoaderBounds, LoaderSetting, ram_needed_bytes
-from gpudoc.tune.loader_session import LoaderSession, MeasurementError, StepOptions
+from gpudoc.tune.loader.search import bounds_here, tune_loader
+from gpudoc.tune.loader.session import LoaderSession, MeasurementError, StepOptions
+from gpudoc.tune.model.loader import LoaderBounds, LoaderSetting, ram_needed_bytes
 from gpudoc.workload.build import load_workload
 from gpudoc.workload.images import draw_folder
 

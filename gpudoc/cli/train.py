@@ -80,7 +80,7 @@ def train(
     from gpudoc.render.train import Screen, show, show_proof, tell
     from gpudoc.train.run import Request, run
     from gpudoc.train.settings import parse_flags, parse_limit
-    from gpudoc.train.start import as_rank, elsewhere, is_follower
+    from gpudoc.train.start.place import as_rank, elsewhere, is_follower
 
     typed = {
         "steps": steps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpudoc.tune.scaling import NAMES, Cause, Scaling, ScalingPoint, Span
+from gpudoc.tune.model.scaling import NAMES, Cause, Scaling, ScalingPoint, Span
 from gpudoc.units import format_bytes, format_seconds
 
 CAUSES: Mapping[Cause, str] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table
 from gpudoc.render.scaling import failure, heading, ranks_of, table
-from gpudoc.tune.scaling import Scaling
+from gpudoc.tune.model.scaling import Scaling
 
 
 def scaling_sections(scaling: Scaling) -> list[Section]:

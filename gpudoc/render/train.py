@@ -18,7 +18,7 @@ from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.run import Request
-from gpudoc.train.start import Elsewhere
+from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 # a plain log gets a line at most this often, besides the first and the last step
@@ -81,7 +81,7 @@ def tell(other: Elsewhere, screen: Screen) -> int:
 
 def show_proof(request: Request, screen: Screen) -> int:
     """Prove exact resume on the user's workload and say the verdict; 0 when exact, 1 when not."""
-    from gpudoc.train.prove import explain, prove
+    from gpudoc.train.start.prove import explain, prove
 
     with Teller(plain=screen.plain or screen.as_json) as progress:
         verdict = prove(request.arguments, progress)

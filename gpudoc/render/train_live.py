@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpudoc.train.events import Progressed, Started
-from gpudoc.train.meters import PHASES
+from gpudoc.train.step.meters import PHASES
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 _SPARKS = "▁▂▃▄▅▆▇█"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudoc.render.console import print_json, stdout
 from gpudoc.render.scaling import as_lines
 from gpudoc.tune.run import Result, document
-from gpudoc.tune.scaling_stage import ScalingResult
+from gpudoc.tune.search.scaling import ScalingResult
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 

@@ -10,9 +10,9 @@ from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
 from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.tune import headline, train_command
+from gpudoc.tune.model.speed import fit_step_time
 from gpudoc.tune.run import Result
-from gpudoc.tune.scaling_stage import ScalingResult
-from gpudoc.tune.speed import fit_step_time
+from gpudoc.tune.search.scaling import ScalingResult
 from gpudoc.units import format_bytes, format_seconds
 
 _SHAPES_MEMORY = ("precision", "allocator", "activation_checkpointing")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal, Union
 
 from gpudoc.errors import ExitCode
-from gpudoc.train.meters import Split
 from gpudoc.train.settings import Settings
+from gpudoc.train.step.meters import Split
 
 
 @dataclass(frozen=True, slots=True)

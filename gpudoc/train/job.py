@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.profile.model import Profile
-from gpudoc.train.draws import Generators
-from gpudoc.train.feed import Feeds
-from gpudoc.train.order import Order
-from gpudoc.train.ranks import Ranks
-from gpudoc.train.rundir import Run
+from gpudoc.train.data.draws import Generators
+from gpudoc.train.data.feed import Feeds
+from gpudoc.train.data.order import Order
+from gpudoc.train.ranks.protocol import Ranks
+from gpudoc.train.report.sinks import Sinks
 from gpudoc.train.settings import Settings
-from gpudoc.train.sinks import Sinks
-from gpudoc.train.staging import Staging
-from gpudoc.train.state import Progress
-from gpudoc.train.step import Stepper
+from gpudoc.train.state.capture import Progress
+from gpudoc.train.state.run_dir import Run
+from gpudoc.train.state.staging import Staging
+from gpudoc.train.state.writer import Writer
+from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
-from gpudoc.train.writer import Writer
 from gpudoc.workload.build import Workload
 
 

@@ -44,7 +44,7 @@ def run(request: Request) -> Iterator[Event]:
     stop = Stop(slurm_deadline())
     with stop.listening():
         from gpudoc.train.blame import in_kernel
-        from gpudoc.train.build import build
+        from gpudoc.train.start.build import build
 
         began = time.perf_counter()
         built = yield from build(request, stop)
@@ -53,7 +53,7 @@ def run(request: Request) -> Iterator[Event]:
             return
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
-        from gpudoc.train.loop import Loop, note_of_syncs
+        from gpudoc.train.step.loop import Loop, note_of_syncs
 
         loop = Loop(job)
         first_step = job.progress.step
@@ -66,7 +66,7 @@ def run(request: Request) -> Iterator[Event]:
         finally:
             with suppress(OSError):
                 job.sinks.close()
-        from gpudoc.train.finish import finish
+        from gpudoc.train.report.finish import finish
 
         finished = finish(request, loop, job, problem, (first_step, time.perf_counter() - began))
         if lock is not None:

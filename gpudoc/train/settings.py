@@ -9,7 +9,7 @@ from typing import Literal
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Profile
-from gpudoc.train.order import ENDLESS, accumulation, auto_global_batch
+from gpudoc.train.data.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
 from gpudoc.workload.config import Config
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpudoc.tune.choose import BatchChoice, speedup
-from gpudoc.tune.largest import Largest
-from gpudoc.tune.trial import Feed, Point, Trial, Variant
-from gpudoc.tune.variants import Abilities
+from gpudoc.tune.search.choose import BatchChoice, speedup
+from gpudoc.tune.search.largest import Largest
+from gpudoc.tune.search.variants import Abilities
+from gpudoc.tune.trial.messages import Feed, Point, Trial, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import gpudoc
 from gpudoc.profile import model
-from gpudoc.tune.choose import explain_knee, explain_largest, explain_variant
-from gpudoc.tune.feeding import profile_rows
 from gpudoc.tune.findings import Findings
-from gpudoc.tune.trial import Feed, Trial, Variant
+from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
+from gpudoc.tune.search.feeding import profile_rows
+from gpudoc.tune.trial.messages import Feed, Trial, Variant
 from gpudoc.workload.config import Loaded
 
 

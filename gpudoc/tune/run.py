@@ -22,17 +22,15 @@ from gpudoc.facts.model import Absent, Machine
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile, WorkloadKey
 from gpudoc.progress import SILENT, Progress
-from gpudoc.train.launch import choose_ranks
-from gpudoc.train.order import auto_global_batch
-from gpudoc.tune import limit
-from gpudoc.tune.feeding import Feeder
+from gpudoc.train.data.order import auto_global_batch
+from gpudoc.train.start.launch import choose_ranks
 from gpudoc.tune.findings import Findings, Plan
-from gpudoc.tune.journal import Header, Journal, open_journal, recorded_limit
-from gpudoc.tune.launch import InspectionError, Launcher, Where
+from gpudoc.tune.model.scaling import Scaling
 from gpudoc.tune.options import Options, check_place
 from gpudoc.tune.record import Context, make_profile
-from gpudoc.tune.scaling import Scaling
-from gpudoc.tune.scaling_stage import (
+from gpudoc.tune.search.feeding import Feeder
+from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.search.scaling import (
     ScalingResult,
     ScalingStage,
     Settings,
@@ -42,11 +40,13 @@ from gpudoc.tune.scaling_stage import (
     most_ranks,
     tuned_settings,
 )
-from gpudoc.tune.session import Session
-from gpudoc.tune.stages import run_stages
-from gpudoc.tune.trial import Variant
-from gpudoc.tune.variants import Abilities
-from gpudoc.tune.warm import Message
+from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.stages import run_stages
+from gpudoc.tune.search.variants import Abilities
+from gpudoc.tune.trial import limit
+from gpudoc.tune.trial.fork_client import Message
+from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
+from gpudoc.tune.trial.messages import Variant
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 

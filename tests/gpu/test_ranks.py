@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.train import test_start
+from tests.train.ranks.test_distributed import told, torchrun
 from tests.train.support import ROOT
-from tests.train.test_distributed import told, torchrun
 
 pytestmark = [
     pytest.mark.gpu,
@@ -85,7 +85,7 @@ def test_ddp_overlaps_after_its_probation(tmp_path):
     done = torchrun(
         tmp_path,
         """
-        from gpudoc.train.distributed import PROBATION_STEPS
+        from gpudoc.train.ranks.distributed import PROBATION_STEPS
         device = torch.device("cuda", place.local_rank)
         ranks = join(place, device)
         with device:

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from gpudoc.train import precision
-from gpudoc.train.meters import Meter
-from gpudoc.train.staging import Staging
-from gpudoc.train.state import Progress, capture
-from gpudoc.train.step import Micro, Parts, Stepper
+from gpudoc.train.state.capture import Progress, capture
+from gpudoc.train.state.staging import Staging
+from gpudoc.train.step import precision
+from gpudoc.train.step.meters import Meter
+from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
 from tests.standin.gpus import real_gpu
+from tests.train.step.test_rescue import write as write_hungry
 from tests.train.support import environment, metrics, summary, write_workload
-from tests.train.test_rescue import write as write_hungry
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)
@@ -214,7 +214,7 @@ def test_pinned_memory_is_kept_between_checkpoints():
 
 
 def test_what_may_not_be_pinned_is_copied_all_the_same(monkeypatch):
-    monkeypatch.setattr("gpudoc.train.staging.default_limit_bytes", lambda: 4096)
+    monkeypatch.setattr("gpudoc.train.state.staging.default_limit_bytes", lambda: 4096)
     found, staging = stepper("fp32"), Staging(GPU)
     found.run([Micro(batch(), 1.0)])
     weights, rows = state_at(found)

@@ -16,12 +16,12 @@ import torch
 import yaml
 
 from gpudoc.progress import SILENT
-from gpudoc.tune.foresight import foresee
-from gpudoc.tune.journal import Journal
-from gpudoc.tune.largest import find_largest, settle_largest
-from gpudoc.tune.launch import Launcher, Where
-from gpudoc.tune.session import FIT_STEPS, Session
-from gpudoc.tune.trial import End, Request, Variant
+from gpudoc.tune.search.foresight import foresee
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.largest import find_largest, settle_largest
+from gpudoc.tune.search.session import FIT_STEPS, Session
+from gpudoc.tune.trial.launcher import Launcher, Where
+from gpudoc.tune.trial.messages import End, Request, Variant
 from gpudoc.units import GIB, MIB
 from tests.standin.gpus import real_gpu
 from tests.tune.planted import write_workload

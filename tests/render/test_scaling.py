@@ -1,8 +1,8 @@
 import pytest
 
 from gpudoc.render.scaling import as_lines, cause_of, table
-from gpudoc.tune.scaling import Scaling, ScalingPoint, Span
-from gpudoc.tune.trial import End
+from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Span
+from gpudoc.tune.trial.messages import End
 
 
 @pytest.fixture

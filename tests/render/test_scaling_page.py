@@ -1,7 +1,7 @@
 from gpudoc.render.page import page
 from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.tune_page import render_page
-from gpudoc.tune.scaling_stage import ScalingResult
+from gpudoc.tune.search.scaling import ScalingResult
 from gpudoc.workload.config import load_config
 
 from .test_scaling import scaling  # noqa: F401  the fixture

@@ -6,8 +6,8 @@ import pytest
 from gpudoc.errors import ExitCode
 from gpudoc.render.train import Screen, describe, last_words, opening, progress_line, show
 from gpudoc.train.events import Evaluated, Finished, Progressed, Rescued, Said, Saved, Started
-from gpudoc.train.meters import PHASES, Split
 from gpudoc.train.settings import Settings
+from gpudoc.train.step.meters import PHASES, Split
 
 
 def split(**seconds):

@@ -3,13 +3,13 @@ import pytest
 from gpudoc.profile.model import Evidence, Hardware, Made, Profile, Settings, WorkloadKey
 from gpudoc.profile.model import Trial as Row
 from gpudoc.render.tune import as_text, train_command
-from gpudoc.tune.journal import Journal
-from gpudoc.tune.largest import Largest
-from gpudoc.tune.memory_model import MemoryLine
+from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context
 from gpudoc.tune.run import Result
-from gpudoc.tune.stages import Findings
-from gpudoc.tune.trial import End, Point, Request, Trial
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.largest import Largest
+from gpudoc.tune.search.stages import Findings
+from gpudoc.tune.trial.messages import End, Point, Request, Trial
 from gpudoc.workload.config import load_config
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudoc.train.order import Order
+from gpudoc.train.data.order import Order
 
 pytestmark = pytest.mark.standin
 
@@ -155,10 +155,10 @@ RANKS = """
 import sys
 from pathlib import Path
 import torch
-from gpudoc.train import fsdp
+from gpudoc.train.ranks import fsdp
 from gpudoc.train.run import Request, run
 from gpudoc.train.settings import parse_flags
-from gpudoc.train.start import as_rank
+from gpudoc.train.start.place import as_rank
 
 steps, batch, folder, sharded = sys.argv[1:]
 if sharded == "sharded":

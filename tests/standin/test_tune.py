@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from gpudoc.progress import SILENT
-from gpudoc.tune.journal import Journal
-from gpudoc.tune.launch import Launcher, Where
-from gpudoc.tune.session import Session, why_rejected
-from gpudoc.tune.trial import End, Request, Variant
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import Session, why_rejected
+from gpudoc.tune.trial.launcher import Launcher, Where
+from gpudoc.tune.trial.messages import End, Request, Variant
 
 pytestmark = pytest.mark.standin
 

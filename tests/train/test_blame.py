@@ -7,7 +7,7 @@ import torch
 
 from gpudoc.errors import GpudocError
 from gpudoc.train import blame
-from gpudoc.train.order import Order
+from gpudoc.train.data.order import Order
 from tests.train.support import summary, train_here, write_workload
 
 LINE = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.train.events import Evaluated, Progressed, Rescued
-from gpudoc.train.meters import NOTHING
+from gpudoc.train.step.meters import NOTHING
 
 
 def test_a_logged_step_has_the_fields_of_the_contract():

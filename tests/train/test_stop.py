@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from gpudoc.errors import ExitCode
-from gpudoc.train import checkpoint
+from gpudoc.train.state import checkpoint
 from gpudoc.train.stop import Stop, slurm_deadline
 from tests.train.support import metrics, start, summary, train_here, write_workload
 

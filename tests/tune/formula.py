@@ -1,7 +1,7 @@
 """A machine that answers every trial from formulas, for what decides between trials."""
 
-from gpudoc.tune.memory_model import next_calibration_batch
-from gpudoc.tune.trial import End, Point, Trial
+from gpudoc.tune.model.memory import next_calibration_batch
+from gpudoc.tune.trial.messages import End, Point, Trial
 from gpudoc.units import MIB
 
 REST = 100 * MIB

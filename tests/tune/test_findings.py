@@ -1,5 +1,5 @@
 from gpudoc.tune.findings import Findings
-from gpudoc.tune.trial import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
 
 
 def timed(kind, seconds):

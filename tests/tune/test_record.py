@@ -1,12 +1,12 @@
 import pytest
 
 from gpudoc.profile import store
-from gpudoc.tune.choose import BatchChoice
-from gpudoc.tune.largest import Largest
-from gpudoc.tune.memory_model import MemoryLine
+from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context, make_profile
-from gpudoc.tune.stages import Findings
-from gpudoc.tune.trial import End, Feed, Point, Request, Trial, Variant
+from gpudoc.tune.search.choose import BatchChoice
+from gpudoc.tune.search.largest import Largest
+from gpudoc.tune.search.stages import Findings
+from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
 from gpudoc.workload.config import load_config
 
 DEFAULT = Trial(

@@ -7,7 +7,7 @@ import errno
 import pytest
 import torch
 
-from gpudoc.tune.classify import classify_exception
+from gpudoc.tune.trial.outcome import classify_exception
 from gpudoc.workload.memory import Shortage, is_out_of_memory, links, shortage, shortage_in
 
 TEXTS = {

@@ -1,0 +1,259 @@
+"""Feeding: the data set read chunk by chunk, in this process or by workers, with every sample's randomness its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch.utils.data import DataLoader, default_collate
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.data import draws
+from gpudoc.train.data.order import Chunk, Order, sample_seed
+from gpudoc.train.data.stream import StoppedError, StreamReader
+from gpudoc.train.limits import lift_in_worker
+from gpudoc.train.stop import Stop, ignore_in_worker
+from gpudoc.workload.batch import Batch, map_tensors
+from gpudoc.workload.build import Collate, Dataset
+
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderSettings:
+    """How the data is fed."""
+
+    num_workers: int = 0
+    prefetch_factor: int = 2
+    pin_memory: bool = False
+
+
+class Reader(torch.utils.data.Dataset[Batch]):
+    """The data set seen by chunk. A generator that the data set was seen to draw from is seeded before each sample
+    by (seed, epoch, position), so that augmentation depends neither on workers nor on where a run was interrupted.
+
+    The first chunk in which anything is drawn is read again, seeded; a data set that draws nothing pays 3 µs a chunk.
+    """
+
+    def __init__(self, dataset: Dataset, collate: Collate | None, seed: int) -> None:
+        self._dataset = dataset
+        self._collate: Collate = collate or default_collate
+        self._seed = seed
+        self._drawn = 0
+        self._generators: draws.Generators | None = None
+        self.snapshot: draws.Snapshot | None = None
+
+    @property
+    def drawn(self) -> int:
+        """Bits of the generators that the data set was seen to draw from in this process."""
+        return self._drawn
+
+    def __getitem__(self, chunk: Chunk) -> Batch:
+        """The chunk's batch; the process's own random state is as before."""
+        generators = self._generators
+        if generators is None:
+            generators = self._generators = draws.Generators()
+        while True:
+            before = self.snapshot = generators.snapshot()
+            try:
+                batch = self._read(chunk)
+            except Exception:
+                generators.restore(before)
+                raise
+            moved = generators.moved(before)
+            if not moved:
+                return batch
+            generators.restore(before)
+            if not moved & ~self._drawn:
+                return batch
+            self._drawn |= moved
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_generators": None, "snapshot": None}
+
+    def _read(self, chunk: Chunk) -> Batch:
+        if not self._drawn:
+            batched = getattr(self._dataset, "__getitems__", None)
+            samples = batched(list(chunk.indices)) if batched else [self._dataset[index] for index in chunk.indices]
+            return self._collate(samples)
+        samples = []
+        for offset, index in enumerate(chunk.indices):
+            draws.seed(self._drawn, sample_seed(self._seed, chunk.epoch, chunk.position + offset))
+            samples.append(self._dataset[index])
+        # a collate that draws (masking, mixing) gets a seed of its own, set apart from every sample's
+        draws.seed(self._drawn, sample_seed(self._seed + 1, chunk.epoch, chunk.position))
+        return self._collate(samples)
+
+
+class Reads(Protocol):
+    """A data set seen by chunk."""
+
+    snapshot: draws.Snapshot | None
+
+    def __getitem__(self, chunk: Chunk) -> Batch:
+        """The chunk's batch; the process's own random state is as before."""
+
+
+class Feed(Protocol):
+    """A source of batches in the order of the chunks."""
+
+    def take(self, chunk: Chunk) -> Batch | None:
+        """The batch of `chunk`, which must be the next one; None when a stop was asked for while waiting."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class DirectFeed:
+    """Reads in this process, when asked."""
+
+    def __init__(self, reader: Reads, pin_memory: bool) -> None:
+        self._reader = reader
+        self._pin = pin_memory
+
+    def take(self, chunk: Chunk) -> Batch | None:
+        """The batch, read now; None when a stop came while a stream was read up to it."""
+        try:
+            batch = self._reader[chunk]
+        except StoppedError:
+            return None
+        return map_tensors(batch, torch.Tensor.pin_memory) if self._pin else batch
+
+    @property
+    def snapshot(self) -> draws.Snapshot | None:
+        """The random state of this process at the last `take`."""
+        return self._reader.snapshot
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class WorkerFeed:
+    """Reads ahead in worker processes, over epoch boundaries, waiting in short turns so that a stop is heard."""
+
+    def __init__(self, reader: Reads, chunks: Iterator[Chunk], settings: LoaderSettings, stop: Stop) -> None:
+        self._stop = stop
+        self._sent: deque[Chunk] = deque()
+        self._others = set(multiprocessing.active_children())
+        self._settings = settings
+        loader: DataLoader[Batch] = DataLoader(
+            cast("torch.utils.data.Dataset[Batch]", reader),
+            sampler=cast("Sequence[int]", _Sent(chunks, self._sent)),
+            batch_size=None,
+            num_workers=settings.num_workers,
+            prefetch_factor=settings.prefetch_factor,
+            pin_memory=settings.pin_memory,
+            worker_init_fn=_start_worker,
+            timeout=_POLL_S,
+            # each iter() draws a base seed, which must not come from the generator that the model draws from
+            generator=torch.Generator().manual_seed(0),
+            collate_fn=_as_it_is,
+        )
+        self._batches = iter(loader)
+        # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
+        _leave_unwatched(self._batches)
+        self._workers = set(multiprocessing.active_children()) - self._others
+
+    def take(self, chunk: Chunk) -> Batch | None:
+        """The next batch; GpudocError when a worker died or the data set raised."""
+        while True:
+            if self._stop.asked:
+                return None
+            try:
+                batch: Batch = next(self._batches)
+            except StopIteration:
+                raise RuntimeError("the loader ended before the training") from None
+            except Exception as problem:
+                if self._asked_meanwhile():
+                    return None
+                if "DataLoader timed out" in str(problem):
+                    continue
+                explained = _explain(problem)
+                if explained is problem:
+                    raise
+                raise explained from problem
+            sent = self._sent.popleft()
+            if sent != chunk:
+                raise RuntimeError(f"the loader is at {sent}, the training at {chunk}")
+            return batch
+
+    def _asked_meanwhile(self) -> bool:
+        return self._stop.asked
+
+    def close(self) -> None:
+        """End the workers; one that is busy with a sample is killed, since its work is not wanted any more."""
+        for worker in self._workers:
+            worker.kill()
+        shut_down = getattr(self._batches, "_shutdown_workers", None)
+        if shut_down is not None:
+            shut_down()
+        for worker in self._workers:
+            worker.join(5)
+
+
+class _Sent:
+    """The chunks, remembered as they are handed out, since answers come back in the same order."""
+
+    def __init__(self, chunks: Iterator[Chunk], sent: deque[Chunk]) -> None:
+        self._chunks = chunks
+        self._sent = sent
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in self._chunks:
+            self._sent.append(chunk)
+            yield chunk
+
+
+class Feeds:
+    """Opens feeds: again after a rescue, at another position and with another micro batch."""
+
+    def __init__(self, reader: Reads, settings: LoaderSettings, stop: Stop) -> None:
+        self.reader = reader
+        self.settings = settings
+        self._stop = stop
+        if isinstance(reader, StreamReader):
+            reader.should_stop = lambda: stop.asked
+
+    def place(self) -> bytes | None:
+        """Where a stream that keeps its place stands; None for any other, and where workers read ahead of the step."""
+        ahead = self.settings.num_workers > 0
+        return self.reader.place() if isinstance(self.reader, StreamReader) and not ahead else None
+
+    def open(self, order: Order, first_step: int, end_step: int) -> Feed:
+        """A feed of the chunks of the steps [first_step, end_step)."""
+        if self.settings.num_workers == 0:
+            return DirectFeed(self.reader, self.settings.pin_memory)
+        return WorkerFeed(self.reader, order.walk(first_step, end_step), self.settings, self._stop)
+
+
+def _leave_unwatched(iterator: object) -> None:
+    """Tell torch that these workers' deaths are no news; its SIGCHLD handler raises otherwise."""
+    remove = getattr(torch._C, "_remove_worker_pids", None)
+    if remove is not None and getattr(iterator, "_worker_pids_set", False):
+        remove(id(iterator))
+        iterator._worker_pids_set = False  # type: ignore[attr-defined]
+
+
+def _start_worker(number: int) -> None:
+    del number
+    ignore_in_worker()
+    lift_in_worker()
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
+def _explain(problem: Exception) -> Exception:
+    text = str(problem)
+    # a worker that dies while it hands a batch over closes the socket that the tensors' descriptors come through
+    cut_off = isinstance(problem, ConnectionError | EOFError)
+    if cut_off or "exited unexpectedly" in text or "killed by signal" in text:
+        text = text or "the connection to it broke"
+        hint = "--num-workers 0 shows the error itself; a full /dev/shm or too little memory kills workers too"
+        return GpudocError(f"a loader worker died: {text.splitlines()[0]}", hint=hint, exit_code=ExitCode.BAD_ANSWER)
+    return problem

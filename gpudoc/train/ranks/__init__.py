@@ -1,0 +1,1 @@
+"""Several processes that train as one: what they agree on, and how weights and gradients are shared."""

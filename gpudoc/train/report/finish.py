@@ -1,0 +1,65 @@
+"""The end of a run: verdict, advice, summary.json, and the last event."""
+
+from __future__ import annotations
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.data.stream import most_workers
+from gpudoc.train.events import Finished
+from gpudoc.train.job import Job
+from gpudoc.train.report.advice import Situation, advise, verdict
+from gpudoc.train.report.summary import End, document
+from gpudoc.train.run import Request, go_on
+from gpudoc.train.start.identity import num_cpus
+from gpudoc.train.state.checkpoint import found_in
+from gpudoc.train.state.run_dir import write_whole
+from gpudoc.train.step.loop import Loop
+from gpudoc.train.step.meters import NOTHING, Split
+
+
+def finish(request: Request, loop: Loop, job: Job, problem: Exception | None, ran: tuple[int, float]) -> Finished:
+    """Write summary.json and say how it ended; `ran` is (the first step of this process, seconds)."""
+    import json
+
+    first_step, seconds = ran
+    status, reason, exit_code = _end_of(job, problem)
+    split = Split(dict(job.progress.seconds)) if job.progress.seconds else NOTHING
+    situation = Situation(
+        settings=job.settings,
+        model=request.model,
+        device_type=job.stepper.parts.device.type,
+        num_cpus=num_cpus(),
+        profile_kind=job.profile_kind,
+        most_workers=most_workers(job.workload),
+    )
+    saved = bool(found_in(job.run.checkpoints))
+    command = go_on(request, job.run.path) if status != "finished" and saved else None
+    end = End(
+        status=status,
+        reason=reason,
+        exit_code=exit_code,
+        seconds=seconds,
+        memory_peak_bytes=loop.memory_peak_bytes,
+        evaluation=loop.last_evaluation,
+        verdict=verdict(split),
+        advice=advise(split, situation),
+        go_on=command,
+        first_step=first_step,
+    )
+    summary = document(job, end)
+    if job.ranks.rank == 0:
+        try:
+            write_whole(job.run.summary, json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+        except GpudocError:
+            # the disk that is full for the summary was full for the checkpoint, whose error says so
+            if problem is None:
+                raise
+    return Finished(summary=summary, exit_code=exit_code, reason=reason, go_on=command)
+
+
+def _end_of(job: Job, problem: Exception | None) -> tuple[str, str, ExitCode]:
+    if problem is not None:
+        code = problem.exit_code if isinstance(problem, GpudocError) else ExitCode.BAD_ANSWER
+        return "failed", str(problem), code
+    if job.stop.asked and job.progress.step < job.end_step:
+        return "stopped", job.stop.reason, job.stop.exit_code
+    return "finished", "", ExitCode.OK

@@ -1,0 +1,139 @@
+"""Where figures go besides the screen: metrics.jsonl always, TensorBoard and Weights & Biases or trackio on request."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from gpudoc.errors import GpudocError
+from gpudoc.train.state.run_dir import Run
+
+NAMES = ("tensorboard", "wandb", "trackio")
+
+
+class Sink(Protocol):
+    """Somebody else's place for figures."""
+
+    def add(self, step: int, figures: Mapping[str, float]) -> None:
+        """Take the figures of a step."""
+
+    def close(self) -> None:
+        """Flush and end."""
+
+
+class Sinks:
+    """metrics.jsonl, one object a line, flushed at once, and the sinks that were asked for."""
+
+    def __init__(self, run: Run, extra: tuple[Sink, ...] = ()) -> None:
+        try:
+            self._stream = run.metrics.open("a", encoding="utf-8")
+        except OSError as problem:
+            raise GpudocError(f"{run.metrics}: cannot be written: {problem.strerror}", hint="--run-dir DIR") from None
+        self._extra = extra
+
+    def add(self, document: Mapping[str, object]) -> None:
+        """Write one object; numbers that JSON cannot say become null."""
+        try:
+            text = json.dumps(document, allow_nan=False)
+        except ValueError:
+            text = json.dumps(finite(document))
+        self._stream.write(text + "\n")
+        self._stream.flush()
+        if self._extra:
+            step = document.get("step")
+            for sink in self._extra:
+                sink.add(step if isinstance(step, int) else 0, dict(_figures(document)))
+
+    def close(self) -> None:
+        """End all sinks."""
+        self._stream.close()
+        for sink in self._extra:
+            sink.close()
+
+
+class NoSinks(Sinks):
+    """What ranks other than the first write to."""
+
+    def __init__(self) -> None:
+        self._extra = ()
+
+    def add(self, document: Mapping[str, object]) -> None:
+        """Drop it."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def open_extra(names: tuple[str, ...], run: Run, settings: Mapping[str, object]) -> tuple[Sink, ...]:
+    """The sinks named by --log-to; GpudocError when the name or its package is unknown."""
+    return tuple(_open(name, run, settings) for name in names)
+
+
+def finite(value: object) -> object:
+    """The same data with None in place of inf and NaN, which JSON does not know."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def _open(name: str, run: Run, settings: Mapping[str, object]) -> Sink:
+    if name == "tensorboard":
+        return _TensorBoard(run.path / "tensorboard")
+    if name in ("wandb", "trackio"):
+        return _Tracker(name, run, settings)
+    raise GpudocError(f"--log-to {name}: unknown", hint=f"--log-to {','.join(NAMES[:2])}")
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard.writer import SummaryWriter
+        except ImportError:
+            raise _missing("tensorboard") from None
+        self._writer = SummaryWriter(str(folder))
+
+    def add(self, step: int, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Tracker:
+    """Weights & Biases, or trackio, which answers to the same three calls."""
+
+    def __init__(self, name: str, run: Run, settings: Mapping[str, object]) -> None:
+        try:
+            self._module = importlib.import_module(name)
+        except ImportError:
+            raise _missing(name) from None
+        self._module.init(project="gpudoc", name=run.path.name, config=dict(settings))
+
+    def add(self, step: int, figures: Mapping[str, float]) -> None:
+        self._module.log({"step": step, **figures})
+
+    def close(self) -> None:
+        self._module.finish()
+
+
+def _missing(name: str) -> GpudocError:
+    return GpudocError(f"--log-to {name}: the package is not installed", hint=f"pip install {name}")
+
+
+def _figures(document: Mapping[str, object], prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            found += _figures(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
+            found.append((prefix + key, float(value)))
+    return found

@@ -1,0 +1,95 @@
+"""summary.json: what a run came to, as `gpudoc.train.v1`.
+
+Format history: v1 (0.1.0) first released form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpudoc.errors import ExitCode
+from gpudoc.train.events import Evaluated
+from gpudoc.train.job import Job
+from gpudoc.train.report.advice import Advice
+from gpudoc.train.report.sinks import finite
+from gpudoc.train.step.meters import NOTHING, Split
+
+SCHEMA = "gpudoc.train.v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How the run ended and what was seen last."""
+
+    status: str
+    reason: str
+    exit_code: ExitCode
+    seconds: float
+    memory_peak_bytes: int
+    evaluation: Evaluated | None
+    verdict: str
+    advice: list[Advice]
+    go_on: str | None
+    first_step: int
+
+
+def document(job: Job, end: End) -> dict[str, object]:
+    """The summary of a run as plain data."""
+    progress = job.progress
+    split = Split(dict(progress.seconds)) if progress.seconds else NOTHING
+    samples = job.order.samples_before(progress.step)
+    found: dict[str, object] = {
+        "schema": SCHEMA,
+        "status": end.status,
+        "reason": end.reason,
+        "exit_code": int(end.exit_code),
+        "name": job.workload.name,
+        "run_dir": str(job.run.path),
+        "device": str(job.stepper.parts.device),
+        "world": job.ranks.world,
+        "steps": progress.step,
+        "end_step": job.end_step,
+        "samples": samples,
+        "first_loss": progress.first_loss,
+        "final_loss": progress.final_loss,
+        "evaluation": _evaluation(end.evaluation),
+        "best": None if progress.best_step is None else {"step": progress.best_step, "loss": progress.best_loss},
+        "samples_per_s": samples / split.wall_s if split.wall_s > 0 else None,
+        "seconds": dict(split.seconds),
+        "share": {phase: round(split.share(phase), 4) for phase in split.seconds},
+        "memory_peak_bytes": end.memory_peak_bytes,
+        "num_skipped": progress.num_skipped,
+        "rescues": progress.rescues,
+        "resumed_from": job.resumed_from,
+        "settings": {key: {"value": value, "from": source} for key, value, source in job.settings.rows()},
+        "stages": [*job.stages, *_own_stages(job, end, split)],
+        "verdict": end.verdict,
+        "advice": [advice.document() for advice in end.advice],
+        "go_on": end.go_on,
+    }
+    clean = finite(found)
+    assert isinstance(clean, dict)
+    return clean
+
+
+def _evaluation(evaluation: Evaluated | None) -> dict[str, object] | None:
+    if evaluation is None:
+        return None
+    return {"step": evaluation.step, "loss": evaluation.loss, **evaluation.figures}
+
+
+def _own_stages(job: Job, end: End, split: Split) -> list[dict[str, object]]:
+    device = str(job.stepper.parts.device)
+    evaluate_s = split.seconds["evaluate"]
+    train = {
+        "name": "train",
+        "status": end.status,
+        "seconds": round(end.seconds - evaluate_s, 3),
+        "device": device,
+        "memory_peak_bytes": end.memory_peak_bytes,
+    }
+    status = "done" if end.evaluation is not None else "skipped"
+    evaluate = {"name": "evaluate", "status": status, "seconds": round(evaluate_s, 3), "device": device}
+    if job.eval_feeds is None:
+        evaluate["because"] = "the config names no eval set"
+    return [train, {**evaluate, "memory_peak_bytes": end.memory_peak_bytes if status == "done" else None}]

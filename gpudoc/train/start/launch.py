@@ -1,0 +1,248 @@
+"""Starting several ranks by itself: torchrun in a process of its own, signals passed on, one exit code that counts.
+
+torchrun takes every exit status but 0 for a crash and starts all ranks again. A rank that ends on purpose (stopped,
+finished with a bad answer, a user's mistake) therefore writes its exit code aside and exits with 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from gpudoc.errors import ExitCode, GpudocError
+
+if TYPE_CHECKING:
+    import psutil
+
+EXIT_FILE = "GPUDOC_EXIT_FILE"
+MAX_RESTARTS = 3
+# a rank that is stopped may save for so long; one that hangs in NCCL since its peer died holds a restart up as long
+SHUTDOWN_SECONDS = 120
+# when one rank has ended with an error the others soon hear of it, or hang in NCCL
+FOLLOW_SECONDS = 60
+_LOOK_SECONDS = 1.0
+_AGENT = "from gpudoc.train.start.launch import agent; import sys; sys.exit(agent(sys.argv[1:]))"
+_PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """The machines of one run: how many, where they meet, and a name that no other run has."""
+
+    count: int = 1
+    endpoint: str = "localhost:0"
+    run_id: str = ""
+
+
+def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
+    """How many ranks `--gpus` asks for on this machine: every GPU with auto; on a CPU as many as said, else one."""
+    on_gpu = device.startswith("cuda")
+    if gpus is None or gpus == "auto":
+        # 'cuda:1' names one GPU
+        return max(1, num_gpus) if on_gpu and ":" not in device else 1
+    if not gpus.isdigit() or int(gpus) < 1:
+        raise GpudocError(f"--gpus {gpus}: write auto or a number from 1 on")
+    count = int(gpus)
+    if on_gpu and count > num_gpus:
+        raise GpudocError(
+            f"--gpus {count}: this machine has {num_gpus} usable",
+            hint="--gpus auto; or gpudoc doctor says what is missing",
+        )
+    if on_gpu and count > 1 and ":" in device:
+        raise GpudocError(f"--gpus {count} and --device {device} contradict each other", hint="--device cuda")
+    return count
+
+
+def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
+    """The nodes of the SLURM step that runs this, when there are several; else this machine alone."""
+    variables = os.environ if environment is None else environment
+    count = variables.get("SLURM_STEP_NUM_NODES", "1")
+    if not count.isdigit() or int(count) < 2:
+        return Nodes()
+    host, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")
+    if not host or not port:
+        raise GpudocError(
+            f"{count} nodes, and MASTER_ADDR and MASTER_PORT do not say where they meet",
+            hint="gpudoc train --slurm FILE writes an sbatch file that sets them",
+        )
+    run_id = f"{variables.get('SLURM_JOB_ID', '0')}.{variables.get('SLURM_RESTART_COUNT', '0')}"
+    return Nodes(count=int(count), endpoint=f"{host}:{port}", run_id=run_id)
+
+
+def launch(arguments: Sequence[str], *, ranks: int, nodes: Nodes | None = None, cpus: float = 1.0) -> int:
+    """Run `gpudoc train` with `arguments` in `ranks` processes on this machine; returns the exit code of the run."""
+    with tempfile.TemporaryDirectory(prefix="gpudoc-") as folder:
+        environment = {EXIT_FILE: f"{folder}/exit", **os.environ}
+        # a store that the agent keeps hands restarted ranks the addresses of the dead ones
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus / ranks))))
+        environment.setdefault("LOGLEVEL", "ERROR")
+        place = Path(environment[EXIT_FILE])
+        options = torchrun_options(ranks, nodes or Nodes())
+        process = subprocess.Popen(
+            [sys.executable, "-c", _AGENT, str(os.getpid()), *options, "-m", "gpudoc", "train", *arguments],
+            env=environment,
+            start_new_session=True,
+        )
+        with _passing_on(process):
+            status = _wait(process, place)
+        return _exit_code(place, status)
+
+
+def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
+    """What torchrun is started with, as far as this torch knows the option."""
+    options = [f"--nproc-per-node={ranks}", f"--max-restarts={MAX_RESTARTS}", f"--nnodes={nodes.count}"]
+    options += ["--rdzv-backend=c10d", f"--rdzv-endpoint={nodes.endpoint}"]
+    if nodes.run_id:
+        options.append(f"--rdzv-id={nodes.run_id}")
+    if nodes.count == 1:
+        options.append("--local-addr=127.0.0.1")
+    if _agent_knows("signals_to_handle"):
+        options.append("--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")
+    if _agent_knows("shutdown_timeout"):
+        options.append(f"--shutdown-timeout={SHUTDOWN_SECONDS}")
+    return options
+
+
+def agent(arguments: Sequence[str]) -> int:
+    """The process that is torchrun: `agent([parent's pid, torchrun options...])`; 0 when all ranks ended with 0."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    die_with_parent(signal.SIGTERM, int(arguments[0]))
+    if not _agent_knows("signals_to_handle"):
+        # an older torchrun would die of these at once; the process that started it sends SIGTERM instead
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+    try:
+        run(parse_args(list(arguments[1:])))  # type: ignore[no-untyped-call]
+    except ChildFailedError as problem:
+        rank, failure = problem.get_first_failure()
+        how = f"killed by {failure.signal_name()}" if failure.exitcode < 0 else f"exit status {failure.exitcode}"
+        sys.stderr.write(f"gpudoc: rank {rank} ended: {how}; {MAX_RESTARTS} restarts are used up\n")
+        return int(ExitCode.BAD_ANSWER)
+    except Exception as problem:
+        # torchrun raises its own kind when a signal ended it; the ranks have saved by now
+        sys.stderr.write(f"gpudoc: torchrun: {problem}\n")
+        return int(ExitCode.BAD_ANSWER)
+    return 0
+
+
+def end(code: int, *, lost_peer: bool = False) -> tuple[int, bool]:
+    """(status to exit with, whether to speak): how a rank ends on purpose, under whatever started it.
+
+    The first rank to say so counts. A rank that only lost its peer crashes, so that all are started again, unless
+    that peer ended on purpose.
+    """
+    place = os.environ.get(EXIT_FILE)
+    if place is None or "RANK" not in os.environ:
+        return code, True
+    if lost_peer:
+        ended = Path(place).exists()
+        return (0, False) if ended else (int(ExitCode.BAD_ANSWER), True)
+    if code == ExitCode.OK:
+        return 0, True
+    try:
+        with Path(place).open("x", encoding="ascii") as stream:
+            stream.write(str(int(code)))
+    except FileExistsError:
+        return 0, False
+    except OSError:
+        return code, True
+    return 0, True
+
+
+def die_with_parent(number: signal.Signals, parent: int) -> None:
+    """Have the kernel send `number` to this process when its parent ends (Linux); at once if it already has."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os.kill(os.getpid(), number)
+
+
+def _agent_knows(option: str) -> bool:
+    from torch.distributed.launcher.api import LaunchConfig
+
+    return option in {field.name for field in dataclasses.fields(LaunchConfig)}
+
+
+def _exit_code(place: Path, status: int) -> int:
+    try:
+        return int(place.read_text("ascii"))
+    except (OSError, ValueError):
+        return 0 if status == 0 else int(ExitCode.BAD_ANSWER)
+
+
+def _wait(process: subprocess.Popen[bytes], place: Path) -> int:
+    """The exit status of torchrun; ranks that hang after one of them has ended with an error are ended."""
+    errors = (ExitCode.BAD_ANSWER, ExitCode.NOT_DONE, ExitCode.FAULT)
+    told: float | None = None
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_SECONDS)
+        if told is None and _exit_code(place, 0) in errors:
+            told = time.monotonic()
+        elif told is not None and time.monotonic() - told > FOLLOW_SECONDS:
+            kill_family(process)
+
+
+@contextlib.contextmanager
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Hand signals to torchrun, which hands them to the ranks; a second Ctrl+C ends them all at once."""
+    interrupted = [0]
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        del frame
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGINT:
+                interrupted[0] += 1
+                if interrupted[0] > 1:
+                    _kill_all(process)
+                    return
+            process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+
+    names = [getattr(signal, name) for name in _PASSED_ON if hasattr(signal, name)]
+    before = {number: signal.signal(number, pass_on) for number in names}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if process.poll() is None:
+            kill_family(process)
+
+
+def kill_family(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    """Kill a process and all that it started, each rank in a session of its own, and wait until they have ended."""
+    import psutil
+
+    family = _kill_all(process)
+    process.wait()
+    psutil.wait_procs(family, timeout=SHUTDOWN_SECONDS)
+
+
+def _kill_all(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> list[psutil.Process]:
+    """Kill torchrun and every rank: each has a session of its own, so they are found as its descendants."""
+    import psutil
+
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        family = psutil.Process(process.pid).children(recursive=True)
+    # first the one that would start others again
+    process.kill()
+    for member in family:
+        with contextlib.suppress(psutil.Error):
+            member.kill()
+    return family

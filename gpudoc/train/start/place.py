@@ -1,0 +1,121 @@
+"""Where a training runs: in this process, in ranks that it starts, or in a SLURM job that it only writes down."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.run import Request
+from gpudoc.train.start.launch import choose_ranks, end, launch, nodes_here
+from gpudoc.train.start.slurm import Job, sbatch_text
+from gpudoc.writing import write_whole
+
+# what gloo and NCCL say in the ranks that are left, besides PeerLostError
+_LOST = re.compile(r"Connection (closed|reset)|NCCL (error|communicator)|gloo/transport|ProcessGroup\w+ .*abort", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The training does not run in this process: its exit code, and what to tell the user."""
+
+    exit_code: int
+    say: str = ""
+
+
+def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Elsewhere | None:
+    """Start ranks and wait for them, or write an sbatch file; None when this process is the one that trains."""
+    if slurm is not None:
+        return _write_sbatch(request, gpus, slurm)
+    if "RANK" in os.environ or (gpus in (None, "auto", "1") and request.device == "cpu"):
+        return None
+    import torch
+
+    from gpudoc.doctor.device import choose
+    from gpudoc.facts.model import Machine
+    from gpudoc.train.start.identity import num_cpus
+    from gpudoc.train.start.preflight import with_torch
+
+    # this process only counts the GPUs; its ranks put their contexts there
+    device = choose(request.device, with_torch(Machine())).required().device
+    num_gpus = torch.cuda.device_count() if device == "cuda" else 0
+    ranks = choose_ranks(gpus, device=request.device if ":" in request.device else device, num_gpus=num_gpus)
+    nodes = nodes_here()
+    if ranks * nodes.count == 1:
+        return None
+    arguments = without(request.arguments, "--gpus")
+    return Elsewhere(launch(arguments, ranks=ranks, nodes=nodes, cpus=num_cpus()))
+
+
+def is_follower() -> bool:
+    """Whether another rank speaks for this one."""
+    return os.environ.get("RANK", "0") != "0"
+
+
+def as_rank(action: Callable[[], int]) -> int:
+    """Run `action` and return the status to exit with: a rank that ends on purpose must not look like a crash."""
+    if "RANK" not in os.environ:
+        return action()
+    try:
+        return end(action())[0]
+    except GpudocError as problem:
+        from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError
+
+        is_crash = isinstance(problem, PeerLostError | AbandonedError) or _LOST.search(problem.message) is not None
+        status, speaks = end(problem.exit_code, lost_peer=is_crash)
+        if not speaks:
+            return status
+        ended = type(problem)(problem.message, hint=problem.hint, exit_code=ExitCode(status))
+        # NCCL would wait at the interpreter's end for a collective that never comes
+        ended.is_abrupt = problem.is_abrupt or (is_crash and _waits_for_device())
+        raise ended from problem
+    except Exception as problem:
+        lost = _LOST.search(str(problem)) is not None
+        code = ExitCode.BAD_ANSWER if lost else ExitCode.FAULT
+        status, speaks = end(code, lost_peer=lost)
+        if not speaks:
+            return status
+        message = "another rank is gone" if lost else f"a fault of gpudoc itself: {type(problem).__name__}"
+        raise GpudocError(f"{message}: {str(problem)[:300]}", exit_code=ExitCode(status)) from problem
+
+
+def _waits_for_device() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def without(arguments: Sequence[str], *names: str) -> list[str]:
+    """The command line without the options `names` and their values."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in names:
+            kept.append(word)
+        elif not equals:
+            next(words, None)
+    return kept
+
+
+def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
+    from gpudoc.train.start.identity import num_cpus
+    from gpudoc.workload.config import load_config
+
+    # a login node has no GPU, and the job's nodes are meant
+    on_gpu = request.device != "cpu"
+    ranks = 1 if gpus in (None, "auto") else choose_ranks(gpus, device="cpu", num_gpus=0)
+    job = Job(
+        name=load_config(request.model).name,
+        arguments=[word for word in without(request.arguments, "--gpus", "--slurm") if word != "--plain"],
+        python=sys.executable,
+        folder=str(Path.cwd()),
+        ranks=ranks,
+        on_gpu=on_gpu,
+        cpus_per_rank=4 if on_gpu else max(1, num_cpus() // ranks),
+    )
+    write_whole(place, sbatch_text(job), hint="--slurm job.sh", executable=True)
+    return Elsewhere(0, f"{place} is written; look it over, then: sbatch {place}")

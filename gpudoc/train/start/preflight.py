@@ -1,0 +1,163 @@
+"""Stage 0: which device, and whether doctor finds anything that would break it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from gpudoc.doctor.device import choose
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence, Expectation, Finding
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts import collect
+from gpudoc.facts.identify import gpu_at
+from gpudoc.facts.model import Absent, KernelCheck, Machine
+from gpudoc.train.events import Said
+from gpudoc.train.ranks.distributed import Place
+from gpudoc.train.ranks.protocol import Ranks
+from gpudoc.train.start.room import is_taken, no_room
+from gpudoc.workload.build import Workload
+
+_MOST_SAID = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """The device of this process, what is said about it, the finished stage of the summary, and the machine."""
+
+    device: str
+    said: tuple[Said, ...]
+    stages: tuple[dict[str, object], ...]
+    machine: Machine = field(default_factory=Machine)
+
+
+def check_device(
+    asked: str, *, check: bool, place: Place | None = None, collect_facts: Callable[[], Machine] | None = None
+) -> Flight:
+    """The device for --device; GpudocError (exit 1) with cause and fix when it, or what it stands on, is broken.
+
+    Several processes at one `place` take the GPU of their own number each. Without `check` only torch is asked;
+    doctor's findings do not count then. Nothing is put on a GPU; `open_device` does that.
+    """
+    began = time.perf_counter()
+    machine = with_torch(Machine() if not check else (collect_facts or collect_quickly)())
+    choice = choose(asked, machine).required()
+    if choice.device == "cuda" and place is not None and place.world > 1:
+        choice = choose(_gpu_of(place, asked, machine), machine).required()
+    said = [Said(f"trains on {choice.why}")]
+    if check:
+        expectation = Expectation(device=choice.device)
+        report = diagnose(Evidence(source="machine", machine=machine, expectation=expectation))
+        here = {choice.index, *range(place.local_world if place is not None and place.world > 1 else 0)}
+        broken = [finding for finding in report.findings if finding.severity == "broken"]
+        ours = [finding for finding in broken if _concerns(finding, machine, here)]
+        if choice.device == "cuda":
+            _stop_at(ours)
+        warnings = [f for f in report.findings if f.severity == "warning" or (f in broken and f not in ours)]
+        said += [Said(f"doctor: {finding.title}{_way_out(finding)}", warning=True) for finding in warnings[:_MOST_SAID]]
+    stage: dict[str, object] = {
+        "name": "doctor",
+        "status": "done" if check else "skipped",
+        "seconds": round(time.perf_counter() - began, 3),
+        "device": choice.name,
+        "memory_peak_bytes": None,
+    }
+    return Flight(device=choice.name, said=tuple(said), stages=(stage,), machine=machine)
+
+
+def with_torch(machine: Machine) -> Machine:
+    """The machine with what the torch of this very process says, which a quick look at files cannot know."""
+    available = torch.cuda.is_available()
+    count = torch.cuda.device_count() if available else 0
+    return replace(
+        machine, torch=replace(machine.torch, version=torch.__version__, is_available=available, device_count=count)
+    )
+
+
+def open_device(flight: Flight, ranks: Ranks, workload: Workload) -> None:
+    """Make this process's one context, on its own GPU, and try a tiny kernel: a wheel without code for it shows so.
+
+    GpudocError, on every rank alike, when the GPU of any of them is full, taken or broken.
+    """
+    device = torch.device(flight.device)
+    if device.type != "cuda":
+        return
+    problem: GpudocError | None = None
+    try:
+        # code of the user's that says "cuda" means this GPU
+        torch.cuda.set_device(device)
+        ran = int((torch.ones(8, device=device) * 2).sum().item()) == 16
+        if not ran:
+            problem = _failed(flight, device, "a kernel gave wrong numbers")
+    except RuntimeError as caught:
+        if is_taken(caught):
+            problem = no_room(device, workload, collect_quickly)
+        else:
+            problem = _failed(flight, device, str(caught).splitlines()[0])
+    agree(ranks, problem)
+
+
+def agree(ranks: Ranks, problem: GpudocError | None) -> None:
+    """Raise, on every rank alike, what is the matter on the first of them."""
+    told = None if problem is None else (problem.message, problem.hint, int(problem.exit_code))
+    for first in ranks.gather(told):
+        if first is not None:
+            raise GpudocError(first[0], hint=first[1], exit_code=ExitCode(first[2]))
+
+
+def _failed(flight: Flight, device: torch.device, error: str) -> GpudocError:
+    checks = (KernelCheck(device=device.index, ran=False, error=error),)
+    machine = replace(flight.machine, torch=replace(flight.machine.torch, kernel_checks=checks))
+    try:
+        choose(flight.device, machine).required()
+    except GpudocError as problem:
+        return problem
+    return GpudocError(f"a kernel on {device} failed: {error}", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
+
+
+def _gpu_of(place: Place, asked: str, machine: Machine) -> str:
+    """The GPU of one of several processes; GpudocError when one was named, or there are fewer than processes."""
+    if ":" in asked:
+        raise GpudocError(f"{place.world} processes and --device {asked} contradict each other", hint="--device cuda")
+    count = machine.torch.device_count
+    if not isinstance(count, Absent) and place.local_rank >= count:
+        raise GpudocError(
+            f"process {place.local_rank + 1} of this machine has no GPU of its own: torch sees {count}",
+            hint=f"--nproc-per-node={count} for torchrun; under SLURM --gpus-per-node, so that each process sees all",
+        )
+    return f"cuda:{place.local_rank}"
+
+
+def _concerns(finding: Finding, machine: Machine, indices: Iterable[int]) -> bool:
+    """Whether a finding is about the GPUs that this training uses, or about no single one."""
+    used = [gpu_at(index, machine) for index in indices]
+    known = {gpu.index for gpu in used if gpu is not None}
+    cards = {card.index for card in finding.cards if not isinstance(card.index, Absent)}
+    return not known or len(cards) < len(finding.cards) or not cards or bool(cards & known)
+
+
+def collect_quickly() -> Machine:
+    """The machine as a quick look tells it; no context is made on any GPU."""
+    return collect(quick=True, python=Path(sys.executable))
+
+
+def _stop_at(broken: list[Finding]) -> None:
+    if not broken:
+        return
+    first = broken[0]
+    fix = next((remedy.run or remedy.say for remedy in first.fix), "gpudoc doctor")
+    raise GpudocError(
+        f"doctor says: {first.title}. {first.why}",
+        hint=f"{fix}; or go on as it is: --no-preflight",
+        exit_code=ExitCode.BAD_ANSWER,
+    )
+
+
+def _way_out(finding: Finding) -> str:
+    fix = next((remedy.run or remedy.say for remedy in finding.fix), "")
+    return f"; {fix}" if fix else ""

@@ -1,0 +1,336 @@
+"""Checkpoints that are whole or not there: written aside, fsynced, hashed, a manifest last, then renamed.
+
+A checkpoint is a folder `step-N` with `model.safetensors` (plain names), `optimizer.pt`, `state.json`, one
+`rng-rank<r>.pt` per rank and `manifest.json`, which holds size and sha256 of every other file. Ranks that shard write
+their parts of weights and optimizer into `dcp/` instead; `model.safetensors` is then there for the best and the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from gpudoc.errors import GpudocError
+from gpudoc.train.state.staging import Copying, Staging
+
+SCHEMA = "gpudoc.checkpoint.v1"
+MANIFEST = "manifest.json"
+SHARDS = "dcp"
+WEIGHTS = "model.safetensors"
+PLACE = "data.pt"
+_NAME = re.compile(r"step-(\d+)")
+
+# called after each act of writing, so that tests can die or fail at every one of them
+Fault = Callable[[str], None]
+# name in the folder -> {"bytes", "sha256"}
+Rows = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What goes into a checkpoint: tensors on the host, other state as plain data.
+
+    `place` is where a stream of data stands. `shards` are this rank's parts of spread tensors; `model` is then empty
+    where no whole file is wanted. `copying` is to be waited for before anything is read.
+    """
+
+    step: int
+    model: Mapping[str, torch.Tensor]
+    optimizer: Mapping[str, object]
+    state: Mapping[str, object]
+    rng: Mapping[int, Mapping[str, object]]
+    shards: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    place: bytes | None = None
+    copying: Copying | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A checkpoint that must not be used: which file, and what is wrong with it."""
+
+    path: Path
+    reason: str
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what DDP, torch.compile or activation checkpointing wrap around a module."""
+    for wrapper in ("_orig_mod.", "_checkpoint_wrapped_module."):
+        name = name.replace(wrapper, "")
+    return name
+
+
+def model_tensors(model: nn.Module, staging: Staging | None = None) -> dict[str, torch.Tensor]:
+    """Copies of the model's state on the host under plain names; tied tensors stand under each of their names.
+
+    With a `staging` they may still be on their way.
+    """
+    steady = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    copies = staging or Staging(torch.device("cpu"))
+    return {
+        plain_name(name): copies.take(f"model.{name}", tensor, moves=name not in steady, contiguous=True)
+        for name, tensor in model.state_dict().items()
+        if isinstance(tensor, torch.Tensor)
+    }
+
+
+def whole_model(model: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
+    """The full tensors of a model spread over ranks, gathered one by one by all of them; empty without `keep`."""
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            full = whole(tensor.detach())
+            if keep:
+                found[plain_name(name)] = full.to("cpu", copy=True).contiguous()
+    return found
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor of one that is spread over ranks, which all of them gather together; any other as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks, sharing its memory; any other as it is."""
+    take = getattr(tensor, "to_local", None)
+    return tensor if take is None else take()
+
+
+def host_copy(value: object, staging: Staging | None = None, name: str = "optimizer") -> object:
+    """A deep copy of nested state whose tensors lie on the host; with a `staging` they may still be on their way."""
+    if isinstance(value, torch.Tensor):
+        if staging is None:
+            return whole(value.detach()).to("cpu", copy=True)
+        return staging.take(name, value)
+    if isinstance(value, Mapping):
+        return {key: host_copy(item, staging, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(host_copy(item, staging, f"{name}.{place}") for place, item in enumerate(value))
+    return value
+
+
+def write(folder: Path, content: Content, *, keep: Sequence[int] | None = None, fault: Fault | None = None) -> Path:
+    """Write `content` as folder/step-N, whole or not at all; returns its path. Raises OSError, and leaves no ruin.
+
+    `keep` are the steps that stay; other checkpoints are removed afterwards. None are removed without it.
+    """
+    aside = open_aside(folder, content.step)
+    try:
+        return finish(aside, content, {}, keep=keep, act=fault or no_fault)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def open_aside(folder: Path, step: int) -> Path:
+    """An empty folder beside the final one, under a name that nobody takes for a checkpoint."""
+    aside = folder / f"step-{step}.tmp-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    return aside
+
+
+def finish(aside: Path, content: Content, rows: Rows, *, keep: Sequence[int] | None, act: Fault) -> Path:
+    """Write what is missing in `aside`, where the files of `rows` are already, then the manifest; and rename it."""
+    folder = aside.parent
+    target = folder / f"step-{content.step}"
+    digests = {**rows, **{name: _write_file(aside / name, produce, act) for name, produce in _writers(content)}}
+    manifest = {"schema": SCHEMA, "step": content.step, "torch": torch.__version__, "files": digests}
+    text = json.dumps(manifest, indent=1)
+    _write_file(aside / MANIFEST, lambda path: path.write_text(text, "utf-8"), act)
+    sync_folder(aside)
+    act("before rename")
+    if target.exists():
+        # the same step saved twice: the old one gives way only to a whole new one
+        shutil.rmtree(target)
+    aside.rename(target)
+    act("after rename")
+    sync_folder(folder)
+    if keep is not None:
+        remove_others(folder, {content.step, *keep})
+    act("after pruning")
+    return target
+
+
+def remove_others(folder: Path, keep: set[int]) -> None:
+    """Remove every checkpoint whose step is not in `keep`; the manifest first, so that none is ever half there."""
+    for step, path in found_in(folder):
+        if step not in keep:
+            (path / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_ruins(folder: Path) -> None:
+    """Remove what an interrupted writer left behind."""
+    for path in folder.glob("step-*.tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def found_in(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path) of every finished checkpoint folder, the newest first; whether they are whole is not checked."""
+    try:
+        entries = [(entry, _NAME.fullmatch(entry.name)) for entry in folder.iterdir()]
+    except OSError:
+        return []
+    return sorted(((int(match[1]), entry) for entry, match in entries if match), reverse=True)
+
+
+def newest_good(folder: Path) -> tuple[Path | None, list[Bad]]:
+    """The newest checkpoint that verifies, and every newer one that does not, with its bad file."""
+    bad: list[Bad] = []
+    for _, path in found_in(folder):
+        reason = verify(path)
+        if reason is None:
+            return path, bad
+        bad.append(Bad(path, reason))
+    return None, bad
+
+
+def verify(path: Path) -> str | None:
+    """What is wrong with the checkpoint, naming the file; None when sizes and digests of all files agree."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError) as problem:
+        return f"{MANIFEST} cannot be read: {problem}"
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        return f"{MANIFEST} is not one of {SCHEMA}"
+    files = manifest.get("files")
+    if not isinstance(files, dict) or "state.json" not in files:
+        return f"{MANIFEST} lists no state.json"
+    for name, row in files.items():
+        reason = _verify_file(path / name, row)
+        if reason is not None:
+            return f"{name}: {reason}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A verified checkpoint in memory; one of sharded ranks that was not read whole has no model yet."""
+
+    path: Path
+    state: Mapping[str, object]
+    model: Mapping[str, torch.Tensor]
+    optimizer: Mapping[str, object]
+
+    def rng(self, rank: int) -> Mapping[str, object] | None:
+        """The random state of `rank`; None when the run had fewer ranks."""
+        file = self.path / f"rng-rank{rank}.pt"
+        return _load_pt(file) if file.exists() else None
+
+    def place(self) -> Mapping[str, object] | None:
+        """Where the stream of data stood; None when it is not a stream, or could not say."""
+        file = self.path / PLACE
+        return _load_pt(file) if file.exists() else None
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether ranks wrote their parts."""
+        return (self.path / SHARDS).is_dir()
+
+
+def load(path: Path, *, parts: bool = False) -> Loaded:
+    """Read a checkpoint that `verify` found whole; GpudocError when a file does not hold what it should.
+
+    `parts`: leave what sharded ranks wrote where it is, for each rank to read its own.
+    """
+    sharded = (path / SHARDS).is_dir()
+    try:
+        state = json.loads((path / "state.json").read_text("utf-8"))
+        model = {} if sharded else load_file(path / WEIGHTS)
+        optimizer = _load_pt(path / "optimizer.pt")
+        if sharded and not parts:
+            from gpudoc.train.state.sharded import read_whole
+
+            model, optimizer = read_whole(path, optimizer)
+    except GpudocError:
+        raise
+    except Exception as problem:
+        raise GpudocError(f"{path}: not a checkpoint of this gpudoc: {type(problem).__name__}: {problem}") from problem
+    return Loaded(path, state, model, optimizer)
+
+
+def _writers(content: Content) -> Iterator[tuple[str, Callable[[Path], object]]]:
+    if content.model:
+        yield WEIGHTS, lambda path: save_file(dict(content.model), path)
+    yield "optimizer.pt", lambda path: torch.save(content.optimizer, path)
+    for rank, state in content.rng.items():
+        yield f"rng-rank{rank}.pt", lambda path, state=state: torch.save(state, path)  # type: ignore[misc]
+    place = content.place
+    if place is not None:
+        yield PLACE, lambda path: path.write_bytes(place)
+    yield "state.json", lambda path: path.write_text(json.dumps(content.state, indent=1), "utf-8")
+
+
+def _write_file(path: Path, produce: Callable[[Path], object], act: Fault) -> dict[str, object]:
+    act(f"before {path.name}")
+    produce(path)
+    act(f"inside {path.name}")
+    row = settle(path)
+    act(f"after {path.name}")
+    return row
+
+
+def settle(path: Path) -> dict[str, object]:
+    """Bring a written file to the disk; returns its size and sha256."""
+    # Windows flushes only what may be written
+    with path.open("r+b") as stream:
+        os.fsync(stream.fileno())
+        return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": _sha256(stream)}
+
+
+def _verify_file(path: Path, row: object) -> str | None:
+    if not isinstance(row, dict):
+        return "no size and digest in the manifest"
+    try:
+        size = path.stat().st_size
+        if size != row.get("bytes"):
+            return f"{size} bytes instead of {row.get('bytes')}"
+        with path.open("rb") as stream:
+            digest = _sha256(stream)
+    except FileNotFoundError:
+        return "missing"
+    except OSError as problem:
+        return f"cannot be read: {problem.strerror}"
+    return None if digest == row.get("sha256") else "its sha256 is not the one in the manifest"
+
+
+def _sha256(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 22):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _load_pt(path: Path) -> Mapping[str, object]:
+    found: Mapping[str, object] = torch.load(path, map_location="cpu", weights_only=True)
+    return found
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; Windows opens no folders, and keeps its names by itself."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def no_fault(place: str) -> None:
+    """The fault of a writer that nobody harms."""
+    del place

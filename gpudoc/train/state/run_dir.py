@@ -1,0 +1,244 @@
+"""The run directory: which one, locked while in use, and what of it a resumed run keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from gpudoc import writing
+from gpudoc.errors import GpudocError
+from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, remove_ruins
+from gpudoc.workload.config import Config
+
+# what may not change when a run goes on, as far as the config says it
+_FIXED_SECTIONS = ("model", "data", "loss", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run directory and the places in it."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def config(self) -> Path:
+        """The config as it was understood."""
+        return self.path / "config.yaml"
+
+    @property
+    def profile(self) -> Path:
+        """The profile in use, with this run's rescues."""
+        return self.path / "profile.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object per logged step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """What came out."""
+        return self.path / "summary.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The run to work in, the checkpoint it goes on from if any, and the newer ones that are bad."""
+
+    run: Run
+    checkpoint: Path | None
+    bad: tuple[Bad, ...] = ()
+    finished: bool = False
+
+
+class Lock:
+    """Exclusive use of a run directory; ends with the process, however it ends."""
+
+    def __init__(self, run: Run) -> None:
+        self._path = run.path / ".lock"
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            self._stream = self._path.open("a+")
+        except OSError as problem:
+            raise GpudocError(
+                f"{run.path}: the run directory cannot be written: {problem.strerror}", hint="--run-dir DIR"
+            ) from None
+        try:
+            import fcntl
+
+            # a record lock belongs to this process alone: loader workers, which are forks, do not keep it alive
+            fcntl.lockf(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            return
+        except OSError:
+            self._stream.seek(0)
+            holder = self._stream.read().strip() or "another process"
+            self._stream.close()
+            raise GpudocError(
+                f"{run.path}: in use by {holder}", hint="wait for it, or take another place: --run-dir DIR"
+            ) from None
+        self._stream.truncate(0)
+        self._stream.write(f"process {os.getpid()}\n")
+        self._stream.flush()
+
+    def release(self) -> None:
+        """Let others in."""
+        self._stream.close()
+        self._path.unlink(missing_ok=True)
+
+
+def identity(config: Config, settings: Mapping[str, object]) -> dict[str, object]:
+    """What must stay the same for a run to go on: model, data, loss, optimizer, seed and global batch."""
+    sections = {name: config.model_dump(mode="json")[name] for name in _FIXED_SECTIONS}
+    return {**sections, "seed": settings["seed"], "global_batch": settings["global_batch"]}
+
+
+def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, object], end_step: int) -> Choice:
+    """The run directory for --run-dir and --resume (auto, never, a directory); GpudocError when they clash."""
+    if resume not in ("auto", "never"):
+        return _explicit(Path(resume), fixed, end_step)
+    if asked is not None:
+        run = Run(asked)
+        if not _is_started(run):
+            return Choice(run, None)
+        if resume == "never":
+            raise GpudocError(
+                f"{asked}: holds a run already",
+                hint=f"--resume auto goes on with it, or another --run-dir than {asked}",
+            )
+        return _explicit(asked, fixed, end_step)
+    base = Path("runs") / name
+    started = [run for run in _series(base) if _is_started(run)]
+    if resume == "auto":
+        for run in reversed(started):
+            if _differences(run, fixed) == [] and not is_finished(run, end_step):
+                return _go_on(run, end_step)
+    return Choice(_next_free(base), None)
+
+
+def is_finished(run: Run, end_step: int) -> bool:
+    """Whether the run came to its end, or has all the steps that are asked for."""
+    try:
+        summary = json.loads(run.summary.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(summary, dict):
+        return False
+    steps = summary.get("steps")
+    return summary.get("status") == "finished" or (isinstance(steps, int) and steps >= end_step)
+
+
+def write_config(run: Run, config: Config, fixed: Mapping[str, object], name: str) -> None:
+    """Keep the config and what may not change beside it."""
+    document = {"name": name, "fixed": dict(fixed), "config": config.model_dump(mode="json")}
+    text = "# What gpudoc train runs here; `fixed` may not change when it goes on.\n"
+    write_whole(run.config, text + yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file of a run, whole or as before; GpudocError when the place cannot be written."""
+    writing.write_whole(path, text, hint="--run-dir DIR")
+
+
+def cut_metrics(run: Run, last_step: int) -> None:
+    """Drop what metrics.jsonl says of steps after `last_step`, and a torn last line."""
+    try:
+        lines = run.metrics.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    kept = [line for line in lines if _step_of(line) <= last_step]
+    write_whole(run.metrics, "".join(f"{line}\n" for line in kept))
+
+
+def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
+    run = Run(path)
+    if not path.is_dir():
+        raise GpudocError(f"{path}: no such run directory", hint=_known_runs())
+    if not _is_started(run):
+        raise GpudocError(f"{path}: no run to go on with: it has neither checkpoints nor logged steps")
+    changed = _differences(run, fixed)
+    if changed:
+        raise GpudocError(
+            f"{path}: cannot go on, since this changed: {'; '.join(changed)}",
+            hint="put it back, or start anew: --resume never --run-dir runs/NEW",
+        )
+    return _go_on(run, end_step)
+
+
+def _go_on(run: Run, end_step: int) -> Choice:
+    remove_ruins(run.checkpoints)
+    good, bad = newest_good(run.checkpoints)
+    if good is None and bad:
+        listed = "; ".join(f"{b.path.name}: {b.reason}" for b in bad)
+        raise GpudocError(
+            f"{run.path}: no checkpoint is whole: {listed}", hint="start anew: --resume never --run-dir runs/NEW"
+        )
+    done = int(good.name.removeprefix("step-")) if good is not None else 0
+    return Choice(run, good, tuple(bad), finished=done >= end_step and is_finished(run, end_step))
+
+
+def _differences(run: Run, fixed: Mapping[str, object]) -> list[str]:
+    try:
+        document = yaml.safe_load(run.config.read_text("utf-8"))
+        before = document["fixed"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError):
+        return ["its config.yaml cannot be read"]
+    # as JSON, since YAML keeps no tuples and spells some floats otherwise
+    return [
+        f"{key} was {_short(before.get(key))}, is {_short(value)}"
+        for key, value in fixed.items()
+        if json.dumps(before.get(key), sort_keys=True) != json.dumps(value, sort_keys=True)
+    ]
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 90 else text[:87] + "..."
+
+
+def _is_started(run: Run) -> bool:
+    """Whether a run has anything to go on with; one that failed before its first logged step is begun anew."""
+    logged = run.metrics.is_file() and run.metrics.stat().st_size > 0
+    return logged or bool(found_in(run.checkpoints))
+
+
+def _series(base: Path) -> list[Run]:
+    runs = [Run(base)]
+    number = 2
+    while (path := base.with_name(f"{base.name}-{number}")).exists():
+        runs.append(Run(path))
+        number += 1
+    return runs
+
+
+def _next_free(base: Path) -> Run:
+    last = _series(base)
+    if not _is_started(last[0]):
+        return last[0]
+    return Run(base.with_name(f"{base.name}-{len(last) + 1}"))
+
+
+def _known_runs() -> str:
+    try:
+        names = sorted(str(entry) for entry in Path("runs").iterdir() if entry.is_dir())
+    except OSError:
+        names = []
+    return f"runs here: {', '.join(names[-5:])}" if names else "there are no runs here"
+
+
+def _step_of(line: str) -> float:
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError):
+        return float("inf")
+    return float(step) if isinstance(step, int) else float("inf")

@@ -1,0 +1,1 @@
+"""The loop and one step of it: forward, backward, update, and what happens between two steps."""

@@ -1,0 +1,291 @@
+"""One optimizer step on a list of micro batches: forward, backward, check, clip, update. No waiting for the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from gpudoc.train.ranks.protocol import Alone, Ranks
+from gpudoc.train.state.checkpoint import own_part, whole
+from gpudoc.train.state.staging import Copying
+from gpudoc.train.step.meters import Meter
+from gpudoc.train.step.precision import Precision
+from gpudoc.workload.batch import Batch, tensors_in, to_device
+from gpudoc.workload.build import Step
+
+
+class Micro(NamedTuple):
+    """A batch on the host and its share of the step's loss: its items over the global batch's, times the ranks."""
+
+    batch: Batch
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a step works on; `forward` is what is called: the model itself, wrapped by DDP, or compiled."""
+
+    model: nn.Module
+    forward: Callable[..., object]
+    optimizer: torch.optim.Optimizer
+    step: Step
+    device: torch.device
+    precision: Precision
+    grad_clip: float | None = None
+    channels_last: bool = False
+    ranks: Ranks = field(default_factory=Alone)
+
+
+class Stepper:
+    """Runs steps. `backward` may run out of memory and be repeated after an undo; so may an update before `apply`.
+
+    The loss stays on the device: `losses` collects one scalar per step for whoever logs.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.parameters = [parameter for parameter in parts.model.parameters() if parameter.requires_grad]
+        self.losses: list[torch.Tensor] = []
+        self.scaler = torch.amp.GradScaler(parts.device.type) if parts.precision.needs_scaler else None
+        on_host = parts.device.type == "cpu"
+        takes_found = bool(getattr(parts.optimizer, "_step_supports_amp_scaling", False))
+        self.syncs_every_step = not on_host and not takes_found and self.scaler is None
+        # what can be told on the device to change nothing
+        self.is_fused = takes_found
+        self.is_updating = False
+        self._skips_on_device = not on_host and takes_found and self.scaler is None
+        self._moves = not on_host or parts.channels_last
+        self._multiplies = parts.precision.name != "fp32"
+        self._found = torch.zeros((), device=parts.device)
+        self._one = torch.ones((), device=parts.device)
+        self._skipped_on_device = torch.zeros((), device=parts.device)
+        self._skipped_on_host = 0
+        self._loss: torch.Tensor = self._found
+        self.grad_norm: torch.Tensor | None = None
+        self._has_gradients = True
+        self.meter: Meter | None = None
+        # a checkpoint whose copies from the device may still read what the next update writes
+        self.copying: Copying | None = None
+        self._copies: torch.cuda.Stream | None = _stream(parts.device) if parts.device.type == "cuda" else None
+
+    def run(self, micros: Sequence[Micro]) -> None:
+        """One whole step."""
+        self.backward(micros)
+        self.update()
+
+    def backward(self, micros: Sequence[Micro]) -> None:
+        """Fresh gradients of the mean loss over all items of the step; raises what the model raises."""
+        self.free_gradients()
+        self._has_gradients = True
+        parts = self.parts
+        total: torch.Tensor | None = None
+        last = len(micros) - 1
+        alone = parts.ranks.world == 1
+        if not alone:
+            parts.ranks.begin_step()
+        for number, micro in enumerate(micros):
+            if alone:
+                loss = self._one_micro(micro)
+            else:
+                with parts.ranks.accumulating(parts.forward, number == last):  # type: ignore[arg-type]
+                    loss = self._one_micro(micro)
+            total = loss if total is None else total + loss
+        assert total is not None
+        self._loss = total
+
+    def free_gradients(self) -> None:
+        """Give their memory back: after the update nothing needs them but the log."""
+        if self._has_gradients:
+            for parameter in self.parameters:
+                parameter.grad = None
+            self._has_gradients = False
+
+    def update(self) -> None:
+        """Reduce over ranks, clip, and let the optimizer step unless a gradient is not finite."""
+        self.exchange()
+        self.apply()
+
+    def exchange(self) -> None:
+        """Reduce gradients over ranks, and wait for a checkpoint that still reads what an update writes."""
+        if self.parts.ranks.world > 1:
+            self._reduce()
+        if self.copying is not None:
+            self.copying.hold_update()
+            self.copying = None
+
+    def without_state(self) -> list[nn.Parameter]:
+        """The parameters with a gradient that the optimizer has yet to make state for."""
+        state = self.parts.optimizer.state
+        return [p for p in self.parameters if p.grad is not None and not state.get(p)]
+
+    def try_state(self) -> None:
+        """Let a fused optimizer make its state and change nothing; raises when there is no memory for it.
+
+        The state is dropped again: what the update then makes anew fits where it was.
+        """
+        if not self.is_fused:
+            return
+        optimizer, fresh = self.parts.optimizer, self.without_state()
+        # as after a gradient that is not finite: the kernels leave everything as it is
+        optimizer.found_inf, optimizer.grad_scale = self._one, None  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]
+            self.drop_state(fresh)
+
+    def drop_state(self, of: Sequence[nn.Parameter]) -> None:
+        """Forget the optimizer's state of these parameters: it begins anew in the next step."""
+        for parameter in of:
+            self.parts.optimizer.state.pop(parameter, None)
+
+    def was_skipped(self) -> bool:
+        """Whether the last update met gradients that were not finite and changed nothing; waits for the device."""
+        return bool(self._found.item())
+
+    def apply(self) -> None:
+        """Clip, and let the optimizer step unless a gradient is not finite."""
+        if self.scaler is not None:
+            self._update_scaled(self.scaler)
+        else:
+            self._update_plain()
+        self.losses.append(self._loss)
+
+    def num_skipped(self) -> int:
+        """Steps so far whose gradients were not finite and which changed nothing; waits for the device."""
+        return self._skipped_on_host + int(self._skipped_on_device.item())
+
+    def take_losses(self) -> list[float]:
+        """The losses of the steps since the last call; waits for the device."""
+        if not self.losses:
+            return []
+        values: list[float] = (
+            torch.stack(self.losses).float().tolist() if len(self.losses) > 1 else [self.losses[0].item()]
+        )
+        self.losses.clear()
+        return values
+
+    def norm_of_gradients(self) -> float | None:
+        """The last step's gradient norm before clipping; None when there are no gradients. Waits for the device."""
+        if self.grad_norm is not None:
+            return float(self.grad_norm.item())
+        gradients = [p.grad for p in self.parameters if p.grad is not None and not p.grad.is_sparse]
+        if not gradients:
+            return None
+        if self.parts.ranks.is_sharded:
+            mine = sum(float(torch.linalg.vector_norm(part).item()) ** 2 for part in map(own_part, gradients))
+            return math.sqrt(self.parts.ranks.total([mine])[0])
+        norms = torch.stack([norm.float().to(self.parts.device) for norm in torch._foreach_norm(gradients)])
+        return float(torch.linalg.vector_norm(norms).item())
+
+    def scale(self) -> float | None:
+        """The loss scale of fp16; None for other formats."""
+        return None if self.scaler is None else float(self.scaler.get_scale())
+
+    def _one_micro(self, micro: Micro) -> torch.Tensor:
+        parts = self.parts
+        batch = micro.batch
+        if self._moves:
+            batch = self._move(batch)
+        if self._multiplies:
+            with parts.precision.autocast(parts.device):
+                loss = parts.step.loss(parts.forward, batch)
+        else:
+            loss = parts.step.loss(parts.forward, batch)
+        if micro.share != 1.0:
+            loss = loss * micro.share
+        graded = loss if self.scaler is None else self.scaler.scale(loss)
+        if parts.ranks.world > 1 and self.meter is not None:
+            self.meter.watch_backward(graded)
+        graded.backward()  # type: ignore[no-untyped-call]
+        if parts.ranks.world > 1 and self.meter is not None:
+            self.meter.backward_done()
+        return loss.detach()
+
+    def _move(self, batch: Batch) -> Batch:
+        """The batch on the device. The copy runs in a stream of its own, beside the computation of what came before."""
+        parts = self.parts
+        if self._copies is None:
+            return to_device(batch, parts.device, channels_last=parts.channels_last)
+        with torch.cuda.stream(self._copies):
+            moved = to_device(batch, parts.device, channels_last=parts.channels_last)
+        current = torch.cuda.current_stream(parts.device)
+        if self.meter is not None:
+            self.meter.transfer.start()
+        current.wait_stream(self._copies)
+        if self.meter is not None:
+            self.meter.transfer.stop()
+        for tensor in tensors_in(moved):
+            # else its memory could be handed out again while the computation still reads it
+            tensor.record_stream(current)
+        return moved
+
+    def _reduce(self) -> None:
+        if self.meter is not None:
+            self.meter.communicate.start()
+        self.parts.ranks.reduce_gradients(self.parameters)
+        if self.meter is not None:
+            self.meter.communicate.stop()
+
+    def _update_plain(self) -> None:
+        parts = self.parts
+        self._check_finite()
+        if parts.grad_clip is not None:
+            self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, parts.grad_clip))
+        if self._skips_on_device:
+            # the fused kernels leave weights and state alone where found_inf is 1
+            parts.optimizer.found_inf = self._found  # type: ignore[attr-defined]
+            parts.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            self.is_updating = True
+            parts.optimizer.step()
+            self._skipped_on_device += self._found
+        elif self._found.item():
+            self._skipped_on_host += 1
+        else:
+            self.is_updating = True
+            parts.optimizer.step()
+        self.is_updating = False
+
+    def forget_update(self) -> None:
+        """After an update that failed before it changed anything: gradients may be unscaled once more."""
+        self.is_updating = False
+        if self.scaler is not None:
+            self.scaler.update(self.scaler.get_scale())
+
+    def _update_scaled(self, scaler: torch.amp.GradScaler) -> None:
+        optimizer = self.parts.optimizer
+        scaler.unscale_(optimizer)
+        self._check_finite()
+        if self.parts.grad_clip is not None:
+            self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, self.parts.grad_clip))
+        self.is_updating = True
+        scaler.step(optimizer)
+        self.is_updating = False
+        scaler.update()
+        self._skipped_on_device += self._found
+
+    def _check_finite(self) -> None:
+        """Set `_found` to 1 when any gradient holds inf or NaN: one fused pass, without waiting for it."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if self.parts.ranks.is_sharded:
+            gradients = [own_part(gradient) for gradient in gradients]
+        self._found.zero_()
+        try:
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
+        except RuntimeError:
+            # sparse or oddly typed gradients, which the fused pass does not take
+            for gradient in gradients:
+                values = gradient.coalesce().values() if gradient.is_sparse else gradient
+                finite = torch.isfinite(values).all()
+                self._found.copy_(torch.maximum(self._found, (~finite).to(self._found)))
+        if self.parts.ranks.world > 1:
+            self.parts.ranks.agree_on_worst(self._found)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

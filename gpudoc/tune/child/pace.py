@@ -1,0 +1,51 @@
+"""How long a step takes, in blocks of steps between two waits for the device: training does not wait for each step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from gpudoc.train.ranks.protocol import Ranks
+from gpudoc.tune.child.training import Trainee
+
+_BLOCK_S = 0.12
+_MOST_STEPS = 100
+_BEAT_S = 1.0
+
+
+def steps_per_block(step_s: float) -> int:
+    """Steps per block, the same on every rank: long enough that the clock and one stray wait say little."""
+    return min(_MOST_STEPS, math.ceil(_BLOCK_S / max(step_s, 1e-6)))
+
+
+@dataclass(slots=True, kw_only=True)
+class Pace:
+    """Runs and times steps of one rank's trainee, and tells now and then that it lives."""
+
+    trainee: Trainee
+    ranks: Ranks
+    emit: Callable[[Mapping[str, object]], None]
+    _told_at: float = field(default=0.0, init=False)
+
+    def time(self, step: Callable[[], None], count: int) -> float:
+        """Seconds per step over `count` steps, of the slowest rank; all start together."""
+        self.ranks.barrier()
+        start = time.perf_counter()
+        self.run(step, count)
+        taken = (time.perf_counter() - start) / count
+        return max(self.ranks.gather(taken))
+
+    def run(self, step: Callable[[], None], count: int) -> None:
+        """`count` steps, and the wait for the device after the last."""
+        for _ in range(count):
+            step()
+            if time.monotonic() - self._told_at > _BEAT_S:
+                self._told_at = time.monotonic()
+                self.emit({"event": "beat"})
+        if self.trainee.device.type == "cuda":
+            torch.cuda.synchronize(self.trainee.device)
+        self.trainee.drain()

@@ -1,0 +1,381 @@
+"""What a trial's process does: the steps it was asked for, telling after each what it saw."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
+from gpudoc.tune.child import rank
+from gpudoc.tune.child.heartbeat import beat_while_compiling
+from gpudoc.tune.child.pace import Pace, steps_per_block
+from gpudoc.tune.child.rank import Place
+from gpudoc.tune.child.samples import Samples
+from gpudoc.tune.child.scaling import Stand, measure_legs, ready
+from gpudoc.tune.child.training import Trainee
+from gpudoc.tune.model.memory import growth_per_step, next_calibration_batch
+from gpudoc.tune.trial import limit
+from gpudoc.tune.trial.failure import describe_failure
+from gpudoc.tune.trial.messages import End, Feed, Point, Request
+from gpudoc.units import MIB
+from gpudoc.workload.batch import Batch
+from gpudoc.workload.build import Workload
+
+Emit = Callable[[Mapping[str, object]], None]
+_MIN_TIMED_STEPS = 3
+_MAX_TIMED_BLOCKS = 60
+# what the command line's and the screen's packages take in training: 2.2 MiB of private memory (2026-11-21), and room
+_COMMAND_LINE_BYTES = 4 * MIB
+# on a CPU the same step needs up to 1 MiB more or less from process to process and after a checkpoint: a batch that
+# runs beside this much keeps running without it
+_WANDERING_BYTES = 2 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What is read once before the trials: the workload, its samples and those of its eval set."""
+
+    workload: Workload
+    samples: Samples
+    eval_samples: Samples | None
+    num_threads: int
+
+    @property
+    def kept_bytes(self) -> int:
+        """What samples that are kept between trials take in each of them."""
+        return sum(samples.kept_bytes for samples in (self.samples, self.eval_samples) if samples is not None)
+
+
+class StoppedError(Exception):
+    """The trial is over without an exception of the user's: a leak, an allocator that retried."""
+
+    def __init__(self, end: End, detail: str) -> None:
+        super().__init__(detail)
+        self.end = end
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class _Step:
+    """One optimizer step's data: training fetches all of it before the first micro batch runs."""
+
+    micros: list[Batch]
+    held: Batch = None
+
+
+class Probe:
+    """One process's part in a trial; `emit` takes stages, points and facts as they come."""
+
+    def __init__(self, prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+        self._prepared = prepared
+        self._request = request
+        self._place = place
+        self._emit = emit
+        self._device = rank.take_device(place)
+        self._started = time.monotonic()
+        if request.variant.compile:
+            beat_while_compiling(emit, self._is_over)
+        self._slack = bytearray(_WANDERING_BYTES if self._device.type == "cpu" else 0)
+        self._stage("build", 0)
+        self._ranks: Ranks = rank.join(request, place) if request.ranks > 1 else Alone()
+        self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
+        # DDP lays its buckets out anew after the first backward that it reduces in
+        self._warm = 2 if self._ranks.world == 1 or self._device.type == "cpu" else 3
+        self._pace = Pace(trainee=self._trainee, ranks=self._ranks, emit=emit)
+
+    def run(self) -> None:
+        """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
+        match self._request.kind:
+            case "calibrate":
+                self._calibrate()
+            case "fit":
+                self._fit(self._request.batches[0])
+            case "steady":
+                self._measure(self._request.batches[0], 2, whole=True)
+                self._settle(self._request.batches[0], self._request.steps)
+            case "default" | "joint" if self._request.feed is not None:
+                self._feed(self._request.batches[0], self._request.feed)
+            case "scaling":
+                self._scale(self._request.batches[0])
+            case _:
+                self._time()
+
+    def _calibrate(self) -> None:
+        limit_bytes = self._place.limit_bytes or 0
+        cap = min(self._place.cap, self._request.batches[0])
+        points: list[Point] = []
+        while (batch := next_calibration_batch(points, limit_bytes, cap)) is not None:
+            if points and self._is_too_slow(points[-1], batch):
+                return
+            num_steps = 2 if not points else 1
+            points.append(self._measure(batch, num_steps))
+
+    def _is_too_slow(self, last: Point, batch: int) -> bool:
+        """Whether a step at `batch`, as slow per sample as the last one, would end after the trial's time."""
+        expected = (last.seconds or 0.0) * batch / last.batch
+        return self._agreed(time.monotonic() - self._started + expected > self._place.stop_s)
+
+    def _fit(self, batch: int) -> None:
+        self._measure(batch, self._request.steps, whole=True)
+        if self._request.stay:
+            self._wait()
+            self._settle(batch, int(Path(self._place.orders).read_text()))
+
+    def _measure(self, batch: int, num_steps: int, *, whole: bool = False) -> Point:
+        """Steps on the worst samples; the point is told at once, so that a later crash does not lose it.
+
+        `whole`: after the first one, what training meets besides, which may leave memory behind for good.
+        """
+        self._stage("train", batch)
+        self._reset_peak()
+        seconds = []
+        for count in range(num_steps):
+            if whole and count == 1:
+                self._meet_other_batches(batch)
+                self._trainee.end_probation()
+                self._stage("train", batch)
+            seconds.append(self._timed_step(self._worst_step(batch)))
+        point = self._point(batch, tuple(seconds[-1:]))
+        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+        return point
+
+    def _meet_other_batches(self, batch: int) -> None:
+        """The last partial batch of an epoch, and an eval batch: other shapes, so other kernels and workspaces."""
+        samples = self._prepared.samples
+        partial = samples.count % batch
+        if partial:
+            self._stage("partial batch", batch)
+            self._trainee.train([samples.worst(partial)])
+        self._stage("eval", batch)
+        evaluated = self._prepared.eval_samples or samples
+        samples.let_go()
+        self._trainee.evaluate(evaluated.worst(batch))
+        evaluated.let_go()
+
+    def _settle(self, batch: int, num_steps: int) -> None:
+        """What training meets later: a checkpoint, and many more steps."""
+        self._slack = bytearray(0)
+        self._stage("checkpoint", batch)
+        self._trainee.capture_checkpoint()
+        with self._trainee.writing_checkpoint():
+            self._timed_step(self._worst_step(batch))
+        if self._place.rank == 0:
+            self._emit({"event": "fact", "name": "settled", "value": 1})
+        self._stage("steady", batch)
+        retries_before = self._retries()
+        sizes = []
+        for _ in range(num_steps):
+            self._timed_step(self._worst_step(batch))
+            sizes.append(self._resting_bytes())
+            self._emit({"event": "beat"})
+        self._check_growth(sizes, retries_before)
+
+    def _check_growth(self, sizes: list[int], retries_before: int) -> None:
+        growth = growth_per_step(sizes)
+        self._emit({"event": "fact", "name": "growth_bytes_per_step", "value": growth})
+        if growth:
+            raise StoppedError(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
+        if self._retries() > retries_before:
+            raise StoppedError(
+                End.ALLOCATOR_RETRY, "the allocator had to free its cache and retry: steps are slow here"
+            )
+
+    def _time(self) -> None:
+        """Timed steps on typical samples, every batch twice: upward, then downward, against bursts of other load."""
+        self._trainee.end_probation()
+        timed: dict[int, list[float]] = {batch: [] for batch in self._request.batches}
+        for round_, order in enumerate((self._request.batches, self._request.batches[::-1])):
+            for batch in order:
+                if self._is_late() and timed[batch]:
+                    continue
+                self._stage("speed", batch)
+                self._reset_peak()
+                made = ready(self._prepared.samples, batch, pinned=self._device.type == "cuda")
+                warm = 1 if round_ else self._warm
+                timed[batch] += self._time_steps(functools.partial(self._trainee.step, [made]), warm)
+                point = self._point(batch, tuple(timed[batch]))
+                self._emit({"event": "point", "point": point.model_dump(mode="json")})
+
+    def _time_steps(self, step: Callable[[], None], warm: int) -> list[float]:
+        step_s = [self._pace.time(step, 1) for _ in range(warm)][-1]
+        return self._time_blocks(step, self._block(step_s), self._request.seconds_per_batch / 2)
+
+    def _block(self, step_s: float) -> int:
+        """Steps between two looks at the clock: on a GPU many, since each look waits for it."""
+        return steps_per_block(step_s) if self._device.type == "cuda" else 1
+
+    def _time_blocks(self, step: Callable[[], None], count: int, budget_s: float, least: int = 1) -> list[float]:
+        """Seconds per step of blocks of `count` steps; the clock is not looked at before `least` steps."""
+        blocks: list[float] = []
+        most = _MAX_TIMED_BLOCKS if self._request.feed is None else 10 * _MAX_TIMED_BLOCKS
+        while len(blocks) * count < least or not self._agreed(sum(blocks) * count >= budget_s or len(blocks) >= most):
+            blocks.append(self._pace.time(step, count))
+            if self._is_late():
+                break
+        return blocks
+
+    def _is_late(self) -> bool:
+        return self._agreed(self._is_over())
+
+    def _is_over(self) -> bool:
+        return time.monotonic() - self._started > self._place.stop_s
+
+    def _agreed(self, mine: bool) -> bool:
+        """Whether any rank says so: every step exchanges something, so all must run as many."""
+        return bool(self._ranks.vote(STOP if mine else 0))
+
+    def _scale(self, batch: int) -> None:
+        """The step with and without data, exchange and transfer; the point holds it as in training."""
+        self._stage("scaling", batch)
+        self._reset_peak()
+        stand = Stand(
+            workload=self._prepared.workload,
+            samples=self._prepared.samples,
+            trainee=self._trainee,
+            ranks=self._ranks,
+            request=self._request,
+            emit=self._emit,
+            is_over=self._is_over,
+        )
+        legs = measure_legs(stand)
+        point = self._point(batch, legs["loaded"])
+        if self._place.rank == 0:
+            self._emit({"event": "legs", "legs": legs})
+        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+
+    def _feed(self, batch: int, feed: Feed) -> None:
+        """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
+        self._slack = bytearray(0)
+        self._stage("speed", batch)
+        self._reset_peak()
+        self._trainee.end_probation()
+        loader = iter(endless(self._make_loader(batch, feed)))
+        ahead = max(1, feed.num_workers * feed.prefetch_factor)
+
+        def step() -> None:
+            self._trainee.step([next(loader)])
+
+        step_s = 0.0
+        for _ in range(max(self._warm, ahead)):
+            step_s = self._pace.time(step, 1)
+            if self._is_late():
+                ahead = 1
+                break
+        # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
+        count = max(ahead, self._block(step_s))
+        blocks = self._time_blocks(step, count, self._request.seconds_per_batch, max(_MIN_TIMED_STEPS, ahead))
+        point = self._point(batch, tuple(blocks))
+        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+
+    def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
+        workload = self._prepared.workload
+        return DataLoader(
+            workload.dataset,
+            batch_size=batch,
+            shuffle=True,
+            # ranks are forks of one process: with its generator all would read the same samples
+            generator=torch.Generator().manual_seed(self._place.rank),
+            collate_fn=workload.collate,
+            drop_last=True,
+            num_workers=feed.num_workers,
+            prefetch_factor=feed.prefetch_factor if feed.num_workers else None,
+            pin_memory=feed.pin_memory,
+            persistent_workers=feed.persistent_workers and feed.num_workers > 0,
+            worker_init_fn=start_worker if feed.num_workers else None,
+        )
+
+    def _timed_step(self, step: _Step) -> float:
+        """Seconds per micro batch of one optimizer step."""
+        start = time.perf_counter()
+        self._trainee.train(step.micros)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return (time.perf_counter() - start) / len(step.micros)
+
+    def _worst_step(self, batch: int) -> _Step:
+        """The longest samples for one step: the micro batches that are run, and what the host holds besides."""
+        worst, request = self._prepared.samples.worst, self._request
+        count = request.num_micros(batch)
+        rest = request.accumulate_below // request.ranks - count * batch if count > 1 else 0
+        held = worst(rest) if rest > 0 and self._device.type == "cpu" else None
+        return _Step([worst(batch) for _ in range(count)], held)
+
+    def _wait(self) -> None:
+        """Rest until the parent sends SIGUSR1 to go on; it kills the process otherwise."""
+        self._emit({"event": "waiting"})
+        signal.sigwait({signal.SIGUSR1})
+
+    def _stage(self, name: str, batch: int) -> None:
+        self._emit({"event": "stage", "stage": name, "batch": batch})
+
+    def _reset_peak(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._device)
+
+    def _point(self, batch: int, seconds: tuple[float, ...]) -> Point:
+        if self._device.type == "cuda":
+            peak, rest = torch.cuda.max_memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
+        else:
+            memory = limit.read_process_memory()
+            peak, rest = memory.peak_data_bytes, memory.data_bytes
+        # the worst rank decides; all have the same point, so that all go on with the same batch
+        told = self._ranks.gather((peak, rest, self._retries(), seconds))
+        return Point(
+            batch=batch,
+            peak_bytes=max(row[0] for row in told),
+            rest_bytes=max(row[1] for row in told),
+            retries=max(row[2] for row in told),
+            step_s=max((row[3] for row in told), key=sum),
+        )
+
+    def _resting_bytes(self) -> int:
+        if self._device.type == "cuda":
+            return int(torch.cuda.memory_allocated(self._device))
+        return limit.read_process_memory().data_bytes
+
+    def _retries(self) -> int:
+        if self._device.type != "cuda":
+            return 0
+        return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
+
+def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+    """Run one process's part of a trial to its end; whatever happens becomes an `end` event."""
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
+        # steps that read the data set do so beside the kept samples
+        besides = prepared.kept_bytes if request.feed is not None else 0
+        limit.apply_limit(place.device, place.limit_bytes, besides)
+        held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
+        Probe(prepared, request, place, emit).run()
+        del held
+    except StoppedError as ended:
+        emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
+    except Exception as problem:
+        failure = problem if request.ranks == 1 else rank.own_failure(problem)
+        if failure is None:
+            rank.wait_to_be_killed()
+        else:
+            emit(describe_failure(failure))
+    else:
+        emit({"event": "end", "end": End.FITS.value, "detail": ""})
+
+
+def start_worker(_: int) -> None:
+    """What every loader worker does first: shed the limit it inherited, and compute with one thread."""
+    limit.lift_data_limit()
+
+
+def endless(loader: DataLoader[object]) -> Iterator[object]:
+    """The loader's batches, epoch after epoch."""
+    while True:
+        yield from loader

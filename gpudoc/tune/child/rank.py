@@ -1,0 +1,88 @@
+"""One process of a trial: where it runs, how several of them meet, and what becomes of one whose peer died."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpudoc.tune.trial.outcome import classify_exception
+
+if TYPE_CHECKING:
+    import torch
+
+    from gpudoc.train.ranks.protocol import Ranks
+    from gpudoc.tune.trial.messages import Request
+
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one process of a trial runs: its device, its limit in bytes, its rank."""
+
+    device: str
+    limit_bytes: int | None
+    rank: int = 0
+    store: str = ""
+    cap: int = 1
+    orders: str = ""
+    stop_s: float = float("inf")
+
+
+def place_of(told: Mapping[str, object], rank: int, ranks: int) -> Place:
+    """One rank's place; several ranks on GPUs have one each, from the first on."""
+    device = str(told["device"])
+    if ranks > 1 and device.startswith("cuda"):
+        device = f"cuda:{rank}"
+    return Place(**{**told, "device": device, "rank": rank})  # type: ignore[arg-type]
+
+
+def take_device(place: Place) -> torch.device:
+    """The device of this process, made the one that code which says "cuda" takes."""
+    import torch
+
+    device = torch.device(place.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def num_threads(request: Request, all_threads: int) -> int:
+    """The threads that one rank computes with: its part of all, or as many as the request says."""
+    return int(request.extra.get("threads", max(1, all_threads // request.ranks)))
+
+
+def join(request: Request, place: Place) -> Ranks:
+    """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
+    import torch.distributed
+
+    from gpudoc.train.ranks import distributed
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    device = take_device(place)
+    store = torch.distributed.FileStore(place.store, request.ranks)  # type: ignore[attr-defined]
+    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)
+    mine = distributed.Place(rank=place.rank, world=request.ranks, local_rank=place.rank, local_world=request.ranks)
+    return distributed.Distributed(mine, device)
+
+
+def own_failure(problem: Exception) -> Exception | None:
+    """What this rank has to tell; None when it only lost its peer. Memory may run out inside an exchange, too."""
+    from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError
+
+    cause = problem.__cause__
+    if isinstance(problem, AbandonedError) and isinstance(cause, Exception):
+        return cause
+    if not isinstance(problem, PeerLostError):
+        return problem
+    return cause if isinstance(cause, Exception) and classify_exception(cause).is_memory else None
+
+
+def wait_to_be_killed() -> None:
+    """Another rank died first, and how it died is the trial's end: the parent, which sees it, ends this one too."""
+    while True:
+        time.sleep(_POLL_S)

@@ -1,0 +1,290 @@
+"""The process that measures loaders: `python -m gpudoc.tune.loader.child`, JSON lines in, JSON lines out.
+
+First line: the workload and how its step runs. Then one question a line: {"do": "costs"} or {"do": "run"}. What the
+user's code prints goes to stderr, so that the answers stay alone on stdout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from gpudoc.train.start.build import may_fuse
+from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, resample_batches
+from gpudoc.workload import recompute
+from gpudoc.workload.batch import Batch, num_bytes, to_device
+from gpudoc.workload.build import Workload
+from gpudoc.workload.config import Loaded
+
+PR_SET_PDEATHSIG = 1
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class TimedDataset(Dataset[object]):
+    """A data set whose samples come with the seconds that they took."""
+
+    def __init__(self, dataset: Dataset[object]) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, index: int) -> tuple[object, float]:
+        start = time.perf_counter()
+        sample = self.dataset[index]
+        return sample, time.perf_counter() - start
+
+
+class TimedBatches(TimedDataset):
+    """The same for a data set that fetches a whole batch at once: its seconds are shared out evenly."""
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[object, float]]:
+        """The samples of one batch, each with its share of the batch's seconds."""
+        start = time.perf_counter()
+        samples = self.dataset.__getitems__(indices)  # type: ignore[attr-defined]
+        share = (time.perf_counter() - start) / len(indices)
+        return [(sample, share) for sample in samples]
+
+
+class TimedCollate:
+    """Collates timed samples into (batch, note): seconds per sample, of the whole fetch, and CPU since the last."""
+
+    def __init__(self, collate: Callable[[list[object]], Batch]) -> None:
+        self.collate = collate
+        self.last_cpu_s: float | None = None
+
+    def __call__(self, timed: list[tuple[object, float]]) -> tuple[Batch, dict[str, object]]:
+        """The collated samples and the note about them."""
+        start = time.perf_counter()
+        batch = self.collate([sample for sample, _ in timed])
+        seconds = [taken for _, taken in timed]
+        cpu_s = time.process_time()
+        note: dict[str, object] = {
+            "sample_s": seconds,
+            "collate_s": time.perf_counter() - start,
+            "cpu_s": None if self.last_cpu_s is None else cpu_s - self.last_cpu_s,
+            "private_bytes": private_bytes() if self.last_cpu_s is None else None,
+        }
+        self.last_cpu_s = cpu_s
+        return batch, note
+
+
+class Bench:
+    """One workload with its step on a device, and loaders over its data, measured on request."""
+
+    def __init__(self, order: dict[str, object]) -> None:
+        self.workload = Workload(Loaded.model_validate_json(str(order["loaded"])))
+        self.device = torch.device(str(order["device"]))
+        self.precision = str(order["precision"])
+        self.channels_last = bool(order["channels_last"])
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        with self.device:
+            model = self.workload.build_model()
+        if self.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if order.get("activation_checkpointing"):
+            recompute.apply(model)
+        may = order.get("fused", True) and may_fuse(self.workload, model, self.device)
+        fused = {"fused": True} if may else {}
+        self.optimizer = self.workload.build_optimizer(model, fused)
+        self.model: Callable[..., object] = torch.compile(model) if order["compile"] else model
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+        self.loss = self.workload.step().to(self.device)
+        self.dataset = self.workload.dataset
+        self.collate: Callable[[list[object]], Batch] = self.workload.collate or default_collate
+        self.batch_size = min(int(str(order["batch_size"])), self.workload.num_samples)
+        self.indices = self._endless_indices()
+
+    def costs(self, seconds: float) -> dict[str, object]:
+        """What a batch costs in one worker and in the main process, and what a step costs with its batch at hand."""
+        wrapped = (TimedBatches if hasattr(self.dataset, "__getitems__") else TimedDataset)(self.dataset)
+        loader = DataLoader(
+            wrapped, batch_sampler=self._batches(400), collate_fn=TimedCollate(self.collate), num_workers=1
+        )
+        notes: list[dict[str, object]] = []
+        main_s: list[float] = []
+        batch: Batch = None
+        start = time.perf_counter()
+        iterator = iter(loader)
+        while len(notes) < 4 or (time.perf_counter() - start < seconds and len(notes) < 400):
+            before = time.thread_time()
+            batch, note = next(iterator)
+            main_s.append(time.thread_time() - before)
+            notes.append(note)
+        del iterator
+        step_s, step_cpu_s = self._time_step(batch, seconds / 2)
+        kept = notes[1:]
+        samples = [float(s) for note in kept for s in note["sample_s"]]  # type: ignore[attr-defined]
+        overhead = sum(float(str(note["collate_s"])) for note in kept) / len(kept)
+        cpu = [float(str(note["cpu_s"])) for note in kept if note["cpu_s"] is not None]
+        return {
+            "batch_s": resample_batches(samples, self.batch_size, overhead, 200),
+            "worker_cpu_s": sum(cpu) / len(cpu),
+            "main_s": sum(main_s[1:]) / len(main_s[1:]),
+            "step_s": step_s,
+            "step_cpu_s": step_cpu_s,
+            "batch_bytes": num_bytes(batch),
+            "worker_private_bytes": max(int(str(note["private_bytes"] or 0)) for note in notes),
+        }
+
+    def run(self, setting: dict[str, int], seconds: float, period_s: float) -> dict[str, object]:
+        """Real steps fed by a real loader: seconds per step after the first batches, and what an epoch's start costs.
+
+        The batches that are still under way at the end of the timed part are drained without being timed, so that
+        the window is neither fed from a queue filled before it nor relieved by workers that have run out of work.
+        """
+        workers, ahead = setting["num_workers"], setting["num_workers"] * setting["prefetch_factor"]
+        drop = max(WARM_STEPS, workers + 1)
+        wanted = min(2000, max(LEAST_STEPS, round(seconds / period_s)))
+        loader = self._loader(setting, drop + wanted + ahead)
+        start = time.perf_counter()
+        iterator = iter(loader)
+        batch = next(iterator)
+        start_s = time.perf_counter() - start
+        self._step(batch)
+        for _ in range(drop - 1):
+            self._step(next(iterator))
+        self._synchronise()
+        done, waited, begin = 0, 0.0, time.perf_counter()
+        while done < wanted and (done < LEAST_STEPS or time.perf_counter() - begin < 3 * seconds):
+            asked = time.perf_counter()
+            batch = next(iterator)
+            waited += time.perf_counter() - asked
+            self._step(batch)
+            done += 1
+        self._synchronise()
+        elapsed = time.perf_counter() - begin
+        answer = {"step_s": elapsed / done, "steps": done, "wait_share": waited / elapsed, "start_s": start_s}
+        answer["restart_s"] = self._restart(loader, iterator) if workers and done == wanted else start_s
+        return dict(answer)
+
+    def _restart(self, loader: DataLoader[object], iterator: Iterator[object]) -> float:
+        """Seconds to the first batch of the next epoch with the workers still alive."""
+        for _ in iterator:
+            pass
+        start = time.perf_counter()
+        next(iter(loader))
+        return time.perf_counter() - start
+
+    def _loader(self, setting: dict[str, int], count: int) -> DataLoader[object]:
+        workers = setting["num_workers"]
+        return DataLoader(
+            self.dataset,
+            batch_sampler=self._batches(count),
+            collate_fn=self.workload.collate,
+            num_workers=workers,
+            prefetch_factor=setting["prefetch_factor"] if workers else None,
+            pin_memory=bool(setting["pin_memory"]),
+            persistent_workers=workers > 0,
+        )
+
+    def _batches(self, count: int) -> list[list[int]]:
+        return [list(itertools.islice(self.indices, self.batch_size)) for _ in range(count)]
+
+    def _endless_indices(self) -> Iterator[int]:
+        """Every sample in a fixed random order, again and again, so that no run reads what the one before it cached."""
+        order = torch.randperm(self.workload.num_samples, generator=torch.Generator().manual_seed(0)).tolist()
+        return itertools.cycle(order)
+
+    def _time_step(self, batch: Batch, seconds: float) -> tuple[float, float]:
+        """Wall and CPU seconds (all threads) of one step on a batch that is there already."""
+        for _ in range(WARM_STEPS):
+            self._step(batch)
+        self._synchronise()
+        count, cpu, begin = 0, time.process_time(), time.perf_counter()
+        while count < LEAST_STEPS or (time.perf_counter() - begin < seconds and count < 1000):
+            self._step(batch)
+            self._synchronise()
+            count += 1
+        return (time.perf_counter() - begin) / count, (time.process_time() - cpu) / count
+
+    def _step(self, batch: Batch) -> None:
+        moved = to_device(batch, self.device, channels_last=self.channels_last)
+        with self._autocast():
+            loss = self.loss.loss(self.model, moved)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtype = _AUTOCAST.get(self.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def private_bytes() -> int:
+    """Host memory of this process that no other shares (`grep Private /proc/self/smaps_rollup`); 0 when not told."""
+    try:
+        rows = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith("Private_"))
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends, however that happens (Linux)."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def answer(bench: Bench, question: dict[str, object]) -> dict[str, object]:
+    """The reply to one question; what the user's code raises becomes {"failure": its traceback's end}."""
+    try:
+        if question["do"] == "costs":
+            return bench.costs(float(str(question["seconds"])))
+        setting: dict[str, int] = question["setting"]  # type: ignore[assignment]
+        return bench.run(setting, float(str(question["seconds"])), float(str(question["period_s"])))
+    except Exception as problem:
+        return describe(problem)
+
+
+def describe(problem: BaseException) -> dict[str, object]:
+    """A failure as data: the last line says what, the traceback where; a worker's own traceback stands in its text."""
+    # torch says "exited unexpectedly" and chains the signal, which is what a reader needs
+    while problem.__context__ is not None and "exited unexpectedly" in str(problem):
+        problem = problem.__context__
+    text = "".join(traceback.format_exception(problem)).rstrip()
+    last = next((line for line in reversed(str(problem).splitlines()) if line.strip()), "")
+    return {"failure": f"{type(problem).__name__}: {last}", "traceback": text}
+
+
+def main(questions: TextIO) -> int:
+    """Answer until the questions end; the exit code is 0 then."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
+        os.dup2(2, 1)
+        die_with_parent()
+
+        def reply(fields: dict[str, object]) -> None:
+            replies.write(json.dumps(fields) + "\n")
+            replies.flush()
+
+        try:
+            bench = Bench(json.loads(questions.readline()))
+        except Exception as problem:
+            reply(describe(problem))
+            return 0
+        reply({"num_samples": bench.workload.num_samples, "batch_size": bench.batch_size})
+        for line in questions:
+            reply(answer(bench, json.loads(line)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin))

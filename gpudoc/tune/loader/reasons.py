@@ -1,0 +1,123 @@
+"""The loader's settings in sentences, each with the figures that it rests on; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpudoc.tune.model.loader import LoaderBounds, LoaderCosts, LoaderSetting, predict_period
+from gpudoc.units import format_bytes, format_rate, format_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the search found out about the chosen setting, in seconds per step and shares."""
+
+    chosen: LoaderSetting
+    period_s: float
+    without_s: float | None
+    samples_per_batch: int
+    missing_factor: float | None
+    limit: str | None
+    prefetch_gain: float
+    epoch_start_s: float
+    keeps_workers: bool
+    pinned_gain: float | None
+    left_out: tuple[LoaderSetting, ...] = ()
+
+
+def name(setting: LoaderSetting) -> str:
+    """A setting as people say it: '4 workers x 2 batches, pinned'."""
+    if setting.num_workers == 0:
+        return "no workers"
+    pinned = ", pinned" if setting.pin_memory else ""
+    each = f"{setting.prefetch_factor} {_plural('batch', setting.prefetch_factor)}"
+    return f"{_workers(setting.num_workers)} x {each}{pinned}"
+
+
+def prediction(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds) -> str:
+    """What the measured costs lead to expect, before a setting has run."""
+    # a process's CPU time comes in coarse ticks, and may seem longer than the time that passed
+    on_cpu = format_seconds(min(costs.worker_cpu_s, costs.mean_batch_s))
+    return (
+        f"loader: a batch costs one worker {format_seconds(costs.mean_batch_s)} "
+        f"({on_cpu} of it CPU), a step takes {format_seconds(costs.step_s)}: "
+        f"{name(setting)} should give a step every {format_seconds(predict_period(costs, setting, bounds.cpus))}"
+    )
+
+
+def sentences(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
+    """One reason each for workers, prefetch, pinned memory and persistent workers, and what is missing."""
+    reasons = [_why_workers(outcome, costs)]
+    if outcome.chosen.num_workers:
+        reasons.append(_why_prefetch(outcome, costs))
+    reasons.append(_why_pinned(outcome))
+    if outcome.chosen.num_workers:
+        reasons.append(_why_persistent(outcome))
+    if outcome.left_out:
+        names = " and ".join(name(setting) for setting in outcome.left_out)
+        reasons.append(f"not tried, for want of time: {names}; a longer --budget would")
+    return (*reasons, *_what_is_missing(outcome, costs, bounds))
+
+
+def _why_workers(outcome: Outcome, costs: LoaderCosts) -> str:
+    count = outcome.chosen.num_workers
+    rate = format_rate(outcome.samples_per_batch / outcome.period_s, "samples/s")
+    batch = (
+        f"one worker makes a batch in {format_seconds(costs.mean_batch_s)}, a step takes {format_seconds(costs.step_s)}"
+    )
+    if count == 0 and any(setting.num_workers for setting in outcome.left_out):
+        return f"num_workers 0: {batch}; {rate} without workers; settings with workers are not tried yet"
+    if count == 0:
+        return f"num_workers 0: {batch}; {rate} without workers, and none of the settings with workers was 2 % faster"
+    if outcome.without_s is None:
+        return f"num_workers {count}: {batch}; {rate}"
+    gain = outcome.without_s / outcome.period_s
+    return f"num_workers {count}: {batch}; {rate}, {gain:.2f}x of no workers; the fewest within 2 % of the best run"
+
+
+def _why_prefetch(outcome: Outcome, costs: LoaderCosts) -> str:
+    factor = outcome.chosen.prefetch_factor
+    ahead = format_bytes(outcome.chosen.batches_ahead * costs.batch_bytes)
+    if factor == 1:
+        return f"prefetch_factor 1: two batches a worker would not fit in memory or /dev/shm; {ahead} lie ready"
+    gain = f"more would gain {outcome.prefetch_gain:.1%}" if outcome.prefetch_gain > 0 else "more would gain nothing"
+    return f"prefetch_factor {factor}: enough for the measured batch times ({gain} in simulation); {ahead} lie ready"
+
+
+def _why_pinned(outcome: Outcome) -> str:
+    pinned = outcome.chosen.pin_memory
+    if outcome.pinned_gain is not None:
+        return f"pin_memory {str(pinned).lower()}: pinned memory measured {outcome.pinned_gain:+.1%} against pageable"
+    if pinned:
+        return "pin_memory true: copies to the GPU run beside the step only from pinned memory"
+    return "pin_memory false: nothing is copied to a GPU"
+
+
+def _why_persistent(outcome: Outcome) -> str:
+    if outcome.keeps_workers:
+        start = format_seconds(max(0.0, outcome.epoch_start_s))
+        return f"persistent_workers true: starting them anew would cost {start} an epoch"
+    return "persistent_workers false: the data are passed over once"
+
+
+def _what_is_missing(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
+    if outcome.missing_factor is not None:
+        why = f"a batch takes {format_seconds(costs.worker_cpu_s)} of CPU and {bounds.cpus:g} CPUs are usable"
+        missing = f"the step goes {outcome.missing_factor:.2f}x slower than it could"
+        mend = "more CPUs, cheaper decoding or data prepared beforehand help, more workers do not"
+        return (f"the CPU cannot feed this step at any number of workers: {why}; {missing}; {mend}",)
+    if outcome.limit is not None:
+        return (f"more workers would still help, but {outcome.limit} forbids them",)
+    if costs.main_s > 0.15 * costs.fed_s:
+        cost = f"{format_seconds(costs.main_s)} for {format_bytes(costs.batch_bytes)}"
+        mend = "smaller samples (uint8 instead of float32) help, more workers do not"
+        return (f"taking over a batch costs the main process {cost}: {mend}",)
+    return ()
+
+
+def _workers(count: int) -> str:
+    return f"{count} {_plural('worker', count)}"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}es" if word.endswith("ch") else f"{word}s"

@@ -1,0 +1,373 @@
+"""Which DataLoader settings keep a step fed: predicted from measured costs, confirmed by at most four real settings."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.container import memory_headroom_bytes
+from gpudoc.facts.host import cpus_usable, memory_available_bytes, shm_free_bytes
+from gpudoc.facts.model import Absent
+from gpudoc.progress import SILENT, Progress
+from gpudoc.stats import median, quantile
+from gpudoc.tune.loader import reasons
+from gpudoc.tune.loader.session import LoaderSession, MeasurementError, Run, StepOptions
+from gpudoc.tune.model.loader import (
+    LEAST_STEPS,
+    SAME_SHARE,
+    WARM_STEPS,
+    LoaderBounds,
+    LoaderCosts,
+    LoaderSetting,
+    choose_prefetch,
+    cpu_period,
+    fewest_workers,
+    fitting,
+    limit_broken,
+    neighbour,
+    predict_period,
+)
+from gpudoc.workload.build import Workload
+
+MOST_SETTINGS = 4
+ROUNDS = 3
+EXTRA_ROUNDS = 2
+CONTENDER_SHARE = 0.06
+STARVED_SHARE = 0.10
+WORTH_MORE = 0.7
+# the model, the optimizer and everybody else need the rest
+SHARE_OF_RAM = 0.5
+SHARE_OF_SHM = 0.8
+
+
+class Measures(Protocol):
+    """What answers with figures: the measuring process, or a model of one in a test."""
+
+    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
+        """One timed stretch; MeasurementError when there is no figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderTrial:
+    """One setting with every stretch that was timed; `failure` when the last attempt gave no figure."""
+
+    setting: LoaderSetting
+    predicted_s: float
+    runs: tuple[Run, ...] = ()
+    failure: str = ""
+
+    def period_s(self, batches_per_epoch: int, *, persistent: bool) -> float:
+        """Seconds per step, an epoch's start spread over its steps; the lower quartile of the stretches.
+
+        Bursts on the machine only ever slow a stretch down, so that the middle would still carry some of them.
+        """
+        return quantile([_period(run, batches_per_epoch, persistent=persistent) for run in self.runs], 0.25)
+
+    @property
+    def wait_share(self) -> float:
+        """The share of its time that the main process waited for data, 0 to 1."""
+        return median([run.wait_share for run in self.runs])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderChoice:
+    """The loader to train with, why, and every trial behind it.
+
+    `missing_factor`: how many times faster the step could go if the CPUs could prepare its data; None: they can.
+    """
+
+    num_workers: int
+    prefetch_factor: int
+    pin_memory: bool
+    persistent_workers: bool
+    samples_per_s: float
+    samples_per_s_without_workers: float | None
+    missing_factor: float | None
+    reasons: tuple[str, ...]
+    trials: tuple[LoaderTrial, ...]
+    costs: LoaderCosts
+
+
+@dataclass(slots=True)
+class Search:
+    """The trials of one search; each setting is measured in stretches, interleaved with the others'."""
+
+    measures: Measures
+    costs: LoaderCosts
+    bounds: LoaderBounds
+    batches_per_epoch: int
+    persistent: bool
+    stretch_s: float
+    progress: Progress
+    trials: dict[LoaderSetting, LoaderTrial] = field(default_factory=dict)
+    left_out: list[LoaderSetting] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def add(self, settings: Sequence[LoaderSetting], rounds: int) -> None:
+        """Time each setting `rounds` times, taking turns, so that a burst on the machine hits no setting alone."""
+        for setting in settings:
+            predicted = predict_period(self.costs, setting, self.bounds.cpus)
+            self.trials.setdefault(setting, LoaderTrial(setting=setting, predicted_s=predicted))
+        for turn in range(rounds):
+            for place in range(len(settings)):
+                setting = settings[(place + turn) % len(settings)]
+                if not self.trials[setting].failure and self._may_run(setting):
+                    self._time(setting)
+        for setting in settings:
+            trial = self.trials[setting]
+            if not trial.runs and not trial.failure:
+                del self.trials[setting]
+                self.left_out.append(setting)
+                self.progress.say(f"{reasons.name(setting)}: no time left to try it; a longer --budget would")
+
+    def period_s(self, trial: LoaderTrial) -> float:
+        """Seconds per step of a measured trial."""
+        return trial.period_s(self.batches_per_epoch, persistent=self.persistent)
+
+    @property
+    def measured(self) -> list[LoaderTrial]:
+        """The trials with a figure, fewest workers first."""
+        done = [trial for trial in self.trials.values() if trial.runs and not trial.failure]
+        return sorted(done, key=lambda t: (t.setting.num_workers, t.setting.batches_ahead, not t.setting.pin_memory))
+
+    @property
+    def best(self) -> LoaderTrial:
+        """The fastest trial."""
+        return min(self.measured, key=self.period_s)
+
+    def _time(self, setting: LoaderSetting) -> None:
+        trial = self.trials[setting]
+        guess = self.period_s(trial) if trial.runs else trial.predicted_s
+        elapsed = time.monotonic() - self.started
+        self.progress.advance(min(elapsed, self.bounds.seconds), self.bounds.seconds, reasons.name(setting))
+        try:
+            run = self.measures.run(setting, seconds=self.stretch_s, period_s=guess)
+        except MeasurementError as problem:
+            self.trials[setting] = replace(trial, failure=str(problem))
+            self.progress.say(f"{reasons.name(setting)}: {problem}")
+            return
+        self.trials[setting] = replace(trial, runs=(*trial.runs, run))
+
+    def _may_run(self, setting: LoaderSetting) -> bool:
+        """Whether a stretch of the setting should end in time; the first runs anyway, and the second if it is short.
+
+        Starting the process may have cost most of a small budget, and one setting alone is no comparison.
+        """
+        trial, done = self.trials[setting], self.measured
+        if not done:
+            return True
+        period = self.period_s(trial) if trial.runs else max(trial.predicted_s, self.best.runs[-1].step_s / 4)
+        needed = max(self.stretch_s, LEAST_STEPS * period) + (WARM_STEPS + setting.num_workers) * period
+        if len(done) == 1 and not trial.runs and needed <= self.bounds.seconds / 4:
+            return True
+        return time.monotonic() - self.started + needed <= self.bounds.seconds
+
+
+def tune_loader(
+    workload: Workload,
+    *,
+    batch_size: int,
+    device: str,
+    options: StepOptions | None = None,
+    bounds: LoaderBounds | None = None,
+    progress: Progress = SILENT,
+) -> LoaderChoice:
+    """The loader that feeds this workload's step at `batch_size` on `device`, measured on its own data set.
+
+    `bounds` default to this machine's, for one training process. GpudocError when the data cannot be loaded at all.
+    """
+    limits = bounds or bounds_here()
+    started = time.monotonic()
+    progress.say(f"loader: timing one worker and the step at batch {batch_size}")
+    with LoaderSession(workload, batch_size=batch_size, device=device, options=options or StepOptions()) as session:
+        costs = session.costs(min(3.0, 0.06 * limits.seconds))
+        batches_per_epoch = max(1, -(-session.num_samples // session.batch_size))
+        search = Search(
+            measures=session,
+            costs=costs,
+            bounds=limits,
+            batches_per_epoch=batches_per_epoch,
+            persistent=_runs_epochs(workload, batches_per_epoch),
+            stretch_s=min(3.0, max(0.3, 0.7 * limits.seconds / (MOST_SETTINGS * (ROUNDS + 1)))),
+            progress=progress,
+            started=started,
+        )
+        return search_loader(search, samples_per_batch=session.batch_size, pin_memory=device.startswith("cuda"))
+
+
+def bounds_here(*, ranks: int = 1, seconds: float = 60.0) -> LoaderBounds:
+    """What one of `ranks` training processes on this machine may use: its CPUs, half the free memory, most of shm."""
+    free = [room for room in (memory_available_bytes(), memory_headroom_bytes()) if not isinstance(room, Absent)]
+    shm = shm_free_bytes()
+    return LoaderBounds(
+        cpus=cpus_usable() / ranks,
+        ram_bytes=int(min(free) * SHARE_OF_RAM / ranks) if free else None,
+        shm_bytes=None if isinstance(shm, Absent) else int(shm * SHARE_OF_SHM / ranks),
+        seconds=seconds,
+    )
+
+
+def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -> LoaderChoice:
+    """Measure the settings that the costs suggest and choose the fewest workers within 2 % of the best."""
+    costs, bounds = search.costs, search.bounds
+    predicted = fewest_workers(costs, bounds, pin_memory=pin_memory)
+    predicted, prefetch_gain = choose_prefetch(costs, predicted, bounds)
+    search.progress.say(reasons.prediction(costs, predicted, bounds))
+    search.add(_first_settings(costs, bounds, predicted), ROUNDS)
+    if not search.measured:
+        failures = "; ".join(f"{reasons.name(t.setting)}: {t.failure}" for t in search.trials.values())
+        raise GpudocError("no loader setting ran", hint=failures)
+    fourth = _fourth_setting(search)
+    if fourth is not None:
+        search.add([search.best.setting, fourth], ROUNDS)
+    _settle_contenders(search)
+    chosen = _choose(search)
+    missing = _missing_factor(search, chosen)
+    keeps = search.persistent and chosen.setting.num_workers > 0
+    without = next((t for t in search.measured if t.setting.num_workers == 0), None)
+    facts = reasons.Outcome(
+        chosen=chosen.setting,
+        period_s=search.period_s(chosen),
+        without_s=None if without is None else search.period_s(without),
+        samples_per_batch=samples_per_batch,
+        missing_factor=missing,
+        limit=_limit_above(search, chosen),
+        prefetch_gain=prefetch_gain,
+        left_out=tuple(search.left_out),
+        epoch_start_s=median([run.start_s - run.restart_s for run in chosen.runs]),
+        keeps_workers=keeps,
+        pinned_gain=_pinned_gain(search, chosen),
+    )
+    return LoaderChoice(
+        num_workers=chosen.setting.num_workers,
+        prefetch_factor=chosen.setting.prefetch_factor,
+        pin_memory=chosen.setting.pin_memory,
+        persistent_workers=keeps,
+        samples_per_s=samples_per_batch / facts.period_s,
+        samples_per_s_without_workers=None if facts.without_s is None else samples_per_batch / facts.without_s,
+        missing_factor=missing,
+        reasons=reasons.sentences(facts, costs, bounds),
+        trials=tuple(search.trials.values()),
+        costs=costs,
+    )
+
+
+def _first_settings(costs: LoaderCosts, bounds: LoaderBounds, predicted: LoaderSetting) -> list[LoaderSetting]:
+    """The predicted count, no workers (the default to beat), and the neighbour on the side that may still gain."""
+    without = LoaderSetting(num_workers=0, pin_memory=predicted.pin_memory)
+    if predicted.num_workers == 0 or _is_negligible(costs):
+        return [without]
+    settings = [predicted, without]
+    is_fed = predict_period(costs, predicted, bounds.cpus) <= costs.fed_s * (1 + SAME_SHARE)
+    beside = _beside(predicted, costs, bounds, up=not is_fed or predicted.num_workers == 1)
+    return [*settings, beside] if beside else settings
+
+
+def _is_negligible(costs: LoaderCosts) -> bool:
+    """Whether loading takes so little of a step that no loader could gain what the choice calls a difference."""
+    return costs.mean_batch_s < SAME_SHARE / 2 * costs.step_s
+
+
+def _beside(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds, *, up: bool) -> LoaderSetting | None:
+    """The neighbouring worker count with the same prefetch where it fits; None below one worker or above a bound."""
+    count = neighbour(setting.num_workers, up=up)
+    if count == 0:
+        return None
+    same = replace(setting, num_workers=count)
+    if limit_broken(same, costs, bounds) is None:
+        return same
+    return fitting(count, costs, bounds, pin_memory=setting.pin_memory)
+
+
+def _fourth_setting(search: Search) -> LoaderSetting | None:
+    """What the last run is worth: more workers while more help, fewer while fewer do, else the other memory."""
+    costs, bounds, best = search.costs, search.bounds, search.best
+    if len(search.trials) >= MOST_SETTINGS or _is_negligible(costs):
+        return None
+    counts = [t.setting.num_workers for t in search.measured]
+    near = [t for t in search.measured if search.period_s(t) <= search.period_s(best) * (1 + SAME_SHARE)]
+    fewest = near[0].setting
+    is_starved = search.period_s(best) > costs.fed_s * (1 + SAME_SHARE)
+    option: LoaderSetting | None = None
+    if is_starved and best.setting.num_workers == max(counts):
+        option = _more_workers(search) or _beside(best.setting, costs, bounds, up=True)
+    elif fewest.num_workers > 1 and fewest.num_workers == min(n for n in counts if n):
+        option = _beside(fewest, costs, bounds, up=False)
+    if option is None and best.setting.pin_memory:
+        option = replace(best.setting, pin_memory=False)
+    is_new = option not in search.trials and option not in search.left_out
+    return option if is_new else None
+
+
+def _more_workers(search: Search) -> LoaderSetting | None:
+    """As many workers as the step needs by the measured pace, while more of them still bring their share; or None."""
+    tried = [trial for trial in search.measured if trial.setting.num_workers]
+    if len(tried) < 2:
+        return None
+    fewer, more = tried[-2:]
+    gained = search.period_s(fewer) / search.period_s(more) - 1
+    if gained < WORTH_MORE * (more.setting.num_workers / fewer.setting.num_workers - 1):
+        return None
+    needed = math.ceil(more.setting.num_workers * search.period_s(more) / search.costs.fed_s)
+    count = min(needed, 3 * more.setting.num_workers, search.bounds.most_workers)
+    return fitting(count, search.costs, search.bounds, pin_memory=more.setting.pin_memory)
+
+
+def _settle_contenders(search: Search) -> None:
+    """Time those near the best again while the time lasts: bursts of the machine decide otherwise."""
+    limit = search.period_s(search.best) * (1 + CONTENDER_SHARE)
+    near = [trial.setting for trial in search.measured if search.period_s(trial) <= limit]
+    if len(near) > 1:
+        search.add(near, EXTRA_ROUNDS)
+
+
+def _choose(search: Search) -> LoaderTrial:
+    limit = search.period_s(search.best) * (1 + SAME_SHARE)
+    return next(trial for trial in search.measured if search.period_s(trial) <= limit)
+
+
+def _missing_factor(search: Search, chosen: LoaderTrial) -> float | None:
+    """How many times slower than its step the fed step is, where the CPUs and not a bound on workers are the reason.
+
+    None as well when the time was too short to try the settings that could have fed it.
+    """
+    if search.left_out:
+        return None
+    period, needed = search.period_s(chosen), cpu_period(search.costs, search.bounds.cpus)
+    if period <= search.costs.fed_s * (1 + STARVED_SHARE) or needed <= search.costs.fed_s * (1 + SAME_SHARE):
+        return None
+    is_held_back = _limit_above(search, chosen) is not None and needed < 0.9 * period
+    return None if is_held_back else period / search.costs.fed_s
+
+
+def _limit_above(search: Search, chosen: LoaderTrial) -> str | None:
+    """The bound that forbade more workers to a step that still waits; None when it does not wait or none forbade."""
+    if search.period_s(chosen) <= search.costs.fed_s * (1 + STARVED_SHARE):
+        return None
+    more = LoaderSetting(num_workers=chosen.setting.num_workers + 1, prefetch_factor=1)
+    return limit_broken(more, search.costs, search.bounds)
+
+
+def _pinned_gain(search: Search, chosen: LoaderTrial) -> float | None:
+    """What pinned memory gained over pageable at the same workers, as a share; None when both were not run."""
+    other = replace(chosen.setting, pin_memory=not chosen.setting.pin_memory)
+    rival = search.trials.get(other)
+    if rival is None or not rival.runs:
+        return None
+    ratio = search.period_s(rival) / search.period_s(chosen)
+    return ratio - 1 if chosen.setting.pin_memory else 1 / ratio - 1
+
+
+def _period(run: Run, batches_per_epoch: int, *, persistent: bool) -> float:
+    boundary = run.restart_s if persistent else run.start_s
+    return run.step_s + max(0.0, boundary - run.step_s) / batches_per_epoch
+
+
+def _runs_epochs(workload: Workload, batches_per_epoch: int) -> bool:
+    """Whether training passes over the data more than once, so that workers kept alive are used again."""
+    train = workload.config.train
+    return train.steps > batches_per_epoch if train.steps is not None else train.epochs > 1

@@ -1,0 +1,202 @@
+"""A conversation with the process that measures loaders, started again when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
+from gpudoc.workload.build import Workload
+from gpudoc.workload.config import Loaded
+
+_CHILD = "from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin))"
+START_SECONDS = 300.0
+RUN_GRACE_SECONDS = 60.0
+
+
+class MeasurementError(Exception):
+    """One question got no figure: the process died, hung, or the user's code raised."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """How the step that the loader feeds is run."""
+
+    precision: str = "fp32"
+    channels_last: bool = False
+    compile: bool = False
+    activation_checkpointing: bool = False
+    fused: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One timed stretch of real steps: seconds per step, and to the first batch of a first and of a later epoch."""
+
+    step_s: float
+    steps: int
+    wait_share: float
+    start_s: float
+    restart_s: float
+
+
+class LoaderSession:
+    """Asks a fresh process for figures; use as a context manager, which leaves no process behind."""
+
+    def __init__(self, workload: Workload, *, batch_size: int, device: str, options: StepOptions) -> None:
+        loaded = Loaded(
+            name=workload.name, folder=workload.folder, config=workload.config, builtin=workload.builtin
+        ).model_dump_json()
+        self._order = {
+            "loaded": loaded,
+            "batch_size": batch_size,
+            "device": device,
+            "precision": options.precision,
+            "channels_last": options.channels_last,
+            "compile": options.compile,
+            "activation_checkpointing": options.activation_checkpointing,
+            "fused": options.fused,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._complaints: IO[bytes] | None = None
+        self._buffer = b""
+        self.num_samples = 0
+        self.batch_size = batch_size
+
+    def __enter__(self) -> LoaderSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def costs(self, seconds: float) -> LoaderCosts:
+        """What a batch and a step cost; GpudocError with the user's own traceback when the workload fails."""
+        try:
+            fields = self._ask({"do": "costs", "seconds": seconds}, START_SECONDS)
+        except MeasurementError as problem:
+            raise self._as_user_error(problem) from None
+        fields["batch_s"] = tuple(fields["batch_s"])  # type: ignore[arg-type]
+        return LoaderCosts(**fields)  # type: ignore[arg-type]
+
+    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
+        """Real steps with this loader for about that long; MeasurementError when there is no figure."""
+        question = {
+            "do": "run",
+            "setting": {
+                "num_workers": setting.num_workers,
+                "prefetch_factor": setting.prefetch_factor,
+                "pin_memory": setting.pin_memory,
+            },
+            "seconds": seconds,
+            "period_s": period_s,
+        }
+        fields = self._ask(question, RUN_GRACE_SECONDS + 20 * (seconds + (setting.batches_ahead + 20) * period_s))
+        return Run(**fields)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        process, self._process = self._process, None
+        if process is not None:
+            # the group outlives its leader: loader workers stay in it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+        if self._complaints is not None:
+            self._complaints.close()
+            self._complaints = None
+        self._buffer = b""
+
+    def _ask(self, question: dict[str, object], deadline_s: float) -> dict[str, object]:
+        if self._process is None:
+            self._start()
+        return self._exchange(question, deadline_s)
+
+    def _start(self) -> None:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process died, closed in close()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {_CHILD}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            start_new_session=True,
+        )
+        try:
+            told = self._exchange(self._order, START_SECONDS)
+        except MeasurementError as problem:
+            raise self._as_user_error(problem) from None
+        self.num_samples, self.batch_size = int(str(told["num_samples"])), int(str(told["batch_size"]))
+
+    def _exchange(self, question: dict[str, object], deadline_s: float) -> dict[str, object]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+        fields: dict[str, object] = json.loads(self._read_line(self._process, deadline_s))
+        if "failure" in fields:
+            raise MeasurementError(str(fields["failure"]), str(fields["traceback"]))
+        return fields
+
+    def _read_line(self, process: subprocess.Popen[bytes], deadline_s: float) -> bytes:
+        """One line of the reply; a dead process is noticed though its loader workers still hold the pipe."""
+        assert process.stdout is not None
+        until = time.monotonic() + deadline_s
+        while b"\n" not in self._buffer:
+            if select.select([process.stdout], [], [], 0.2)[0]:
+                piece = os.read(process.stdout.fileno(), 1 << 16)
+                if not piece:
+                    raise self._death()
+                self._buffer += piece
+            elif process.poll() is not None:
+                raise self._death()
+            elif time.monotonic() > until:
+                self.close()
+                raise MeasurementError(f"no answer within {deadline_s:.0f} s: the loader hangs")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _death(self) -> MeasurementError:
+        assert self._process is not None
+        try:
+            status = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            status = 0
+        complaint = self._last_complaint()
+        self.close()
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return MeasurementError(f"the measuring process ended: {how}{complaint}")
+
+    def _last_complaint(self) -> str:
+        if self._complaints is None:
+            return ""
+        self._complaints.seek(0)
+        lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
+        return f" ({lines[-1]})" if lines else ""
+
+    def _as_user_error(self, problem: MeasurementError) -> GpudocError:
+        self.close()
+        hint = problem.traceback or "run it with num_workers=0 to see where it fails"
+        return GpudocError(f"the loader could not be measured: {problem}", hint=hint, exit_code=ExitCode.BAD_ANSWER)

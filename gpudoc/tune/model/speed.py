@@ -1,0 +1,70 @@
+"""Speed as a function of the batch: t = t0 + c·b, the knee, and which batches are worth a run; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpudoc.stats import fit_line
+from gpudoc.tune.trial.messages import Point
+
+SAME_SHARE = 0.03
+MEMORY_LEFT_SHARE = 0.08
+_KNEE_SHARE = 0.95
+_MAX_SIZES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step: `fixed_s` whatever the batch, and `per_sample_s` for every sample."""
+
+    fixed_s: float
+    per_sample_s: float
+
+    def at(self, batch: int) -> float:
+        """Seconds of a step at `batch`."""
+        return self.fixed_s + self.per_sample_s * batch
+
+    def knee(self) -> int | None:
+        """The batch that reaches 95 % of the speed of an endless one; None when time does not grow with the batch."""
+        if self.per_sample_s <= 0:
+            return None
+        return max(1, round(_KNEE_SHARE / (1 - _KNEE_SHARE) * self.fixed_s / self.per_sample_s))
+
+
+def fit_step_time(points: Sequence[Point]) -> StepTime | None:
+    """The line through the measured step times; None with fewer than two batches."""
+    known = [(float(p.batch), p.seconds) for p in points if p.seconds is not None]
+    if len({batch for batch, _ in known}) < 2:
+        return None
+    line = fit_line(known)
+    return StepTime(max(0.0, line.intercept), max(0.0, line.slope))
+
+
+def sizes_to_time(*, reference: int, largest: int, useful: int) -> tuple[int, ...]:
+    """Batches to time: the reference, the largest that is of use, powers of two from a quarter of the reference on."""
+    top = max(1, min(largest, useful))
+    sizes = {min(reference, top), top}
+    size = max(1, 1 << max(0, (reference // 4).bit_length() - 1))
+    while size < top:
+        sizes.add(size)
+        size *= 2
+    ordered = sorted(sizes)
+    while len(ordered) > _MAX_SIZES:
+        # the small ones are the least likely to win
+        ordered.pop(0 if ordered[0] != reference else 1)
+    return tuple(ordered)
+
+
+def fastest(points: Sequence[Point]) -> Point | None:
+    """The point with the most samples per second."""
+    return max((p for p in points if p.samples_per_s), key=lambda p: p.samples_per_s or 0.0, default=None)
+
+
+def smallest_as_fast(points: Sequence[Point], share: float = SAME_SHARE) -> Point | None:
+    """The smallest batch whose speed is within `share` of the fastest."""
+    best = fastest(points)
+    if best is None or best.samples_per_s is None:
+        return None
+    enough = (1 - share) * best.samples_per_s
+    return min((p for p in points if (p.samples_per_s or 0.0) >= enough), key=lambda p: p.batch)

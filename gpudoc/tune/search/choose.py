@@ -1,0 +1,146 @@
+"""From what was measured to the settings, with one plain sentence for each; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpudoc.stats import median
+from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, smallest_as_fast
+from gpudoc.tune.search.largest import Largest
+from gpudoc.tune.trial.messages import Point, Trial, Variant
+from gpudoc.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChoice:
+    """The micro batch to train with, the fastest one measured, and why."""
+
+    batch: int
+    fastest: int | None
+    why: str
+
+
+def choose_batch(goal: str, points: Sequence[Point], largest: Largest | None, useful: int, default: int) -> BatchChoice:
+    """The micro batch for `goal`; without any measurement the default batch."""
+    best = fastest(points)
+    top = None if best is None else best.batch
+    if goal == "largest" and largest is not None:
+        proof = "proved from both sides" if largest.is_proved else "the largest that was run"
+        return BatchChoice(largest.batch, top, f"micro_batch {largest.batch}: the largest that fits, {proof}")
+    roomy = [p for p in points if p.batch <= useful and _leaves_room(p, largest)]
+    if not roomy and points:
+        smallest = min(points, key=lambda p: p.batch)
+        return BatchChoice(
+            smallest.batch, top, f"micro_batch {smallest.batch}: nothing larger leaves 8 % of memory free"
+        )
+    chosen = smallest_as_fast(roomy)
+    if chosen is None or best is None:
+        batch = default if largest is None else min(default, largest.batch)
+        return BatchChoice(batch, top, f"micro_batch {batch}: no speed was measured, so the reference batch")
+    return BatchChoice(chosen.batch, top, _why_batch(chosen, roomy, useful))
+
+
+def _why_batch(chosen: Point, roomy: Sequence[Point], useful: int) -> str:
+    best = fastest(roomy)
+    assert best is not None
+    speed, top = chosen.samples_per_s or 0.0, best.samples_per_s or 0.0
+    text = f"micro_batch {chosen.batch}: {speed:,.4g} samples/s"
+    if chosen.batch == best.batch:
+        text += ", the fastest measured"
+    else:
+        text += f", within {SAME_SHARE:.0%} of the fastest ({best.batch}: {top:,.4g})"
+    text += f", with at least {MEMORY_LEFT_SHARE:.0%} of memory left"
+    if chosen.batch == useful:
+        text += "; a larger one would exceed the global batch"
+    return text
+
+
+def _leaves_room(point: Point, largest: Largest | None) -> bool:
+    if largest is None:
+        return True
+    if point.batch > largest.batch:
+        return False
+    if largest.line is None:
+        return True
+    return largest.line.at(point.batch) <= (1 - MEMORY_LEFT_SHARE) * largest.limit_bytes
+
+
+def choose_variant(base: Variant, base_trial: Trial, others: Sequence[tuple[Variant, Trial]]) -> tuple[Variant, str]:
+    """The variant with the best speed at the same batch, unless it gains less than 3 % over the plainer one."""
+    best, speed = base, _speed(base_trial)
+    for variant, trial in others:
+        other = _speed(trial)
+        if other is not None and (speed is None or other > (1 + SAME_SHARE) * speed):
+            best, speed = variant, other
+    return best, f"{best.precision}"
+
+
+def _speed(trial: Trial) -> float | None:
+    return trial.points[-1].samples_per_s if trial.fits and trial.points else None
+
+
+def speedup(defaults: Sequence[Trial], chosen: Sequence[Trial]) -> float | None:
+    """How many times the default's samples per second the choice reaches, both fed by real loaders; None if unknown."""
+    before = [s for t in defaults if (s := _speed(t)) is not None]
+    after = [s for t in chosen if (s := _speed(t)) is not None]
+    return median(after) / median(before) if before and after else None
+
+
+def explain_variant(
+    variant: Variant, base: Variant, tried: Sequence[Trial], reasons: Mapping[str, str] | None = None
+) -> list[str]:
+    """One sentence for each field of the variant: the reason given, or what was measured, or that nothing was."""
+    speeds = {t.request.variant: s for t in tried if (s := _speed(t)) is not None}
+    given = reasons or {}
+    sentences = [
+        given.get(name) or _explain_one(name, value, base, speeds) for name, value in variant.model_dump().items()
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _explain_one(name: str, value: object, base: Variant, speeds: dict[Variant, float]) -> str:
+    """The measured ratio of two trials that differ in `name` alone; an empty string when it was never tried."""
+    for with_, speed in speeds.items():
+        for without, other in speeds.items():
+            differs = {k for k in Variant.model_fields if getattr(with_, k) != getattr(without, k)}
+            if differs == {name} and getattr(without, name) == getattr(base, name):
+                ratio = speed / other
+                verb = "kept" if getattr(with_, name) == value else "not used"
+                shown = getattr(with_, name)
+                label = f"{name} {shown}" if not isinstance(shown, bool) else name if shown else f"without {name}"
+                return f"{label}: {ratio:.2f} times the speed of {_plain(name, base)}, {verb}"
+    if name in ("precision", "allocator"):
+        return f"{name} {value}: nothing else was tried"
+    return ""
+
+
+def _plain(name: str, base: Variant) -> str:
+    value = getattr(base, name)
+    if isinstance(value, bool):
+        return f"the one with {name}" if value else "without"
+    return str(value)
+
+
+def explain_largest(largest: Largest) -> str:
+    """The largest batch and its two certificates in one sentence."""
+    text = f"largest batch {largest.batch} under {format_bytes(largest.limit_bytes)}"
+    if not largest.complete:
+        return text + f": run, not proved; {largest.predicted} is predicted"
+    if largest.batch == largest.cap:
+        text += ": it is the cap, and it ran"
+    elif largest.fails_at is not None and largest.fails_with is not None:
+        text += f": it ran, and {largest.fails_at} ended with {largest.fails_with.value}"
+    return text + (", steady state included" if largest.settled else "")
+
+
+def explain_knee(points: Sequence[Point]) -> str:
+    """The fitted step time and its knee in one sentence; an empty string without a fit."""
+    line = fit_step_time(points)
+    knee = None if line is None else line.knee()
+    if line is None or knee is None:
+        return ""
+    return (
+        f"a step takes {1e3 * line.fixed_s:.3g} ms + {1e3 * line.per_sample_s:.3g} ms per sample; "
+        f"95 % of the highest speed is reached at batch {knee}"
+    )

@@ -1,0 +1,110 @@
+"""The loader's part of a search: tuned once the batch is chosen, kept in the journal as one trial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gpudoc.profile.model import LoaderTrial as ProfileRow
+from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.loader.search import LoaderChoice, bounds_here, tune_loader
+from gpudoc.tune.loader.session import StepOptions
+from gpudoc.tune.search.session import Session
+from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
+from gpudoc.workload.build import Workload
+from gpudoc.workload.config import Loaded
+
+# of what is left besides the closing comparison
+_SHARE = 0.5
+LEAST_SECONDS = 4.0
+
+
+class Feeder:
+    """Chooses the loader for one workload; satisfies `stages.LoaderTuner`."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+
+    def __call__(self, session: Session, plan: Plan, found: Findings) -> None:
+        """Measure and choose: fills `feed`, its reasons and its trials."""
+        del plan
+        assert found.choice is not None
+        request = Request(kind="loader", batches=(found.choice.batch,), variant=found.variant, ranks=session.ranks)
+        trial = session.find(request) or session.record(self._measure(session, request))
+        found.feed_trials = (trial,)
+        found.feed = _feed(trial)
+        found.feed_reasons = tuple(line for line in trial.detail.splitlines() if line)
+
+    def _measure(self, session: Session, request: Request) -> Trial:
+        seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
+        variant = request.variant
+        start = time.monotonic()
+        choice = tune_loader(
+            Workload(self._loaded),
+            batch_size=request.batches[0],
+            device=session.where.device,
+            options=StepOptions(
+                precision=variant.precision,
+                channels_last=variant.channels_last,
+                compile=variant.compile,
+                activation_checkpointing=variant.activation_checkpointing,
+                fused=variant.fused,
+            ),
+            bounds=bounds_here(ranks=request.ranks, seconds=seconds),
+            progress=session.progress,
+        )
+        return _as_trial(choice, request, time.monotonic() - start)
+
+
+def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:
+    batch = request.batches[0]
+    measured = {
+        "num_workers": float(choice.num_workers),
+        "prefetch_factor": float(choice.prefetch_factor),
+        "pin_memory": float(choice.pin_memory),
+        "persistent_workers": float(choice.persistent_workers),
+    }
+    for index, trial in enumerate(t for t in choice.trials if t.runs):
+        row = (trial.setting.num_workers, trial.setting.prefetch_factor, trial.setting.pin_memory)
+        measured[f"row{index}:{row[0]}:{row[1]}:{int(row[2])}:wait"] = trial.wait_share
+        step_s = sorted(run.step_s for run in trial.runs)[len(trial.runs) // 2]
+        measured[f"row{index}:{row[0]}:{row[1]}:{int(row[2])}:rate"] = batch / step_s
+    return Trial(
+        request=request,
+        end=End.FITS,
+        detail="\n".join(choice.reasons),
+        points=(Point(batch=batch, step_s=(batch / choice.samples_per_s,)),),
+        seconds=round(seconds, 3),
+        measured=measured,
+    )
+
+
+def _feed(trial: Trial) -> Feed:
+    return Feed(
+        num_workers=int(trial.measured["num_workers"]),
+        prefetch_factor=int(trial.measured["prefetch_factor"]),
+        pin_memory=bool(trial.measured["pin_memory"]),
+        persistent_workers=bool(trial.measured["persistent_workers"]),
+    )
+
+
+def profile_rows(trials: Sequence[Trial]) -> tuple[ProfileRow, ...]:
+    """The loader settings that were measured, as a profile keeps them."""
+    rows = []
+    for trial in trials:
+        for name, rate in trial.measured.items():
+            if not name.endswith(":rate"):
+                continue
+            prefix = name.removesuffix(":rate")
+            _, workers, prefetch, pin = prefix.split(":")
+            rows.append(
+                ProfileRow(
+                    num_workers=int(workers),
+                    prefetch_factor=int(prefetch),
+                    samples_per_s=round(rate, 2),
+                    wait_share=round(trial.measured[f"{prefix}:wait"], 4),
+                    pin_memory=pin == "1",
+                    persistent_workers=bool(trial.measured["persistent_workers"]),
+                )
+            )
+    return tuple(rows)

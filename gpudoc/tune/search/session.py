@@ -1,0 +1,278 @@
+"""One search under way: asks for trials, keeps them in the journal, counts what they cost against the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gpudoc.errors import GpudocError
+from gpudoc.progress import Progress
+from gpudoc.stats import median
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.trial.fork_client import trial_error
+from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, Running, Where
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.units import format_bytes, format_seconds
+
+_SILENCE_FACTOR = 20.0
+# the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
+FIT_STEPS = 3
+_UNPLANNED = {"end": End.SIGNAL, "traceback": ""}
+_TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
+
+
+# where nothing but a fit answers the question
+_MUST_FIT = ("calibrate", "fit", "steady")
+
+
+class VariantFailedError(GpudocError):
+    """A trial failed under a variant that nobody asked for, so that the search can go on without it."""
+
+    def __init__(self, trial: Trial) -> None:
+        told = trial_error(trial)
+        super().__init__(told.message, hint=told.hint, exit_code=told.exit_code)
+        self.trial = trial
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """Runs trials of one workload on one device under one limit; satisfies `largest.Prober`.
+
+    What is in the journal is not run again, and its seconds count as spent, once: a search that goes on decides the
+    same. `reserved_s` is kept for what must come at the end; batches below `accumulate_below` train with accumulation.
+    What fails under the variant `base` is the user's error; under another one it is a VariantFailedError.
+    """
+
+    launcher: Launcher
+    journal: Journal
+    where: Where
+    progress: Progress
+    budget_s: float
+    base: Variant = field(default_factory=Variant)
+    variant: Variant = field(default_factory=Variant)
+    accumulate_below: int = 1
+    ranks: int = 1
+    spent_s: float = 0.0
+    share_s: float = 0.0
+    reserved_s: float = 0.0
+    samples_per_s: float | None = None
+    _held: tuple[tuple[int, Variant], Running] | None = None
+    _said_lost: bool = False
+    _accounted: set[str] = field(default_factory=set)
+    _overheads_s: list[float] = field(default_factory=list)
+    _warm: set[str] = field(default_factory=lambda: {"default"})
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left; negative when it is overdrawn."""
+        return self.budget_s - self.spent_s
+
+    @property
+    def free_s(self) -> float:
+        """What is left besides the reserve, in seconds; negative when that is touched."""
+        return self.left_s - self.reserved_s
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a usual trial besides its timed steps: starting, building, warming up; 0 while unknown."""
+        return median(self._overheads_s) if self._overheads_s else 0.0
+
+    def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
+        """Seconds that a trial of so many steps at `batch` should take; an allocator's first one starts a process."""
+        anew = variant is not None and variant.allocator not in self._warm
+        steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
+        return self.overhead_s + steps_s + (self.journal.start_s if anew else 0.0)
+
+    def can_start(self, batch: int, *, steps: int = 6) -> bool:
+        """Whether a trial of so many steps at `batch` should end before the reserve is touched."""
+        return self.expected_s(batch, steps=steps) <= self.free_s
+
+    def run(self, request: Request, why: str = "") -> Trial:
+        """The trial of `request`, from the journal or run now; GpudocError when the user's own code fails."""
+        known = self.journal.find(request)
+        if known is None:
+            if why:
+                self.progress.say(why)
+            self._advance(request)
+            known = self.launcher.run(request, self._where(request))
+            self.journal.add(known)
+            self._say_result(known)
+        return self._account(known)
+
+    def attempt(self, request: Request, why: str = "") -> Trial:
+        """The same for a variant that may fail, which the trial then says."""
+        try:
+            return self.run(request, why)
+        except VariantFailedError as problem:
+            return problem.trial
+
+    def record(self, trial: Trial) -> Trial:
+        """Keep a trial that was run elsewhere."""
+        self.journal.add(trial)
+        return self._account(trial)
+
+    def find(self, request: Request) -> Trial | None:
+        """A trial that the journal already has, its cost counted."""
+        known = self.journal.find(request)
+        return None if known is None else self._account(known)
+
+    def calibrate(self, cap: int) -> Trial:
+        """Ever larger batches in one process, as far as they fit without risk."""
+        why = f"calibrating memory: batch 1, 2, 4 and up under {format_bytes(self.where.limit_bytes or 0)}"
+        return self.run(self._request("calibrate", cap, steps=1), why)
+
+    def plan(self, request: Request, seconds: float) -> Trial:
+        """What the plan foresees, in a process of its own that has so many seconds; never the user's error."""
+        known = self.find(request)
+        if known is None:
+            self.progress.say("planning the step's memory without running it")
+            where = replace(self.where, silence_s=seconds)
+            trial = self.launcher.run(request, where)
+            # what fails in a trace may well run: it is not said of the user's code
+            known = self.record(trial if trial.end is not End.USER_ERROR else trial.model_copy(update=_UNPLANNED))
+        return known
+
+    def fit(self, batch: int) -> Trial:
+        """The first steps at `batch`; on a CPU the process then rests, so that `steady` can go on with it."""
+        request = self._request("fit", batch, steps=FIT_STEPS)
+        known = self.find(request)
+        if known is not None:
+            return known
+        self._advance(request)
+        stays = self.where.device == "cpu"
+        running = self.launcher.start(request.model_copy(update={"stay": stays}), self._where(request))
+        ended = running.collect(until_waiting=stays)
+        trial = (ended or running.snapshot()).model_copy(update={"request": request})
+        self.journal.add(trial)
+        if ended is None:
+            self.release()
+            self._held = ((batch, self.variant), running)
+        self._say_result(trial)
+        return self._account(trial)
+
+    def steady(self, batch: int, *, steps: int) -> Trial:
+        """The whole script at `batch`, in the process that rests there or in a new one."""
+        request = self._request("steady", batch, steps=steps)
+        known = self.find(request)
+        if known is not None:
+            return known
+        self.progress.say(f"steady state at batch {batch}: a checkpoint, {steps} more steps")
+        self._advance(request)
+        if self._held is not None and self._held[0] == (batch, self.variant):
+            running = self._held[1]
+            self._held = None
+            before = running.spent_s
+            running.go_on(steps)
+            ended = running.collect()
+            assert ended is not None
+            trial = ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before, 3)})
+        else:
+            trial = self.launcher.run(request, self._where(request))
+        self.journal.add(trial)
+        self._say_result(trial)
+        return self._account(trial)
+
+    def needed_bytes(self, batch: int) -> int | None:
+        """The peak at `batch` without any limit, or None when even that fails."""
+        request = self._request("fit", batch, steps=2)
+        request = request.model_copy(update={"extra": {"unlimited": 1.0}})
+        trial = self.find(request)
+        if trial is None:
+            trial = self.launcher.run(request, replace(self._where(request), limit_bytes=None))
+            self.journal.add(trial)
+        point: Point | None = trial.point(batch)
+        return None if point is None else point.peak_bytes
+
+    def can_afford(self, samples: float) -> bool:
+        """Whether steps over `samples` samples end within what the search for the largest batch may take."""
+        if self.samples_per_s is None:
+            return True
+        return self.spent_s + self.overhead_s + samples / self.samples_per_s <= self.share_s
+
+    def say(self, text: str) -> None:
+        """Tell the user what is being tried and why."""
+        self.progress.say(text)
+
+    def release(self) -> None:
+        """End the process that rests, if any."""
+        if self._held is not None:
+            self._held[1].kill()
+            self._held = None
+
+    def _request(self, kind: str, batch: int, *, steps: int) -> Request:
+        return Request.model_validate(
+            {
+                "kind": kind,
+                "batches": (batch,),
+                "variant": self.variant,
+                "ranks": self.ranks,
+                "steps": steps,
+                "accumulate_below": self.accumulate_below,
+            }
+        )
+
+    def _where(self, request: Request) -> Where:
+        """Where the trial runs, with a patience that grows with the steps' expected time."""
+        where = replace(self.where, stop_s=max(1.0, 0.3 * self.left_s))
+        if self.samples_per_s is None:
+            return where
+        expected = 2 * max(request.batches) * request.accumulation / self.samples_per_s
+        return replace(where, silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected))
+
+    def _account(self, trial: Trial) -> Trial:
+        key = trial.request.key()
+        if key not in self._accounted:
+            self._accounted.add(key)
+            self.spent_s += trial.seconds
+            self._warm.add(trial.request.variant.allocator)
+            self._learn_overhead(trial)
+        if self.journal.lost and not self._said_lost:
+            self._said_lost = True
+            self.progress.say(
+                f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this"
+            )
+        hangs = trial.end is End.HANG and trial.request.kind in _MUST_FIT
+        if trial.request.variant != self.base and (hangs or trial.end is End.USER_ERROR):
+            raise VariantFailedError(trial)
+        if trial.end is End.USER_ERROR:
+            raise trial_error(trial)
+        self._learn_speed(trial)
+        self._advance(trial.request)
+        return trial
+
+    def _learn_speed(self, trial: Trial) -> None:
+        largest = max((p for p in trial.points if p.samples_per_s), key=lambda p: p.batch, default=None)
+        if largest is not None and largest.samples_per_s:
+            self.samples_per_s = largest.samples_per_s
+
+    def _learn_overhead(self, trial: Trial) -> None:
+        if trial.request.kind in _TIMED_AT_ONE_BATCH and trial.points:
+            self._overheads_s.append(max(0.0, trial.seconds - sum(trial.points[-1].step_s)))
+
+    def _advance(self, request: Request) -> None:
+        batch = request.batches[0] if len(request.batches) == 1 else f"{request.batches[0]}-{request.batches[-1]}"
+        self.progress.advance(min(self.spent_s, self.budget_s), self.budget_s, f"{request.kind} at batch {batch}")
+
+    def _say_result(self, trial: Trial) -> None:
+        self.progress.say(describe_trial(trial))
+
+
+def why_rejected(trial: Trial) -> str:
+    """In one line why a trial's variant is not used: what failed, and where."""
+    what = trial.detail if trial.end is End.USER_ERROR else f"{trial.end.value}: {trial.detail}"
+    return f"rejected, it failed in {trial.stage}: {what[:200]}"
+
+
+def describe_trial(trial: Trial) -> str:
+    """One line: what was run, how it ended, memory and speed."""
+    points = [p for p in trial.points if p.peak_bytes is not None]
+    last = max(points, key=lambda p: p.batch, default=None)
+    batch = trial.failed_batch if trial.failed_batch else last.batch if last else trial.request.batches[0]
+    end = "fits" if trial.fits else f"{trial.end.value} in {trial.stage}"
+    parts = [f"  {trial.request.kind} batch {batch}: {end}"]
+    if last is not None and last.peak_bytes is not None:
+        parts.append(f"peak {format_bytes(last.peak_bytes)}" + ("" if last.batch == batch else f" at {last.batch}"))
+    if trial.fits and last is not None and last.samples_per_s:
+        ranks = trial.request.ranks
+        parts.append(f"{last.samples_per_s * ranks:,.4g} samples/s" + (f" of {ranks} ranks" if ranks > 1 else ""))
+    parts.append(format_seconds(trial.seconds))
+    return ", ".join(parts)

@@ -1,0 +1,223 @@
+"""The largest batch within a search: as things are, with activation checkpointing, or by another way to save memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time
+from gpudoc.tune.search.foresight import foresee
+from gpudoc.tune.search.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
+from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
+from gpudoc.tune.search.variants import ways_out
+from gpudoc.tune.trial.messages import Point, Request, Variant
+from gpudoc.units import format_bytes
+
+STEADY_STEPS = 20
+LEAST_STEADY_STEPS = 4
+# of what is left of the budget when the search for the largest batch begins
+_LARGEST_SHARE = 0.5
+_STEADY_SHARE = 0.35
+# one more forward pass, a third of a step: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016
+_RECOMPUTED = 4 / 3
+_RECOMPUTE_NAME = "activation_checkpointing"
+
+
+def size_batch(session: Session, plan: Plan, found: Findings) -> None:
+    """Fill `largest`, and change the variant where that lets more fit; GpudocError when nothing ever fits."""
+    _give_share(session)
+    if plan.goal == "largest":
+        _recompute_for_size(session, plan, found)
+    try:
+        found.largest = _search(session, plan, found.variant)
+    except NothingFitsError as problem:
+        found.largest = _way_out(session, plan, found, problem)
+    session.release()
+    found.notes += [note for note in found.largest.notes if note not in found.notes]
+
+
+def affordable_steps(session: Session, batch: int) -> int:
+    """Steady steps that a share of the remaining budget pays for; the rest of the script costs about four."""
+    if not session.samples_per_s:
+        return STEADY_STEPS
+    room = _STEADY_SHARE * session.free_s * session.samples_per_s / batch - 4
+    return min(STEADY_STEPS, max(0, int(room)))
+
+
+def recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
+    """Activation checkpointing where memory ends before speed does: kept when its larger batch is measurably faster."""
+    before = found.variant, found.speeds, found.largest
+    try:
+        _recompute_for_speed(session, plan, found)
+    except VariantFailedError as problem:
+        session.release()
+        found.variant, found.speeds, found.largest = before
+        _reject_recomputing(session, found, problem)
+
+
+def _reject_recomputing(session: Session, found: Findings, problem: VariantFailedError) -> None:
+    found.rejected[_RECOMPUTE_NAME] = f"{_RECOMPUTE_NAME}: {why_rejected(problem.trial)}"
+    session.say(f"  {found.rejected[_RECOMPUTE_NAME]}")
+
+
+def _recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
+    largest, best = found.largest, fastest(found.speeds)
+    binds = largest is not None and largest.line is not None and _roomy(largest, plan.useful) < plan.useful
+    if plan.goal != "throughput" or not binds or best is None or not _may_recompute(plan, found.variant):
+        return
+    assert largest is not None
+    at_most = expected_gain(found.speeds, plan.useful)
+    if at_most is None or at_most < 1 + SAME_SHARE:
+        if at_most is not None:
+            found.reasons[_RECOMPUTE_NAME] = (
+                f"activation_checkpointing not tried: it repeats a third of every step, and batch {plan.useful} would "
+                f"then reach {at_most:.2f} times the speed at most"
+            )
+        return
+    variant = found.variant.model_copy(update={_RECOMPUTE_NAME: True})
+    points = _time_recomputed(session, plan, variant, _roomy(largest, plan.useful))
+    faster = fastest(points)
+    if faster is None or faster.samples_per_s is None:
+        return
+    ratio = faster.samples_per_s / (best.samples_per_s or 1.0)
+    said = f"{ratio:.2f} times the speed at batch {faster.batch}, which does not fit without"
+    if ratio < 1 + SAME_SHARE:
+        found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
+        return
+    found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing on: {said}"
+    found.variant, found.speeds = variant, points
+    _give_share(session)
+    found.largest = _search(session, plan, variant)
+    session.release()
+
+
+def expected_gain(points: Sequence[Point], batch: int) -> float | None:
+    """How many times the best measured speed `batch` would reach at most, computing activations twice; None unknown."""
+    line, best = fit_step_time(points), fastest(points)
+    if line is None or best is None or not best.samples_per_s or line.at(batch) <= 0:
+        return None
+    return batch / (_RECOMPUTED * line.at(batch)) / best.samples_per_s
+
+
+def _give_share(session: Session) -> None:
+    session.share_s = session.spent_s + _LARGEST_SHARE * max(0.0, session.free_s)
+
+
+def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
+    """The largest batch under `variant`, through the whole script when the budget allows."""
+    session.release()
+    session.variant = variant
+    limit = session.where.limit_bytes
+    assert limit is not None
+    expected = foresee(session, cap=plan.cap, capability=plan.abilities.capability)
+    largest = find_largest(session, limit_bytes=limit, cap=plan.cap, expected=expected)
+    steps = affordable_steps(session, largest.batch)
+    if steps < STEADY_STEPS and plan.goal != "largest":
+        return largest
+    if not session.can_start(largest.batch, steps=LEAST_STEADY_STEPS + 4):
+        largest.notes.append(f"steady state at batch {largest.batch} was not run: the budget is used up")
+        return largest
+    return settle_largest(session, largest, steps=max(LEAST_STEADY_STEPS, min(steps, STEADY_STEPS)))
+
+
+def _recompute_for_size(session: Session, plan: Plan, found: Findings) -> None:
+    """For the largest batch: activation checkpointing when one calibration each predicts that more fits with it."""
+    if not _may_recompute(plan, found.variant):
+        return
+    plain = _predict(session, plan, found.variant)
+    if not plain or plain >= plan.cap or session.spent_s > session.share_s:
+        return
+    variant = found.variant.model_copy(update={_RECOMPUTE_NAME: True})
+    session.say("activation checkpointing may let more fit: calibrating with it")
+    try:
+        recomputed = _predict(session, plan, variant) or 0
+    except VariantFailedError as problem:
+        _reject_recomputing(session, found, problem)
+        return
+    said = f"{recomputed} samples are predicted to fit with it, {plain} without"
+    if recomputed > (1 + SAME_SHARE) * plain:
+        found.variant = variant
+        found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing on: {said}"
+    else:
+        found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
+
+
+def _predict(session: Session, plan: Plan, variant: Variant) -> int | None:
+    session.release()
+    session.variant = variant
+    limit = session.where.limit_bytes
+    assert limit is not None
+    return predict_largest(session, limit_bytes=limit, cap=plan.cap)
+
+
+def _time_recomputed(session: Session, plan: Plan, variant: Variant, above: int) -> tuple[Point, ...]:
+    """Speed at the batch that fits with activations computed twice; nothing when that is no larger, or no time."""
+    limit = session.where.limit_bytes
+    predicted = _predict(session, plan, variant)
+    assert limit is not None
+    batch = min(plan.useful, int((1 - MEMORY_LEFT_SHARE) * (predicted or 0)))
+    if batch <= above or not session.can_start(batch):
+        return ()
+    request = Request(kind="speed", batches=(batch,), variant=variant, ranks=session.ranks, seconds_per_batch=1.0)
+    trial = session.run(request, f"speed at batch {batch} with activation checkpointing")
+    return trial.points if trial.fits else ()
+
+
+def _may_recompute(plan: Plan, variant: Variant) -> bool:
+    return plan.abilities.can_recompute and not variant.activation_checkpointing
+
+
+def _roomy(largest: Largest, useful: int) -> int:
+    """The largest batch up to `useful` that leaves the memory which `--goal throughput` leaves."""
+    if largest.line is None:
+        return min(useful, largest.batch)
+    within = largest.line.largest(int((1 - MEMORY_LEFT_SHARE) * largest.limit_bytes))
+    return min(useful, within, largest.batch)
+
+
+def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsError) -> Largest:
+    """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them.
+
+    The budget does not end this: it takes a few short trials, and without them "nothing fits" would be untrue.
+    """
+    tried: list[tuple[str, int | None]] = []
+    for name, changes in ways_out(plan.abilities, found.variant):
+        session.say(f"batch 1 does not fit: trying {name}")
+        variant = found.variant.model_copy(update=dict(changes))
+        try:
+            largest = _search(session, plan, variant)
+        except NothingFitsError as problem:
+            tried.append((name, problem.needed_bytes))
+            continue
+        except VariantFailedError as problem:
+            session.say(f"  {name}: {why_rejected(problem.trial)}")
+            tried.append((name, None))
+            continue
+        for field in changes:
+            if getattr(found.variant, field) != getattr(variant, field):
+                value = getattr(variant, field)
+                shown = "on" if value is True else value
+                found.reasons[field] = f"{field} {shown}: batch 1 does not fit in {_limit(first)} without"
+        found.variant = variant
+        return largest
+    raise _nothing_fits(first, tried)
+
+
+def _nothing_fits(first: NothingFitsError, tried: Sequence[tuple[str, int | None]]) -> GpudocError:
+    if not tried:
+        return first
+    needs = [f"{name} " + (f"(needs {format_bytes(needed)})" if needed else "(fails too)") for name, needed in tried]
+    known = [needed for needed in (first.needed_bytes, *(needed for _, needed in tried)) if needed]
+    least = min(known, default=None)
+    hint = first.hint if least is None else f"--memory-limit {least * 105 // 100 // 2**20 + 1}MiB, a smaller model, "
+    return NothingFitsError(
+        f"{first.message}; tried as well: {', '.join(needs)}",
+        hint=hint if least is None else hint + "or shorter samples",
+        needed_bytes=least,
+        limit_bytes=first.limit_bytes,
+    )
+
+
+def _limit(problem: NothingFitsError) -> str:
+    return format_bytes(problem.limit_bytes)

@@ -1,0 +1,238 @@
+"""The order of a search: the default to beat, variants, the largest batch, speed, the loader, the choice comparison."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpudoc.tune.findings import Findings as Findings
+from gpudoc.tune.findings import Plan as Plan
+from gpudoc.tune.model.speed import sizes_to_time
+from gpudoc.tune.search.choose import BatchChoice, choose_batch, choose_variant, speedup
+from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
+from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
+from gpudoc.tune.search.variants import variants_to_try
+from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
+
+_TIMED_SHARE = 1 / 60
+_KEPT_FOR_THE_BATCH = 0.3
+# the shortest times that still tell a speed and a loader, in seconds
+_LEAST_TIMED_S = 0.4
+_LEAST_LOADER_S = 6.0
+
+
+class LoaderTuner(Protocol):
+    """How the loader is tuned once the batch is chosen."""
+
+    def __call__(self, session: Session, plan: Plan, found: Findings) -> None:
+        """Measure and choose: fills `feed`, its reasons and its trials."""
+
+
+def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTuner | None = None) -> None:
+    """Fill `found` in the order of user value; stops early, with what there is, when the budget is used up.
+
+    A variant that won at the reference batch and fails later is given up, and what follows is done without.
+    """
+    session.base = found.variant = plan.base
+    if plan.goal == "largest" and session.where.device == "cpu":
+        found.variant = plan.base.model_copy(update={"allocator": "exact"})
+    _run_default(session, plan, found)
+    session.reserved_s = _comparison_s(session, plan, plan.reference)
+    if "speed" in plan.parts:
+        _try_variants(session, plan, found)
+    try:
+        _choose(session, plan, found, loader)
+    except VariantFailedError as problem:
+        session.release()
+        _give_up(session, plan, found, problem.trial)
+        _choose(session, plan, found, loader)
+
+
+def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner | None) -> None:
+    """The batch and the loader for the variant found."""
+    session.variant = found.variant
+    if "batch" in plan.parts:
+        size_batch(session, plan, found)
+    if "speed" in plan.parts:
+        _time_batches(session, plan, found)
+        if "batch" in plan.parts:
+            recompute_for_speed(session, plan, found)
+    session.variant = found.variant
+    found.choice = choose_batch(plan.goal, found.speeds, found.largest, plan.useful, plan.reference)
+    _run_steady(session, found)
+    # the closing comparison with what was chosen: one trial of each
+    session.reserved_s = _comparison_s(session, plan, found.choice.batch)
+    if "loader" in plan.parts and loader is not None and session.free_s > _LEAST_LOADER_S:
+        loader(session, plan, found)
+    _compare_with_default(session, plan, found)
+
+
+def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> None:
+    """Go back to the plain variant, and say what failed."""
+    changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
+    shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
+    for name in changed:
+        found.rejected[name] = f"{shown}: {why_rejected(failed)}"
+    session.say(f"  {shown}: {why_rejected(failed)}")
+    found.variant, found.largest, found.speeds, found.joints = plan.base, None, (), []
+    session.reserved_s = _comparison_s(session, plan, plan.reference)
+
+
+def _timed_s(session: Session) -> float:
+    return min(3.0, max(0.4, session.budget_s * _TIMED_SHARE))
+
+
+def _comparison_s(session: Session, plan: Plan, batch: int) -> float:
+    """What the closing comparison takes, in seconds, at most a quarter of the budget."""
+    steps = _fed_steps(Feed())
+    once = session.expected_s(plan.reference, steps=steps) + session.expected_s(batch, steps=steps)
+    return min(0.25 * session.budget_s, once + 2 * _timed_s(session))
+
+
+def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
+    return Request(
+        kind="default",
+        batches=(plan.reference,),
+        feed=Feed(),
+        ranks=session.ranks,
+        seconds_per_batch=2 * _timed_s(session),
+        repeat=repeat,
+    )
+
+
+def _run_default(session: Session, plan: Plan, found: Findings) -> None:
+    why = f"trial 0, the default to beat: batch {plan.reference}, fp32, no loader workers"
+    trial = session.attempt(_default_request(session, plan, 0), why)
+    found.defaults.append(trial)
+    if not trial.fits:
+        found.notes.append(f"the default does not run here: {trial.end.value} in {trial.stage}: {trial.detail[:160]}")
+
+
+def _try_variants(session: Session, plan: Plan, found: Findings) -> None:
+    """Each candidate on top of the best so far, at one batch, with data that is ready."""
+    best = found.variant
+    candidates = variants_to_try(plan.abilities, plan.goal)
+    if not candidates:
+        return
+    base = session.run(_variant_request(session, plan, best), "speed of one step with data that is ready")
+    found.variants.append(base)
+    for name, changes in candidates:
+        variant = best.model_copy(update=dict(changes))
+        after_s = session.left_s - session.expected_s(plan.reference, steps=6, variant=variant)
+        if session.left_s < 0.4 * session.budget_s or after_s < _KEPT_FOR_THE_BATCH * session.budget_s:
+            found.notes.append(f"{name} was not tried: the budget is kept for the batch")
+            continue
+        trial = session.attempt(_variant_request(session, plan, variant), f"trying {name}")
+        found.variants.append(trial)
+        if not trial.fits:
+            said = f"{name}: {why_rejected(trial)}"
+            found.rejected.update(dict.fromkeys(changes, said))
+            session.say(f"  {said}")
+        chosen, _ = choose_variant(best, base, [(variant, trial)])
+        if chosen is not best:
+            best, base = chosen, trial
+    found.variant = best
+
+
+def _variant_request(session: Session, plan: Plan, variant: Variant) -> Request:
+    return Request(
+        kind="variant",
+        batches=(plan.reference,),
+        variant=variant,
+        ranks=session.ranks,
+        seconds_per_batch=_timed_s(session),
+    )
+
+
+def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
+    largest = found.largest.batch if found.largest else plan.useful
+    useful = largest if plan.goal == "largest" else plan.useful
+    sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
+    rate = session.samples_per_s or 1.0
+    affordable = 0.4 * session.free_s - session.overhead_s
+    known = tuple(p for t in found.variants if t.request.variant == found.variant and t.fits for p in t.points)
+    if known and rate:
+        # the reference batch was timed with this variant already
+        sizes = tuple(size for size in sizes if size != plan.reference)
+    while sizes and 6 * sum(sizes) / rate > affordable:
+        sizes = sizes[1:] if sizes[0] < plan.reference else sizes[:-1]
+    found.speeds = known
+    if not sizes:
+        found.notes.append("the budget did not reach for timing other batches than the reference")
+        return
+    request = Request(
+        kind="speed",
+        batches=sizes,
+        variant=found.variant,
+        ranks=session.ranks,
+        # two rounds, in each of which every size warms up
+        seconds_per_batch=round(min(_timed_s(session), max(0.0, affordable - 4 * sum(sizes) / rate) / len(sizes)), 2),
+    )
+    trial = session.run(request, f"speed at batch {', '.join(map(str, sizes))}")
+    found.speeds = tuple(sorted((*known, *trial.points), key=lambda p: p.batch))
+    if not trial.fits:
+        found.notes.append(f"timing stopped at batch {trial.failed_batch}: {trial.end.value}")
+
+
+def _run_steady(session: Session, found: Findings) -> None:
+    """The whole script at the chosen batch, unless the largest batch already went through it."""
+    choice, largest = found.choice, found.largest
+    if choice is None or largest is None or (largest.settled and choice.batch <= largest.batch):
+        return
+    steps = affordable_steps(session, choice.batch)
+    if steps < LEAST_STEADY_STEPS:
+        found.notes.append(f"steady state at batch {choice.batch} was not run: the budget is used up")
+        return
+    trial = session.steady(choice.batch, steps=steps)
+    session.release()
+    if not trial.fits:
+        found.notes.append(f"steady state at batch {choice.batch}: {trial.end.value}: {trial.detail[:160]}")
+        if trial.end.is_too_large:
+            smaller = max(1, choice.batch // 2)
+            found.choice = BatchChoice(smaller, choice.fastest, f"micro_batch {smaller}: {choice.batch} fails later")
+
+
+def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None:
+    """The choice beside the default, both fed by real loaders, interleaved; the faster one stands."""
+    if found.choice is None:
+        return
+    batch = found.choice.batch
+    if (batch, found.variant, found.feed) == (plan.reference, Variant(), Feed()):
+        found.kept_default = True
+        return
+    why = "the choice with real data, beside the default"
+    for repeat, keep in ((0, found.joints), (1, found.defaults), (1, found.joints)):
+        is_choice = keep is found.joints
+        steps = _fed_steps(found.feed if is_choice else Feed())
+        least_s = session.expected_s(batch if is_choice else plan.reference, steps=steps)
+        if least_s > session.left_s:
+            break
+        # the first is the one that counts; the others share what it leaves
+        room = (session.left_s - least_s) * (0.5 if repeat == 0 else 0.9)
+        timed_s = round(min(2 * _timed_s(session), max(_LEAST_TIMED_S, room)), 2)
+        request = _default_request(session, plan, repeat)
+        if is_choice:
+            choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}
+            request = request.model_copy(update=choice)
+        keep.append(session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else ""))
+    if not found.joints:
+        found.notes.append("the choice was not compared with the default on real data: the budget is used up")
+    _keep_the_faster(plan, found)
+
+
+def _fed_steps(feed: Feed) -> int:
+    """Steps of a trial fed by a loader, at least: what was prefetched before the clock starts, and as many timed."""
+    ahead = max(1, feed.num_workers * feed.prefetch_factor)
+    return max(2, ahead) + max(3, ahead)
+
+
+def _keep_the_faster(plan: Plan, found: Findings) -> None:
+    ratio = speedup(found.defaults, found.joints)
+    loses = ratio is not None and ratio < 1 and plan.goal == "throughput"
+    assert found.choice is not None
+    if loses and (found.largest is None or plan.reference <= found.largest.batch):
+        found.notes.append(f"the tuned settings reached {ratio:.2f} times the default's speed, so the default stands")
+        found.kept_default = True
+        found.variant, found.feed, found.reasons = Variant(), Feed(), {}
+        found.choice = BatchChoice(
+            plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: the default was not beaten"
+        )

@@ -1,0 +1,149 @@
+"""The parent's end of a warm process: starting it, talking to it, and what it says when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.tune.trial import limit
+from gpudoc.tune.trial.fork_server import MAX_MESSAGE, command, send
+from gpudoc.tune.trial.messages import Allocator, Trial
+
+START_SECONDS = 300.0
+POLL_SECONDS = 0.25
+Message = Mapping[str, object]
+_NUMBERS = itertools.count(1)
+
+
+class TemplateDiedError(Exception):
+    """The warm process ended on its own."""
+
+
+class WarmProcess:
+    """One template process, started with one allocator's environment."""
+
+    def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
+        self.allocator = allocator
+        self._source = source
+        self._log = folder / f"template-{allocator}-{next(_NUMBERS)}.log"
+        self._inbox: dict[int, deque[Message]] = {}
+        self._environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
+        self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        self._process, self._channel = self._start("main")
+        self.ready = self._await_ready()
+        if self.ready["no_fork"]:
+            self.close()
+            self._process, self._channel = self._start("serve")
+
+    def _start(self, function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A process that runs `function` of the template, and the channel to it."""
+        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self._log.open("ab") as log:
+            process = subprocess.Popen(
+                command(f"{function}({theirs.fileno()}, {self._source!r}, {os.getpid()})"),
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return process, own
+
+    def _await_ready(self) -> Message:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            message = self.receive(-1, POLL_SECONDS)
+            if message is None:
+                continue
+            if message["event"] == "ready":
+                return message
+            self.close()
+            _raise_user_error(message)
+        self.close()
+        raise GpudocError(
+            f"importing the workload took longer than {START_SECONDS:.0f} s", hint="import less at module level"
+        )
+
+    def send(self, message: Message) -> None:
+        """Ask the template for something."""
+        try:
+            send(self._channel, message)
+        except OSError as problem:
+            raise TemplateDiedError(self.last_words()) from problem
+
+    def receive(self, id_: int, timeout_s: float) -> Message | None:
+        """The next message about trial `id_` (-1: about the template), or None after `timeout_s`."""
+        inbox = self._inbox.setdefault(id_, deque())
+        if inbox:
+            return inbox.popleft()
+        self._channel.settimeout(timeout_s)
+        try:
+            data = self._channel.recv(MAX_MESSAGE * 2)
+        except TimeoutError:
+            return None
+        except OSError as problem:
+            raise TemplateDiedError(self.last_words()) from problem
+        if not data:
+            raise TemplateDiedError(self.last_words())
+        message: Message = json.loads(data)
+        owner = message.get("id", -1)
+        if owner == id_:
+            return message
+        self._inbox.setdefault(int(str(owner)), deque()).append(message)
+        return None
+
+    def last_words(self) -> str:
+        """How the process ended and what it wrote last."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        code = self._process.returncode
+        return f"exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'no output'}"
+
+    def close(self) -> None:
+        """End the template and everything it started."""
+        self._channel.close()
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def trial_error(trial: Trial) -> GpudocError:
+    """What to tell the user when their own code failed in a trial: the error, its place, their traceback."""
+    if not trial.traceback:
+        return GpudocError(trial.detail or trial.end.value, hint=trial.hint, exit_code=ExitCode(trial.exit_code))
+    batch = f" at batch {trial.failed_batch}" if trial.failed_batch else ""
+    text = f"the training step failed on its own{batch}, in {trial.stage}: {trial.detail}\n\n"
+    return GpudocError(
+        text + users_traceback(trial.traceback),
+        hint="correct that first; nothing was written",
+        exit_code=ExitCode.BAD_ANSWER,
+    )
+
+
+def users_traceback(text: str) -> str:
+    """A traceback under a heading that says whose it is."""
+    return text.rstrip().replace(
+        "Traceback (most recent call last):", "Traceback (most recent call last) of your code:"
+    )
+
+
+def _raise_user_error(message: Message) -> None:
+    text = str(message["message"])
+    if message["kind"] != "GpudocError":
+        text += "\n\n" + users_traceback(str(message["traceback"]))
+    raise GpudocError(text, hint=str(message["hint"]))

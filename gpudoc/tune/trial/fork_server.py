@@ -1,0 +1,302 @@
+"""The warm process of a search: it imports and reads once, then starts fresh processes for every trial.
+
+They are forked where a test shows that a fork works; else each is a new program that imports and reads for itself.
+Messages are JSON in a sequenced-packet socket, so that several processes can write to it without mixing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from gpudoc.tune.child.probe import Prepared
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+MAX_MESSAGE = 1 << 16
+_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    id: int
+    rank: int
+    pid: int
+    pidfd: int
+    group: int
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when `parent` dies, even by SIGKILL; ends at once if it already has."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def send(channel: socket.socket, message: Mapping[str, object]) -> None:
+    """One message; what is too long for a packet loses its traceback and detail."""
+    data = json.dumps(message).encode()
+    if len(data) > MAX_MESSAGE:
+        data = json.dumps({k: v[:2000] if isinstance(v, str) else v for k, v in message.items()}).encode()
+    channel.send(data)
+
+
+def command(call: str) -> list[str]:
+    """A Python process that makes one call to a function of this module."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import gpudoc.tune.trial.fork_server as it; it.{call}"
+    return [sys.executable, "-c", code]
+
+
+def main(handle: int, source: str, parent: int) -> None:
+    """Prepare the workload named `source`, say so over the socket `handle`, then run what is asked until it closes.
+
+    Ends at once where no trial may be forked from it.
+    """
+    channel = _stand_by(handle, parent)
+    try:
+        from gpudoc.tune.child.prepare import prepare, why_not_fork
+
+        prepared = prepare(source)
+        no_fork = why_not_fork(prepared.num_threads)
+    except Exception as problem:
+        send(channel, _failure(problem))
+        return
+    samples = prepared.samples
+    ready = {
+        "event": "ready",
+        "num_samples": samples.count,
+        "scanned_all": samples.scanned_all,
+        "sizes_differ": samples.sizes_differ,
+        "num_threads": prepared.num_threads,
+        "no_fork": no_fork,
+    }
+    send(channel, ready)
+    if no_fork:
+        # what was imported may hold a part of the GPU, and trials need all of it: `serve` goes on
+        os._exit(0)
+    Template(channel, source, prepared).serve()
+    # everything it started is gone: taking torch apart would only keep the parent waiting
+    os._exit(0)
+
+
+def serve(handle: int, source: str, parent: int) -> None:
+    """Run what is asked without having imported the workload: every trial does so for itself."""
+    Template(_stand_by(handle, parent), source, None).serve()
+
+
+def _stand_by(handle: int, parent: int) -> socket.socket:
+    """The channel to the parent, in a process that adopts orphans, leaves signals to the parent and ends with it."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    die_with_parent(parent)
+    # the parent decides what they mean, and tells
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return socket.socket(fileno=handle)
+
+
+def run_alone(handle: int, source: str, parent: int, message: Mapping[str, object], rank: int) -> None:
+    """One rank of the trial of `message` in a process that was not forked, which therefore prepares for itself."""
+    die_with_parent(parent)
+    channel = socket.socket(fileno=handle)
+    try:
+        from gpudoc.tune.child.prepare import prepare
+
+        prepared = prepare(source)
+    except Exception as problem:
+        from gpudoc.tune.trial.failure import describe_failure
+
+        send(channel, {**describe_failure(problem), "id": message["id"], "rank": rank})
+        os._exit(1)
+    _run_trial(channel, prepared, message, rank)
+
+
+def _failure(problem: Exception) -> Mapping[str, object]:
+    text = "".join(traceback.format_exception(problem))
+    return {
+        "event": "failed",
+        "kind": type(problem).__name__,
+        "message": str(getattr(problem, "message", "")) or f"{type(problem).__name__}: {problem}",
+        "hint": str(getattr(problem, "hint", "")),
+        "traceback": text[-8000:],
+    }
+
+
+def _run_trial(channel: socket.socket, prepared: Prepared, message: Mapping[str, object], rank: int) -> NoReturn:
+    """Be one rank of a trial, and end."""
+    from gpudoc.tune.child.inspection import inspect_workload
+    from gpudoc.tune.child.probe import run_probe
+    from gpudoc.tune.child.rank import place_of
+    from gpudoc.tune.search.foresight import run_plan
+    from gpudoc.tune.trial.messages import Request
+
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        def emit(event: Mapping[str, object]) -> None:
+            send(channel, {**event, "id": message["id"], "rank": rank})
+
+        request = Request.model_validate(message["request"])
+        place = place_of(_mapping(message["place"]), rank, request.ranks)
+        if message.get("inspect"):
+            inspect_workload(prepared, place, emit)
+        elif request.kind == "plan":
+            run_plan(prepared, request, place, emit)
+        else:
+            run_probe(prepared, request, place, emit)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        status = 0
+    except Exception:
+        # the log is what the parent reads of a process that ends without a word
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+class Template:
+    """The loop of the warm process: starts trials on request, tells how they ended, leaves no process behind.
+
+    Trials are forked from what is `prepared`; without it each starts as a new program.
+    """
+
+    def __init__(self, channel: socket.socket, source: str, prepared: Prepared | None) -> None:
+        self._channel = channel
+        self._source = source
+        self._prepared = prepared
+        self._children: dict[int, _Child] = {}
+
+    def serve(self) -> None:
+        """Run requests until the parent closes the socket."""
+        while True:
+            handles = [self._channel.fileno(), *self._children]
+            readable, _, _ = select.select(handles, [], [])
+            for handle in readable:
+                if handle in self._children:
+                    self._reap(handle)
+                elif handle == self._channel.fileno():
+                    data = self._channel.recv(MAX_MESSAGE * 2)
+                    if not data:
+                        self._end_all()
+                        return
+                    self._start(json.loads(data))
+
+    def _start(self, message: Mapping[str, object]) -> None:
+        from gpudoc.tune.trial.messages import Request
+
+        request = Request.model_validate(message["request"])
+        group = 0
+        pids = []
+        for rank in range(request.ranks):
+            pid = self._start_one(message, rank, group)
+            group = group or pid
+            # both sides set the group, so that it is set whoever runs first
+            _set_group(pid, group)
+            handle = os.pidfd_open(pid)
+            self._children[handle] = _Child(int(str(message["id"])), rank, pid, handle, group)
+            pids.append(pid)
+        how = "exec" if self._prepared is None else "fork"
+        send(self._channel, {"event": "started", "id": message["id"], "group": group, "pids": pids, "how": how})
+
+    def _start_one(self, message: Mapping[str, object], rank: int, group: int) -> int:
+        """The pid of one rank of a trial: its own group or its siblings', its own log."""
+        log = str(message["log"])
+        if self._prepared is None:
+            call = f"run_alone({self._channel.fileno()}, {self._source!r}, {os.getpid()}, {dict(message)!r}, {rank})"
+            arguments = command(call)
+            opened = (os.POSIX_SPAWN_OPEN, 1, log, _LOG_FLAGS, 0o600)
+            return os.posix_spawn(
+                arguments[0],
+                arguments,
+                os.environ,
+                file_actions=[opened, (os.POSIX_SPAWN_DUP2, 1, 2)],
+                setpgroup=group,
+            )
+        template = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            die_with_parent(template)
+            _set_group(0, group)
+            handle = os.open(log, _LOG_FLAGS, 0o600)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            _run_trial(self._channel, self._prepared, message, rank)
+        finally:
+            os._exit(1)
+
+    def _reap(self, handle: int) -> None:
+        child = self._children.pop(handle)
+        _, wait_status = os.waitpid(child.pid, 0)
+        os.close(handle)
+        siblings = [other for other in self._children.values() if other.id == child.id]
+        if not siblings:
+            _kill_group(child.group)
+            self._kill_strays()
+        status = os.waitstatus_to_exitcode(wait_status)
+        send(self._channel, {"event": "exit", "id": child.id, "rank": child.rank, "status": status})
+
+    def _kill_strays(self) -> None:
+        """Kill adopted orphans: what a trial started and left in another group comes to this process."""
+        known = {child.pid for child in self._children.values()}
+        for pid in _own_children():
+            if pid not in known:
+                _kill(pid)
+                _wait(pid)
+
+    def _end_all(self) -> None:
+        for child in self._children.values():
+            _kill_group(child.group)
+        self._children.clear()
+        self._kill_strays()
+
+
+def _own_children() -> list[int]:
+    path = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    assert isinstance(value, dict)
+    return value
+
+
+def _set_group(pid: int, group: int) -> None:
+    try:
+        os.setpgid(pid, group)
+    except (PermissionError, ProcessLookupError):
+        return
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (PermissionError, ProcessLookupError):
+        return
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _wait(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return

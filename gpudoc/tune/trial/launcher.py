@@ -1,0 +1,324 @@
+"""The parent's side of a trial: start it, watch it, end it in time, say how it ended, leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.tune.trial import limit
+from gpudoc.tune.trial.fork_client import (
+    POLL_SECONDS,
+    START_SECONDS,
+    Message,
+    TemplateDiedError,
+    WarmProcess,
+    trial_error,
+)
+from gpudoc.tune.trial.messages import Allocator, End, How, Point, Request, Trial
+from gpudoc.tune.trial.outcome import classify_status
+from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
+
+SILENCE_SECONDS = 60.0
+
+
+class InspectionError(GpudocError):
+    """The device, or a process on it, did not come so far that a trial could begin."""
+
+    def __init__(self, trial: Trial) -> None:
+        told = trial_error(trial)
+        super().__init__(told.message, hint=told.hint, exit_code=told.exit_code)
+        self.trial = trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """On which device, under how many bytes, up to which batch, and how long a trial may be silent, in seconds."""
+
+    device: str
+    limit_bytes: int | None
+    cap: int = 1 << 31
+    silence_s: float = SILENCE_SECONDS
+    stop_s: float = 1e9
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a running trial so far."""
+
+    points: list[Point] = field(default_factory=list)
+    stage: str = "start"
+    batch: int | None = None
+    ends: dict[int, Message] = field(default_factory=dict)
+    statuses: dict[int, int] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    legs: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    facts: Message | None = None
+    group: int = 0
+    first_pid: int = 0
+    how: How = "fork"
+    waiting: int = 0
+
+
+class Running:
+    """One trial under way in one or more processes."""
+
+    def __init__(self, warm: WarmProcess, request: Request, where: Where, id_: int, log: Path) -> None:
+        self._warm = warm
+        self._request = request
+        self._where = where
+        self._id = id_
+        self._log = log
+        self._seen = _Progress()
+        self._kills = limit.cgroup_oom_kills()
+        self._spent_s = 0.0
+        self._started_at = time.time()
+
+    def start(self, *, inspect: bool = False, began: float | None = None) -> None:
+        """Ask for the trial's processes; what went before since `began`, a warm process perhaps, counts as its time."""
+        store = str(self._log.with_suffix(".store"))
+        place: dict[str, object] = {
+            "device": self._where.device,
+            "limit_bytes": self._where.limit_bytes,
+            "store": store,
+        }
+        place["orders"] = str(self._log.with_suffix(".steps"))
+        place["cap"] = self._where.cap
+        place["stop_s"] = self._where.stop_s
+        self._warm.send(
+            {
+                "id": self._id,
+                "request": self._request.model_dump(mode="json"),
+                "place": place,
+                "log": str(self._log),
+                "inspect": inspect,
+            }
+        )
+        self._spent_s = 0.0 if began is None else time.monotonic() - began
+
+    @property
+    def facts(self) -> Message | None:
+        """What an inspection found."""
+        return self._seen.facts
+
+    def collect(self, *, until_waiting: bool = False) -> Trial | None:
+        """Follow the trial to its end, or (None) to the point where it rests and waits for `go_on`."""
+        start = time.monotonic()
+        try:
+            end = self._follow(until_waiting)
+        except TemplateDiedError as problem:
+            end = (End.SIGNAL, f"the process that starts the trials died: {problem}")
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._spent_s += time.monotonic() - start
+        return None if end is None else self._finish(end)
+
+    def _follow(self, until_waiting: bool) -> tuple[End, str] | None:
+        heard = time.monotonic()
+        while len(self._seen.statuses) < self._request.ranks:
+            message = self._warm.receive(self._id, POLL_SECONDS)
+            now = time.monotonic()
+            if message is not None:
+                heard = now
+                self._take(message)
+                if until_waiting and self._seen.waiting == self._request.ranks:
+                    self._seen.waiting = 0
+                    return None
+            elif now - heard > self._patience_s() and self._seen.group:
+                return self._hang(now - heard)
+        return self._judge()
+
+    def snapshot(self) -> Trial:
+        """The trial as it stands while its processes rest: what it ran so far fits."""
+        seconds = round(self._spent_s, 3)
+        return Trial(request=self._request, end=End.FITS, points=tuple(self._seen.points), seconds=seconds)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that the trial ran while it was followed."""
+        return self._spent_s
+
+    def go_on(self, steps: int) -> None:
+        """Let a resting trial continue with the rest of the script and `steps` more steps."""
+        self._log.with_suffix(".steps").write_text(str(steps))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._seen.group, signal.SIGUSR1)
+
+    def kill(self) -> None:
+        """End the trial's processes at once and wait until they are gone."""
+        if not self._seen.group:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._seen.group, signal.SIGKILL)
+        with contextlib.suppress(TemplateDiedError):
+            deadline = time.monotonic() + 5.0
+            while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
+                message = self._warm.receive(self._id, POLL_SECONDS)
+                if message is not None:
+                    self._take(message)
+        sweep_shared_memory(self._seen.first_pid, self._started_at)
+
+    def _take(self, message: Message) -> None:
+        seen = self._seen
+        match message["event"]:
+            case "started":
+                seen.group, seen.first_pid = int(str(message["group"])), int(str(message["group"]))
+                seen.how = "exec" if message["how"] == "exec" else "fork"
+            case "stage":
+                seen.stage, seen.batch = str(message["stage"]), int(str(message["batch"])) or seen.batch
+            case "point":
+                self._take_point(Point.model_validate(message["point"]))
+            case "fact":
+                seen.measured[str(message["name"])] = float(str(message["value"]))
+            case "facts":
+                seen.facts = _of_the_fullest(seen.facts, message)
+            case "legs":
+                seen.legs = {name: tuple(values) for name, values in dict(message["legs"]).items()}  # type: ignore[call-overload]
+            case "waiting":
+                seen.waiting += 1
+            case "end":
+                seen.ends[int(str(message["rank"]))] = message
+                self._kill_ranks_after_failure(message)
+            case "exit":
+                rank = int(str(message["rank"]))
+                seen.statuses[rank] = int(str(message["status"]))
+                if rank not in seen.ends and self._request.ranks > 1:
+                    self._kill_group()
+
+    def _take_point(self, point: Point) -> None:
+        """Keep the newest at each batch; every rank tells the same, that of the worst rank."""
+        known = next((i for i, p in enumerate(self._seen.points) if p.batch == point.batch), None)
+        if known is None:
+            self._seen.points.append(point)
+            return
+        self._seen.points[known] = point
+
+    def _kill_ranks_after_failure(self, message: Message) -> None:
+        if message["end"] != End.FITS.value and self._request.ranks > 1:
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._seen.group, signal.SIGKILL)
+
+    def _judge(self) -> tuple[End, str]:
+        seen = self._seen
+        failed = [end for end in seen.ends.values() if end["end"] != End.FITS.value]
+        if failed:
+            return End(str(failed[0]["end"])), str(failed[0].get("detail", ""))
+        if len(seen.ends) == self._request.ranks:
+            return End.FITS, str(seen.ends[0].get("detail", ""))
+        rank = next(rank for rank in seen.statuses if rank not in seen.ends)
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return classify_status(seen.statuses[rank], log, lambda: limit.cgroup_oom_kills() > self._kills)
+
+    def _patience_s(self) -> float:
+        """Building a model may read files and import packages; a step that says nothing for long hangs."""
+        match self._seen.stage:
+            case "start":
+                return max(START_SECONDS, self._where.silence_s)
+            case "build":
+                return max(SILENCE_SECONDS, self._where.silence_s)
+            case _:
+                return self._where.silence_s
+
+    def _hang(self, silent_s: float) -> tuple[End, str]:
+        return End.HANG, f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
+
+    def _finish(self, end: tuple[End, str]) -> Trial:
+        self.kill()
+        seen = self._seen
+        failure = next((e for e in seen.ends.values() if e["end"] == end[0].value), {})
+        return Trial(
+            request=self._request,
+            end=end[0],
+            detail=end[1],
+            stage="" if end[0] is End.FITS else seen.stage,
+            failed_batch=None if end[0] is End.FITS else seen.batch,
+            points=tuple(seen.points),
+            seconds=round(self._spent_s, 3),
+            traceback=str(failure.get("traceback", "")),
+            hint=str(failure.get("hint", "")),
+            exit_code=int(str(failure.get("code", 1))),
+            measured=seen.measured,
+            legs=seen.legs,
+            how=seen.how,
+        )
+
+
+def _of_the_fullest(known: Message | None, told: Message) -> Message:
+    """What several ranks found, each on its own device: the same, but for the least free memory."""
+    if known is None or "free_bytes" not in told:
+        return known or told
+    return {**known, "free_bytes": min(int(str(known["free_bytes"])), int(str(told["free_bytes"])))}
+
+
+class Launcher:
+    """Starts trials in fresh processes, warm where that is safe; closing it ends everything it started."""
+
+    def __init__(self, source: str) -> None:
+        clean_up_after_the_dead()
+        self._source = source
+        self._folder = Path(tempfile.mkdtemp(prefix=f"gpudoc-tune-{os.getpid()}-"))
+        self._warm: dict[Allocator, WarmProcess] = {}
+        self._ids = itertools.count(1)
+
+    def warm(self, allocator: Allocator) -> WarmProcess:
+        """The warm process with this allocator; GpudocError when the user's code fails."""
+        found = self._warm.get(allocator)
+        if found is None:
+            found = self._warm[allocator] = WarmProcess(self._source, allocator, self._folder)
+        return found
+
+    def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
+        """A trial under way; a warm process that died since is replaced once."""
+        id_ = next(self._ids)
+        log = self._folder / f"trial-{id_}.log"
+        began = time.monotonic()
+        for attempt in (1, 2):
+            running = Running(self.warm(request.variant.allocator), request, where, id_, log)
+            try:
+                running.start(inspect=inspect, began=began)
+                return running
+            except TemplateDiedError as problem:
+                self._warm.pop(request.variant.allocator).close()
+                if attempt == 2:
+                    raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
+        raise AssertionError("unreachable")
+
+    def run(self, request: Request, where: Where) -> Trial:
+        """A trial from start to end."""
+        trial = self.start(request, where).collect()
+        assert trial is not None
+        return trial
+
+    def inspect(self, where: Where, ranks: int = 1) -> Message:
+        """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""
+        running = self.start(Request(kind="calibrate", batches=(1,), ranks=ranks), where, inspect=True)
+        trial = running.collect()
+        assert trial is not None
+        if running.facts is None or not trial.fits:
+            raise InspectionError(trial)
+        return {**self.warm("default").ready, **running.facts}
+
+    def close(self) -> None:
+        """End every process and remove the temporary folder."""
+        for warm in self._warm.values():
+            warm.close()
+        self._warm.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,102 @@
+"""Samples arrive in order, each with its own randomness, from this process or from workers."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import numpy
+import pytest
+import torch
+
+from gpudoc.train.data import draws
+from gpudoc.train.data.feed import DirectFeed, Feeds, LoaderSettings, Reader, _explain
+from gpudoc.train.data.order import Chunk, Order
+from gpudoc.train.stop import Stop
+
+
+class Drawing(torch.utils.data.Dataset):
+    """`late`: only samples from there on draw, so that the first chunks look as if nothing did."""
+
+    def __init__(self, late=0, sleep=0.0):
+        self.late = late
+        self.sleep = sleep
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(self.sleep)
+        if index < self.late:
+            return torch.tensor([float(index), 0.0, 0.0, 0.0])
+        return torch.tensor([index, random.random(), numpy.random.rand(), torch.rand(()).item()])
+
+
+def order(micro):
+    return Order(num_samples=40, global_batch=10, micro_batch=micro, seed=5)
+
+
+def rows(feed, one):
+    found = [feed.take(chunk) for chunk in one.walk(0, 8)]
+    feed.close()
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("late", [0, 30])
+def test_neither_workers_nor_micro_batch_change_a_sample(late):
+    reader = Reader(Drawing(late), None, 5)
+    expected = rows(DirectFeed(reader, pin_memory=False), order(10))
+    assert torch.equal(rows(DirectFeed(Reader(Drawing(late), None, 5), pin_memory=False), order(3)), expected)
+    feeds = Feeds(Reader(Drawing(late), None, 5), LoaderSettings(num_workers=2), Stop())
+    assert torch.equal(rows(feeds.open(order(4), 0, 8), order(4)), expected)
+    first, second = expected[:40], expected[40:]
+    assert not torch.equal(first[first[:, 0].argsort()], second[second[:, 0].argsort()]), "epochs must differ"
+
+
+def test_reading_leaves_the_processes_own_generators_alone():
+    generators = draws.Generators()
+    before = generators.snapshot()
+    rows(DirectFeed(Reader(Drawing(), None, 5), pin_memory=False), order(10))
+    assert generators.moved(before) == 0
+
+
+def test_a_data_set_that_draws_nothing_is_never_seeded():
+    reader = Reader(Drawing(late=99), None, 5)
+    rows(DirectFeed(reader, pin_memory=False), order(10))
+    assert reader.drawn == 0
+
+
+def test_a_collate_that_draws_is_the_same_at_any_place_in_a_run():
+    def masking(samples):
+        return torch.stack(samples) * (torch.rand(len(samples), 4) > 0.5)
+
+    chunk = Chunk(3, 1, 12, (4, 5, 6), True)
+    late = Reader(Drawing(late=99), masking, 5)
+    late[Chunk(0, 0, 0, (1, 2), True)]
+    assert torch.equal(late[chunk], Reader(Drawing(late=99), masking, 5)[chunk])
+
+
+def test_a_stop_is_heard_while_the_loader_blocks():
+    stop = Stop()
+    feed = Feeds(Reader(Drawing(sleep=5.0), None, 5), LoaderSettings(num_workers=1), stop).open(order(10), 0, 8)
+    timer = threading.Timer(0.3, lambda: stop.ask("test", 75))
+    timer.start()
+    assert feed.take(next(order(10).walk(0, 1))) is None
+    feed.close()
+    timer.join()
+
+
+def test_batched_reading_is_used_where_the_data_set_offers_it():
+    class Batched(Drawing):
+        def __getitems__(self, indices):
+            return [torch.tensor([float(i)]) for i in indices]
+
+    assert Reader(Batched(), None, 5)[Chunk(0, 0, 0, (3, 1), True)].tolist() == [[3.0], [1.0]]
+
+
+@pytest.mark.parametrize("problem", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
+def test_a_connection_that_breaks_is_a_dead_worker(problem):
+    explained = _explain(problem)
+    assert "a loader worker died" in str(explained)
+    assert "--num-workers 0" in explained.hint

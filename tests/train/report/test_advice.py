@@ -1,0 +1,79 @@
+"""The verdict follows from the split, and the advice names one thing to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.train.report.advice import Situation, advise, verdict
+from gpudoc.train.settings import Settings
+from gpudoc.train.step.meters import NOTHING, PHASES, Split
+
+
+def split(**seconds):
+    return Split({**dict.fromkeys(PHASES, 0.0), **seconds})
+
+
+def situation(num_cpus=8, profile_kind="tuned", most_workers=None, **settings):
+    return Situation(
+        settings=Settings(**settings),
+        model="cfg.yaml",
+        device_type="cuda",
+        num_cpus=num_cpus,
+        profile_kind=profile_kind,
+        most_workers=most_workers,
+    )
+
+
+def test_waiting_for_data_names_the_workers_and_what_they_are_worth():
+    found = advise(split(data_wait=38.0, compute=62.0), situation(num_workers=2))
+    assert found[0].say == "waited 38% for data: num_workers 2 -> 4, worth at most about 1.6x"
+    assert found[0].run == "gpudoc tune --model cfg.yaml --only loader"
+
+
+def test_with_all_cpus_busy_more_workers_are_no_advice():
+    found = advise(split(data_wait=50.0, compute=50.0), situation(num_cpus=2, num_workers=2))
+    assert "the data set itself is the limit" in found[0].say
+
+
+def test_a_run_that_computes_needs_no_advice_unless_it_was_never_tuned():
+    assert advise(split(compute=100.0), situation()) == []
+    assert advise(split(compute=100.0), situation(profile_kind="off"))[0].run == "gpudoc tune --model cfg.yaml"
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [("checkpoint", "checkpoint_every="), ("transfer", "pin_memory"), ("communicate", "accumulation")],
+)
+def test_each_phase_has_its_own_way_out(phase, said):
+    assert said in advise(split(compute=50.0, **{phase: 50.0}), situation())[0].run
+
+
+def test_the_largest_loss_of_time_comes_first():
+    found = advise(split(data_wait=20.0, checkpoint=40.0, compute=40.0), situation())
+    assert "checkpoints" in found[0].say
+    assert "data" in found[1].say
+
+
+def test_seconds_of_checkpoints_in_a_short_run_are_not_worth_a_word():
+    assert advise(split(compute=1.0, checkpoint=1.0), situation()) == []
+
+
+def test_the_verdict_is_one_sentence_of_the_largest_shares():
+    assert (
+        verdict(split(compute=90.0, data_wait=9.5, other=0.5)) == "time went into 90% computing, 10% waiting for data"
+    )
+    assert verdict(NOTHING) == "no step was trained"
+
+
+def test_one_evaluation_at_the_end_of_a_short_run_is_no_habit():
+    seconds = {"compute": 50.0, "evaluate": 50.0}
+    assert advise(split(**seconds), situation(steps=6, eval_every=200)) == []
+    assert advise(split(**seconds), situation(steps=600, eval_every=200))[0].run == "--set eval_every=800"
+
+
+def test_a_stream_is_advised_no_more_workers_than_it_can_use():
+    waited = split(data_wait=50.0, compute=50.0)
+    assert advise(waited, situation(num_workers=0, most_workers=1))[0].run == "--num-workers 1"
+    found = advise(waited, situation(num_workers=1, most_workers=1))[0]
+    assert "__getitem__" in found.say
+    assert found.run == ""

@@ -1,0 +1,176 @@
+"""From a request to a job: what is decided, what is said, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from gpudoc.train import limits
+from gpudoc.train.ranks.protocol import Alone
+from gpudoc.train.run import Request
+from gpudoc.train.start import build
+from gpudoc.train.start.build import be_deterministic, may_fuse
+from gpudoc.train.state import checkpoint
+from gpudoc.train.stop import Stop
+from gpudoc.workload.build import load_workload
+from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload
+
+LINE = ("--model", "cfg.yaml", "--no-preflight")
+
+
+@pytest.fixture
+def given_back():
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    yield
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    torch.backends.cudnn.benchmark = benchmark
+
+
+def test_a_batch_that_grew_by_itself_scales_the_learning_rate_and_says_so(tmp_path, capsys):
+    """Micro batch 64 by a flag lets the automatic global batch grow from 32 to a fiftieth of 3200 samples."""
+    write_workload(tmp_path, data={"count": 3200}, global_batch="auto", log_every=1)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--batch-size", 64, "--steps", 1) == 0
+    told = capsys.readouterr().err
+    assert "global batch 32 -> 64 by itself, so the learning rate goes 0.01 -> 0.0141421 (sqrt rule)" in told
+    assert metrics(tmp_path / "runs/cfg")[0]["lr"] == pytest.approx(0.01 * 2**0.5)
+
+
+def test_a_learning_rate_that_was_typed_stays(tmp_path):
+    write_workload(tmp_path, data={"count": 3200}, global_batch="auto", log_every=1)
+    line = ("--profile", "off", "--batch-size", 64, "--steps", 1, "--set", "lr=0.5")
+    assert train_here(tmp_path, *LINE, *line) == 0
+    assert metrics(tmp_path / "runs/cfg")[0]["lr"] == 0.5
+
+
+def test_the_shipped_preset_is_used_when_nothing_was_tuned(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GPUDOC_PROFILE_DIR", str(tmp_path / "none"))
+    write_workload(tmp_path)
+    assert train_here(tmp_path, *LINE, "--profile", "auto", "--steps", 1) == 0
+    assert "preset cpu, which is estimated" in capsys.readouterr().err
+    assert summary(tmp_path / "runs/cfg")["settings"]["num_workers"]["from"] == "profile"
+
+
+def test_a_profile_for_another_model_is_refused_with_the_difference(tmp_path, capsys):
+    write_workload(tmp_path)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 1) == 0
+    profile = tmp_path / "runs/cfg/profile.yaml"
+    write_workload(tmp_path, model={"hidden": 24})
+    assert train_here(tmp_path, *LINE, "--profile", profile, "--steps", 1) == 2
+    told = capsys.readouterr().err
+    assert "made for something else: model" in told
+    assert "gpudoc tune --model" in told
+
+
+def test_the_allocators_environment_starts_the_process_anew(tmp_path):
+    write_workload(tmp_path)
+    done = train(tmp_path, *LINE, "--profile", "off", "--steps", 1, "--set", "allocator=exact")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("starts again with the environment") == 1
+    written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
+    assert written["settings"]["allocator"] == "exact"
+
+
+def test_the_environment_is_asked_for_only_when_it_is_missing(monkeypatch):
+    for name in limits.MALLOC_ENVIRONMENT["exact"]:
+        monkeypatch.delenv(name, raising=False)
+    assert limits.allocator_environment("exact", "cpu") == limits.MALLOC_ENVIRONMENT["exact"]
+    for name, value in limits.MALLOC_ENVIRONMENT["exact"].items():
+        monkeypatch.setenv(name, value)
+    assert limits.allocator_environment("exact", "cpu") == {}
+    assert limits.allocator_environment("default", "cpu") == {}
+
+
+@pytest.mark.parametrize(("optimizer", "expected"), [("AdamW", True), ("SGD", True), ("RMSprop", False)])
+def test_optimizers_are_fused_where_a_fused_form_exists(tmp_path, optimizer, expected):
+    path = write_workload(tmp_path)
+    workload = load_workload(str(path))
+    section = workload.config.optimizer.model_copy(update={"target": f"torch.optim:{optimizer}"})
+    workload.config = workload.config.model_copy(update={"optimizer": section})
+    model = nn.Linear(2, 2)
+    assert may_fuse(workload, model, torch.device("cpu")) is expected
+    assert not may_fuse(workload, nn.Embedding(3, 2, sparse=True), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_setting_keeps_the_optimizer_from_its_fused_kernel(tmp_path, fused):
+    write_workload(tmp_path)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 1, "--set", f"fused={fused}") == 0
+    groups = checkpoint.load(tmp_path / "runs/cfg/checkpoints/step-1").optimizer["param_groups"]
+    assert {bool(group["fused"]) for group in groups} == {fused}
+    written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
+    assert written["settings"]["fused"] is fused
+
+
+def test_a_changed_data_set_is_refused_on_resume(tmp_path, capsys):
+    write_workload(tmp_path)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 2) == 0
+    write_workload(tmp_path, data={"count": 60})
+    line = ("--profile", "off", "--steps", 4, "--resume", "runs/cfg")
+    assert train_here(tmp_path, *LINE, *line) == 2
+    assert "data was" in capsys.readouterr().err
+
+
+def test_a_data_set_that_changed_behind_the_same_config_is_refused(tmp_path, capsys):
+    write_workload(tmp_path)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 2) == 0
+    state = tmp_path / "runs/cfg/checkpoints/step-2"
+    text = (state / "state.json").read_text().replace('"num_samples": 96', '"num_samples": 97')
+    (state / "state.json").write_text(text)
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 4, "--resume", "runs/cfg") == 2
+    assert "state.json: its sha256 is not the one in the manifest" in capsys.readouterr().err
+
+
+def test_a_deterministic_run_on_a_cpu_warns_as_before(monkeypatch, given_back):
+    be_deterministic(torch.device("cpu"))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@pytest.mark.parametrize(("rank", "steps"), [(0, 3), (1, 0)])
+def test_one_rank_writes_the_trace(tmp_path, rank, steps):
+    class One(Alone):
+        pass
+
+    One.rank = rank
+    config = write_workload(tmp_path)
+    request = Request(model=str(config), profile="off", device="cpu", run_dir=tmp_path / "run", trace_steps=3)
+    built = []
+
+    def building():
+        built.extend((yield from build.build(request, Stop(), One())))
+
+    assert list(building())
+    job, lock = built
+    assert job.trace_steps == steps
+    job.sinks.close()
+    lock.release()
+    forget_limit()
+
+
+@pytest.mark.standin
+def test_determinism_on_a_gpu_is_real_or_names_the_operation_that_has_none(standin, tmp_path):
+    """Attention's backward is deterministic only where torch may fail; cuBLAS must be told before it starts."""
+    config = write_workload(tmp_path, deterministic=True)
+    module = tmp_path / "tiny_workload.py"
+    pooled = "nn.functional.adaptive_avg_pool2d(x.view(len(x), 1, 4, -1), (3, 3)).mean() + x"
+    module.write_text(
+        module.read_text().replace("        return x\n\ndef build_model", f"        return {pooled}\n\ndef build_model")
+    )
+    line = ("train", "--model", str(config), "--profile", "off", "--device", "cuda", "--steps", "2")
+    done = standin().gpudoc(*line)
+    assert done.returncode == 2
+    assert "adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation" in done.stderr
+    assert "--set deterministic=false" in done.stderr
+
+
+@pytest.mark.standin
+def test_a_memory_limit_on_a_gpu_holds_and_says_what_comes_on_top(standin, tmp_path):
+    config = write_workload(tmp_path, model={"hidden": 4_000_000})
+    line = ("train", "--model", str(config), "--profile", "off", "--device", "cuda", "--memory-limit", "100MiB")
+    done = standin().gpudoc(*line)
+    assert done.returncode == 1
+    assert "memory limit 100 MiB for tensors; CUDA's context and NCCL's buffers come on top" in done.stderr
+    assert "out of memory before the first step under --memory-limit 100 MiB; weights" in done.stderr

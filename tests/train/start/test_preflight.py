@@ -1,0 +1,95 @@
+"""Doctor is asked before the start; what breaks the device stops the run, with cause and fix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Card, Evidence, Finding
+from gpudoc.errors import GpudocError
+from gpudoc.facts.model import CudaDevice, Driver, Gpu, Machine, PciDevice
+from gpudoc.train.ranks.distributed import Place
+from gpudoc.train.start import preflight
+from gpudoc.train.start.preflight import check_device
+
+TWO = tuple(Place(rank=rank, world=2, local_rank=rank, local_world=2) for rank in range(2))
+
+
+def machine_with_a_gpu():
+    device = PciDevice(address="0000:01:00.0", vendor_id=0x10DE, device_id=0x2330, class_code=0x030200)
+    return Machine(pci=(device,), gpus=(Gpu(index=0, name="NVIDIA H100"),))
+
+
+def test_a_machine_without_a_gpu_trains_on_the_cpu_and_says_so():
+    flight = check_device("auto", check=True, collect_facts=lambda: Machine(pci=(), gpus=()))
+    assert flight.device == "cpu"
+    assert "no GPU" in flight.said[0].text
+    assert flight.stages[0]["name"] == "doctor"
+    assert flight.stages[0]["status"] == "done"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use this machine's GPU")
+def test_a_gpu_that_torch_cannot_use_stops_the_run_with_the_way_round():
+    with pytest.raises(GpudocError) as caught:
+        check_device("auto", check=True, collect_facts=machine_with_a_gpu)
+    assert caught.value.exit_code == 1
+    assert "--device cpu" in caught.value.hint
+    assert check_device("cpu", check=True, collect_facts=machine_with_a_gpu).device == "cpu"
+
+
+def test_without_the_check_no_facts_are_collected():
+    def never():
+        raise AssertionError("collected")
+
+    flight = check_device("cpu", check=False, collect_facts=never)
+    assert flight.stages[0]["status"] == "skipped"
+
+
+def two_gpus(**second):
+    gpus = (
+        Gpu(index=0, name="NVIDIA A100", pci_address="0000:10:00.0"),
+        Gpu(index=1, name="NVIDIA A100", pci_address="0000:11:00.0", **second),
+    )
+    # CUDA counts the other way round
+    devices = (
+        CudaDevice(ordinal=0, pci_address="0000:11:00.0"),
+        CudaDevice(ordinal=1, pci_address="0000:10:00.0"),
+    )
+    return Machine(pci=(), gpus=gpus, driver=Driver(cuda_devices=devices))
+
+
+@pytest.fixture
+def cuda_works(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+def test_a_broken_gpu_stops_only_the_run_that_uses_it(cuda_works, monkeypatch):
+    machine = two_gpus()
+    broken = Finding(id="gpu_hardware_fault", confidence=0.9, evidence=(), cards=(Card.of(machine.gpus[1]),), title="X")
+    report = diagnose(Evidence(source="machine"))
+    monkeypatch.setattr(preflight, "diagnose", lambda _: replace(report, findings=(broken,)))
+    with pytest.raises(GpudocError, match="doctor says: X"):
+        check_device("cuda:0", check=True, collect_facts=lambda: machine)
+    flight = check_device("cuda:1", check=True, collect_facts=lambda: machine)
+    assert flight.device == "cuda:1"
+    assert [said.text for said in flight.said if said.warning] == ["doctor: X"]
+    # all ranks of a machine refuse alike, or the others would wait for the one that did
+    with pytest.raises(GpudocError, match="doctor says: X"):
+        check_device("auto", check=True, place=TWO[1], collect_facts=lambda: machine)
+
+
+def test_each_of_several_processes_has_the_gpu_of_its_number(cuda_works):
+    def device(local_rank, asked="auto"):
+        return check_device(asked, check=False, place=TWO[local_rank]).device
+
+    assert [device(0), device(1)] == ["cuda:0", "cuda:1"]
+    assert device(1, "cuda") == "cuda:1"
+    with pytest.raises(GpudocError, match="2 processes and --device cuda:1 contradict"):
+        device(0, "cuda:1")
+    with pytest.raises(GpudocError, match="process 3 of this machine has no GPU of its own: torch sees 2"):
+        check_device("auto", check=False, place=replace(TWO[1], rank=2, world=3, local_rank=2))
+    assert device(1, "cpu") == "cpu"

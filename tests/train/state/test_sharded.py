@@ -1,0 +1,263 @@
+"""Checkpoints of sharded ranks: real ranks over gloo write them, and one process, two or three read them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+
+import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
+
+from gpudoc.errors import GpudocError
+from gpudoc.train.start.identity import digest
+from gpudoc.train.state import checkpoint
+from gpudoc.train.state.sharded import _Unpickler, reason_of
+from tests.train.ranks.test_distributed import told, torchrun
+
+# a bias of 3 over 2 ranks is cut unevenly, and one of 1 leaves a rank without any of it
+HEAD = """
+from gpudoc.train.state import checkpoint
+from gpudoc.train.state.checkpoint import Content
+from gpudoc.train.ranks.fsdp import Sharded
+from gpudoc.train.start.identity import digest
+from gpudoc.train.state.sharded import capture, read_into, write_together
+from gpudoc.train.state.staging import Staging
+join(place, torch.device("cpu"))
+ranks = Sharded(place, torch.device("cpu"))
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+def build(seed):
+    torch.manual_seed(seed)
+    model = ranks.wrap(Net())
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+def step(model, optimizer, number):
+    x = torch.randn(6, 6, generator=torch.Generator().manual_seed(number))
+    with ranks.accumulating(model, True):
+        model(x).square().mean().backward()
+    optimizer.step(); optimizer.zero_grad()
+def content(model, optimizer, number):
+    spread, state = capture(model, optimizer, ranks.council, Staging(torch.device("cpu")))
+    state_of_run = {"schema": "gpudoc.state.v1", "step": number}
+    return Content(step=number, model={}, optimizer=state, state=state_of_run, rng={0: {}}, shards=spread)
+def whole_digest(model, optimizer):
+    weights = {k: checkpoint.whole(v.detach()).clone() for k, v in model.state_dict().items()}
+    rows = optimizer.state_dict()["state"]
+    rows = {n: {k: checkpoint.whole(v).clone() for k, v in row.items()} for n, row in rows.items()}
+    return [digest(weights), digest(rows)]
+folder = out / "checkpoints"
+"""
+
+WRITE = (
+    HEAD
+    + """
+model, optimizer = build(0)
+for number in (1, 2):
+    step(model, optimizer, number)
+    write_together(folder, content(model, optimizer, number), ranks.council, keep=(1,))
+(out / f"{place.rank}.json").write_text(json.dumps({"found": whole_digest(model, optimizer)}))
+ranks.leave()
+"""
+)
+READ = (
+    HEAD
+    + """
+path, bad = checkpoint.newest_good(folder)
+loaded = checkpoint.load(path, parts=True)
+assert loaded.is_sharded and not loaded.model
+model, optimizer = build(7)
+read_into(path, model, optimizer, loaded.optimizer, ranks.council)
+found = whole_digest(model, optimizer)
+step(model, optimizer, 3)
+told = {"found": found, "from": path.name, "bad": [f"{b.path.name}: {b.reason}" for b in bad]}
+(out / f"{place.rank}.json").write_text(json.dumps(told))
+ranks.leave()
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """(folder with step-1 and step-2 of two ranks, digests of the weights and optimizer at step 2)."""
+    folder = tmp_path_factory.mktemp("written")
+    done = torchrun(folder, WRITE)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert told(folder, 0) == told(folder, 1)
+    return folder / "checkpoints", told(folder, 0)["found"]
+
+
+def test_each_rank_writes_its_shards_and_the_manifest_lists_them_all(written):
+    folder, _ = written
+    assert [step for step, _ in checkpoint.found_in(folder)] == [2, 1]
+    path = folder / "step-2"
+    assert sorted(p.name for p in (path / "dcp").iterdir()) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    assert sorted(p.name for p in path.iterdir()) == [
+        "dcp",
+        "manifest.json",
+        "optimizer.pt",
+        "rng-rank0.pt",
+        "state.json",
+    ]
+    assert checkpoint.verify(path) is None
+    assert not list(folder.glob("*.tmp-*"))
+
+
+def test_one_process_reads_the_shards_as_full_tensors(written):
+    folder, expected = written
+    loaded = checkpoint.load(folder / "step-2")
+    assert loaded.model["0.weight"].shape == (3, 6)
+    rows = loaded.optimizer["state"]
+    assert list(rows[0]) == ["step", "exp_avg", "exp_avg_sq"]
+    names = list(
+        torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1)).state_dict()
+    )
+    assert [digest({name: loaded.model[name] for name in names}), digest(dict(rows))] == expected
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_any_number_of_ranks_reads_them(written, tmp_path, ranks):
+    folder, expected = written
+    shutil.copytree(folder, tmp_path / "checkpoints")
+    done = torchrun(tmp_path, READ, ranks=ranks)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(ranks):
+        assert told(tmp_path, rank) == {"found": expected, "from": "step-2", "bad": []}
+
+
+@pytest.mark.parametrize("file", ["__0_0.distcp", "__1_0.distcp", ".metadata"])
+@pytest.mark.parametrize("harm", ["truncated", "flipped", "missing"])
+def test_a_damaged_shard_is_found_by_its_digest_and_named(written, tmp_path, file, harm):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(written[0], folder)
+    shard = folder / "step-2" / "dcp" / file
+    data = bytearray(shard.read_bytes())
+    match harm:
+        case "truncated":
+            shard.write_bytes(data[:-1])
+        case "flipped":
+            data[len(data) // 2] ^= 1
+            shard.write_bytes(data)
+        case "missing":
+            shard.unlink()
+    good, bad = checkpoint.newest_good(folder)
+    assert good.name == "step-1"
+    assert [entry.path.name for entry in bad] == ["step-2"]
+    assert bad[0].reason.startswith(f"dcp/{file}: ")
+
+
+def test_a_full_disk_on_one_rank_is_an_error_on_all_and_leaves_no_ruin(tmp_path):
+    """Wherever it happens, on either rank; the ranks are in step afterwards, so that the next one is written."""
+    done = torchrun(
+        tmp_path,
+        HEAD
+        + """
+model, optimizer = build(0)
+step(model, optimizer, 1)
+write_together(folder, content(model, optimizer, 1), ranks.council, keep=())
+shards = ["before shards", "inside shards", "after shards"]
+places = [(where, 1) for where in shards]
+places += [(where, 0) for where in (*shards, "inside optimizer.pt", "inside manifest.json", "before rename")]
+said = []
+for number, (where, rank) in enumerate(places, start=2):
+    def full(at):
+        if (at, place.rank) == (where, rank):
+            raise OSError(28, "No space left on device")
+    try:
+        write_together(folder, content(model, optimizer, number), ranks.council, keep=(), fault=full)
+    except OSError as problem:
+        said.append(str(problem))
+left = sorted(p.name for p in folder.iterdir())
+write_together(folder, content(model, optimizer, 99), ranks.council, keep=(1,))
+(out / f"{place.rank}.json").write_text(json.dumps({"said": said, "left": left}))
+ranks.leave()
+""",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    text = "No space left on device (rank {})"
+    assert told(tmp_path, 0)["said"] == told(tmp_path, 1)["said"] == [text.format(1)] * 3 + [text.format(0)] * 6
+    assert told(tmp_path, 0)["left"] == ["step-1"]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-1", "step-99"]
+
+
+@pytest.mark.parametrize("where", ["inside shards"])
+def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(tmp_path, where):
+    done = torchrun(
+        tmp_path,
+        HEAD
+        + f"""
+model, optimizer = build(0)
+step(model, optimizer, 1)
+write_together(folder, content(model, optimizer, 1), ranks.council, keep=())
+def die(at):
+    if at == {where!r} and place.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+write_together(folder, content(model, optimizer, 2), ranks.council, keep=(), fault=die)
+""",
+    )
+    assert done.returncode != 0
+    good, bad = checkpoint.newest_good(tmp_path / "checkpoints")
+    assert (good.name, bad) == ("step-1", [])
+
+
+class Planted:
+    """A pickle that runs a command when it is read."""
+
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch planted",)
+
+
+def test_a_pickle_that_runs_something_is_refused(written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(written[0], tmp_path / "checkpoints")
+    path = tmp_path / "checkpoints" / "step-2"
+    (path / "dcp" / ".metadata").write_bytes(pickle.dumps(Planted()))
+    with pytest.raises(GpudocError, match=r"system has no place in a checkpoint"):
+        checkpoint.load(path)
+    assert not (tmp_path / "planted").exists()
+
+
+class Called:
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __reduce__(self):
+        return getattr, self.arguments
+
+
+def test_a_member_of_an_enumeration_may_be_got_by_name_and_nothing_else():
+    """Python 3.11 before 3.11.4 pickles a member as a call of getattr."""
+    member = pickle.dumps(Called(_MEM_FORMAT_ENCODING, "TORCH_PRESERVE_FORMAT"))
+    assert _Unpickler(io.BytesIO(member)).load() is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT
+    with pytest.raises(pickle.UnpicklingError, match="has no place in a checkpoint"):
+        _Unpickler(io.BytesIO(pickle.dumps(Called(torch.Size, "__init_subclass__")))).load()
+
+
+def test_weights_of_another_model_are_refused_by_name(written, tmp_path):
+    shutil.copytree(written[0], tmp_path / "checkpoints")
+    done = torchrun(
+        tmp_path,
+        HEAD
+        + """
+model = ranks.wrap(torch.nn.Sequential(torch.nn.Linear(6, 3)))
+optimizer = torch.optim.AdamW(model.parameters())
+loaded = checkpoint.load(folder / "step-2", parts=True)
+try:
+    read_into(loaded.path, model, optimizer, loaded.optimizer, ranks.council)
+except GpudocError as problem:
+    (out / f"{place.rank}.json").write_text(json.dumps({"said": problem.message}))
+ranks.leave()
+""",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "weights of another model: model.1.bias" in told(tmp_path, 0)["said"]
+
+
+def test_the_reason_is_the_innermost_one():
+    inner = OSError(28, "No space left on device")
+    assert reason_of(CheckpointException("write", {1: (inner, None)})) == "No space left on device"
+    assert reason_of(ValueError("odd\nsecond line")) == "ValueError: odd"

@@ -1,0 +1,299 @@
+"""Out of memory for real, under RLIMIT_DATA: the step is undone and done again, and nothing else differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from gpudoc.errors import GpudocError
+from gpudoc.train.ranks.protocol import OOM, Alone
+from gpudoc.train.step.precision import Precision
+from gpudoc.train.step.rescue import Rescuer
+from gpudoc.train.step.step import Micro, Parts, Stepper
+from gpudoc.workload.build import Step
+from tests.train.support import ROOT, environment, metrics, summary, train
+
+HUNGRY = '''
+import torch
+from torch import nn
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(256, generator=generator), torch.randn(1, generator=generator)
+
+class Wide(nn.Module):
+    """Needs about `mib` MiB of activations for each sample; dropout and batch norm would show a step done twice."""
+
+    def __init__(self, mib, blocks, norm):
+        super().__init__()
+        self.width = mib * 1024 * 256 // (256 * 3)
+        middle = nn.BatchNorm1d(32) if norm else nn.LayerNorm(32)
+        self.first = nn.Sequential(nn.Linear(256, 32), middle, nn.Dropout(0.2))
+        self.blocks = nn.ModuleList(Block(self.width) for _ in range(blocks))
+        self.last = nn.Linear(32, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.scale = nn.Linear(32, 32)
+
+    def forward(self, x):
+        x = self.scale(x)
+        wide = x.repeat(1, 8 * self.width // 32 * 32)
+        return x + torch.sin(torch.sin(wide)).view(x.shape[0], -1, 32).mean(1)
+
+def build_model(mib, blocks=1, norm=True):
+    return Wide(mib, blocks, norm)
+
+class Large(Rows):
+    """Samples of `mib` MiB with noise of their own; the one at `broken` can never be read."""
+
+    def __init__(self, mib, broken=-1):
+        self.numbers, self.broken = mib << 18, broken
+
+    def __getitem__(self, index):
+        if index == self.broken:
+            raise MemoryError("Unable to allocate 7.28 TiB")
+        x = torch.zeros(self.numbers)
+        x[:256] = torch.randn(256) + index / 64
+        return x, torch.randn(1)
+
+class Glance(nn.Module):
+    """Sees little of a sample, so that only reading takes memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(256, 32), nn.BatchNorm1d(32, track_running_stats=False), nn.Dropout(0.2))
+        self.last = nn.Linear(32, 1)
+
+    def forward(self, x):
+        return self.last(self.layers(x[:, :256]))
+'''
+
+
+def write(folder, mib, blocks=1, **train_section):
+    (folder / "hungry_workload.py").write_text(HUNGRY)
+    config = {
+        "model": {"target": "hungry_workload:build_model", "args": {"mib": mib, "blocks": blocks, "norm": blocks == 1}},
+        "data": {"target": "hungry_workload:Rows"},
+        "loss": {"target": "torch.nn:MSELoss"},
+        "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 0.001}},
+        "train": {"global_batch": 32, "precision": "fp32", "log_every": 1, "deterministic": True, **train_section},
+    }
+    (folder / "cfg.yaml").write_text(json.dumps(config))
+
+
+def write_large(folder, mib, **args):
+    write(folder, 1)
+    config = json.loads((folder / "cfg.yaml").read_text())
+    config["model"] = {"target": "hungry_workload:Glance"}
+    config["data"] = {"target": "hungry_workload:Large", "args": {"mib": mib, **args}}
+    config["train"]["global_batch"] = 16
+    (folder / "cfg.yaml").write_text(json.dumps(config))
+
+
+def digests(run):
+    files = json.loads((run / "checkpoints/step-4/manifest.json").read_text())["files"]
+    return {name: files[name]["sha256"] for name in ("model.safetensors", "optimizer.pt")}
+
+
+LINE = ("--model", "cfg.yaml", "--no-preflight", "--steps", 4)
+
+
+@pytest.fixture(scope="module")
+def rescued(tmp_path_factory):
+    """32 samples at 24 MiB do not fit under 700 MiB; fewer do."""
+    folder = tmp_path_factory.mktemp("rescued")
+    write(folder, 24)
+    store = {"GPUDOC_PROFILE_DIR": str(folder / "store")}
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudoc", "train", "--device", "cpu", *map(str, LINE), "--memory-limit", "900MiB"],
+        cwd=folder,
+        env={**environment(), **store},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    return folder, done
+
+
+def test_a_real_allocation_fails_and_the_run_finishes_with_its_global_batch(rescued):
+    folder, done = rescued
+    assert done.returncode == 0, done.stderr
+    found = summary(folder / "runs" / "cfg")
+    assert found["rescues"]
+    assert found["rescues"][0]["rescue"]["from_batch"] == 32
+    assert found["samples"] == 128
+    assert "out of memory at step 0" in done.stderr
+    assert any("rescue" in row for row in metrics(folder / "runs" / "cfg"))
+
+
+def test_the_rescued_run_is_bit_equal_to_one_that_planned_the_smaller_micro_batch(rescued):
+    folder, _ = rescued
+    small = summary(folder / "runs" / "cfg")["rescues"][-1]["rescue"]["to_batch"]
+    planned = train(folder, *LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", small)
+    assert planned.returncode == 0, planned.stderr
+    assert not summary(folder / "planned")["rescues"]
+    assert digests(folder / "runs/cfg") == digests(folder / "planned")
+    losses = [
+        [row["loss"] for row in metrics(run) if "loss" in row] for run in (folder / "runs/cfg", folder / "planned")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_the_next_run_starts_with_what_the_rescue_taught(rescued):
+    folder, _ = rescued
+    taught = [yaml.safe_load(path.read_text()) for path in (folder / "store").glob("*.yaml")]
+    own = yaml.safe_load((folder / "runs/cfg/profile.yaml").read_text())
+    small = summary(folder / "runs" / "cfg")["rescues"][-1]["rescue"]["to_batch"]
+    assert own["settings"]["micro_batch"] == small
+    assert [profile["settings"]["micro_batch"] for profile in taught] == [small]
+    assert own["evidence"]["rescues"][-1]["to_batch"] == small
+    assert str(ROOT) not in json.dumps(taught)
+
+
+def test_one_sample_that_does_not_fit_turns_on_activation_checkpointing_then_gives_up_with_advice(tmp_path):
+    write(tmp_path, 700, blocks=2)
+    done = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "900MiB", "--set", "micro_batch=1")
+    assert done.returncode == 1, done.stderr
+    assert "with activation checkpointing" in done.stderr
+    assert "out of memory at step 0 with one sample: float32[1, 256]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_rescue_can_be_switched_off(tmp_path):
+    write(tmp_path, 60)
+    done = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "900MiB", "--set", "rescue=false")
+    assert done.returncode == 1
+    assert "rescue is off" in done.stderr
+
+
+def test_memory_that_runs_out_while_samples_are_read_shrinks_the_batch_too_and_nothing_else_differs(tmp_path):
+    """16 samples of 32 MiB are held twice while they become one batch; in two halves a quarter less is needed."""
+    write_large(tmp_path, 32)
+    short = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "1300MiB")
+    assert short.returncode == 0, short.stderr
+    rescues = [row["rescue"] for row in summary(tmp_path / "runs/cfg")["rescues"]]
+    assert rescues[0]["from_batch"] == 16
+    assert rescues[0]["phase"] == "train"
+    assert rescues[0]["shapes"] == "samples being read, 16 at once"
+    planned = train(
+        tmp_path, *LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", rescues[-1]["to_batch"]
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert not summary(tmp_path / "planned")["rescues"]
+    assert digests(tmp_path / "runs/cfg") == digests(tmp_path / "planned")
+
+
+def test_reading_without_rescue_ends_with_what_the_data_set_said(tmp_path):
+    write_large(tmp_path, 1, broken=7)
+    done = train(tmp_path, *LINE, "--profile", "off", "--set", "rescue=false")
+    assert done.returncode == 1
+    assert ": the data set failed while reading the samples " in done.stderr
+    assert "MemoryError: Unable to allocate 7.28 TiB" in done.stderr
+    assert "rescue is off" in done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
+    write_large(tmp_path, 1, broken=7)
+    done = train(tmp_path, *LINE, "--profile", "off", "--num-workers", workers)
+    assert done.returncode == 1, done.stderr
+    assert "micro batch 16 -> 8" in done.stderr
+    assert "with one sample: the data set failed while reading the samples 7: MemoryError: Unable to" in done.stderr
+    assert "hungry_workload.py:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+HERE = [torch.device("cpu"), pytest.param(torch.device("cuda"), marks=pytest.mark.standin)]
+
+
+class Job:
+    """What an update needs of a job."""
+
+    def __init__(self, device, optimizer):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(device)
+        parts = Parts(
+            model=model,
+            forward=model,
+            optimizer=optimizer([{"params": model[0].parameters()}, {"params": model[1].parameters()}]),
+            step=Step(loss=nn.MSELoss(), name="t"),
+            device=device,
+            precision=Precision("fp32", "t"),
+        )
+        self.ranks, self.stepper = Alone(), Stepper(parts)
+
+    def backward(self, factor=1.0):
+        generator = torch.Generator().manual_seed(1)
+        batch = (factor * torch.randn(5, 4, generator=generator), torch.randn(5, 2, generator=generator))
+        self.stepper.backward([Micro(batch, 1.0)])
+
+    def weights(self):
+        return [parameter.tolist() for parameter in self.stepper.parameters]
+
+
+@pytest.mark.parametrize("device", HERE, ids=str)
+@pytest.mark.parametrize("form", [{"fused": True}, {"foreach": True}], ids=str)
+def test_state_that_fits_for_the_first_group_of_weights_only_leaves_none_of_them_updated(monkeypatch, device, form):
+    """Fused kernels count no version up, so that an update of the first group could not be seen afterwards."""
+    make = lambda groups: torch.optim.AdamW(groups, lr=0.1, **form)  # noqa: E731
+    plain, job = Job(device, make), Job(device, make)
+    plain.backward()
+    plain.stepper.update()
+    rescuer = Rescuer(job, None)
+    before, zeros_like = job.weights(), torch.zeros_like
+
+    def scarce(tensor, **options):
+        if tensor.shape == (2, 3):
+            raise MemoryError
+        return zeros_like(tensor, **options)
+
+    job.backward()
+    monkeypatch.setattr(torch, "zeros_like", scarce)
+    if "fused" in form:
+        assert rescuer.update() == OOM
+        assert job.weights() == before
+    else:
+        with pytest.raises(GpudocError, match="may be half updated"):
+            rescuer.update()
+        assert rescuer.torn
+        return
+    monkeypatch.undo()
+    job.backward()
+    assert rescuer.update() == 0
+    assert job.weights() == plain.weights()
+
+
+@pytest.mark.parametrize("device", HERE, ids=str)
+def test_momentum_begins_with_the_first_gradient_that_is_finite(device):
+    """SGD's fused kernel makes momentum of whatever the memory held when its first step is skipped."""
+    make = lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, fused=True)  # noqa: E731
+    plain, job = Job(device, make), Job(device, make)
+    rescuer = Rescuer(job, None)
+    for factor in (float("nan"), 1.0, 1.0):
+        job.backward(factor)
+        assert rescuer.update() == 0
+        assert bool(job.stepper.parts.optimizer.state) == (factor == 1.0)
+    for _ in range(2):
+        plain.backward()
+        plain.stepper.update()
+    assert job.weights() == plain.weights()
+    assert job.stepper.num_skipped() == 1

@@ -1,0 +1,66 @@
+"""Whether a process may be forked after it imported a user's code: asked of a process that did."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from gpudoc.tune.child.prepare import prepare
+
+from .planted import write_workload
+
+REASON = "from gpudoc.tune.child.prepare import prepare, why_not_fork as why; "
+REASON += "print('reason:', why(prepare('cfg.yaml').num_threads))"
+
+
+def reason(folder, at_import="", environment=None):
+    """Why a process that prepared a workload must not be forked, when its module does this while it is imported."""
+    write_workload(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {REASON}"],
+        cwd=folder,
+        env={**(environment or os.environ), "PLANT_AT_IMPORT": at_import},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().removeprefix("reason:").strip()
+
+
+def test_a_process_that_only_imported_may_be_forked(tmp_path):
+    assert reason(tmp_path) == ""
+
+
+def test_a_thread_that_runs_since_the_import_forbids_it(tmp_path):
+    at_import = "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    assert "a thread was started" in reason(tmp_path, at_import)
+
+
+def test_a_fork_that_cannot_compute_forbids_it(tmp_path):
+    at_import = "torch.ones = lambda *_: 1 / 0 if os.getpid() != here else kept(*_)\nhere = os.getpid()"
+    assert "cannot compute" in reason(tmp_path, f"kept = torch.ones\n{at_import}")
+
+
+def test_what_was_prepared_leaves_the_environment_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
+    write_workload(tmp_path)
+    threads = torch.get_num_threads()
+    prepared = prepare(str(tmp_path / "cfg.yaml"))
+    torch.set_num_threads(threads)
+    assert prepared.samples.count == 512
+    assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
+
+
+@pytest.mark.standin
+def test_preparing_leaves_cuda_alone_even_when_the_module_asks_for_it(tmp_path, standin):
+    at_import = "AVAILABLE = torch.cuda.is_available()"
+    assert reason(tmp_path, at_import, standin().environment) == ""
+
+
+@pytest.mark.standin
+@pytest.mark.parametrize("at_import", ["torch.ones(1, device='cuda')", "torch.cuda.get_device_name()"])
+def test_a_module_that_uses_the_gpu_while_it_is_imported_forbids_it(tmp_path, standin, at_import):
+    assert "CUDA was initialised" in reason(tmp_path, at_import, standin().environment)

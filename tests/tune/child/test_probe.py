@@ -1,0 +1,163 @@
+from typing import ClassVar
+
+import pytest
+import torch
+
+from gpudoc.train.ranks.protocol import Alone
+from gpudoc.tune.child import probe
+from gpudoc.tune.child.probe import Place, Prepared, Probe, endless
+from gpudoc.tune.child.samples import collect_samples
+from gpudoc.tune.child.training import Trainee
+from gpudoc.tune.trial import limit
+from gpudoc.tune.trial.limit import read_process_memory
+from gpudoc.tune.trial.messages import Feed, Request
+from gpudoc.units import GIB, MIB
+from gpudoc.workload.build import load_workload
+
+from .planted import write_workload
+
+
+@pytest.fixture
+def events(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+
+    def run(request, seen=lambda event: None, **place):
+        told = []
+
+        def emit(event):
+            told.append(event)
+            seen(event)
+
+        Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB, **place), emit).run()
+        return told
+
+    return run
+
+
+def stages(told):
+    return [event["stage"] for event in told if event["event"] == "stage"]
+
+
+def batches(told):
+    return [event["point"]["batch"] for event in told if event["event"] == "point"]
+
+
+def test_calibration_goes_up_to_the_cap_and_tells_each_point(events):
+    assert batches(events(Request(kind="calibrate", batches=(50,)), cap=40))[:3] == [1, 2, 4]
+    assert batches(events(Request(kind="calibrate", batches=(50,)), cap=40))[-1] == 40
+
+
+def test_calibration_ends_when_its_time_is_over(events):
+    assert batches(events(Request(kind="calibrate", batches=(500,)), cap=500, stop_s=0.0)) == [1]
+
+
+def test_the_steady_script_in_its_order(events):
+    told = events(Request(kind="steady", batches=(100,), steps=9))
+    assert stages(told) == ["build", "train", "partial batch", "eval", "train", "checkpoint", "steady"]
+    facts = {event["name"]: event["value"] for event in told if event["event"] == "fact"}
+    assert facts == {"settled": 1, "growth_bytes_per_step": 0.0}
+    assert "partial batch" not in stages(events(Request(kind="steady", batches=(128,), steps=1)))
+
+
+def test_a_fit_meets_the_other_batches_between_its_steps_and_rests_no_longer_on_the_slack(events, monkeypatch):
+    """As much as training wanders by is kept free in the first steps, and given back before a checkpoint."""
+    monkeypatch.setattr(probe, "_WANDERING_BYTES", 512 * MIB)
+    held = {}
+
+    def seen(event):
+        if event["event"] == "stage":
+            held[event["stage"]] = read_process_memory().data_bytes
+
+    events(Request(kind="steady", batches=(100,), steps=1), seen=seen)
+    assert list(held) == ["build", "train", "partial batch", "eval", "checkpoint", "steady"]
+    assert held["eval"] - held["checkpoint"] > 400 * MIB
+    assert stages(events(Request(kind="fit", batches=(100,), steps=2)))[1:] == [
+        "train",
+        "partial batch",
+        "eval",
+        "train",
+    ]
+
+
+def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+    given = []
+    monkeypatch.setattr(limit, "apply_limit", lambda device, limit_bytes, besides: given.append(besides))
+    monkeypatch.setattr(probe.signal, "pthread_sigmask", lambda how, signals: None)
+    for request in (Request(kind="joint", batches=(8,), feed=Feed()), Request(kind="fit", batches=(8,))):
+        probe.run_probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB), lambda event: None)
+    assert given == [prepared.kept_bytes, 0]
+    assert given[0] > 0
+
+
+def test_every_size_is_timed_upward_and_downward(events):
+    told = events(Request(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
+    assert batches(told) == [2, 4, 4, 2]
+    assert len(told[-1]["point"]["step_s"]) >= 2
+
+
+class Probationer(Alone):
+    """Tells when it may reduce in backward, in the order of the steps."""
+
+    calls: ClassVar[list[str]] = []
+
+    def end_probation(self):
+        self.calls.append("end")
+
+    def accumulating(self, model, last):
+        raise AssertionError("one rank accumulates nothing")
+
+
+@pytest.mark.parametrize(
+    ("request_", "before"),
+    [
+        (Request(kind="speed", batches=(4,), seconds_per_batch=0.01), 0),
+        (Request(kind="joint", batches=(4,), feed=Feed(), seconds_per_batch=0.01), 0),
+        (Request(kind="fit", batches=(4,), steps=3), 1),
+        (Request(kind="steady", batches=(4,), steps=1), 1),
+    ],
+)
+def test_speed_is_that_of_a_run_under_way_and_memory_that_of_its_first_steps_too(events, monkeypatch, request_, before):
+    monkeypatch.setattr(probe, "Alone", Probationer)
+    monkeypatch.setattr(Probationer, "calls", [])
+    step = Trainee.step
+    monkeypatch.setattr(Trainee, "step", lambda *args, **more: (Probationer.calls.append("step"), step(*args, **more)))
+    events(request_)
+    assert Probationer.calls.index("end") == before
+    assert Probationer.calls.count("step") > before + 1
+
+
+@pytest.mark.standin
+def test_short_steps_on_a_gpu_are_timed_in_blocks_from_pinned_batches(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+    steps, waits, kinds = [], [], set()
+    step, wait = Trainee.step, torch.cuda.synchronize
+
+    def counted(trainee, batches, **more):
+        kinds.add((batches[0][0].device.type, batches[0][0].is_pinned()))
+        steps.append(1)
+        step(trainee, batches, **more)
+
+    monkeypatch.setattr(Trainee, "step", counted)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: (waits.append(1), wait(*args)))
+    request = Request(kind="speed", batches=(4,), seconds_per_batch=0.5)
+    Probe(prepared, request, Place(device="cuda:0", limit_bytes=None), lambda event: None).run()
+    assert kinds == {("cpu", True)}
+    assert len(steps) > 2 * len(waits)
+
+
+def test_steps_fed_by_a_real_loader(events):
+    told = events(Request(kind="joint", batches=(8,), feed=Feed(), seconds_per_batch=0.05))
+    assert batches(told) == [8]
+    assert len(told[-1]["point"]["step_s"]) >= 3
+
+
+def test_a_loader_goes_on_epoch_after_epoch():
+    loader = endless(torch.utils.data.DataLoader(list(range(3))))
+    assert [int(next(loader)) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]

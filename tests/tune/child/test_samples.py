@@ -1,0 +1,149 @@
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.child.samples import Samples, collect_samples, copy_bytes, copy_of, sample_bytes
+from gpudoc.workload.build import load_workload
+
+
+class Ragged(torch.utils.data.Dataset):
+    def __init__(self, count, longest):
+        self.count, self.longest, self.reads = count, longest, 0
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return torch.full((50 if index == self.longest else 1 + index % 3,), float(index))
+
+
+def pad(samples):
+    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+
+@pytest.mark.parametrize("longest", [0, 777, 1999])
+def test_the_longest_sample_is_in_every_worst_batch(longest):
+    samples = Samples(Ragged(2000, longest), pad, 2000)
+    assert samples.sizes_differ
+    assert samples.scanned_all
+    for batch in (1, 5, 300):
+        assert samples.worst(batch).shape == (batch, 50)
+
+
+def test_large_batches_read_nothing_more():
+    data = Ragged(500, 3)
+    samples = Samples(data, pad, 500)
+    reads = data.reads
+    assert samples.typical(5000).shape[0] == 5000
+    assert samples.worst(5000).shape[0] == 5000
+    assert data.reads == reads
+
+
+def test_a_slow_data_set_is_not_read_whole(monkeypatch):
+    monkeypatch.setattr("gpudoc.tune.child.samples.SCAN_SECONDS", 0.0)
+    samples = Samples(Ragged(100_000, 3), pad, 100_000)
+    assert not samples.scanned_all
+    assert samples.num_scanned < 100
+
+
+def test_a_set_smaller_than_64_is_kept_whole():
+    samples = Samples(Ragged(10, 4), pad, 10)
+    assert samples.scanned_all
+    assert samples.typical(10).shape == (10, 50)
+
+
+def test_different_sizes_without_a_collate_are_explained():
+    with pytest.raises(GpudocError, match="differ in size") as raised:
+        Samples(Ragged(100, 3), None, 100).worst(8)
+    assert "collate" in raised.value.hint
+
+
+def test_what_stands_for_read_samples_is_held_until_the_next_batch_or_let_go():
+    """As many tensors of a sample's size as training reads for a batch, less the 64 that are kept."""
+
+    class Counted(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return torch.full((1234,), float(index))
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(found, torch.Tensor) and found.shape == (1234,) for found in gc.get_objects())
+
+    before = alive()
+    samples = Samples(Counted(), None, 1000)
+    kept = alive() - before
+    for batch, held in ((300, 236), (500, 436), (100, 36), (64, 0), (300, 236)):
+        samples.worst(batch)
+        assert alive() - before - kept == held
+    samples.let_go()
+    assert alive() - before == kept
+    assert samples.kept_bytes == 4 * 1234 * kept
+
+
+MEASURED = """
+import torch
+from gpudoc.tune.trial.limit import read_process_memory
+from gpudoc.tune.child.samples import copy_bytes, copy_of
+sample = {sample}
+kept = [copy_of(sample) for _ in range(1000)]
+before = read_process_memory().data_bytes
+kept += [copy_of(sample) for _ in range(20000)]
+print((read_process_memory().data_bytes - before) / 20000 / copy_bytes(sample))
+"""
+
+
+@pytest.mark.parametrize("sample", ["(torch.zeros(1024), 3)", "[torch.zeros(64), {'y': torch.zeros(64)}]"])
+def test_a_copy_takes_what_is_reckoned_with(sample):
+    command = [sys.executable, "-c", MEASURED.replace("{sample}", sample)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert 0.8 < float(done.stdout) < 1.25
+
+
+def test_a_sample_that_leaves_the_heap_when_it_is_freed_takes_nothing_there():
+    assert copy_bytes(torch.zeros(1 << 18)) == 0
+    assert copy_bytes(torch.zeros((1 << 18) - 1)) > 0
+
+
+def test_a_copy_shares_nothing():
+    array, tensor, text = np.arange(3), torch.arange(3), "a text that is long enough"
+    sample = ({"x": tensor, "y": [array, text]}, b"12345", 7)
+    copied = copy_of(sample)
+    assert copied[0]["x"].equal(tensor)
+    assert copied[0]["x"].data_ptr() != tensor.data_ptr()
+    assert (copied[0]["y"][0] == array).all()
+    assert copied[0]["y"][0] is not array
+    assert copied[0]["y"][1] == text
+    assert copied[0]["y"][1] is not text
+    assert copied[1:] == (b"12345", 7)
+    assert copied[1] is not sample[1]
+
+
+def test_sizes_of_samples_of_every_kind():
+    assert sample_bytes({"x": torch.zeros(4), "y": [np.zeros(2), "abc"]}) == 16 + 16 + 3
+    assert sample_bytes((b"12345", 7)) == 5 + 8
+
+
+def test_a_data_set_that_can_only_be_iterated_is_refused_with_what_works(tmp_path):
+    (tmp_path / "streamed.py").write_text(
+        "import torch\n"
+        "class Stream(torch.utils.data.IterableDataset):\n"
+        "    def __iter__(self):\n"
+        "        yield torch.zeros(4), torch.tensor(0)\n"
+        "def net():\n"
+        "    return torch.nn.Linear(4, 2)\n"
+    )
+    config = tmp_path / "cfg.yaml"
+    config.write_text(
+        'model: {target: "streamed:net"}\n'
+        'data: {target: "streamed:Stream"}\n'
+        'loss: {target: "torch.nn:CrossEntropyLoss"}\n'
+    )
+    with pytest.raises(GpudocError, match="can only be iterated") as raised:
+        collect_samples(load_workload(str(config)))
+    assert "gpudoc train" in raised.value.hint

@@ -1,0 +1,76 @@
+import pytest
+import torch
+
+from gpudoc.train.ranks.protocol import Alone
+from gpudoc.tune.child.samples import collect_samples
+from gpudoc.tune.child.training import Trainee
+from gpudoc.tune.trial.messages import Variant
+from gpudoc.workload.build import load_workload
+
+from .planted import write_workload
+
+VARIANTS = [
+    Variant(),
+    Variant(precision="bf16"),
+    Variant(channels_last=True),
+    Variant(fused=False),
+    Variant(activation_checkpointing=True),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_steps_learn_and_evaluation_and_checkpoints_change_nothing(tmp_path, variant, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    batch = collect_samples(workload).typical(16)
+    trainee = Trainee(workload, variant, torch.device("cpu"))
+    before = trainee.evaluate(batch)
+    for _ in range(20):
+        trainee.train([batch, batch])
+    after = trainee.evaluate(batch)
+    assert after < before
+    trainee.capture_checkpoint()
+    with trainee.writing_checkpoint():
+        trainee.evaluate(batch)
+    assert trainee.evaluate(batch) == after
+
+
+class Recorded(Alone):
+    """Two ranks that only note what is exchanged."""
+
+    world = local_world = 2
+
+    def __init__(self):
+        self.calls = []
+
+    def total(self, values):
+        self.calls.append("total")
+        return list(values)
+
+    def vote(self, flags):
+        self.calls.append("vote")
+        return flags
+
+    def reduce_gradients(self, parameters):
+        self.calls.append("reduce")
+
+    def accumulating(self, model, last):
+        self.calls.append(f"accumulating, last: {last}")
+        return super().accumulating(model, last)
+
+
+def test_a_step_exchanges_what_train_exchanges_or_nothing_at_all(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    batch = collect_samples(workload).typical(4)
+    ranks = Recorded()
+    trainee = Trainee(workload, Variant(), torch.device("cpu"), ranks)
+    before = trainee.evaluate(batch)
+    trainee.step([batch])
+    assert ranks.calls == ["total", "accumulating, last: True", "vote", "reduce"]
+    ranks.calls.clear()
+    for _ in range(20):
+        trainee.step([batch], exchange=False)
+    trainee.drain()
+    assert set(ranks.calls) == {"accumulating, last: False"}
+    assert trainee.evaluate(batch) < before

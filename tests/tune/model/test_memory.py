@@ -1,0 +1,70 @@
+import pytest
+
+from gpudoc.tune.model import memory as memory_model
+from gpudoc.tune.model.memory import MemoryLine
+from gpudoc.tune.trial.messages import Point
+from gpudoc.units import GIB, MIB
+
+
+def points(function, batches, rest=100 * MIB):
+    return [Point(batch=b, peak_bytes=int(function(b)), rest_bytes=rest) for b in batches]
+
+
+def affine(batch):
+    return max(180 * MIB, 120 * MIB + batch * 3 * MIB)
+
+
+def walk(function, limit, cap=10**6):
+    seen = []
+    while (batch := memory_model.next_calibration_batch(seen, limit, cap)) is not None:
+        assert function(batch) <= limit, f"calibration would run out of memory at {batch}"
+        seen += points(function, [batch], rest=50 * MIB)
+    return seen
+
+
+@pytest.mark.parametrize("slope_kib", [1, 40, 3000, 90000])
+@pytest.mark.parametrize("limit", [512 * MIB, 3 * GIB])
+def test_calibration_of_convex_memory_never_exceeds_the_limit_and_comes_near_it(slope_kib, limit):
+    def peak(batch):
+        return max(200 * MIB, 110 * MIB + batch * slope_kib * 512, 60 * MIB + batch * slope_kib * 1024)
+
+    seen = walk(peak, limit)
+    line = memory_model.fit_memory(seen)
+    truth = (limit - 60 * MIB) // (slope_kib * 1024)
+    if truth > 8:
+        assert line is not None
+        assert line.largest(limit) >= truth * 0.99
+        assert seen[-1].batch >= min(10**6, 0.6 * truth)
+
+
+def test_calibration_honours_the_cap():
+    assert walk(affine, 8 * GIB, cap=37)[-1].batch == 37
+    assert [p.batch for p in walk(affine, 8 * GIB, cap=1)] == [1]
+
+
+def test_the_line_ignores_small_batches_whose_peak_does_not_depend_on_the_batch():
+    line = memory_model.fit_memory(points(affine, [1, 2, 4, 64, 128]))
+    assert line.bytes_per_sample == pytest.approx(3 * MIB)
+    assert line.largest(120 * MIB + 300 * 3 * MIB) == 300
+    assert memory_model.fit_memory(points(lambda b: 200 * MIB, [1, 2, 4])) is None
+
+
+def test_the_gap_is_what_two_mib_hold_but_at_most_one_percent_and_at_least_one():
+    assert MemoryLine(batch=6000, peak_bytes=GIB, bytes_per_sample=70_000).gap(6000) == 29
+    assert MemoryLine(batch=40, peak_bytes=GIB, bytes_per_sample=9 * MIB).gap(40) == 1
+    assert MemoryLine(batch=300, peak_bytes=GIB, bytes_per_sample=100_000).gap(300) == 3
+
+
+def test_quadratic_growth_is_seen_and_affine_growth_is_not():
+    quadratic = points(lambda b: 100 * MIB + b * b * 64 * 1024, [16, 64, 128])
+    assert memory_model.growth_exponent(quadratic) == pytest.approx(2.0, abs=0.15)
+    assert memory_model.growth_exponent(points(affine, [64, 128, 256])) == pytest.approx(1.0, abs=0.02)
+    assert memory_model.growth_exponent(points(lambda b: 100 * MIB, [64, 128, 256])) is None
+
+
+def test_growth_over_steps():
+    flat = [100 * MIB] * 20
+    assert memory_model.growth_per_step(flat) == 0
+    assert memory_model.growth_per_step([100 * MIB + (i % 3) * MIB for i in range(20)]) == 0
+    assert memory_model.growth_per_step([100 * MIB + i * MIB for i in range(20)]) == pytest.approx(MIB)
+    assert memory_model.growth_per_step([100 * MIB + min(i, 3) * 30 * MIB for i in range(20)]) == 0

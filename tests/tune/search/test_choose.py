@@ -1,0 +1,95 @@
+from gpudoc.tune.model.memory import MemoryLine
+from gpudoc.tune.search.choose import (
+    choose_batch,
+    choose_variant,
+    explain_knee,
+    explain_largest,
+    explain_variant,
+    speedup,
+)
+from gpudoc.tune.search.largest import Largest
+from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
+
+PLAIN = Variant()
+
+
+def at(*pairs):
+    return [Point(batch=b, step_s=(b / speed,)) for b, speed in pairs]
+
+
+def largest(batch=100, cap=10**6, **changes):
+    line = MemoryLine(batch=batch, peak_bytes=1000, bytes_per_sample=10.0)
+    plain = {"fails_at": batch + 1, "fails_with": End.OOM_HOST}
+    return Largest(batch=batch, cap=cap, limit_bytes=1005, line=line, **{**plain, **changes})
+
+
+def timed(speed, variant=PLAIN, end=End.FITS):
+    points = (Point(batch=8, step_s=(8 / speed,)),) if end is End.FITS else ()
+    return Trial(request=Request(kind="variant", batches=(8,), variant=variant), end=end, points=points)
+
+
+def test_throughput_takes_the_smallest_as_fast_that_leaves_memory():
+    points = at((8, 50), (32, 90), (64, 99), (90, 100), (100, 130))
+    choice = choose_batch("throughput", points, largest(), useful=1000, default=8)
+    assert choice.batch == 64  # 90 is within 3 % of the fastest that leaves room, and so is 64; 100 leaves none
+    assert choice.fastest == 100
+    assert "99" in choice.why
+
+
+def test_a_batch_above_the_global_batch_is_of_no_use():
+    choice = choose_batch("throughput", at((8, 50), (32, 90), (64, 200)), largest(), useful=32, default=8)
+    assert choice.batch == 32
+    assert "global batch" in choice.why
+
+
+def test_the_goal_largest_takes_it():
+    choice = choose_batch("largest", at((8, 50)), largest(), useful=32, default=8)
+    assert (choice.batch, choice.fastest) == (100, 8)
+    assert "proved" in choice.why
+
+
+def test_without_measurements_the_reference_batch():
+    assert choose_batch("throughput", [], None, useful=32, default=8).batch == 8
+    assert choose_batch("throughput", [], largest(batch=5), useful=32, default=8).batch == 5
+
+
+def test_a_variant_must_gain_three_percent():
+    bf16 = Variant(precision="bf16")
+    assert choose_variant(Variant(), timed(100), [(bf16, timed(102))])[0] == Variant()
+    assert choose_variant(Variant(), timed(100), [(bf16, timed(104))])[0] == bf16
+    assert choose_variant(Variant(), timed(100), [(bf16, timed(900, end=End.OOM_HOST))])[0] == Variant()
+    assert choose_variant(Variant(), timed(1, end=End.OOM_HOST), [(bf16, timed(5))])[0] == bf16
+
+
+def test_reasons_quote_the_measured_ratio():
+    bf16, exact = Variant(precision="bf16"), Variant(precision="bf16", allocator="exact")
+    tried = [timed(100), timed(150, bf16), timed(75, exact)]
+    sentences = explain_variant(bf16, Variant(), tried)
+    assert "precision bf16: 1.50 times the speed of fp32, kept" in sentences
+    assert "allocator exact: 0.50 times the speed of default, not used" in sentences
+
+
+def test_a_reason_that_is_given_stands_in_place_of_a_measured_one():
+    given = {"activation_checkpointing": "activation_checkpointing on: because"}
+    assert "activation_checkpointing on: because" in explain_variant(PLAIN, PLAIN, [], given)
+
+
+def test_doing_without_the_fused_kernel_is_said_the_right_way_round():
+    plain = Variant(fused=False)
+    tried = [timed(100), timed(90, plain)]
+    assert "without fused: 0.90 times the speed of the one with fused, not used" in explain_variant(PLAIN, PLAIN, tried)
+    faster = [timed(100), timed(110, plain)]
+    assert "without fused: 1.10 times the speed of the one with fused, kept" in explain_variant(plain, PLAIN, faster)
+
+
+def test_speedup_is_of_medians_and_absent_without_both():
+    chosen = Trial(request=Request(kind="joint", batches=(8,), feed=Feed()), end=End.FITS, points=tuple(at((8, 300))))
+    assert round(speedup([timed(100), timed(200)], [chosen]), 3) == 2.0
+    assert speedup([timed(1, end=End.OOM_HOST)], [chosen]) is None
+
+
+def test_the_largest_batch_is_explained_with_its_certificates():
+    assert "101 ended with oom_host" in explain_largest(largest())
+    assert "it is the cap, and it ran" in explain_largest(largest(cap=100, fails_at=None, fails_with=None))
+    assert "not proved" in explain_largest(largest(complete=False, predicted=120))
+    assert "batch 190" in explain_knee([Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (8, 64)])

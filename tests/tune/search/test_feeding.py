@@ -1,0 +1,32 @@
+import pytest
+
+from gpudoc.progress import SILENT
+from gpudoc.tune.search import feeding
+from gpudoc.tune.search.choose import BatchChoice
+from gpudoc.tune.search.feeding import Feeder, profile_rows
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.stages import Findings
+from gpudoc.tune.trial.launcher import Where
+from gpudoc.workload.config import load_config
+
+from .planted import write_workload
+
+
+def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loaded = load_config(str(write_workload(tmp_path)))
+    where = Where(device="cpu", limit_bytes=1 << 30)
+    session = Session(launcher=None, journal=Journal(None), where=where, progress=SILENT, budget_s=10.0)
+    first = Findings(choice=BatchChoice(64, None, ""))
+    Feeder(loaded)(session, None, first)
+    assert first.feed_reasons
+    assert first.feed.num_workers >= 0
+    rows = profile_rows(first.feed_trials)
+    assert rows
+    assert all(row.samples_per_s > 0 and 0 <= row.wait_share <= 1 for row in rows)
+    monkeypatch.setattr(feeding, "tune_loader", lambda *a, **k: pytest.fail("measured twice"))
+    second = Findings(choice=BatchChoice(64, None, ""))
+    Feeder(loaded)(session, None, second)
+    assert second.feed == first.feed

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+from gpudoc.tune.search.journal import Header, open_journal, recorded_limit
+from gpudoc.tune.trial.messages import End, Point, Request, Trial
+
+HEADER = Header({"model": "abc"}, 1 << 30, 2.5)
+RELEASED = Path(__file__).parents[2] / "journals"
+
+
+def trial(batch):
+    return Trial(
+        request=Request(kind="fit", batches=(batch,)), end=End.FITS, points=(Point(batch=batch, peak_bytes=batch * 10),)
+    )
+
+
+def test_what_was_added_is_found_by_the_next_run(tmp_path):
+    path = tmp_path / "deep" / "journal.jsonl"
+    journal = open_journal(path, HEADER)
+    journal.add(trial(4))
+    again = open_journal(path, HEADER)
+    assert again.num_replayed == 1
+    assert open_journal(path, Header(HEADER.key, 1 << 30, 9.0)).start_s == 2.5
+    assert again.find(Request(kind="fit", batches=(4,))) == trial(4)
+    assert again.find(Request(kind="fit", batches=(5,))) is None
+    assert recorded_limit(path, HEADER.key) == 1 << 30
+
+
+def test_a_torn_last_line_is_forgiven_at_every_byte_and_the_next_record_stands_on_its_own(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = open_journal(path, HEADER)
+    for batch in (1, 2, 3):
+        journal.add(trial(batch))
+    whole = path.read_bytes()
+    second_end = whole.rfind(b"\n", 0, len(whole) - 1) + 1
+    for length in range(second_end, len(whole)):
+        path.write_bytes(whole[:length])
+        reopened = open_journal(path, HEADER)
+        assert [t.request.batches for t in reopened.trials] == [(1,), (2,)]
+        reopened.add(trial(3))
+        assert path.read_bytes() == whole
+
+
+def test_a_journal_of_another_workload_machine_or_limit_is_not_used(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    open_journal(path, HEADER).add(trial(4))
+    assert recorded_limit(path, {"model": "other"}) is None
+    for other in (Header({"model": "other"}, 1 << 30), Header({"model": "abc"}, 1 << 29)):
+        assert open_journal(path, other).trials == []
+        path.unlink()
+        open_journal(path, HEADER).add(trial(4))
+
+
+def test_an_error_that_ended_a_search_is_tried_again_and_one_that_it_went_on_from_is_not(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    failed = trial(5).model_copy(update={"end": End.USER_ERROR})
+    journal = open_journal(path, HEADER)
+    for one in (failed, trial(4), failed):
+        journal.add(one)
+    again = open_journal(path, HEADER)
+    assert again.trials == [failed, trial(4)]
+    again.add(trial(5))
+    assert open_journal(path, HEADER).find(failed.request) == trial(5)
+
+
+def test_fresh_forgets(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    open_journal(path, HEADER).add(trial(4))
+    assert open_journal(path, HEADER, fresh=True).trials == []
+    assert open_journal(path, HEADER).trials == []
+
+
+def test_a_file_that_is_no_journal_is_replaced(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    for content in (b"", b"\xff\x00", b"[1]\n", b'{"schema": "gpudoc.tune.journal.v9"}\n', b"text\n"):
+        path.write_bytes(content)
+        assert open_journal(path, HEADER).trials == []
+        open_journal(path, HEADER).add(trial(1))
+        assert len(open_journal(path, HEADER).trials) == 1
+
+
+def test_a_full_disk_is_said_and_the_trials_stay_in_memory(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.symlink_to("/dev/full")
+    journal = open_journal(path, HEADER)
+    journal.add(trial(4))
+    assert "No space left" in journal.lost
+    assert journal.find(Request(kind="fit", batches=(4,))) == trial(4)
+
+
+def test_the_journal_of_the_first_release_is_still_read():
+    path = RELEASED / "v1.jsonl"
+    key = {"config": "abc", "device": "cpu", "method": "1", "model": "m"}
+    journal = open_journal(path, Header(key, 1073741824))
+    assert [t.end.value for t in journal.trials] == ["fits", "fits", "fits", "oom_host", "fits", "leak"]
+    assert journal.trials[3].failed_batch == 105
+    assert journal.trials[2].point(104).peak_bytes == 1068896256
+    assert journal.trials[0].request.feed.num_workers == 0

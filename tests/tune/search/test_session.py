@@ -1,0 +1,106 @@
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import Session, describe_trial
+from gpudoc.tune.trial.launcher import Where
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+
+
+class Recorder:
+    """A launcher that answers from a list, and a progress that remembers."""
+
+    def __init__(self, *trials):
+        self.trials, self.asked, self.said = list(trials), [], []
+
+    def run(self, request, where):
+        self.asked.append((request, where))
+        return self.trials.pop(0).model_copy(update={"request": request})
+
+    def say(self, text):
+        self.said.append(text)
+
+    def advance(self, done, total, text):
+        pass
+
+
+def trial(end=End.FITS, batch=8, seconds=2.0, **changes):
+    points = (Point(batch=batch, peak_bytes=1 << 20, step_s=(0.5,)),)
+    return Trial(request=Request(kind="speed", batches=(batch,)), end=end, points=points, seconds=seconds, **changes)
+
+
+def session(recorder, **changes):
+    where = Where(device="cpu", limit_bytes=1 << 30)
+    return Session(launcher=recorder, journal=Journal(None), where=where, progress=recorder, budget_s=60.0, **changes)
+
+
+def test_an_equal_request_is_not_run_twice_and_its_cost_counts_once():
+    recorder = Recorder(trial())
+    search = session(recorder)
+    request = Request(kind="speed", batches=(8,))
+    assert search.run(request) == search.run(request)
+    assert len(recorder.asked) == 1
+    assert search.spent_s == 2.0
+    assert search.samples_per_s == 16.0
+
+
+def test_the_users_error_ends_the_search_with_their_words():
+    search = session(Recorder(trial(End.USER_ERROR, detail="KeyError: 'x'", traceback="Traceback ...", stage="train")))
+    with pytest.raises(GpudocError, match="KeyError: 'x'"):
+        search.run(Request(kind="speed", batches=(8,)))
+    assert len(search.journal.trials) == 1
+
+
+def test_patience_grows_with_the_expected_step():
+    recorder = Recorder(trial(), trial())
+    search = session(recorder)
+    search.run(Request(kind="speed", batches=(8,)))
+    search.run(Request(kind="speed", batches=(1600,)))
+    assert recorder.asked[0][1].silence_s == 60.0
+    assert recorder.asked[1][1].silence_s == pytest.approx(4000.0)
+
+
+def test_what_can_be_afforded_follows_from_speed_and_share():
+    search = session(Recorder(trial()))
+    assert search.can_afford(1e9)
+    search.run(Request(kind="speed", batches=(8,)))
+    search.share_s = 12.0
+    assert search.can_afford(160)
+    assert not search.can_afford(161)
+
+
+def test_a_trial_may_start_when_it_should_end_before_the_reserve_is_touched():
+    default = Request(kind="default", batches=(8,))
+    search = session(Recorder(trial(seconds=3.0)))
+    search.run(default)
+    assert search.overhead_s == 2.5
+    assert search.expected_s(32, steps=4) == 2.5 + 4 * 32 / 16.0
+    search.reserved_s = 60.0 - 3.0 - 10.5
+    assert search.can_start(32, steps=4)
+    assert search.expected_s(32, steps=4, variant=Variant(precision="bf16")) == 10.5
+    search.journal.start_s = 5.0
+    assert search.expected_s(32, steps=4, variant=Variant(allocator="exact")) == 15.5
+    assert not search.can_start(33, steps=4)
+
+
+def test_memory_is_tried_with_as_many_micro_batches_as_training_needs():
+    recorder = Recorder(trial())
+    search = session(recorder, accumulate_below=64)
+    search.calibrate(100)
+    assert recorder.asked[0][0].num_micros(63) == 2
+    assert recorder.asked[0][0].num_micros(64) == 1
+
+
+def test_a_journal_that_cannot_be_written_is_said_once(tmp_path):
+    recorder = Recorder(trial(), trial())
+    search = session(recorder)
+    search.journal = Journal(tmp_path / "no" / "folder.jsonl")
+    search.run(Request(kind="speed", batches=(8,)))
+    search.run(Request(kind="speed", batches=(9,)))
+    assert sum("journal cannot be written" in line for line in recorder.said) == 1
+
+
+def test_a_trial_in_one_line():
+    assert describe_trial(trial()) == "  speed batch 8: fits, peak 1 MiB, 16 samples/s, 2 s"
+    failed = trial(End.OOM_HOST, stage="train", failed_batch=9)
+    assert describe_trial(failed) == "  speed batch 9: oom_host in train, peak 1 MiB at 8, 2 s"

@@ -1,0 +1,198 @@
+"""Activation checkpointing and the ways out of too little memory, on a machine that answers from formulas."""
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.sizing import expected_gain, recompute_for_speed, size_batch
+from gpudoc.tune.search.variants import Abilities
+from gpudoc.tune.trial.launcher import Where
+from gpudoc.tune.trial.messages import End, Variant
+from gpudoc.units import MIB
+
+from .formula import Machine
+
+
+def search(machine, goal="throughput", useful=256, **abilities):
+    session = Session(
+        launcher=machine,
+        journal=Journal(None),
+        where=Where(device="cpu", limit_bytes=machine.limit),
+        progress=machine,
+        budget_s=1e6,
+    )
+    able = {"can_recompute": True, "precision": "auto", **abilities}
+    plan = Plan(
+        parts=frozenset({"batch", "speed"}),
+        goal=goal,
+        reference=8,
+        cap=10_000,
+        useful=useful,
+        base=Variant(),
+        abilities=Abilities(
+            device="cpu", native_bf16=False, has_images=False, budget_s=60.0, can_compile=False, **able
+        ),
+    )
+    return session, plan, Findings()
+
+
+def test_batch_one_that_does_not_fit_is_tried_with_checkpointing_before_it_is_given_up():
+    machine = Machine(300, per_sample=400)
+    session, plan, found = search(machine)
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing
+    assert found.variant.precision == "fp32"
+    assert (found.largest.batch, found.largest.is_proved) == (2, True)
+    assert found.reasons["activation_checkpointing"] == (
+        "activation_checkpointing on: batch 1 does not fit in 300 MiB without"
+    )
+
+
+def test_then_lower_precision_and_both_together():
+    session, plan, found = search(Machine(300, per_sample=1600))
+    size_batch(session, plan, found)
+    assert (found.variant.activation_checkpointing, found.variant.precision) == (True, "bf16")
+    session, plan, found = search(Machine(300, per_sample=400), can_recompute=False)
+    size_batch(session, plan, found)
+    assert (found.variant.activation_checkpointing, found.variant.precision) == (False, "bf16")
+
+
+def test_nothing_fits_names_what_was_tried_the_bytes_and_the_least_limit_that_would_do():
+    machine = Machine(300, per_sample=8000)
+    session, plan, found = search(machine)
+    with pytest.raises(GpudocError) as raised:
+        size_batch(session, plan, found)
+    message = raised.value.message
+    assert f"{7800 * MIB:,} bytes more" in message
+    assert "activation checkpointing (needs 2.05 GiB)" in message
+    assert "activation checkpointing and bf16 (needs 1.07 GiB)" in message
+    assert "--memory-limit 1156MiB" in raised.value.hint
+    assert raised.value.exit_code == 1
+
+
+def test_a_config_that_forbids_checkpointing_and_fixes_the_precision_is_obeyed():
+    machine = Machine(300, per_sample=8000)
+    session, plan, found = search(machine, can_recompute=False, precision="fp32")
+    with pytest.raises(GpudocError):
+        size_batch(session, plan, found)
+    assert {request.variant.activation_checkpointing for request in machine.asked} == {False}
+    assert {request.variant.precision for request in machine.asked} == {"fp32"}
+
+
+def test_the_largest_batch_uses_checkpointing_when_more_fits_with_it():
+    machine = Machine(1000)
+    session, plan, found = search(machine, goal="largest")
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing
+    assert abs(found.largest.batch - 450) <= 1
+    assert found.reasons["activation_checkpointing"] == (
+        "activation_checkpointing on: 450 samples are predicted to fit with it, 112 without"
+    )
+    plain = [request.kind for request in machine.asked if not request.variant.activation_checkpointing]
+    assert plain == ["calibrate"]
+
+
+def test_the_largest_batch_goes_without_where_it_does_not_help():
+    class Stubborn(Machine):
+        def peak(self, batch, variant):
+            return super().peak(batch, Variant())
+
+    session, plan, found = search(Stubborn(1000), goal="largest")
+    size_batch(session, plan, found)
+    assert not found.variant.activation_checkpointing
+    assert found.largest.batch == 112
+    assert "not used: 112 samples" in found.reasons["activation_checkpointing"]
+
+
+def timed(machine, *batches):
+    return tuple(machine.point(batch, Variant()) for batch in batches)
+
+
+def test_checkpointing_wins_speed_where_a_step_costs_much_whatever_its_batch():
+    machine = Machine(1000, fixed_s=2.0)
+    session, plan, found = search(machine)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    recompute_for_speed(session, plan, found)
+    assert found.variant.activation_checkpointing
+    assert "times the speed at batch 256, which does not fit without" in found.reasons["activation_checkpointing"]
+    assert found.largest.batch > 256
+    assert {point.batch for point in found.speeds} == {256}
+
+
+def test_checkpointing_is_not_tried_where_it_cannot_win_and_the_bound_is_said():
+    machine = Machine(1000, fixed_s=0.001)
+    session, plan, found = search(machine)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    before = len(machine.asked)
+    recompute_for_speed(session, plan, found)
+    assert not found.variant.activation_checkpointing
+    assert "not tried: it repeats a third of every step" in found.reasons["activation_checkpointing"]
+    assert len(machine.asked) == before
+
+
+def test_checkpointing_that_turns_out_slower_than_hoped_is_not_used():
+    class Slow(Machine):
+        def point(self, batch, variant):
+            made = super().point(batch, variant)
+            slower = 5 if variant.activation_checkpointing else 1
+            return made.model_copy(update={"step_s": tuple(slower * s for s in made.step_s)})
+
+    machine = Slow(1000, fixed_s=2.0)
+    session, plan, found = search(machine)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    recompute_for_speed(session, plan, found)
+    assert not found.variant.activation_checkpointing
+    assert "not used: 0." in found.reasons["activation_checkpointing"]
+    assert found.largest.batch == 112
+
+
+def test_where_memory_does_not_bind_checkpointing_is_no_question():
+    machine = Machine(8000, fixed_s=2.0)
+    session, plan, found = search(machine)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 256)
+    recompute_for_speed(session, plan, found)
+    assert found.reasons == {}
+
+
+def test_the_expected_gain_repeats_a_third_of_a_step():
+    machine = Machine(1000, fixed_s=1.0)
+    gain = expected_gain(timed(machine, 10, 100), 1000)
+    assert gain == pytest.approx((1000 / (4 / 3 * 2.0)) / (100 / 1.1), rel=0.01)
+    assert expected_gain((), 10) is None
+
+
+class Unrecomputable(Machine):
+    """A model that raises, or hangs, when its activations are computed again."""
+
+    end = End.USER_ERROR
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if not request.variant.activation_checkpointing or request.kind == "plan":
+            return trial
+        failed = {"end": self.end, "stage": "train", "detail": "CheckpointError", "traceback": "T"}
+        return trial.model_copy(update=failed)
+
+
+def test_a_model_that_cannot_be_recomputed_goes_without_whatever_asked_for_it():
+    for goal in ("largest", "throughput"):
+        machine = Unrecomputable(1000, fixed_s=2.0)
+        session, plan, found = search(machine, goal=goal)
+        size_batch(session, plan, found)
+        found.speeds = timed(machine, 8, 32, 100)
+        recompute_for_speed(session, plan, found)
+        assert (found.variant, found.largest.batch) == (Variant(), 112)
+        assert found.rejected["activation_checkpointing"].endswith("rejected, it failed in train: CheckpointError")
+
+
+def test_the_next_way_out_is_tried_when_one_fails(monkeypatch):
+    monkeypatch.setattr(Unrecomputable, "end", End.HANG)
+    session, plan, found = search(Unrecomputable(300, per_sample=400))
+    size_batch(session, plan, found)
+    assert (found.variant.activation_checkpointing, found.variant.precision) == (False, "bf16")

@@ -1,0 +1,220 @@
+import os
+import signal
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.search.journal import Header, Journal, open_journal
+from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.stages import Findings, Plan, run_stages
+from gpudoc.tune.search.variants import Abilities
+from gpudoc.tune.trial.launcher import Where
+from gpudoc.tune.trial.messages import End, Feed, Point, Trial, Variant
+
+from . import formula
+
+SPEED = {"fp32": 1.0, "bf16": 2.0}
+
+
+class Machine:
+    """Answers every request from a formula: seconds of a step by batch and variant."""
+
+    def __init__(self, slow_joint=False, budget_s=1e6):
+        self.slow_joint, self.asked = slow_joint, []
+
+    def run(self, request, where):
+        self.asked.append(request)
+        factor = SPEED[request.variant.precision] / (4 if self.slow_joint and request.kind == "joint" else 1)
+        points = tuple(
+            Point(batch=b, peak_bytes=100 + b, rest_bytes=10, step_s=((0.2 + 0.01 * b) / factor,))
+            for b in request.batches
+        )
+        return Trial(request=request, end=End.FITS, points=points, seconds=1.0)
+
+    def say(self, text):
+        pass
+
+    def advance(self, done, total, text):
+        pass
+
+
+class Failing(Machine):
+    """The user's code raises under bf16 in trials of one kind, and under fp32 if `always`."""
+
+    def __init__(self, kind, always=False):
+        super().__init__()
+        self.kind, self.always = kind, always
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if request.kind != self.kind or (request.variant == Variant() and not self.always):
+            return trial
+        return trial.model_copy(
+            update={"end": End.USER_ERROR, "stage": "speed", "detail": "RuntimeError: no kernel", "traceback": "T"}
+        )
+
+
+def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None):
+    session = Session(
+        launcher=machine,
+        journal=journal or Journal(None),
+        where=Where(device="cpu", limit_bytes=10_000),
+        progress=machine,
+        budget_s=budget_s,
+    )
+    abilities = Abilities(
+        device="cpu", native_bf16=True, has_images=False, precision="auto", budget_s=60.0, can_compile=False
+    )
+    plan = Plan(
+        parts=frozenset(parts),
+        goal="throughput",
+        reference=32,
+        cap=1000,
+        useful=256,
+        base=Variant(),
+        abilities=abilities,
+    )
+    found = Findings()
+    run_stages(session, plan, found, loader)
+    return found
+
+
+def test_the_default_is_tried_first_and_beaten():
+    machine = Machine()
+    found = found_by(machine)
+    first = machine.asked[0]
+    assert (first.kind, first.batches, first.variant, first.feed) == ("default", (32,), Variant(), Feed())
+    assert found.variant.precision == "bf16"
+    assert found.choice.batch in (256, 32, 64, 128)
+    assert found.speedup > 2
+    assert [r.kind for r in machine.asked].count("joint") == 2
+
+
+def test_a_choice_that_loses_to_the_default_gives_way_to_it():
+    found = found_by(Machine(slow_joint=True))
+    assert found.kept_default
+    assert (found.choice.batch, found.variant, found.feed, found.speedup) == (32, Variant(), Feed(), 1.0)
+    assert any("default stands" in note for note in found.notes)
+
+
+def test_the_loader_is_tuned_at_the_chosen_batch_and_used_in_the_comparison():
+    machine = Machine()
+
+    def loader(session, plan, found):
+        found.feed = Feed(num_workers=3)
+
+    found_by(machine, parts=("speed", "loader"), loader=loader)
+    assert {r.feed.num_workers for r in machine.asked if r.kind == "joint"} == {3}
+
+
+@pytest.mark.parametrize("kind", ["variant", "speed", "joint"])
+def test_a_variant_that_fails_is_rejected_in_a_line_and_the_search_goes_on(kind):
+    journal = Journal(None)
+    found = found_by(Failing(kind), journal=journal)
+    assert found.variant == Variant()
+    assert found.choice.batch in (32, 64, 128, 256)
+    assert found.rejected["precision"].endswith("rejected, it failed in speed: RuntimeError: no kernel")
+    # a search that goes on from the journal decides the same without a trial
+    again = Failing(kind)
+    assert found_by(again, journal=journal) == found
+    assert again.asked == []
+
+
+def test_what_fails_without_any_variant_is_the_users_error():
+    with pytest.raises(GpudocError, match="no kernel"):
+        found_by(Failing("speed", always=True))
+
+
+def test_without_time_the_reference_batch_stays():
+    found = found_by(Machine(), budget_s=0.5)
+    assert found.choice.batch == 32
+
+
+class Mortal(formula.Machine):
+    """Kills its own process with SIGKILL when it is asked for one trial more than it may run."""
+
+    lives = None
+
+    def run(self, request, where):
+        if len(self.asked) == self.lives:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().run(request, where)
+
+
+def searched(path, machine):
+    """A whole search with its journal at `path`: what it found, in words."""
+    session = Session(
+        launcher=machine,
+        journal=open_journal(path, Header({"of": "this test"}, machine.limit)),
+        where=Where(device="cpu", limit_bytes=machine.limit),
+        progress=machine,
+        budget_s=60.0,
+    )
+    abilities = Abilities(
+        device="cpu",
+        native_bf16=True,
+        has_images=True,
+        precision="auto",
+        budget_s=60.0,
+        can_compile=False,
+        can_recompute=True,
+        can_fuse=True,
+    )
+    plan = Plan(
+        parts=frozenset({"batch", "speed"}),
+        goal="throughput",
+        reference=8,
+        cap=10_000,
+        useful=256,
+        base=Variant(),
+        abilities=abilities,
+    )
+    found = Findings()
+    run_stages(session, plan, found)
+    return repr(found)
+
+
+def test_killed_with_sigkill_after_any_record_no_trial_is_repeated_and_the_end_is_the_same(tmp_path):
+    whole = tmp_path / "whole.jsonl"
+    machine = Mortal(1000, fixed_s=2.0)
+    expected = searched(whole, machine)
+    records = whole.read_text().splitlines(keepends=True)
+    count = len(records) - 1
+    assert count == len(machine.asked) > 12
+    for kept in range(1, count):
+        path = tmp_path / f"{kept}.jsonl"
+        pid = os.fork()
+        if pid == 0:
+            try:
+                mortal = Mortal(1000, fixed_s=2.0)
+                mortal.lives = kept
+                searched(path, mortal)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert path.read_text() == "".join(records[: kept + 1])
+        again = Mortal(1000, fixed_s=2.0)
+        assert searched(path, again) == expected
+        assert len(again.asked) == count - kept
+        assert path.read_text() == whole.read_text()
+
+
+def test_a_budget_that_is_nearly_used_up_shortens_the_comparison_or_leaves_it_out_and_says_so():
+    class Late(Machine):
+        def run(self, request, where):
+            made = super().run(request, where)
+            return made.model_copy(update={"seconds": 9.0}) if request.variant.precision == "bf16" else made
+
+    def joint_seconds(budget_s, machine):
+        found = found_by(machine, budget_s=budget_s)
+        return [r.seconds_per_batch for r in machine.asked if r.kind == "joint"], found
+
+    plenty, _ = joint_seconds(600.0, Machine())
+    little, _ = joint_seconds(16.0, Machine())
+    none, found = joint_seconds(11.0, Late())
+    assert len(plenty) == 2
+    assert little
+    assert max(little) < plenty[0]
+    assert none == []
+    assert any("not compared with the default" in note for note in found.notes)

@@ -1,0 +1,46 @@
+import psutil
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.trial.fork_client import TemplateDiedError, WarmProcess, trial_error, users_traceback
+from gpudoc.tune.trial.messages import End, Request, Trial
+
+from .planted import write_workload
+
+
+def running_children():
+    """Processes of this one that still run; other tests' ended ones may wait to be collected."""
+    return {child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def test_errors_before_the_first_trial_are_the_users_own(tmp_path):
+    source = str(write_workload(tmp_path, data={"count": 0}))
+    before = running_children()
+    with pytest.raises(GpudocError, match="data set is empty"):
+        WarmProcess(source, "default", tmp_path)
+    assert running_children() == before
+
+
+def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = running_children()
+    warm = WarmProcess(str(write_workload(tmp_path)), "exact", tmp_path)
+    (process,) = running_children() - before
+    assert process.environ()["MALLOC_ARENA_MAX"] == "1"
+    assert (warm.ready["num_samples"], warm.ready["no_fork"]) == (512, "")
+    warm.close()
+    with pytest.raises(psutil.NoSuchProcess):
+        process.status()
+    with pytest.raises((TemplateDiedError, OSError)):
+        warm.send({"id": 1})
+
+
+def test_the_users_traceback_is_headed_as_theirs():
+    assert users_traceback("Traceback (most recent call last):\n  x\n").startswith(
+        "Traceback (most recent call last) of your code:"
+    )
+    request = Request(kind="fit", batches=(3,))
+    own = Trial(request=request, end=End.USER_ERROR, detail="no such key", hint="add it", exit_code=2)
+    assert (trial_error(own).message, trial_error(own).hint, trial_error(own).exit_code) == ("no such key", "add it", 2)
+    theirs = Trial(request=request, end=End.USER_ERROR, detail="E: x", failed_batch=3, stage="train", traceback="T")
+    assert "at batch 3, in train: E: x" in trial_error(theirs).message

@@ -1,0 +1,180 @@
+"""Real processes: how trials end, that nothing is left behind, that ranks cannot wait for the dead."""
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpudoc.tune.trial.fork_client import trial_error
+from gpudoc.tune.trial.launcher import Launcher, Where
+from gpudoc.tune.trial.messages import End, Feed, Request, Variant
+from gpudoc.units import GIB, MIB
+
+from .planted import write_workload
+
+CPU = Where(device="cpu", limit_bytes=1 * GIB, silence_s=20.0)
+
+
+def descendants():
+    return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def left_behind():
+    """Shared memory of processes that have ended; what other tests are using has an owner that lives."""
+    files = Path("/dev/shm").glob("torch_*")
+    return {path for path in files if not psutil.pid_exists(int(path.name.split("_")[1]))}
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    opened = []
+
+    def start(**changes):
+        opened.append(Launcher(str(write_workload(tmp_path, **changes))))
+        return opened[-1]
+
+    before = left_behind()
+    yield start
+    for launcher in opened:
+        launcher.close()
+    assert descendants() == []
+    assert left_behind() <= before
+
+
+def fit(batch, **changes):
+    return Request(kind="fit", batches=(batch,), **changes)
+
+
+ENDS = {
+    16: ("raise", End.USER_ERROR),
+    17: ("sigkill", End.SIGNAL),
+    18: ("sigbus", End.OOM_SHM),
+    19: ("segfault", End.SIGNAL),
+    20: ("int32", End.INDEX_LIMIT),
+}
+
+
+def test_faults_are_told_apart_and_the_next_trial_still_runs(launch):
+    launcher = launch(net={"faults": {str(batch): fault for batch, (fault, _) in ENDS.items()}})
+    below = launcher.run(fit(15), CPU)
+    assert below.end is End.FITS, below
+    assert below.points[0].peak_bytes > 50 * MIB
+    trials = {batch: launcher.run(fit(batch), CPU) for batch in ENDS}
+    assert {batch: trial.end for batch, trial in trials.items()} == {batch: end for batch, (_, end) in ENDS.items()}
+    assert all((trial.failed_batch, trial.stage) == (batch, "train") for batch, trial in trials.items())
+    message = trial_error(trials[16]).message
+    assert "planted: batch 16 is refused" in message
+    assert "planted_work.py" in message
+    assert "SIGSEGV" in trials[19].detail
+    assert launcher.run(fit(4), CPU).fits
+
+
+def test_a_hang_in_backward_ends_at_the_deadline(launch):
+    launcher = launch(fault="hang", at=1)
+    start = time.monotonic()
+    trial = launcher.run(fit(2), Where(device="cpu", limit_bytes=GIB, silence_s=2.0))
+    assert trial.end is End.HANG
+    assert "in train at batch 2" in trial.detail
+    assert time.monotonic() - start < 60
+
+
+def test_the_memory_limit_is_real_and_repeats(launch):
+    launcher = launch(net={"width": 4096}, data={"count": 100_000})
+    exact = Variant(allocator="exact")
+    peaks = {launcher.run(fit(2000, variant=exact), CPU).points[0].peak_bytes for _ in range(3)}
+    assert max(peaks) - min(peaks) <= MIB
+    need = max(peaks)
+    assert launcher.run(fit(2000, variant=exact), Where(device="cpu", limit_bytes=need + 2 * MIB)).fits
+    below = launcher.run(fit(2000, variant=exact), Where(device="cpu", limit_bytes=need - 8 * MIB))
+    assert below.end is End.OOM_HOST
+
+
+def test_what_comes_later_is_part_of_the_steady_script(launch):
+    launcher = launch(net={"faults": {"24": "eval", "25": "partial later", "26": "leak", str(512 % 25): "partial"}})
+    ends = {batch: launcher.run(Request(kind="steady", batches=(batch,), steps=16), CPU) for batch in (24, 25, 26)}
+    assert [(t.end, t.stage) for t in ends.values()] == [
+        (End.OOM_HOST, "eval"),
+        (End.OOM_HOST, "partial batch"),
+        (End.LEAK, "steady"),
+    ]
+    assert ends[26].measured["growth_bytes_per_step"] == pytest.approx(MIB, rel=0.2)
+
+
+def test_the_longest_sample_is_in_the_first_steps(launch):
+    trial = launch(fault="longest", at=1, data={"lengths": True}).run(fit(24), CPU)
+    assert (trial.end, trial.stage) == (End.OOM_HOST, "train")
+
+
+def test_a_resting_trial_goes_on_with_the_script_or_is_killed(launch):
+    launcher = launch()
+    first = launcher.start(fit(8, stay=True), CPU)
+    assert first.collect(until_waiting=True) is None
+    assert first.snapshot().points[0].batch == 8
+    second = launcher.start(fit(9, stay=True), CPU)
+    assert second.collect(until_waiting=True) is None
+    second.kill()
+    first.go_on(3)
+    ended = first.collect()
+    assert ended.fits
+    assert ended.measured["settled"] == 1.0
+
+
+def test_a_killed_loader_worker_is_named(launch):
+    launcher = launch(data={"die_at": 0})
+    request = Request(kind="joint", batches=(8,), feed=Feed(num_workers=1), seconds_per_batch=1.0)
+    assert launcher.run(request, CPU).end is End.WORKER_DIED
+
+
+def test_orphans_in_another_session_are_found_and_killed(launch):
+    launcher = launch(fault="orphan", at=4)
+    assert launcher.run(fit(4), CPU).fits
+    template = descendants()
+    assert len(template) == 1, template
+
+
+def test_inspection_names_model_data_and_machine(launch):
+    told = launch().inspect(CPU)
+    assert told["num_samples"] == 512
+    assert told["workload"]["inputs"] == "float32[256], int64[]"
+    assert told["hardware"]["device"] == "cpu"
+    assert 50 * MIB < told["baseline_bytes"] < GIB
+    assert told["no_fork"] == ""
+
+
+def test_a_template_that_dies_is_a_result_and_is_replaced(launch):
+    launcher = launch()
+    running = launcher.start(fit(4, stay=True), CPU)
+    assert running.collect(until_waiting=True) is None
+    for process in psutil.Process().children():
+        process.kill()
+    assert running.collect().end is End.SIGNAL
+    assert launcher.run(fit(4), CPU).fits
+
+
+def test_trials_that_cannot_be_forked_import_for_themselves_and_end_as_forked_ones_do(launch, monkeypatch):
+    monkeypatch.setenv(
+        "PLANT_AT_IMPORT", "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+    )
+    launcher = launch(net={"faults": {"16": "raise", "17": "sigkill"}}, fault="orphan", at=4)
+    assert "thread" in launcher.inspect(CPU)["no_fork"]
+    trials = [launcher.run(fit(batch), CPU) for batch in (15, 16, 17)]
+    assert [trial.end for trial in trials] == [End.FITS, End.USER_ERROR, End.SIGNAL]
+    assert [trial.how for trial in trials] == ["exec"] * 3
+    assert "planted: batch 16 is refused" in trial_error(trials[1]).message
+    assert launcher.run(fit(8, ranks=2), CPU).fits
+    resting = launcher.start(fit(8, stay=True), CPU)
+    assert resting.collect(until_waiting=True) is None
+    resting.kill()
+    assert len(descendants()) == 1
+
+
+def test_several_ranks_run_and_one_failure_ends_all(launch):
+    launcher = launch()
+    trial = launcher.run(Request(kind="fit", batches=(8,), ranks=2), CPU)
+    assert trial.fits, trial
+    failing = launch(fault="sigkill", at=8)
+    start = time.monotonic()
+    assert failing.run(Request(kind="fit", batches=(8,), ranks=2), CPU).end is End.SIGNAL
+    assert time.monotonic() - start < 60

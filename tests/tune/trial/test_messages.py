@@ -1,0 +1,47 @@
+from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
+
+
+def test_equal_requests_have_one_key_and_others_do_not():
+    one = Request(kind="fit", batches=(8,), variant=Variant(precision="bf16"))
+    assert one.key() == Request(kind="fit", batches=(8,), variant=Variant(precision="bf16")).key()
+    others = [
+        Request(kind="steady", batches=(8,), variant=one.variant),
+        Request(kind="fit", batches=(9,), variant=one.variant),
+        Request(kind="fit", batches=(8,)),
+        Request(kind="fit", batches=(8,), variant=one.variant, feed=Feed(num_workers=1)),
+        Request(kind="fit", batches=(8,), variant=one.variant, repeat=1),
+    ]
+    assert len({one.key(), *(other.key() for other in others)}) == 6
+
+
+def test_a_trial_survives_the_journal_unchanged():
+    trial = Trial(
+        request=Request(kind="speed", batches=(2, 4)),
+        end=End.OOM_SHM,
+        failed_batch=4,
+        points=(Point(batch=2, peak_bytes=7, step_s=(0.1, 0.3, 0.2)),),
+        measured={"settled": 1.0},
+    )
+    assert Trial.model_validate_json(trial.model_dump_json(exclude_defaults=True)) == trial
+    assert trial.points[0].seconds == 0.2
+    assert trial.points[0].samples_per_s == 10
+    assert trial.point(4) is None
+
+
+def test_a_batch_that_training_accumulates_is_tried_in_two_micro_batches():
+    request = Request(kind="fit", batches=(8,), accumulate_below=64, ranks=2)
+    assert [request.num_micros(batch) for batch in (8, 31, 32, 100)] == [2, 2, 1, 1]
+    assert Request(kind="fit", batches=(8,)).num_micros(1) == 1
+
+
+def test_which_ends_a_smaller_batch_may_help():
+    assert {end for end in End if end.is_too_large} == {
+        End.OOM_DEVICE,
+        End.OOM_WORKSPACE,
+        End.OOM_HOST,
+        End.OOM_CGROUP,
+        End.OOM_SHM,
+        End.ALLOCATOR_RETRY,
+        End.INDEX_LIMIT,
+        End.GRID_LIMIT,
+    }
