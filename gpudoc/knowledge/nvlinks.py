@@ -1,12 +1,13 @@
-"""How many NVLinks should be up on a GPU; a model that the table lacks has no number rather than a guessed one."""
+"""How many NVLinks should be up on a GPU, and what joins them; what the table lacks is None, not a guess."""
 
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import cast
 
-from gpudoc.knowledge.tables import read_table
+from gpudoc.knowledge.tables import read_list, read_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,14 @@ class Nvlinks:
 def find_nvlinks(name: str) -> Nvlinks | None:
     """The links of the model that NVML calls `name`, or None when the table does not have it."""
     return _models().get(name.removeprefix("NVIDIA ").removeprefix("Tesla "))
+
+
+def is_on_board(name: str) -> bool | None:
+    """True for a GPU on a board that links it, False for a card that a bridge may join; None if the name is silent."""
+    words = set(re.findall(r"[a-z0-9]+", name.lower()))
+    if words & set(read_list("nvlinks.yaml", "bridged")):
+        return False
+    return True if words & set(read_list("nvlinks.yaml", "board")) else None
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.nvlink import COUNTERS
 from gpudoc.facts.readers.smi_query import ACTIONS
 from gpudoc.knowledge.device_tests import cause_of_test
-from gpudoc.knowledge.nvlink_boards import is_on_board
+from gpudoc.knowledge.nvlinks import is_on_board
 
 # a warning of a tool is what it would not call a failure
 _SURE_OF_WARNING = 0.85
