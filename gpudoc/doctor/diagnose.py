@@ -15,7 +15,6 @@ from gpudoc.doctor.model import (
     Evidence,
     Finder,
     Finding,
-    Observation,
     Report,
     Setting,
     Severity,
@@ -267,9 +266,3 @@ def _verdict(findings: Sequence[Finding], rest: Unexplained) -> Verdict:
     if rest.wrong:
         return "unknown"
     return "warning" if "warning" in severities else "healthy"
-
-
-def observe(fact: str, value: object, origin: str) -> Observation:
-    """An observation with its value as one short line of text."""
-    text = " ".join(str(value).split())
-    return Observation(fact, text if len(text) <= 200 else text[:197] + "...", origin)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Finding, Observation, Remedy, Report, Severity
+from gpudoc.doctor.model import Finding, Observation, Remedy, Report, Severity, observe
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.units import GIB, format_bytes

@@ -27,6 +27,12 @@ class Observation:
     origin: str
 
 
+def observe(fact: str, value: object, origin: str) -> Observation:
+    """An observation with its value as one short line of text."""
+    text = " ".join(str(value).split())
+    return Observation(fact, text if len(text) <= 200 else text[:197] + "...", origin)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """One thing to do: prose, and the exact command where there is one.

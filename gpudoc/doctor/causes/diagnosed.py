@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.causes.sign import text_finder
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Card, Evidence, Finding, Severity, Skip
+from gpudoc.doctor.model import Card, Evidence, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.nvlink import COUNTERS

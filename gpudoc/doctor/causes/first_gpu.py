@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import MIB, format_bytes

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text

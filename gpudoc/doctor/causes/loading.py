@@ -9,8 +9,7 @@ from gpudoc.doctor.causes.lexicon import AS_LONG
 from gpudoc.doctor.causes.memory import SPILLS
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
 

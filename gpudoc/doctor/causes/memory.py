@@ -12,8 +12,7 @@ from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.lexicon import HOST_MEMORY
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes

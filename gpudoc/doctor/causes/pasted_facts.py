@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.cards import plain_address
 from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip
+from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 

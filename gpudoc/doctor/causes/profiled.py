@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.causes.sign import quote, text_finder
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 

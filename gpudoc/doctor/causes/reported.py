@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
 from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Package
 from gpudoc.facts.patterns import Pattern

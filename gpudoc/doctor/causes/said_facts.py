@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Observation
+from gpudoc.doctor.model import Evidence, Observation, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern

@@ -8,8 +8,7 @@ from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.causes.sign import UNAVAILABLE, about_training, quote, text_finder, words
 from gpudoc.doctor.causes.told_pace import slow_finding
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.readers.model import Text
 

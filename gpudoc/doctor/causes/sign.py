@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip, observe
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
 

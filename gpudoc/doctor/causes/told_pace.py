@@ -10,8 +10,7 @@ from gpudoc.doctor.causes.lexicon import LOW_USE
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text

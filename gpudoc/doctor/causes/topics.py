@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.diagnose import observe
-from gpudoc.doctor.model import Finding
+from gpudoc.doctor.model import Finding, observe
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.knowledge.wording import HEALTHY, Likelihood, weigh
 
