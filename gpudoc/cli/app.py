@@ -50,7 +50,12 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command in `sys.argv` and exit with its code; no user's mistake shows a traceback."""
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if "RANK" in os.environ:
+        from gpudoc.train.start.launch import exit_rank
+
+        exit_rank(status)
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ finished with a bad answer, a user's mistake) therefore writes its exit code asi
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import dataclasses
@@ -14,12 +15,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import ExitCode, GpudocError
 
@@ -162,6 +164,22 @@ def end(code: int, *, lost_peer: bool = False) -> tuple[int, bool]:
     except OSError:
         return code, True
     return 0, True
+
+
+def exit_rank(status: int) -> NoReturn:
+    """End this rank as Python would, except that the interpreter is not torn down; what threads and exit functions do
+    still happens.
+
+    A thread of gloo that lets go of its last tensor while the interpreter is torn down aborts the process, after work
+    that went well. On a busy machine that thread comes late, and a group that a sharded model still holds is not
+    waited for by destroy_process_group.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def die_with_parent(number: signal.Signals, parent: int) -> None:

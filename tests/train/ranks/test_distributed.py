@@ -28,6 +28,11 @@ from gpudoc.train.ranks.distributed import PeerLostError, join, place_here
 place = place_here()
 out = Path(sys.argv[1])
 """
+# a rank ends as gpudoc's ranks do
+TAIL = """
+from gpudoc.train.start.launch import exit_rank
+exit_rank(0)
+"""
 
 
 def torchrun(
@@ -35,7 +40,7 @@ def torchrun(
 ) -> subprocess.CompletedProcess:
     """Run a script under torchrun; it finds `place`, and `out` as a folder for what it wants to tell."""
     script = folder / "script.py"
-    script.write_text(HEAD + textwrap.dedent(body))
+    script.write_text(HEAD + textwrap.dedent(body) + TAIL)
     return subprocess.run(
         [
             sys.executable,

@@ -174,6 +174,35 @@ def wait_for(*paths: Path) -> None:
         time.sleep(0.05)
 
 
+# what a module still holds when the interpreter is torn down; a thread of gloo at work just then aborts as well
+HELD = """
+import atexit, os, sys, threading
+class Held:
+    def __del__(self):
+        os.abort()
+sys.modules["held"] = Held()
+threading.Thread(target=lambda: (threading.main_thread().join(), print("the thread has written"))).start()
+atexit.register(print, "left the group")
+"""
+
+
+def _python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", HELD + code]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+
+
+def test_a_rank_that_ended_well_cannot_abort_while_python_is_torn_down():
+    assert _python("sys.exit(3)").returncode == -signal.SIGABRT
+    done = _python("from gpudoc.train.start.launch import exit_rank; exit_rank(3)")
+    assert (done.returncode, done.stdout) == (3, "the thread has written\nleft the group\n")
+
+
+def test_the_command_ends_so_as_a_rank_and_only_then():
+    command = "sys.argv = ['gpudoc', '--version']; from gpudoc.cli.app import main; main()"
+    assert _python(command, RANK="0").returncode == 0
+    assert _python(command).returncode == -signal.SIGABRT
+
+
 def test_a_mistake_is_said_once_and_not_tried_again(world):
     folder, start = world
     process = start("mistake", str(folder))
