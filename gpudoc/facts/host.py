@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from gpudoc.facts.caches import last_level_cache_bytes
-from gpudoc.facts.container import ROOT, cpu_quota_cores
+from gpudoc.facts.container import ROOT, cpu_quota_cores, memory_headroom_bytes, memory_limit_bytes
 from gpudoc.facts.files import exists, list_names, read_bytes, read_text, reason_of
 from gpudoc.facts.model import Absent, Fact, Host
 from gpudoc.facts.numa import nodes_of_process
@@ -96,9 +96,24 @@ def memory_total_bytes(root: Path = ROOT) -> Fact[int]:
     return _meminfo(root).get("MemTotal", Absent("not in /proc/meminfo"))
 
 
+def memory_free_bytes(root: Path = ROOT) -> Fact[int]:
+    """Bytes that a new process may take: what is available, and no more than the room in every cgroup around it."""
+    return _least(memory_available_bytes(root), memory_headroom_bytes(root))
+
+
+def memory_usable_bytes(root: Path = ROOT) -> Fact[int]:
+    """Bytes that a process could ever take: the machine's memory, and no more than the cgroup's limit."""
+    return _least(memory_total_bytes(root), memory_limit_bytes(root))
+
+
 def shm_free_bytes(root: Path = ROOT) -> Fact[int]:
     """Free bytes of /dev/shm, through which loader workers hand over batches (`df -B1 /dev/shm`)."""
     return _space(root / "dev/shm", "free")
+
+
+def _least(*facts: Fact[int]) -> Fact[int]:
+    """The smallest of those that are known; absent as the first is when none is."""
+    return min((fact for fact in facts if not isinstance(fact, Absent)), default=facts[0])
 
 
 def _gpu_options(line: Fact[str]) -> Fact[str]:

@@ -43,6 +43,17 @@ def test_memory_is_in_bytes(tmp_path):
     assert host.memory_available_bytes(tmp_path) == 1 << 20
 
 
+def test_free_and_usable_memory_are_the_smaller_of_the_machines_and_the_cgroups(tmp_path):
+    assert isinstance(host.memory_free_bytes(tmp_path), Absent)
+    assert isinstance(host.memory_usable_bytes(tmp_path), Absent)
+    put(tmp_path, "proc/meminfo", "MemTotal:  4096 kB\nMemAvailable:  2048 kB\n")
+    assert (host.memory_free_bytes(tmp_path), host.memory_usable_bytes(tmp_path)) == (2 << 20, 4 << 20)
+    put(tmp_path, "proc/self/cgroup", "0::/\n")
+    put(tmp_path, "sys/fs/cgroup/memory.max", f"{3 << 20}\n")
+    put(tmp_path, "sys/fs/cgroup/memory.current", f"{2 << 20}\n")
+    assert (host.memory_free_bytes(tmp_path), host.memory_usable_bytes(tmp_path)) == (1 << 20, 3 << 20)
+
+
 def test_what_a_tree_lacks_is_absent_never_zero(tmp_path):
     facts = host.collect(tmp_path)
     for name in ("memory_total_bytes", "cpu_governor", "numa_nodes", "transparent_hugepages", "shm_total_bytes"):

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from gpudoc.facts.live.limits import LimitsSampler, read_throttle
+from gpudoc.facts.live.limits import LimitsSampler
 from gpudoc.facts.model import Absent
 
 
@@ -11,30 +11,32 @@ def put(place, text):
     place.write_text(text)
 
 
-def test_the_tightest_quota_on_the_way_up_counts_v2(tmp_path):
-    put(tmp_path / "proc/7/cgroup", "0::/a/b\n")
-    put(tmp_path / "cg/a/cpu.max", "200000 100000\n")
-    put(tmp_path / "cg/a/cpu.stat", "nr_periods 50\nnr_throttled 20\nthrottled_usec 1500000\n")
-    put(tmp_path / "cg/a/b/cpu.max", "max 100000\n")
-    found = read_throttle(7, str(tmp_path / "proc"), str(tmp_path / "cg"))
-    assert (found.quota_cores, found.throttled_periods, found.periods, found.throttled_s) == (2.0, 20, 50, 1.5)
+def test_throttling_is_what_came_since_the_watch_began(tmp_path):
+    put(tmp_path / "proc/7/cgroup", "0::/a\n")
+    put(tmp_path / "sys/fs/cgroup/a/cpu.max", "200000 100000\n")
+    put(tmp_path / "sys/fs/cgroup/a/cpu.stat", "nr_periods 50\nnr_throttled 20\nthrottled_usec 1500000\n")
+    sampler = LimitsSampler(7, tmp_path)
+    put(tmp_path / "sys/fs/cgroup/a/cpu.stat", "nr_periods 60\nnr_throttled 24\nthrottled_usec 2500000\n")
+    found = sampler.finish()
+    assert (found.cpu_quota_cores, found.throttled_s, found.throttled_periods, found.periods) == (2.0, 1.0, 4, 10)
 
 
-def test_quota_of_a_container_whose_path_is_the_hosts_v1(tmp_path):
-    put(tmp_path / "proc/7/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n")
-    put(tmp_path / "cg/cpu/cpu.cfs_quota_us", "50000\n")
-    put(tmp_path / "cg/cpu/cpu.cfs_period_us", "100000\n")
-    put(tmp_path / "cg/cpu/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 1500000000\n")
-    assert read_throttle(7, str(tmp_path / "proc"), str(tmp_path / "cg")).quota_cores is not None
-    found = read_throttle(7, str(tmp_path / "proc"), str(tmp_path / "cg"))
-    assert (found.quota_cores, found.throttled_s) == (0.5, 1.5)
+def test_of_a_job_that_has_ended_the_quota_is_known_and_the_throttling_is_not(tmp_path):
+    put(tmp_path / "proc/7/cgroup", "0::/a\n")
+    put(tmp_path / "sys/fs/cgroup/a/cpu.max", "200000 100000\n")
+    sampler = LimitsSampler(7, tmp_path)
+    (tmp_path / "proc/7/cgroup").unlink()
+    found = sampler.finish()
+    assert found.cpu_quota_cores == 2.0
+    assert isinstance(found.throttled_s, Absent)
+    assert isinstance(found.periods, Absent)
 
 
 def test_no_quota_is_absent_and_never_zero(tmp_path):
     put(tmp_path / "proc/7/cgroup", "0::/\n")
-    put(tmp_path / "cg/cpu.max", "max 100000\n")
-    found = read_throttle(7, str(tmp_path / "proc"), str(tmp_path / "cg"))
-    assert isinstance(found.quota_cores, Absent)
+    put(tmp_path / "sys/fs/cgroup/cpu.max", "max 100000\n")
+    found = LimitsSampler(7, tmp_path).finish()
+    assert isinstance(found.cpu_quota_cores, Absent)
     assert isinstance(found.throttled_s, Absent)
 
 
@@ -49,7 +51,8 @@ def test_the_limits_of_this_process():
 @pytest.mark.parametrize(("limit", "told"), [("9223372036854771712", False), ("1048576", True)])
 def test_a_memory_limit_near_two_to_the_63_is_none(tmp_path, limit, told):
     put(tmp_path / "proc/7/cgroup", "3:memory:/x\n")
-    put(tmp_path / "cg/memory/x/memory.limit_in_bytes", limit)
-    put(tmp_path / "cg/memory/x/memory.usage_in_bytes", "4096")
-    sampler = LimitsSampler(7, str(tmp_path / "proc"), str(tmp_path / "cg"))
-    assert isinstance(sampler.finish().memory_limit_bytes, int) is told
+    put(tmp_path / "sys/fs/cgroup/memory/x/memory.limit_in_bytes", limit)
+    put(tmp_path / "sys/fs/cgroup/memory/x/memory.usage_in_bytes", "4096")
+    found = LimitsSampler(7, tmp_path).finish()
+    assert isinstance(found.memory_limit_bytes, int) is told
+    assert isinstance(found.memory_used_bytes, int) is told

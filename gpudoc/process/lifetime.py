@@ -1,0 +1,42 @@
+"""Ending with the parent, and taking in the orphans of children; both are promises that only Linux can keep."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send `number` to this process when process `parent`, which started it, ends, even by SIGKILL.
+
+    Where `parent` has already ended, it is sent at once. To the kernel the parent is the thread that started this
+    process: start it from a thread that lives as long as the process should.
+    """
+    if not _prctl(_PR_SET_PDEATHSIG, number):
+        return
+    # no signal comes for what was before the call; a server that forks on behalf of `parent` ends with it by itself
+    if os.getppid() != parent and not is_running(parent):
+        os.kill(os.getpid(), number)
+
+
+def adopt_orphans(wanted: bool = True) -> None:
+    """Become the parent of what children of this process leave behind, so that it can be ended; or no longer."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended (`ps -o stat= -p PID` is neither empty nor Z)."""
+    try:
+        after = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2]
+        return after.split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def _prctl(option: int, value: int) -> bool:
+    return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)

@@ -1,0 +1,57 @@
+"""The private memory of this process, and a limit on it that the kernel enforces (RLIMIT_DATA)."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Private memory of this process in bytes, as RLIMIT_DATA counts it: now, and the most so far."""
+
+    data_bytes: int
+    peak_data_bytes: int
+
+
+def read_process_memory() -> ProcessMemory:
+    """What counts against RLIMIT_DATA (`grep -E 'VmData|VmPeak|VmSize' /proc/self/status`); OSError outside Linux."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    sizes = {
+        line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmPeak", "VmSize", "VmData"))
+    }
+    if len(sizes) < 3:
+        raise OSError("/proc/self/status does not tell VmPeak, VmSize and VmData")
+    peak, whole, data = (int(sizes[name]) * 1024 for name in ("VmPeak", "VmSize", "VmData"))
+    # only the total has a recorded peak; what is not data (code, stacks, shared memory) is taken as it is now
+    return ProcessMemory(data, peak - (whole - data))
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Make this process live under `limit_bytes` of private memory; only the soft limit, so that it can be lifted."""
+    with contextlib.suppress(ImportError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def lift_limit() -> None:
+    """Raise the soft limit back to the hard one, as loader workers do: a fork inherits its parent's usage."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def room_bytes() -> int | None:
+    """What this process's limit leaves above the most it held so far; None when it has no limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if soft == resource.RLIM_INFINITY else soft - read_process_memory().peak_data_bytes
