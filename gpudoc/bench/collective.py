@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from gpudoc.bench.lifetime import die_with_parent
+from gpudoc.process.lifetime import die_with_parent
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from gpudoc.bench.verdicts import find_causes
 from gpudoc.bench.worker import plan_to_json
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import NOT_READ, Absent, Machine
+from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.progress import SILENT, Progress
 
 # a worker that is silent for this long is taken for hung
@@ -152,7 +152,7 @@ def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
             heard = time.monotonic()
             doing = _take(line, harvest) or doing
         if process.wait() != 0:
-            _give_up(harvest, f"the measuring process ended with {process.returncode}: {_last_line(errors)}")
+            _give_up(harvest, f"the measuring process {how_it_ended(process.returncode)}: {_last_line(errors)}")
 
 
 def _meet_gpu(traits: Mapping[str, Any], harvest: Harvest) -> None:
@@ -227,9 +227,7 @@ def _worker(plan: Plan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
                 process.stdin.close()
             yield process, errors
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end_family(process)
 
 
 def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -19,9 +18,10 @@ from gpudoc.bench.cases.catalog import cases_for
 from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
 from gpudoc.bench.gpu import CudaGpu
-from gpudoc.bench.lifetime import die_with_parent
 from gpudoc.bench.model import Case
 from gpudoc.bench.sampling import Bench, Plan
+from gpudoc.process.ending import how_it_ended
+from gpudoc.process.lifetime import die_with_parent
 
 # a round that got less of its planned time would only be half a round
 MIN_ROUND_SHARE = 0.2
@@ -64,8 +64,8 @@ def main() -> None:
             os._exit(_run_round(plan, index, left / (plan.rounds - index)))
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
-            tell({"event": "lost", "round": index, "because": f"round {index + 1} was ended by {name}"})
+            because = f"round {index + 1} {how_it_ended(os.waitstatus_to_exitcode(status))}"
+            tell({"event": "lost", "round": index, "because": because})
 
 
 def describe_torch() -> dict[str, str]:

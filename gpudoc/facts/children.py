@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.ending import how_it_ended, signal_group
 
 _LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.worker import main; main(sys.argv[2:])"
@@ -64,8 +64,7 @@ class Child:
         self.done, self.failure, self.timed_out = True, failure, timed_out
         self.seconds = time.monotonic() - self.began
         if self.group:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.group, signal.SIGKILL)
+            signal_group(self.group)
 
     def close(self) -> None:
         """Let go of the pipes; what the process does from here on reaches nobody."""
@@ -112,13 +111,6 @@ class Child:
             time.sleep(0.05)
             code = self.process.poll()
         return how_it_ended(code)
-
-
-def how_it_ended(code: int | None) -> str:
-    """An exit code as `subprocess` gives it, in words: 'ended by SIGSEGV', 'ended with code 3'."""
-    if code is None:
-        return "closed its pipe"
-    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def start_workers(groups: Mapping[str, Sequence[str]], root: Path, deadlines_s: Mapping[str, float]) -> list[Child]:

@@ -51,7 +51,7 @@ def run(teller: Teller, root: Path, probes: Sequence[str]) -> None:
 
 def _report_end(descriptor: int, code: int) -> None:
     """Who was killed by its own fault cannot say so itself."""
-    from gpudoc.facts.children import how_it_ended
+    from gpudoc.process.ending import how_it_ended
 
     if code:
         try:

@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_leaves_what_it_had_told():
 
     record = run(Options(only=("clock", "loader"), quick=True), MACHINE, Listener(kill))
     assert record.measurements
-    assert "the measuring process ended with -9" in record.not_measured[-1].because
+    assert "the measuring process ended by SIGKILL" in record.not_measured[-1].because
     assert not record.interrupted
 
 

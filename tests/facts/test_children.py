@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudoc.facts.children import Child, how_it_ended, listen, start_workers
+from gpudoc.facts.children import Child, listen, start_workers
 
 
 def child(code: str, deadline_s: float = 20.0) -> Child:
@@ -110,9 +110,3 @@ def test_a_worker_that_hangs_takes_no_other_along(tmp_path):
     workers = start_workers({"host": ("host",), "pci": ("pci",)}, tmp_path, {"host": 3.0, "pci": 20.0})
     listen(workers, lambda _: None)
     assert [worker.failure for worker in workers] == ["no answer within 3 s: host", ""]
-
-
-def test_an_end_in_words():
-    assert how_it_ended(-11) == "ended by SIGSEGV"
-    assert how_it_ended(3) == "ended with code 3"
-    assert how_it_ended(None) == "closed its pipe"

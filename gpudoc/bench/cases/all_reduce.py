@@ -16,6 +16,7 @@ from pathlib import Path
 from gpudoc.bench.collective import READY, SIZES, bus_gb_per_s
 from gpudoc.bench.model import OWN_PROCESSES, Case, Reading
 from gpudoc.bench.sampling import Bench
+from gpudoc.process.ending import how_it_ended
 
 # shorter than the silence after which the measuring process is given up, so that a hang here costs only this case
 TIMEOUT_S = 50.0
@@ -80,7 +81,7 @@ def _wait(started: Sequence[Rank]) -> None:
 def _last_words(failed: Sequence[Rank]) -> str:
     lines = [line.strip() for one in failed for line in one.errors.read_text(errors="replace").splitlines()]
     said = [line for line in lines if "Error" in line]
-    return said[-1] if said else f"rank ended with {failed[0].process.returncode}"
+    return said[-1] if said else f"rank {how_it_ended(failed[0].process.returncode)}"
 
 
 def _end(started: Sequence[Rank]) -> None:

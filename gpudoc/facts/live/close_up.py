@@ -9,6 +9,7 @@ import subprocess
 from gpudoc.facts.live import spy
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Stacks
+from gpudoc.process.ending import end_process
 
 # fine enough for steps of some milliseconds, and short, since sampling at this rate takes CPU time
 RATE_HZ = 200.0
@@ -34,11 +35,7 @@ class CloseUp:
 
     def finish(self) -> Fact[Stacks]:
         """The stacks with the rate that was reached; absent with the reason when py-spy saw nothing."""
-        try:
-            self._process.wait(FINISH_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, grace_s=FINISH_S)
         seen = spy.read_recording(self._pid, self._output, self._messages)
         if isinstance(seen, Absent):
             return seen

@@ -18,6 +18,7 @@ from multiprocessing.queues import Queue
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Handoff
+from gpudoc.process.lifetime import die_with_parent
 
 BATCHES = 45
 # starting the other process is no part of it
@@ -52,7 +53,7 @@ def _exchange(holds: bool) -> float:
     context = multiprocessing.get_context("fork")
     # a loader worker has two batches ready
     queue: Queue[list[object]] = context.Queue(2)
-    worker = context.Process(target=_produce, args=(queue, holds), daemon=True)
+    worker = context.Process(target=_produce, args=(queue, holds, os.getpid()), daemon=True)
     worker.start()
     times = []
     for _ in range(BATCHES):
@@ -66,7 +67,9 @@ def _exchange(holds: bool) -> float:
     return max(0.0, sum(times[FIRST:]) / len(times[FIRST:]) - (MAKING_S if holds else 0.0))
 
 
-def _produce(queue: Queue[list[object]], holds: bool) -> None:
+def _produce(queue: Queue[list[object]], holds: bool, parent: int) -> None:
+    # who measures is killed at its deadline, and nobody takes what is in the queue then
+    die_with_parent(parent)
     with tempfile.TemporaryFile() as file:
         for _ in range(BATCHES):
             until = time.thread_time() + (MAKING_S if holds else 0.0)

@@ -5,7 +5,7 @@ The job outlives everything here: it writes into files, has a session of its own
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import json
 import os
 import pathlib
@@ -26,10 +26,11 @@ from gpudoc.facts.live.target import is_python, loads_torch
 from gpudoc.facts.live.tree import descendants, read_stat
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
+from gpudoc.process.ending import end_process, signal_group
+from gpudoc.process.lifetime import adopt_orphans
 from gpudoc.progress import SILENT, Progress
 
 TICK_S = 0.1
-PR_SET_CHILD_SUBREAPER = 36
 # imports and building a model come before there is anything to judge
 LONGEST_START_S = 180.0
 # without permission to look, torch's library in memory and this much time stand for "it trains"
@@ -141,7 +142,8 @@ class _Job:
     _code: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        _adopt_orphans(True)
+        # so that the exit code of what the job leaves behind can be asked for
+        adopt_orphans()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpudoc-job-"))
         self._read = {1: 0, 2: 0}
         orders, self._orders = os.pipe()
@@ -171,10 +173,10 @@ class _Job:
         """Hand a signal on: an interrupt to the job's whole group, as a terminal would, others to its first process."""
         if number == signal.SIGINT:
             self.interrupted = True
-        try:
-            os.killpg(self.pid, number) if number == signal.SIGINT else os.kill(self.pid, number)
-        except ProcessLookupError:
+            signal_group(self.pid, signal.SIGINT)
             return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def runs(self) -> bool:
         """Whether the job's first process has not ended."""
@@ -229,12 +231,7 @@ class _Job:
             os.close(self._orders)
         except OSError:
             return
-        if self._launcher.poll() is None:
-            try:
-                self._launcher.wait(1.0)
-            except subprocess.TimeoutExpired:
-                self._launcher.kill()
-                self._launcher.wait()
+        end_process(self._launcher, grace_s=1.0)
         if self._launcher.stderr is not None:
             self._launcher.stderr.close()
 
@@ -260,7 +257,7 @@ class _Job:
 
     def tidy(self) -> None:
         """Remove the files, and adopt no more orphans; only ever called when the job no longer writes into them."""
-        _adopt_orphans(False)
+        adopt_orphans(False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -275,13 +272,7 @@ class _AncestorRecorder:
         """Stop sampling, and read what was seen."""
         if isinstance(self.program, Absent):
             return self.program
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(spy.FINISH_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end_process(self.process, ask=signal.SIGINT, grace_s=spy.FINISH_S)
         return spy.read_recording(self.pid, self.output, self.output.with_suffix(".err"))
 
 
@@ -309,11 +300,6 @@ def _is_a_step(look: Glance) -> bool:
     if any("importlib" in frame.file for frame in look.frames):
         return False
     return any(mark in frame.file for frame in look.frames for mark in _TRAINS)
-
-
-def _adopt_orphans(wanted: bool) -> None:
-    """Become the parent of what the job leaves behind, so that its exit code can be asked for; or no longer."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def _end_of(place: pathlib.Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import GpuMoment, GpuTrack, GpuUser
+from gpudoc.process.ending import end_process
 
 RATE_HZ = 10.0
 # NVML's own counters of PCIe traffic take 20 ms each, so they are asked once a second
@@ -57,11 +59,7 @@ class GpuRecorder:
 
     def finish(self) -> Fact[tuple[GpuTrack, ...]]:
         """Stop looking, and read what was seen; absent with the reason when NVML did not answer."""
-        self._process.terminate()
-        try:
-            self._process.wait(FINISH_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        end_process(self._process, ask=signal.SIGTERM, grace_s=FINISH_S)
         return parse(self.output.read_text("utf-8", "replace").splitlines())
 
 

@@ -21,6 +21,7 @@ from gpudoc.facts.live.target import choose
 from gpudoc.facts.live.tree import TreeSampler, read_words
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
+from gpudoc.process.ending import end_process
 from gpudoc.progress import SILENT, Progress
 
 GLANCE_S = 0.1
@@ -191,11 +192,7 @@ class _Dumper:
     def finish(self) -> Fact[tuple[Glance, ...]]:
         """All looks; absent with the reason when every one was refused."""
         if self._running is not None:
-            try:
-                self._running.wait(2.0)
-            except subprocess.TimeoutExpired:
-                self._running.kill()
-                self._running.wait()
+            end_process(self._running, grace_s=2.0)
             self._collect()
         return tuple(self._seen) if self._seen else Absent(self._refused or "no look succeeded")
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Frame, Glance, Stacks, ThreadStacks
+from gpudoc.process.ending import end_process
 
 RATE_HZ = 20.0
 FINISH_S = 15.0
@@ -68,13 +69,7 @@ class Recorder:
 
     def finish(self) -> Fact[Stacks]:
         """Stop sampling, and read what was seen; absent with py-spy's own reason when it saw nothing."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(FINISH_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, ask=signal.SIGINT, grace_s=FINISH_S)
         return read_recording(self._pid, self.output, self._messages)
 
 

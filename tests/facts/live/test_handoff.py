@@ -1,3 +1,10 @@
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+
 from gpudoc.facts.live import handoff
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Handoff
@@ -16,3 +23,20 @@ def test_an_exchange_that_takes_too_long_or_fails_is_absent(monkeypatch):
     monkeypatch.setattr(handoff, "DEADLINE_S", 60.0)
     monkeypatch.setattr(handoff, "_BOOT", "import sys; sys.exit(1)")
     assert isinstance(handoff.measure(), Absent)
+
+
+def test_no_producer_outlives_a_measurement_that_was_killed_at_its_deadline():
+    code = "from gpudoc.facts.live import handoff; handoff.BATCHES = 10**9; handoff.main()"
+    measuring = subprocess.Popen([sys.executable, "-c", code])
+    until = time.monotonic() + 60
+    while not (producers := psutil.Process(measuring.pid).children()):
+        assert time.monotonic() < until, "no producer was started"
+        time.sleep(0.01)
+    # stopped, it takes nothing more: the producer waits for room in the queue
+    measuring.send_signal(signal.SIGSTOP)
+    measuring.kill()
+    measuring.wait()
+    _, alive = psutil.wait_procs(producers, timeout=30)
+    for producer in alive:
+        producer.kill()
+    assert not alive
