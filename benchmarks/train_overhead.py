@@ -90,7 +90,8 @@ def bare(module, steps, seconds):
 def gpudoc_loop(module, steps, seconds):
     """gpudoc's whole trainer with its defaults: metrics.jsonl every 10 steps, time split, undo, finite check."""
     from gpudoc.train.events import Progressed
-    from gpudoc.train.run import Request, run
+    from gpudoc.train.request import Request
+    from gpudoc.train.run import run
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cfg.yaml"

@@ -78,7 +78,8 @@ def train(
     Example: gpudoc train --model cfg.yaml --profile auto
     """
     from gpudoc.render.train import Screen, show, show_proof, tell
-    from gpudoc.train.run import Request, run
+    from gpudoc.train.request import Request
+    from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags, parse_limit
     from gpudoc.train.start.place import as_rank, elsewhere, is_follower
 

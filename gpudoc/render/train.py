@@ -17,7 +17,7 @@ from gpudoc.render import console
 from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
-from gpudoc.train.run import Request
+from gpudoc.train.request import Request
 from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_rate, format_seconds
 

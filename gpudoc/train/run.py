@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.events import Event, Finished
-from gpudoc.train.settings import Value
+from gpudoc.train.request import Request, go_on
 from gpudoc.train.stop import Stop, slurm_deadline
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat.
-
-    `may_restart`: this process is the command itself and may begin anew when the allocator needs another environment.
-    """
-
-    model: str = "quickstart"
-    profile: str = "auto"
-    device: str = "auto"
-    flags: Mapping[str, Value] = field(default_factory=dict)
-    memory_limit_bytes: int | None = None
-    run_dir: Path | None = None
-    resume: str = "auto"
-    preflight: bool = True
-    trace_steps: int = 0
-    log_to: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    may_restart: bool = False
 
 
 def run(request: Request) -> Iterator[Event]:
@@ -74,22 +50,6 @@ def run(request: Request) -> Iterator[Event]:
         if problem is not None:
             raise explain(problem, finished.go_on)
         yield finished
-
-
-def go_on(request: Request, run_dir: Path) -> str:
-    """The command that continues this run."""
-    kept: list[str] = []
-    words = iter(request.arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in ("--resume", "--run-dir"):
-            if not equals:
-                next(words, None)
-            continue
-        kept.append(word)
-    if not any(word.partition("=")[0] == "--model" for word in kept):
-        kept += ["--model", request.model]
-    return shlex.join(["gpudoc", "train", *kept, "--resume", str(run_dir)])
 
 
 def explain(problem: Exception, command: str | None) -> Exception:

@@ -156,7 +156,8 @@ import sys
 from pathlib import Path
 import torch
 from gpudoc.train.ranks import fsdp
-from gpudoc.train.run import Request, run
+from gpudoc.train.request import Request
+from gpudoc.train.run import run
 from gpudoc.train.settings import parse_flags
 from gpudoc.train.start.place import as_rank
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from gpudoc.train.run import Request, go_on
 from tests.train.support import environment, metrics, summary, train, train_here, write_workload
 
 
@@ -83,11 +82,6 @@ def test_a_finished_run_is_left_alone_and_the_next_gets_a_new_directory(finished
     assert train_here(folder, "--model", "cfg.yaml", "--profile", "off", "--steps", "2") == 0
     assert summary(folder / "runs" / "cfg-2")["steps"] == 2
     assert (folder / "runs" / "cfg" / "metrics.jsonl").read_text() == before
-
-
-def test_go_on_repeats_the_line_with_the_run(tmp_path):
-    request = Request(model="cfg.yaml", arguments=("--model", "cfg.yaml", "--run-dir", "a b", "--steps", "9"))
-    assert go_on(request, tmp_path / "a b") == f"gpudoc train --model cfg.yaml --steps 9 --resume '{tmp_path}/a b'"
 
 
 # what only Unix has; torch and other libraries keep theirs, so that only gpudoc's own reach for it shows

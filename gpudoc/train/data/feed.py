@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.data import draws
-from gpudoc.train.data.order import Chunk, Order, sample_seed
+from gpudoc.train.data.order import Chunk, Order
+from gpudoc.train.data.reader import Reads
 from gpudoc.train.data.stream import StoppedError, StreamReader
 from gpudoc.train.limits import lift_in_worker
 from gpudoc.train.stop import Stop, ignore_in_worker
 from gpudoc.workload.batch import Batch, map_tensors
-from gpudoc.workload.build import Collate, Dataset
 
 _POLL_S = 0.25
 
@@ -30,72 +30,6 @@ class LoaderSettings:
     num_workers: int = 0
     prefetch_factor: int = 2
     pin_memory: bool = False
-
-
-class Reader(torch.utils.data.Dataset[Batch]):
-    """The data set seen by chunk. A generator that the data set was seen to draw from is seeded before each sample
-    by (seed, epoch, position), so that augmentation depends neither on workers nor on where a run was interrupted.
-
-    The first chunk in which anything is drawn is read again, seeded; a data set that draws nothing pays 3 µs a chunk.
-    """
-
-    def __init__(self, dataset: Dataset, collate: Collate | None, seed: int) -> None:
-        self._dataset = dataset
-        self._collate: Collate = collate or default_collate
-        self._seed = seed
-        self._drawn = 0
-        self._generators: draws.Generators | None = None
-        self.snapshot: draws.Snapshot | None = None
-
-    @property
-    def drawn(self) -> int:
-        """Bits of the generators that the data set was seen to draw from in this process."""
-        return self._drawn
-
-    def __getitem__(self, chunk: Chunk) -> Batch:
-        """The chunk's batch; the process's own random state is as before."""
-        generators = self._generators
-        if generators is None:
-            generators = self._generators = draws.Generators()
-        while True:
-            before = self.snapshot = generators.snapshot()
-            try:
-                batch = self._read(chunk)
-            except Exception:
-                generators.restore(before)
-                raise
-            moved = generators.moved(before)
-            if not moved:
-                return batch
-            generators.restore(before)
-            if not moved & ~self._drawn:
-                return batch
-            self._drawn |= moved
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_generators": None, "snapshot": None}
-
-    def _read(self, chunk: Chunk) -> Batch:
-        if not self._drawn:
-            batched = getattr(self._dataset, "__getitems__", None)
-            samples = batched(list(chunk.indices)) if batched else [self._dataset[index] for index in chunk.indices]
-            return self._collate(samples)
-        samples = []
-        for offset, index in enumerate(chunk.indices):
-            draws.seed(self._drawn, sample_seed(self._seed, chunk.epoch, chunk.position + offset))
-            samples.append(self._dataset[index])
-        # a collate that draws (masking, mixing) gets a seed of its own, set apart from every sample's
-        draws.seed(self._drawn, sample_seed(self._seed + 1, chunk.epoch, chunk.position))
-        return self._collate(samples)
-
-
-class Reads(Protocol):
-    """A data set seen by chunk."""
-
-    snapshot: draws.Snapshot | None
-
-    def __getitem__(self, chunk: Chunk) -> Batch:
-        """The chunk's batch; the process's own random state is as before."""
 
 
 class Feed(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch.utils.data import default_collate
@@ -12,12 +12,10 @@ from torch.utils.data import default_collate
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import ENDLESS, Chunk, sample_seed
+from gpudoc.train.data.reader import Reader, Reads
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset, Workload, is_stream
 from gpudoc.workload.memory import is_out_of_memory
-
-if TYPE_CHECKING:
-    from gpudoc.train.data.feed import Reads
 
 # what a worker that is not a fork starts without: it opens the stream itself
 _NOT_SENT: Mapping[str, object] = {
@@ -212,8 +210,6 @@ def most_workers(workload: Workload) -> int | None:
 
 def reader_of(workload: Workload, seed: int) -> Reads:
     """The training set seen by chunk."""
-    from gpudoc.train.data.feed import Reader
-
     if workload.is_stream:
         return StreamReader(workload.dataset, workload.collate, seed, length_of(workload))
     return Reader(workload.dataset, workload.collate, seed)
@@ -221,8 +217,6 @@ def reader_of(workload: Workload, seed: int) -> Reads:
 
 def eval_reader_of(workload: Workload, seed: int) -> Reads | None:
     """The eval set seen by chunk, None when there is none; GpudocError for a stream without a length."""
-    from gpudoc.train.data.feed import Reader
-
     dataset = workload.eval_dataset
     if dataset is None:
         return None

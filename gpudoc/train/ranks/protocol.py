@@ -125,6 +125,18 @@ def on_rank_0(ranks: Ranks, act: Callable[[], T]) -> T:
     return cast(T, found)
 
 
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor of one that is spread over ranks, which all of them gather together; any other as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks, sharing its memory; any other as it is."""
+    take = getattr(tensor, "to_local", None)
+    return tensor if take is None else take()
+
+
 @contextmanager
 def off_stdout() -> Iterator[None]:
     """What C++ prints meanwhile goes to stderr: gloo of torch 2.9 greets on stdout, where a document belongs."""

@@ -8,7 +8,7 @@ from gpudoc.train.events import Finished
 from gpudoc.train.job import Job
 from gpudoc.train.report.advice import Situation, advise, verdict
 from gpudoc.train.report.summary import End, document
-from gpudoc.train.run import Request, go_on
+from gpudoc.train.request import Request, go_on
 from gpudoc.train.start.identity import num_cpus
 from gpudoc.train.state.checkpoint import found_in
 from gpudoc.train.state.run_dir import write_whole

@@ -25,15 +25,15 @@ from gpudoc.train.ranks.distributed import place_here, ranks_here
 from gpudoc.train.ranks.fsdp import council_of, shard_if_needed
 from gpudoc.train.ranks.protocol import Ranks, on_rank_0
 from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
-from gpudoc.train.run import Request
+from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings, Surroundings, resolve
 from gpudoc.train.start.identity import hardware_here, num_cpus, workload_key
 from gpudoc.train.start.preflight import Flight, check_device, collect_quickly, open_device
 from gpudoc.train.start.profiles import Chosen, of_run
 from gpudoc.train.start.profiles import choose as choose_profile
 from gpudoc.train.start.room import is_taken, no_room
-from gpudoc.train.state import checkpoint
 from gpudoc.train.state.capture import Progress, restore, restore_rng
+from gpudoc.train.state.loaded import Loaded, load
 from gpudoc.train.state.run_dir import Choice, Lock, Run, cut_metrics, identity, write_config
 from gpudoc.train.state.run_dir import choose as choose_run
 from gpudoc.train.state.staging import Staging
@@ -325,7 +325,7 @@ def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
 
 def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
     """Put the checkpoint into the job."""
-    loaded = checkpoint.load(path, parts=plan.ranks.is_sharded)
+    loaded = load(path, parts=plan.ranks.is_sharded)
     job.progress = restore(loaded, job.stepper, job.constants)
     job.resumed_from = path.name
     asked = plan.settings.source("micro_batch") == "flag"
@@ -348,7 +348,7 @@ def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
     yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
 
 
-def _find_place(job: Job, loaded: checkpoint.Loaded) -> Iterator[Event]:
+def _find_place(job: Job, loaded: Loaded) -> Iterator[Event]:
     """Let a stream go on where the checkpoint was, or say what finding the place costs."""
     reader = job.feeds.reader
     if not isinstance(reader, StreamReader):

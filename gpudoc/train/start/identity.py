@@ -10,6 +10,7 @@ from torch import nn
 
 from gpudoc.facts.host import cpus_usable
 from gpudoc.profile.model import Hardware, WorkloadKey
+from gpudoc.train.data.stream import first_batch
 from gpudoc.train.limits import total_bytes
 from gpudoc.units import GIB
 from gpudoc.workload.batch import Batch, tensors_in
@@ -58,8 +59,6 @@ def workload_key(workload: Workload, model: nn.Module) -> WorkloadKey:
 
 def input_signature(workload: Workload) -> str:
     """Shapes and types of one collated sample without the batch dimension, for example 'int64[128], int64[128]'."""
-    from gpudoc.train.data.stream import first_batch
-
     batch: Batch = first_batch(workload, workload.config.train.seed)
     return ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape[1:])}" for t in tensors_in(batch))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.run import Request
+from gpudoc.train.request import Request
 from gpudoc.train.start.launch import choose_ranks, end, launch, nodes_here
 from gpudoc.train.start.slurm import Job, sbatch_text
 from gpudoc.writing import write_whole

@@ -17,6 +17,7 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.train.start.identity import digest
 from gpudoc.train.start.launch import kill_family
 from gpudoc.train.state import checkpoint
+from gpudoc.train.state.loaded import load
 
 SCHEMA = "gpudoc.prove.v1"
 STEPS = 12
@@ -157,7 +158,7 @@ def _differences(one: Path, other: Path) -> Iterator[str]:
     first = next((step for step in sorted(a | b) if a.get(step) != b.get(step)), None)
     if first is not None:
         yield f"the loss of step {first} is {b.get(first)} instead of {a.get(first)}"
-    left, right = (checkpoint.load(run / "checkpoints" / f"step-{STEPS}") for run in (one, other))
+    left, right = (load(run / "checkpoints" / f"step-{STEPS}") for run in (one, other))
     if left.state.get("samples_digest") != right.state.get("samples_digest"):
         yield "other samples were read"
     names = [name for name in left.model if digest(left.model[name]) != digest(right.model.get(name))]

@@ -12,7 +12,8 @@ from torch import nn
 from gpudoc.errors import GpudocError
 from gpudoc.train.data.draws import Generators, Snapshot
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.checkpoint import Content, Loaded
+from gpudoc.train.state.checkpoint import Content
+from gpudoc.train.state.loaded import Loaded
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.step.step import Stepper
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
-from gpudoc.errors import GpudocError
+from gpudoc.train.ranks.protocol import whole
 from gpudoc.train.state.staging import Copying, Staging
 
 SCHEMA = "gpudoc.checkpoint.v1"
@@ -93,18 +93,6 @@ def whole_model(model: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
             if keep:
                 found[plain_name(name)] = full.to("cpu", copy=True).contiguous()
     return found
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The full tensor of one that is spread over ranks, which all of them gather together; any other as it is."""
-    gather = getattr(tensor, "full_tensor", None)
-    return tensor if gather is None else gather()
-
-
-def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks, sharing its memory; any other as it is."""
-    take = getattr(tensor, "to_local", None)
-    return tensor if take is None else take()
 
 
 def host_copy(value: object, staging: Staging | None = None, name: str = "optimizer") -> object:
@@ -217,52 +205,6 @@ def verify(path: Path) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A verified checkpoint in memory; one of sharded ranks that was not read whole has no model yet."""
-
-    path: Path
-    state: Mapping[str, object]
-    model: Mapping[str, torch.Tensor]
-    optimizer: Mapping[str, object]
-
-    def rng(self, rank: int) -> Mapping[str, object] | None:
-        """The random state of `rank`; None when the run had fewer ranks."""
-        file = self.path / f"rng-rank{rank}.pt"
-        return _load_pt(file) if file.exists() else None
-
-    def place(self) -> Mapping[str, object] | None:
-        """Where the stream of data stood; None when it is not a stream, or could not say."""
-        file = self.path / PLACE
-        return _load_pt(file) if file.exists() else None
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether ranks wrote their parts."""
-        return (self.path / SHARDS).is_dir()
-
-
-def load(path: Path, *, parts: bool = False) -> Loaded:
-    """Read a checkpoint that `verify` found whole; GpudocError when a file does not hold what it should.
-
-    `parts`: leave what sharded ranks wrote where it is, for each rank to read its own.
-    """
-    sharded = (path / SHARDS).is_dir()
-    try:
-        state = json.loads((path / "state.json").read_text("utf-8"))
-        model = {} if sharded else load_file(path / WEIGHTS)
-        optimizer = _load_pt(path / "optimizer.pt")
-        if sharded and not parts:
-            from gpudoc.train.state.sharded import read_whole
-
-            model, optimizer = read_whole(path, optimizer)
-    except GpudocError:
-        raise
-    except Exception as problem:
-        raise GpudocError(f"{path}: not a checkpoint of this gpudoc: {type(problem).__name__}: {problem}") from problem
-    return Loaded(path, state, model, optimizer)
-
-
 def _writers(content: Content) -> Iterator[tuple[str, Callable[[Path], object]]]:
     if content.model:
         yield WEIGHTS, lambda path: save_file(dict(content.model), path)
@@ -313,11 +255,6 @@ def _sha256(stream: BinaryIO) -> str:
     while block := stream.read(1 << 22):
         digest.update(block)
     return digest.hexdigest()
-
-
-def _load_pt(path: Path) -> Mapping[str, object]:
-    found: Mapping[str, object] = torch.load(path, map_location="cpu", weights_only=True)
-    return found
 
 
 def sync_folder(folder: Path) -> None:

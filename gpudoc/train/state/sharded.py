@@ -27,8 +27,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, empty
 
 from gpudoc.errors import GpudocError
+from gpudoc.train.ranks.protocol import own_part
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.checkpoint import Content, Fault, own_part, plain_name
+from gpudoc.train.state.checkpoint import Content, Fault, plain_name
 from gpudoc.train.state.staging import Staging
 
 T = TypeVar("T")

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from gpudoc.train.ranks.protocol import Alone, Ranks
-from gpudoc.train.state.checkpoint import own_part, whole
+from gpudoc.train.ranks.protocol import Alone, Ranks, own_part, whole
 from gpudoc.train.state.staging import Copying
 from gpudoc.train.step.meters import Meter
 from gpudoc.train.step.precision import Precision

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-from gpudoc.train.data.feed import Feeds, LoaderSettings, Reader
+from gpudoc.train.data.feed import Feeds, LoaderSettings
 from gpudoc.train.data.order import Order
+from gpudoc.train.data.reader import Reader
 from gpudoc.train.ranks.protocol import STOP, Ranks
 from gpudoc.train.stop import Stop
 from gpudoc.tune.child.pace import Pace, steps_per_block

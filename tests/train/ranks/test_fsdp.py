@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from gpudoc.train.ranks.fsdp import council_of, must_shard, spread_like
-from gpudoc.train.ranks.protocol import Alone
+from gpudoc.train.ranks.protocol import Alone, own_part, whole
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.checkpoint import own_part, whole
+from gpudoc.train.state.loaded import load
 from tests.train.ranks.test_distributed import told, torchrun
 from tests.train.start.test_place import CONFIG, MODULE
 from tests.train.support import metrics, train
@@ -43,7 +43,7 @@ def test_sharded_ranks_train_as_one_process_does(tmp_path):
     done = torchrun(
         tmp_path,
         """
-        from gpudoc.train.state.checkpoint import own_part, whole
+        from gpudoc.train.ranks.protocol import own_part, whole
         from gpudoc.train.ranks.fsdp import Sharded, spread_model, spread_optimizer
         joined = join(place, torch.device("cpu"))
         ranks = Sharded(place, torch.device("cpu"))
@@ -128,7 +128,8 @@ def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(tmp_path)
 SHARDED_RUN = """
     from gpudoc.train.ranks import fsdp
     from gpudoc.train.events import Said
-    from gpudoc.train.run import Request, run
+    from gpudoc.train.request import Request
+    from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags
     fsdp.must_shard = lambda *_, **__: True
     flags = parse_flags({"steps": int(sys.argv[2])}, [])
@@ -150,7 +151,7 @@ def write_run(folder):
 
 def state_of(run, step):
     """Everything in a checkpoint that a resumed run must reproduce, as one digest."""
-    loaded = checkpoint.load(run / "checkpoints" / f"step-{step}")
+    loaded = load(run / "checkpoints" / f"step-{step}")
     kept = {key: value for key, value in loaded.state.items() if key not in ("seconds", "final_loss")}
     return digest([dict(loaded.model), dict(loaded.optimizer), kept, dict(loaded.rng(0)), dict(loaded.rng(1))])
 
@@ -171,7 +172,7 @@ def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path):
     assert max(kept) == 7
     assert all((path / "model.safetensors").exists() == (step in (4, 7)) for step, path in kept.items())
     assert all((path / "dcp" / "__1_0.distcp").exists() for path in kept.values())
-    parts, weights = checkpoint.load(kept[7]).model, load_file(kept[7] / "model.safetensors")
+    parts, weights = load(kept[7]).model, load_file(kept[7] / "model.safetensors")
     assert digest(dict(sorted(parts.items()))) == digest(dict(sorted(weights.items())))
     last = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "run", "--steps", "12")
     assert last.returncode == 0, last.stderr
@@ -218,7 +219,7 @@ def test_two_gpus_shard_over_nccl(tmp_path):
     done = torchrun(
         tmp_path,
         """
-        from gpudoc.train.state.checkpoint import whole
+        from gpudoc.train.ranks.protocol import whole
         from gpudoc.train.ranks.fsdp import Sharded
         device = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(device)
@@ -236,6 +237,7 @@ def test_two_gpus_shard_over_nccl(tmp_path):
         optimizer.step()
         moved = (whole(model.weight) - before).abs().max().item()
         from gpudoc.train.state import checkpoint
+        from gpudoc.train.state.loaded import load
         from gpudoc.train.state.sharded import capture, read_into, write_together
         from gpudoc.train.state.staging import Staging
         staging = Staging(device)
@@ -247,7 +249,7 @@ def test_two_gpus_shard_over_nccl(tmp_path):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
-        loaded = checkpoint.load(path, parts=True)
+        loaded = load(path, parts=True)
         read_into(path, model, optimizer, loaded.optimizer, ranks.council)
         same = bool(torch.equal(whole(model.weight), expected)) and spread["model.weight"].to_local().is_pinned()
         report = {"moved": moved, "total": ranks.total([1.0]), "same": same}
@@ -300,7 +302,8 @@ def test_two_gpus_hold_half_of_everything_and_a_few_blocks_in_bf16(standin, tmp_
 
 GPU_RUN = """
     from gpudoc.train.ranks import fsdp
-    from gpudoc.train.run import Request, run
+    from gpudoc.train.request import Request
+    from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags
     fsdp.must_shard = lambda *_, **__: True
     request = Request(model=str(out / "c.yaml"), profile="off", device="cuda", preflight=False,

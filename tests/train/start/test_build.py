@@ -9,10 +9,10 @@ from torch import nn
 
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import Alone
-from gpudoc.train.run import Request
+from gpudoc.train.request import Request
 from gpudoc.train.start import build
 from gpudoc.train.start.build import be_deterministic, may_fuse
-from gpudoc.train.state import checkpoint
+from gpudoc.train.state.loaded import load
 from gpudoc.train.stop import Stop
 from gpudoc.workload.build import load_workload
 from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload
@@ -98,7 +98,7 @@ def test_optimizers_are_fused_where_a_fused_form_exists(tmp_path, optimizer, exp
 def test_a_setting_keeps_the_optimizer_from_its_fused_kernel(tmp_path, fused):
     write_workload(tmp_path)
     assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 1, "--set", f"fused={fused}") == 0
-    groups = checkpoint.load(tmp_path / "runs/cfg/checkpoints/step-1").optimizer["param_groups"]
+    groups = load(tmp_path / "runs/cfg/checkpoints/step-1").optimizer["param_groups"]
     assert {bool(group["fused"]) for group in groups} == {fused}
     written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
     assert written["settings"]["fused"] is fused

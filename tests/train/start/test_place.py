@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.blame import KernelError
 from gpudoc.train.ranks.distributed import PeerLostError, abandoned
-from gpudoc.train.run import Request
+from gpudoc.train.request import Request
 from gpudoc.train.start import launch
 from gpudoc.train.start.place import as_rank, elsewhere, is_follower, without
 from tests.train.support import ROOT

@@ -13,13 +13,14 @@ from gpudoc.train.data.draws import Generators
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.capture import copied_bytes, load_model, restore_rng, rng_document
+from gpudoc.train.state.loaded import load
 from tests.train.support import metrics, train_here, write_workload
 
 
 def state_of(run, step):
     """Everything in a checkpoint that a resumed run must reproduce, as one digest."""
     path = run / "checkpoints" / f"step-{step}"
-    loaded = checkpoint.load(path)
+    loaded = load(path)
     kept = {key: value for key, value in loaded.state.items() if key not in ("seconds", "final_loss")}
     return digest([dict(loaded.model), dict(loaded.optimizer), kept, dict(loaded.rng(0))])
 
@@ -101,7 +102,7 @@ def test_tied_weights_are_written_under_each_name_and_load_strictly(tmp_path):
         step=1, model=checkpoint.model_tensors(model), optimizer={}, state={"schema": "x"}, rng={0: {}}
     )
     path = checkpoint.write(tmp_path, content)
-    loaded = checkpoint.load(path)
+    loaded = load(path)
     assert sorted(loaded.model) == ["embed.weight", "head.weight"]
     other = Tied()
     other.load_state_dict(dict(loaded.model))

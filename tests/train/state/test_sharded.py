@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 from gpudoc.errors import GpudocError
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
+from gpudoc.train.state.loaded import load
 from gpudoc.train.state.sharded import _Unpickler, reason_of
 from tests.train.ranks.test_distributed import told, torchrun
 
@@ -23,6 +24,7 @@ from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.ranks.fsdp import Sharded
 from gpudoc.train.start.identity import digest
+from gpudoc.train.state.loaded import load
 from gpudoc.train.state.sharded import capture, read_into, write_together
 from gpudoc.train.state.staging import Staging
 join(place, torch.device("cpu"))
@@ -66,7 +68,7 @@ READ = (
     HEAD
     + """
 path, bad = checkpoint.newest_good(folder)
-loaded = checkpoint.load(path, parts=True)
+loaded = load(path, parts=True)
 assert loaded.is_sharded and not loaded.model
 model, optimizer = build(7)
 read_into(path, model, optimizer, loaded.optimizer, ranks.council)
@@ -107,7 +109,7 @@ def test_each_rank_writes_its_shards_and_the_manifest_lists_them_all(written):
 
 def test_one_process_reads_the_shards_as_full_tensors(written):
     folder, expected = written
-    loaded = checkpoint.load(folder / "step-2")
+    loaded = load(folder / "step-2")
     assert loaded.model["0.weight"].shape == (3, 6)
     rows = loaded.optimizer["state"]
     assert list(rows[0]) == ["step", "exp_avg", "exp_avg_sq"]
@@ -217,7 +219,7 @@ def test_a_pickle_that_runs_something_is_refused(written, tmp_path, monkeypatch)
     path = tmp_path / "checkpoints" / "step-2"
     (path / "dcp" / ".metadata").write_bytes(pickle.dumps(Planted()))
     with pytest.raises(GpudocError, match=r"system has no place in a checkpoint"):
-        checkpoint.load(path)
+        load(path)
     assert not (tmp_path / "planted").exists()
 
 
@@ -245,7 +247,7 @@ def test_weights_of_another_model_are_refused_by_name(written, tmp_path):
         + """
 model = ranks.wrap(torch.nn.Sequential(torch.nn.Linear(6, 3)))
 optimizer = torch.optim.AdamW(model.parameters())
-loaded = checkpoint.load(folder / "step-2", parts=True)
+loaded = load(folder / "step-2", parts=True)
 try:
     read_into(loaded.path, model, optimizer, loaded.optimizer, ranks.council)
 except GpudocError as problem:

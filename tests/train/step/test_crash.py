@@ -12,7 +12,8 @@ from tests.train.support import train
 
 RUN = """
 from gpudoc.train.ranks import fsdp
-from gpudoc.train.run import Request, run
+from gpudoc.train.request import Request
+from gpudoc.train.run import run
 from gpudoc.train.start.place import as_rank
 fsdp.must_shard = lambda *_, **__: True
 request = Request(model=str(out / "c.yaml"), profile="off", device="cpu", run_dir=out / "run", resume=RESUME)

@@ -8,8 +8,9 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from gpudoc.errors import GpudocError
-from gpudoc.train.data.feed import Feeds, LoaderSettings, Reader
+from gpudoc.train.data.feed import Feeds, LoaderSettings
 from gpudoc.train.data.order import Order
+from gpudoc.train.data.reader import Reader
 from gpudoc.train.step.evaluate import TooLarge, evaluate
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.step import Parts

@@ -1,0 +1,65 @@
+"""Reading a checkpoint back, whoever wrote it: one process, or ranks that shard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from gpudoc.errors import GpudocError
+from gpudoc.train.state.checkpoint import PLACE, SHARDS, WEIGHTS
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A verified checkpoint in memory; one of sharded ranks that was not read whole has no model yet."""
+
+    path: Path
+    state: Mapping[str, object]
+    model: Mapping[str, torch.Tensor]
+    optimizer: Mapping[str, object]
+
+    def rng(self, rank: int) -> Mapping[str, object] | None:
+        """The random state of `rank`; None when the run had fewer ranks."""
+        file = self.path / f"rng-rank{rank}.pt"
+        return _load_pt(file) if file.exists() else None
+
+    def place(self) -> Mapping[str, object] | None:
+        """Where the stream of data stood; None when it is not a stream, or could not say."""
+        file = self.path / PLACE
+        return _load_pt(file) if file.exists() else None
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether ranks wrote their parts."""
+        return (self.path / SHARDS).is_dir()
+
+
+def load(path: Path, *, parts: bool = False) -> Loaded:
+    """Read a checkpoint that `verify` found whole; GpudocError when a file holds something else.
+
+    `parts`: leave what sharded ranks wrote where it is, for each rank to read its own.
+    """
+    sharded = (path / SHARDS).is_dir()
+    try:
+        state = json.loads((path / "state.json").read_text("utf-8"))
+        model = {} if sharded else load_file(path / WEIGHTS)
+        optimizer = _load_pt(path / "optimizer.pt")
+        if sharded and not parts:
+            from gpudoc.train.state.sharded import read_whole
+
+            model, optimizer = read_whole(path, optimizer)
+    except GpudocError:
+        raise
+    except Exception as problem:
+        raise GpudocError(f"{path}: not a checkpoint of this gpudoc: {type(problem).__name__}: {problem}") from problem
+    return Loaded(path, state, model, optimizer)
+
+
+def _load_pt(path: Path) -> Mapping[str, object]:
+    found: Mapping[str, object] = torch.load(path, map_location="cpu", weights_only=True)
+    return found
