@@ -5,8 +5,7 @@ from gpudoc.tune.child.inspection import _device_facts, inspect_workload
 from gpudoc.tune.child.probe import Place, Prepared
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.workload.build import load_workload
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 
 def inspected(folder, monkeypatch, **changes):

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from gpudoc.tune.child.prepare import prepare
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 REASON = "from gpudoc.tune.child.prepare import prepare, why_not_fork as why; "
 REASON += "print('reason:', why(prepare('cfg.yaml').num_threads))"

@@ -15,8 +15,7 @@ from gpudoc.tune.child.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Feed, Request
 from gpudoc.units import GIB, MIB
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 CPU = Where(device="cpu", limit_bytes=1 * GIB, silence_s=60.0)
 

@@ -9,8 +9,7 @@ from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import Feed, Request, Variant
 from gpudoc.units import GIB
 from gpudoc.workload.build import load_workload
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 
 @pytest.fixture

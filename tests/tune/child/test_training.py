@@ -6,8 +6,7 @@ from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.build import load_workload
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 VARIANTS = [
     Variant(),

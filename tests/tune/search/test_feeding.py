@@ -9,8 +9,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.workload.config import load_config
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 
 def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, monkeypatch):

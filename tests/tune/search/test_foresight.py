@@ -9,8 +9,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Trial, Variant
 from gpudoc.units import MIB
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 LIMIT = 640 * MIB
 

@@ -30,8 +30,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Feed, Trial
 from gpudoc.workload.config import Train, load_config
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 TOLD = {"num_threads": 8, "parameter_bytes": 4 << 20, "num_samples": 10_000}
 

@@ -11,8 +11,7 @@ from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Variant
 from gpudoc.units import MIB
-
-from .formula import Machine
+from tests.tune.formula import Machine
 
 
 def search(machine, goal="throughput", useful=256, **abilities):

@@ -10,8 +10,7 @@ from gpudoc.tune.search.stages import Findings, Plan, run_stages
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Feed, Point, Trial, Variant
-
-from . import formula
+from tests.tune import formula
 
 SPEED = {"fp32": 1.0, "bf16": 2.0}
 

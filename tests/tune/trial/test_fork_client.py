@@ -4,8 +4,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.tune.trial.fork_client import TemplateDiedError, WarmProcess, trial_error, users_traceback
 from gpudoc.tune.trial.messages import End, Request, Trial
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 
 def running_children():

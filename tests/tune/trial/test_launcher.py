@@ -10,8 +10,7 @@ from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Feed, Request, Variant
 from gpudoc.units import GIB, MIB
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 CPU = Where(device="cpu", limit_bytes=1 * GIB, silence_s=20.0)
 
