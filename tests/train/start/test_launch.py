@@ -100,7 +100,7 @@ def test_a_rank_that_lost_its_peer_crashes_unless_the_peer_meant_to_end(exit_fil
 RANK = """
 import os, signal, sys, time
 from pathlib import Path
-from real.train.launch import end
+from real.train.start.launch import end
 rank, restarts = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 what, out = sys.argv[2], Path(sys.argv[3])
 (out / f"started-{rank}-{restarts}").write_text(str(os.getpid()))
