@@ -107,7 +107,8 @@ FILES = {
     "empty": (b"", "empty"),
     "binary": (bytes(range(256)), "not UTF-8"),
     "oversized": (b"#" * (1 << 20) + b"\n", "at most 1 MiB"),
-    "malformed": (b"model: {target: [}\n", "cfg.yaml:1: not YAML"),
+    "malformed": (b"model: {target: [}\n", "cfg.yaml:1:18: not YAML"),
+    "control character": (VALID.replace("width", "wi\x7fdth", 1).encode(), "a control character (0x7f)"),
     "unknown key": (VALID.replace("train:", "trian:").encode(), "did you mean 'train'"),
     "wrong type": (VALID.replace("global_batch: 8", "global_batch: [8]").encode(), "cfg.yaml:6: train.global_batch"),
 }
@@ -130,6 +131,7 @@ CONTENTS = {
     "not allowed": ("mine:Model", "subprocess:Popen", "may not import"),
     "no such name": ("mine:Model", "mine:Modle", "mine:Model"),
     "wrong argument": ("{width: 4}", "{widht: 4}", "'width'"),
+    "length below zero": ("{n: 64}", "{n: -1}", "len() of the data set fails"),
     "empty data set": ("{n: 64}", "{n: 0}", "is empty"),
     "no parameters": ("mine:Model', args: {width: 4}", "mine:NoParameters'", "no parameter to train"),
     "loss not scalar": (  # the model returns one loss per sample
@@ -221,3 +223,18 @@ def test_with_json_a_refusal_is_one_document_of_a_process(folder, command):
     failure = json.loads(done.stdout)
     assert failure["schema"] == "gpudoc.error.v1"
     assert "trian" in failure["message"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_name_that_no_file_can_have(folder, command):
+    assert_refused(gpudoc(folder, *COMMANDS[command], "--model", "x" * 400), "no such file")
+
+
+def test_a_pipe_without_a_writer_is_not_waited_for(folder):
+    os.mkfifo(folder / "pipe")
+    assert_refused(gpudoc(folder, "tune", "--model", "pipe"), "a pipe into which nobody writes")
+    assert_refused(
+        gpudoc(folder, "train", "--model", "cfg.yaml", "--profile", "pipe", "--device", "cpu"), "nobody writes"
+    )
+    assert_refused(gpudoc(folder, "bench", "--compare", "pipe"), "nobody writes")
+    assert_refused(gpudoc(folder, "doctor", "pipe"), "nobody writes")

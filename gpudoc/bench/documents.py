@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpudoc.bench.model import SCHEMA, Ceiling, Doubt, Measurement, NoCeiling, NotMeasured, Parameter, Reading, Record
 from gpudoc.errors import GpudocError
+from gpudoc.reading import UnreadableError, read_text
 from gpudoc.writing import write_whole
+
+_MOST_BYTES = 64 << 20
 
 
 class _DoubtDoc(BaseModel):
@@ -140,10 +143,9 @@ def load_record(path: Path) -> Record:
     """The record in `path`; GpudocError (exit 2) when it is missing, not JSON, or another document."""
     hint = "gpudoc bench --out FILE writes one"
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
-        raise GpudocError(f"cannot read the old record: {path}: {reason}", hint=hint) from error
+        text = read_text(path, "bench record", most_bytes=_MOST_BYTES)
+    except UnreadableError as problem:
+        raise GpudocError(f"cannot read the old record: {problem.message}", hint=problem.hint or hint) from None
     try:
         document = _RecordDoc.model_validate_json(text)
     except ValidationError as error:

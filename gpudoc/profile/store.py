@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import SCHEMA, Profile
+from gpudoc.reading import UnreadableError, read_yaml
 from gpudoc.writing import write_whole
 
-MAX_BYTES = 1 << 20
 LOCAL_FOLDER = Path(".gpudoc") / "profiles"
 _ELSEWHERE = "choose another place: --out FILE"
 
@@ -113,26 +113,15 @@ def _read_folder(folder: Path) -> list[Stored | Unreadable]:
 
 def _read(path: Path) -> Stored | Unreadable:
     try:
-        if path.is_dir():
-            return Unreadable(path, "a folder, not a profile")
-        if path.stat().st_size > MAX_BYTES:
-            return Unreadable(path, "larger than 1 MiB, so not a profile")
-        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        return Unreadable(path, "no such profile")
-    except UnicodeDecodeError:
-        return Unreadable(path, "not text, so not a profile")
-    except OSError as problem:
-        return Unreadable(path, f"cannot be read: {problem.strerror}")
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as problem:
-        mark = getattr(problem, "problem_mark", None)
-        return Unreadable(path, f"not YAML{f', line {mark.line + 1}' if mark else ''}")
+        data = read_yaml(path, "profile").data
+    except UnreadableError as problem:
+        return Unreadable(path, problem.reason)
     return _check(path, data)
 
 
 def _check(path: Path, data: object) -> Stored | Unreadable:
     if not isinstance(data, dict):
-        return Unreadable(path, "empty or not a mapping, so not a profile")
+        return Unreadable(path, "not a mapping, so not a profile")
     schema = str(data.get("schema"))
     if schema != SCHEMA:
         newer = schema.startswith("gpudoc.profile.v")

@@ -123,7 +123,14 @@ class Workload:
         dataset = self._call(section)
         if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
             raise GpudocError(f"{section.target} returned {type(dataset).__name__}, which is not a data set")
-        if isinstance(dataset, Sized) and len(dataset) == 0:
+        try:
+            empty = isinstance(dataset, Sized) and len(dataset) == 0
+        except Exception as problem:
+            raise GpudocError(
+                f"{section.target}: len() of the data set fails: {type(problem).__name__}: {problem}",
+                hint=f"its arguments were {section.args}",
+            ) from problem
+        if empty:
             raise GpudocError(f"{section.target}: the data set is empty", hint=f"its arguments were {section.args}")
         return dataset  # type: ignore[return-value]
 

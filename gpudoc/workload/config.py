@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from importlib import resources
@@ -13,7 +14,8 @@ from typing import Annotated, Literal, Union
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from gpudoc.errors import GpudocError
-from gpudoc.workload.document import Document, nearest, parse_document, read_document, validate
+from gpudoc.reading import Document, parse_yaml
+from gpudoc.workload.document import nearest, read_document, validate
 
 BUILTIN = ("quickstart", "images")
 
@@ -128,11 +130,12 @@ def load_config(source: str) -> Loaded:
     """The config named `source`: 'quickstart', 'images' or a file; GpudocError lists every mistake at once."""
     if source in BUILTIN and not Path(source).is_file():
         text = resources.files("gpudoc.workload").joinpath(f"builtin/{source}.yaml").read_text("utf-8")
-        document = parse_document(text, f"built-in {source}", "config")
+        document = parse_yaml(text, f"built-in {source}", "config")
         config = validate(document, document.data, Config, "config")
         return Loaded(name=source, folder=Path.cwd(), config=config, builtin=True)
     path = Path(source)
-    if not path.suffix and not path.exists():
+    # `exists` of the standard library fails for a name that is too long, and for a folder that may not be entered
+    if not path.suffix and not os.path.exists(path):  # noqa: PTH110
         raise GpudocError(f"{source}: no such file or built-in workload{nearest(source, BUILTIN)}")
     document = read_document(path, "config")
     config = validate(document, document.data, Config, "config")

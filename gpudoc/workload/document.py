@@ -1,66 +1,35 @@
-"""Reading a YAML file a person wrote: size, encoding, syntax and unknown keys, each with its line, all at once."""
+"""What a person wrote in a YAML file against a model: every mistake with its line and key, all at once."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, Union
+from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from gpudoc.errors import GpudocError
+from gpudoc.reading import Document, Location, UnreadableError, read_yaml
 
-MAX_BYTES = 1 << 20
-MAX_DEPTH = 40
 _SHOWN = 12
+_PLAINER = {
+    "invalid-json-value": "neither text nor a number, a list or a mapping; put quotes around it",
+    "invalid_key": "a key that is no text; put quotes around it",
+}
 
-Location = tuple[Union[str, int], ...]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """Plain data out of a YAML file, and the line on which each key stands."""
-
-    name: str
-    data: object
-    lines: Mapping[Location, int]
-
-    def line_of(self, location: Location) -> int:
-        """The line of `location` or of the nearest parent that has one; 1 when none has."""
-        for length in range(len(location), -1, -1):
-            if location[:length] in self.lines:
-                return self.lines[location[:length]]
-        return 1
-
-
 def read_document(path: Path, what: str) -> Document:
-    """The YAML in `path`; GpudocError naming file and line when it cannot be read. `what` names the kind of file."""
-    return parse_document(_read_text(path, what), str(path), what)
-
-
-def parse_document(text: str, name: str, what: str) -> Document:
-    """The YAML in `text`; GpudocError with the line when it is not YAML."""
-    loader = yaml.SafeLoader(text)
+    """The YAML in `path`; GpudocError naming file, line and column when it cannot be read."""
     try:
-        node = loader.get_single_node()
-        if node is None:
-            raise GpudocError(f"{name}: this {what} is empty", hint="see `gpudoc tune --help` for an example")
-        lines: dict[Location, int] = {}
-        _collect_lines(node, (), lines)
-        data = loader.construct_document(node)
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        place = f"{name}:{mark.line + 1}" if mark else name
-        raise GpudocError(f"{place}: not YAML: {problem.problem or problem.context}") from None
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as problem:
-        raise GpudocError(f"{name}: not YAML: {problem}") from None
-    finally:
-        loader.dispose()
-    return Document(name, data, lines)
+        return read_yaml(path, what)
+    except UnreadableError as problem:
+        if not os.path.exists(path):  # noqa: PTH110 - a name may be too long to ask
+            problem.hint = _similar_files(path)
+        raise
 
 
 def validate(document: Document, data: object, model: type[Model], what: str) -> Model:
@@ -86,27 +55,6 @@ def nearest(name: str, allowed: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; allowed: {', '.join(allowed)}"
 
 
-def _read_text(path: Path, what: str) -> str:
-    try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise GpudocError(f"{path}: a folder, not a {what} file")
-        if size > MAX_BYTES:
-            raise GpudocError(f"{path}: {size:,} bytes; a {what} is at most 1 MiB", hint="is this the right file?")
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise GpudocError(f"{path}: no such {what} file", hint=_similar_files(path)) from None
-    except OSError as problem:
-        raise GpudocError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise GpudocError(f"{path}: not UTF-8 text (byte {problem.start})", hint="is this the right file?") from None
-    if "\0" in text:
-        raise GpudocError(f"{path}: binary, not a {what}", hint="is this the right file?")
-    return text
-
-
 def _similar_files(path: Path) -> str:
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
@@ -114,25 +62,6 @@ def _similar_files(path: Path) -> str:
         return ""
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
     return f"{path.parent / close[0]} exists" if close else ""
-
-
-def _collect_lines(node: yaml.Node, location: Location, lines: dict[Location, int]) -> None:
-    if len(location) > MAX_DEPTH:
-        raise ValueError("nested too deeply")
-    lines.setdefault(location, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value)
-            if name in seen and name != "<<":
-                raise yaml.MarkedYAMLError(problem=f"the key {name!r} stands twice", problem_mark=key.start_mark)
-            seen.add(name)
-            inner = (*location, name)
-            lines[inner] = key.start_mark.line + 1
-            _collect_lines(value, inner, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _collect_lines(value, (*location, index), lines)
 
 
 def _describe(document: Document, model: type[BaseModel], error: Mapping[str, object]) -> tuple[str, str]:
@@ -148,8 +77,8 @@ def _describe(document: Document, model: type[BaseModel], error: Mapping[str, ob
     if error["type"] == "missing":
         return f"{place}: ", f"{key} is missing"
     message = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    if error["type"] == "value_error":
-        return f"{place}: {key}: ", message
+    if not str(error["msg"]).startswith("Input should be "):
+        return f"{place}: {key}: ", _PLAINER.get(str(error["type"]), message)
     return f"{place}: {key}: {_shown(error.get('input'))}should be ", message
 
 

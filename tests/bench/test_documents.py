@@ -72,10 +72,10 @@ def test_an_unreadable_record_says_what_is_wrong_with_it(tmp_path, text, said):
 
 
 def test_a_record_that_is_missing_or_binary(tmp_path):
-    with pytest.raises(GpudocError, match="No such file"):
+    with pytest.raises(GpudocError, match="no such bench record"):
         load_record(tmp_path / "none.json")
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(GpudocError, match="not a text file"):
+    with pytest.raises(GpudocError, match="not UTF-8"):
         load_record(tmp_path / "b.json")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from gpudoc.facts.readers.clean import Data, clean, head_of
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
 from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.reading import read_bytes
 
 # a file above the first is mapped and read in pieces; beyond the second it is no report
 _MAPPED_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
@@ -38,14 +40,19 @@ _UNPACKED_AT_ONCE = 1 << 20
 
 def load(path: Path) -> Data:
     """The bytes of a file, unpacked when gzip wrote it; GpudocError when it is missing, a directory or unreadable."""
+    data: Data
     try:
         if path.is_dir():
             raise GpudocError(f"{path} is a directory", hint=f"name the file in it, for example {path}/train.log")
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            data = read_bytes(path, "report or log", most_bytes=_MOST_HELD_BYTES)
+            return unpacked(data, str(path)) if data[:2] == _GZIP else data
+        size = status.st_size
         if size > _MOST_BYTES:
             raise GpudocError(f"{path} is larger than 4 GiB", hint=f"tail -c 100M {path} | gpudoc doctor -")
         if size <= _MAPPED_BYTES:
-            data: Data = path.read_bytes()
+            data = path.read_bytes()
         else:
             with path.open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,0 +1,190 @@
+"""Small files that a person wrote or saved, as text and YAML; a mistake in one is named by file, line and column."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Union
+
+import yaml
+
+from gpudoc.errors import GpudocError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 40
+# aliases of aliases grow by powers: a file of one kilobyte may stand for more values than memory holds
+MOST_VALUES = 100_000
+# a longer one is no number that training uses, and Python refuses to write it
+_LONGEST_NUMBER = 40
+_INTEGER = "tag:yaml.org,2002:int"
+# an escape can name a half of a pair, which no file can hold
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_TABS = "cannot start any token"
+
+Location = tuple[Union[str, int], ...]
+
+
+class UnreadableError(GpudocError):
+    """A file that cannot be used: `reason` says why without naming the file, with line and column where known."""
+
+    def __init__(self, name: str, reason: str, *, hint: str = "", line: int = 0, column: int = 0) -> None:
+        place = f":{line}:{column}" if column else f":{line}" if line else ""
+        super().__init__(f"{name}{place}: {reason}", hint=hint)
+        self.reason = f"{reason}, line {line}" if line else reason
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain data out of a YAML file, and the line on which each key stands."""
+
+    name: str
+    data: object
+    lines: Mapping[Location, int]
+
+    def line_of(self, location: Location) -> int:
+        """The line of `location` or of the nearest parent that has one; 1 when none has."""
+        for length in range(len(location), -1, -1):
+            if location[:length] in self.lines:
+                return self.lines[location[:length]]
+        return 1
+
+
+def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
+    """The bytes of a file or of a pipe that somebody writes into; UnreadableError when there is neither.
+
+    `what` names the kind of file. A device is never read, nor is a pipe waited for that nobody writes into.
+    """
+    try:
+        # without O_NONBLOCK, opening a pipe waits until somebody writes into it
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            kind = os.fstat(handle).st_mode
+            if stat.S_ISDIR(kind):
+                raise UnreadableError(str(path), f"a folder, not a {what} file", hint="name the file in it")
+            if not stat.S_ISREG(kind) and not stat.S_ISFIFO(kind):
+                raise UnreadableError(str(path), f"a device, not a {what} file", hint="name a file")
+            # reading a pipe without a writer returns at once, however long the opening would have waited
+            os.set_blocking(handle, True)
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                data = file.read(most_bytes + 1)
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        raise UnreadableError(str(path), f"no such {what} file") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise UnreadableError(str(path), f"cannot be read: {reason}", hint=f"ls -l {path}") from None
+    if len(data) > most_bytes:
+        text = f"too large: a {what} is at most {most_bytes >> 20} MiB"
+        raise UnreadableError(str(path), text, hint="is this the right file?")
+    if not data and stat.S_ISFIFO(kind):
+        raise UnreadableError(str(path), "a pipe into which nobody writes", hint="name a file")
+    return data
+
+
+def read_text(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> str:
+    """The text of a file in UTF-8; UnreadableError with the line and column of the first byte that is none."""
+    data = read_bytes(path, what, most_bytes=most_bytes)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
+        before = data[: problem.start]
+        raise UnreadableError(
+            str(path),
+            f"not UTF-8 text (byte {problem.start}), so not a {what} file",
+            hint=f"is this the right file? if it is: iconv -f {encoding} -t utf-8 {path} > new{path.suffix}",
+            line=before.count(b"\n") + 1,
+            column=len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1,
+        ) from None
+
+
+def read_yaml(path: Path, what: str) -> Document:
+    """The YAML in `path`; UnreadableError naming file, line and column when it cannot be read."""
+    return parse_yaml(read_text(path, what), str(path), what)
+
+
+def parse_yaml(text: str, name: str, what: str) -> Document:
+    """The YAML in `text`; UnreadableError with line and column when it is not YAML, or stands for far too much."""
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as problem:
+        raise _control_character(text, name, what, problem.position) from None
+    walk = _Walk()
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise UnreadableError(name, f"this {what} is empty", hint="see `gpudoc tune --help` for an example")
+        walk.visit(node, ())
+        data = loader.construct_document(node)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        reason = problem.problem or problem.context or "unreadable"
+        hint = "indent with spaces: YAML allows no tab there" if _TABS in reason and "\\t" in reason else ""
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        raise UnreadableError(name, f"not YAML: {reason}", hint=hint, line=line, column=column) from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as problem:
+        deep = "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        raise UnreadableError(name, f"not YAML: {deep}", line=walk.line or loader.line + 1) from None
+    finally:
+        loader.dispose()
+    return Document(name, data, walk.lines)
+
+
+def _control_character(text: str, name: str, what: str, position: int) -> UnreadableError:
+    line = text.count("\n", 0, position) + 1
+    character = text[position]
+    reason = f"a control character (0x{ord(character):02x}), which no YAML may hold"
+    if character == "\0":
+        reason = f"binary (a zero byte), not a {what}"
+    return UnreadableError(
+        name,
+        reason,
+        hint=f"delete it; editors may not show it, this does: sed -n {line}l {name}",
+        line=line,
+        column=position - text.rfind("\n", 0, position),
+    )
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One pass over the nodes as they will be built, aliases each time anew: it bounds what they may stand for."""
+
+    lines: dict[Location, int] = field(default_factory=dict)
+    line: int = 0
+    _values: int = 0
+
+    def visit(self, node: yaml.Node, location: Location) -> None:
+        """Take in one node and all below it; ValueError or MarkedYAMLError at the first that is not allowed."""
+        self.line = node.start_mark.line + 1
+        self._values += 1
+        if len(location) > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        if self._values > MOST_VALUES:
+            raise ValueError(f"its aliases stand for more than {MOST_VALUES:,} values")
+        self.lines.setdefault(location, self.line)
+        if isinstance(node, yaml.MappingNode):
+            self._visit_mapping(node, location)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                self.visit(value, (*location, index))
+        elif node.tag == _INTEGER and len(node.value) > _LONGEST_NUMBER:
+            text = f"a number of {len(node.value)} digits"
+            raise yaml.MarkedYAMLError(problem=text, problem_mark=node.start_mark)
+        elif _HALF_CHARACTER.search(node.value):
+            raise yaml.MarkedYAMLError(problem="an escape that is half a character", problem_mark=node.start_mark)
+
+    def _visit_mapping(self, node: yaml.MappingNode, location: Location) -> None:
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
+            if name in seen and name != "<<":
+                raise yaml.MarkedYAMLError(problem=f"the key {name!r} stands twice", problem_mark=key.start_mark)
+            seen.add(name)
+            inner = (*location, name)
+            self.lines[inner] = key.start_mark.line + 1
+            self.visit(value, inner)

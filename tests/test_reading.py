@@ -1,0 +1,109 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gpudoc.errors import ExitCode
+from gpudoc.reading import UnreadableError, parse_yaml, read_bytes, read_text, read_yaml
+
+
+def aliases(first, following):
+    return first + b"".join(
+        following % (letter, letter, b",".join([b"*%c" % (letter - 1)] * 10)) for letter in range(ord("b"), ord("k"))
+    )
+
+
+def test_every_key_knows_its_line():
+    document = parse_yaml("a: 1\nb:\n  c: [1, 2]\n  d: x\n", "f.yaml", "config")
+    assert document.data == {"a": 1, "b": {"c": [1, 2], "d": "x"}}
+    assert document.line_of(("b", "d")) == 4
+    assert document.line_of(("b", "missing")) == 2
+    assert document.line_of(("nothing",)) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "cfg.yaml: this config is empty"),
+        (b"# only a comment\n", "cfg.yaml: this config is empty"),
+        (b"a: [1, 2\n", "cfg.yaml:2:1: not YAML"),
+        (b"a: 1\na: 2\n", "cfg.yaml:2:1: not YAML: the key 'a' stands twice"),
+        (b"a: 1\nbb: wi\x7fdth\n", "cfg.yaml:2:7: a control character (0x7f)"),
+        (b"a: 1\nb: \x1b[31m\n", "cfg.yaml:2:4: a control character (0x1b)"),
+        (b"a: \x00", "cfg.yaml:1:4: binary (a zero byte)"),
+        (b"a: 1\nb: gr\xf6\xdfe\n", "cfg.yaml:2:6: not UTF-8"),
+        (b"\xff\xfe\x00binary", "cfg.yaml:1:1: not UTF-8"),
+        (b"a:\n\tb: 1\n", "cfg.yaml:2:1: not YAML"),
+        (b"a: !!python/object/apply:os.system ['true']", "cfg.yaml:1:4: not YAML"),
+        (b"x" * (1 << 20) + b"x", "at most 1 MiB"),
+        (b"[" * 500, "cfg.yaml:1: not YAML: nested too deeply"),
+        (b"\n".join(b" " * n + b"a:" for n in range(60)), "not YAML: nested too deeply"),
+        (b"a: &a [*a]\n", "not YAML: nested too deeply"),
+        (b"a: 2024-13-45", "cfg.yaml:1: not YAML"),
+        (b"a: 1\nb: " + b"9" * 6000, "cfg.yaml:2:4: not YAML: a number of 6000 digits"),
+        (b"a: 0x" + b"f" * 6000, "cfg.yaml:1:4: not YAML: a number of 6002 digits"),
+        (b'a: "\\uD800"', "cfg.yaml:1:4: not YAML: an escape that is half"),
+        (b'a: "\\UFFFFFFFF"', "cfg.yaml:1: not YAML"),
+        (aliases(b"a: &a [x,x]\n", b"%c: &%c [%s]\n"), "stand for more than 100,000 values"),
+        (aliases(b"a: &a {x: 1}\n", b"%c: &%c {<<: [%s]}\n"), "stand for more than 100,000 values"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_is_no_yaml_says_what_it_is_and_where(tmp_path, content, says):
+    path = tmp_path / "cfg.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableError) as caught:
+        read_yaml(path, "config")
+    assert says in caught.value.message
+    assert caught.value.exit_code is ExitCode.NOT_DONE
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"a: 1\nb: \x7f\n", "sed -n 2l "),
+        ("a: größe\n".encode("utf-16"), "iconv -f utf-16 -t utf-8 "),
+        ("a: größe\n".encode("latin1"), "iconv -f latin1 -t utf-8 "),
+        (b"a:\n\tb: 1\n", "indent with spaces"),
+    ],
+)
+def test_what_to_do_about_bytes_that_no_editor_shows(tmp_path, content, hint):
+    (tmp_path / "cfg.yaml").write_bytes(content)
+    with pytest.raises(UnreadableError) as caught:
+        read_yaml(tmp_path / "cfg.yaml", "config")
+    assert hint in caught.value.hint
+
+
+def test_the_mark_that_windows_puts_first_is_no_part_of_the_text(tmp_path):
+    (tmp_path / "cfg.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert read_yaml(tmp_path / "cfg.yaml", "config").data == {"a": 1}
+
+
+def test_what_is_no_file_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place, says in (
+        (tmp_path, "a folder"),
+        (tmp_path / "pipe", "a pipe into which nobody writes"),
+        ("/dev/zero", "a device"),
+        (tmp_path / "none", "no such config"),
+        (tmp_path / ("x" * 400), "cannot be read: File name too long"),
+        # a file that the kernel lets nobody read from its begin
+        ("/proc/self/mem", "cannot be read"),
+    ):
+        with pytest.raises(UnreadableError, match=says):
+            read_bytes(place, "config")
+
+
+def test_a_pipe_that_somebody_writes_into_is_read_to_its_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    program = "import sys, time; f = open(sys.argv[1], 'w'); f.write('a: '); f.flush(); time.sleep(0.3); f.write('1')"
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer = subprocess.Popen([sys.executable, "-c", program, tmp_path / "pipe"])
+    while not os.read(reader, 1) and writer.poll() is None:
+        pass
+    try:
+        assert read_text(tmp_path / "pipe", "config") == ": 1"
+    finally:
+        os.close(reader)
+        writer.wait()
