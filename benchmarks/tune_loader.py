@@ -32,8 +32,9 @@ import gpudoc
 from gpudoc.facts.host import cpus_usable
 from gpudoc.stats import quantile
 from gpudoc.tune.loader.search import bounds_here, tune_loader
-from gpudoc.tune.loader.session import LoaderSession, MeasurementError, StepOptions
+from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderBounds, LoaderSetting, ram_needed_bytes
+from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.build import load_workload
 from gpudoc.workload.images import draw_folder
 
@@ -188,7 +189,7 @@ def measure_grid(workload, batch, settings, picks, options):
     """
     rows = {setting: [] for setting in settings}
     draw = random.Random(0)
-    with LoaderSession(workload, batch_size=batch, device="cpu", options=StepOptions()) as session:
+    with LoaderSession(workload, batch_size=batch, device="cpu", variant=Variant()) as session:
         costs = session.costs(1.0)
         running = list(settings)
         for number in range(options.rounds):
@@ -215,7 +216,7 @@ def run_off(workload, batch, grid, settings, options):
     """Seconds per step of the grid's best and of the picks in rounds of their own, where its luck counts no more."""
     rows = {setting: [] for setting in settings}
     draw = random.Random(1)
-    with LoaderSession(workload, batch_size=batch, device="cpu", options=StepOptions()) as session:
+    with LoaderSession(workload, batch_size=batch, device="cpu", variant=Variant()) as session:
         for _ in range(options.rounds):
             for setting in draw.sample(list(rows), len(rows)):
                 time_once(session, setting, grid[setting], rows, options)

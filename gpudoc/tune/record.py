@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import gpudoc
@@ -20,7 +20,8 @@ class Context:
     """What a profile says besides the findings: workload, device, limit, time spent."""
 
     config: Loaded
-    told: Mapping[str, object]
+    hardware: model.Hardware
+    workload: model.WorkloadKey
     device: str
     limit_bytes: int
     user_limit_bytes: int | None
@@ -39,7 +40,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
             trials=len(trials),
         ),
         hardware=_hardware(context),
-        workload=model.WorkloadKey.model_validate(context.told["workload"]),
+        workload=context.workload,
         settings=settings,
         evidence=_evidence(context, found, trials),
         why=tuple(_why(found, settings)),
@@ -48,7 +49,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
 
 def _hardware(context: Context) -> model.Hardware:
     """The machine as training will see it: under the user's limit its memory is the limit."""
-    hardware = model.Hardware.model_validate(context.told["hardware"])
+    hardware = context.hardware
     limit = context.user_limit_bytes
     if limit is not None:
         known = hardware.memory_bytes or limit

@@ -20,7 +20,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
 from gpudoc.profile import store
-from gpudoc.profile.model import Profile, WorkloadKey
+from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
@@ -44,9 +44,9 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial import limit
-from gpudoc.tune.trial.fork_client import Message
 from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
 from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
@@ -130,8 +130,8 @@ class _Search:
     def run(self, launcher: Launcher) -> Result | ScalingResult:
         anywhere = Where(device=self._choice.name, limit_bytes=None)
         told = self._inspect(launcher, anywhere, 1)
-        if told["no_fork"]:
-            self._progress.say(f"every trial imports anew and is not forked: {told['no_fork']}")
+        if launcher.no_fork:
+            self._progress.say(f"every trial imports anew and is not forked: {launcher.no_fork}")
         self._choose_ranks(told)
         if self._on_gpu and self._ranks > 1:
             # what is free may differ from card to card
@@ -178,7 +178,7 @@ class _Search:
             found.notes.append(answer.verdict)
         return replace(self._write(told, session, found, interrupted), scaling=answer)
 
-    def _inspect(self, launcher: Launcher, where: Where, ranks: int) -> Message:
+    def _inspect(self, launcher: Launcher, where: Where, ranks: int) -> Inspection:
         try:
             return launcher.inspect(where, ranks)
         except InspectionError as problem:
@@ -191,12 +191,12 @@ class _Search:
                 exit_code=ExitCode.BAD_ANSWER,
             ) from None
 
-    def _choose_ranks(self, told: Message) -> None:
+    def _choose_ranks(self, told: Inspection) -> None:
         """How many ranks every trial has, and how many are measured at most; GpudocError for what cannot be."""
         asked = self._options.gpus
         names_one = ":" in self._options.device
         device = self._options.device if self._on_gpu and names_one else self._choice.device
-        num_gpus = int(str(told["count"])) if self._on_gpu else 0
+        num_gpus = told.card.count if told.card is not None else 0
         self._ranks = choose_ranks(asked, device=device, num_gpus=num_gpus)
         if "scaling" in self._options.parts:
             self._most = most_ranks(
@@ -205,15 +205,15 @@ class _Search:
         if self._options.is_scaling_only:
             self._ranks = self._most
 
-    def _scaling_stage(self, told: Message, session: Session, settings: Settings) -> ScalingStage:
+    def _scaling_stage(self, told: Inspection, session: Session, settings: Settings) -> ScalingStage:
         limited = limited_for(session, self._most, limit.free_host_bytes(), self._options.memory_limit_bytes)
         return ScalingStage(limited, settings, counts_up_to(self._most), told)
 
-    def _scale_only(self, told: Message, session: Session) -> ScalingResult:
+    def _scale_only(self, told: Inspection, session: Session) -> ScalingResult:
         hardware = hardware_of(told, self._options.memory_limit_bytes)
-        key = WorkloadKey.model_validate(told["workload"])
-        train, cap = self._loaded.config.train, session.where.cap
-        stage = self._scaling_stage(told, session, tuned_settings(hardware, key, counts_up_to(self._most), train, cap))
+        counts, train = counts_up_to(self._most), self._loaded.config.train
+        settings = tuned_settings(hardware, told.workload, counts, train, session.where.cap)
+        stage = self._scaling_stage(told, session, settings)
         interrupted = False
         try:
             stage.run()
@@ -229,17 +229,16 @@ class _Search:
             interrupted=interrupted,
         )
 
-    def _open_journal(self, told: Message, start_s: float) -> tuple[Journal, int]:
-        workload = WorkloadKey.model_validate(told["workload"])
+    def _open_journal(self, told: Inspection, start_s: float) -> tuple[Journal, int]:
         key = {
             "method": _METHOD,
             "config": self._loaded.config.digest(),
-            "model": workload.model,
-            "data": workload.data,
+            "model": told.workload.model,
+            "data": told.workload.data,
             "device": self._choice.name,
-            "name": str(told["device_name"]),
-            "torch": str(told["torch"]),
-            "cpus": str(told["num_threads"]),
+            "name": told.card.name if told.card is not None else "",
+            "torch": told.torch,
+            "cpus": str(told.num_threads),
             "limit": str(self._options.memory_limit_bytes),
             "budget": str(self._options.budget_s),
             "ranks": str(self._ranks),
@@ -255,23 +254,21 @@ class _Search:
             )
         return journal, limit_bytes
 
-    def _limit(self, told: Message, recorded: int | None) -> int:
+    def _limit(self, told: Inspection, recorded: int | None) -> int:
         """The memory a trial may have: what was asked, what the journal ran under, or what is free; said aloud."""
         asked = self._options.memory_limit_bytes
-        on_gpu = self._on_gpu
-        free = int(str(told["free_bytes"])) if on_gpu else limit.free_host_bytes()
+        card = told.card
+        free = limit.free_host_bytes() if card is None else card.free_bytes
         if asked is not None:
-            chosen = min(asked, free) if on_gpu else asked
+            chosen = asked if card is None else min(asked, free)
             self._progress.say(f"memory limit {format_bytes(chosen)}{self._each()}, as asked")
             self._check_baseline(told, chosen)
             return chosen
-        if recorded is not None and recorded * (1 if on_gpu else self._ranks) <= free:
+        if recorded is not None and recorded * (self._ranks if card is None else 1) <= free:
             self._progress.say(f"memory limit {format_bytes(recorded)}{self._each()}, as in the run before")
             return recorded
-        if on_gpu:
-            self._progress.say(
-                f"memory limit {format_bytes(free)}: what is free on {told['device_name']} now{self._others()}"
-            )
+        if card is not None:
+            self._progress.say(f"memory limit {format_bytes(free)}: what is free on {card.name} now{self._others()}")
             return free
         half = free // 2 // self._ranks
         shared = "" if self._ranks == 1 else f", shared by {self._ranks} ranks"
@@ -284,8 +281,8 @@ class _Search:
     def _each(self) -> str:
         return "" if self._ranks == 1 else f" for each of {self._ranks} ranks"
 
-    def _check_baseline(self, told: Message, chosen: int) -> None:
-        baseline = int(str(told["baseline_bytes"]))
+    def _check_baseline(self, told: Inspection, chosen: int) -> None:
+        baseline = told.baseline_bytes
         if self._choice.device == "cpu" and chosen <= baseline:
             raise GpudocError(
                 f"--memory-limit {format_bytes(chosen)} is below what Python, torch and the data take before the "
@@ -306,17 +303,17 @@ class _Search:
         ]
         return f"; also there: {', '.join(named)}" if named else ""
 
-    def _cap(self, told: Message) -> int:
+    def _cap(self, told: Inspection) -> int:
         """The largest batch of one rank that is of any use: the data set, what was asked, the config's global batch."""
-        count = int(str(told["num_samples"]))
+        count = told.num_samples
         whole = self._loaded.config.train.global_batch
         most = -(-min(count, count if whole == "auto" else whole) // self._ranks)
         return min(most, self._options.max_batch or most)
 
-    def _plan(self, told: Message) -> Plan:
+    def _plan(self, told: Inspection) -> Plan:
         train = self._loaded.config.train
         cap = self._cap(told)
-        count = int(str(told["num_samples"]))
+        count = told.num_samples
         reference = train.reference_batch
         if train.global_batch == "auto":
             useful = max(reference, min(_AUTO_FACTOR * reference, count // _AUTO_SHARE))
@@ -337,13 +334,13 @@ class _Search:
             base=Variant(precision=precision),
             abilities=Abilities(
                 device=self._choice.name,
-                native_bf16=bool(told["bf16"]),
-                has_images=bool(told["has_images"]),
+                native_bf16=told.has_bf16,
+                has_images=told.has_images,
                 precision=train.precision,
                 budget_s=self._options.budget_s,
-                can_recompute=bool(told["can_recompute"]) and train.activation_checkpointing == "auto",
-                can_fuse=bool(told["can_fuse"]),
-                capability=_capability(told),
+                can_recompute=told.can_recompute and train.activation_checkpointing == "auto",
+                can_fuse=told.can_fuse,
+                capability=None if told.card is None else told.card.capability,
                 can_compile=self._choice.device == "cuda" or shutil.which("g++") is not None,
             ),
         )
@@ -353,10 +350,11 @@ class _Search:
         train = self._loaded.config.train
         return train.reference_batch if train.global_batch == "auto" else train.global_batch
 
-    def _write(self, told: Message, session: Session, found: Findings, interrupted: bool) -> Result:
+    def _write(self, told: Inspection, session: Session, found: Findings, interrupted: bool) -> Result:
         context = Context(
             config=self._loaded,
-            told=told,
+            hardware=told.hardware,
+            workload=told.workload,
             device=self._choice.device,
             limit_bytes=session.where.limit_bytes or 1,
             user_limit_bytes=self._options.memory_limit_bytes,
@@ -375,11 +373,6 @@ class _Search:
             context=context,
             interrupted=interrupted,
         )
-
-
-def _capability(told: Message) -> tuple[int, int] | None:
-    known = told.get("capability")
-    return (int(known[0]), int(known[1])) if isinstance(known, list) else None
 
 
 def document(result: Result | ScalingResult) -> Mapping[str, object]:

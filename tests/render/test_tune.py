@@ -34,7 +34,8 @@ def result(tmp_path):
     points = tuple(Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (16, 64))
     context = Context(
         config=load_config("quickstart"),
-        told={},
+        hardware=profile.hardware,
+        workload=profile.workload,
         device="cpu",
         limit_bytes=1 << 30,
         user_limit_bytes=None,

@@ -1,6 +1,7 @@
 import pytest
 
 from gpudoc.profile import store
+from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.search.choose import BatchChoice
@@ -20,13 +21,10 @@ FAILED = Trial(request=Request(kind="fit", batches=(101,)), end=End.OOM_HOST, fa
 
 @pytest.fixture
 def context():
-    told = {
-        "hardware": {"device": "cpu", "name": "a CPU", "memory_bytes": 1 << 34, "torch": "2.13.0"},
-        "workload": {"config": "quickstart", "model": "abc"},
-    }
     return Context(
         config=load_config("quickstart"),
-        told=told,
+        hardware=Hardware(device="cpu", name="a CPU", memory_bytes=1 << 34, torch="2.13.0"),
+        workload=WorkloadKey(config="quickstart", model="abc"),
         device="cpu",
         limit_bytes=1 << 30,
         user_limit_bytes=1 << 30,

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import yaml
 
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 TUNE = ("tune", "--budget", "20s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+
+from gpudoc.tune.trial.wire import Beat, Emit
 
 _PERIOD_S = 5.0
 # a thread's usual 8 MiB would count as memory of the step
 _STACK_BYTES = 1 << 18
 
 
-def beat_while_compiling(
-    emit: Callable[[Mapping[str, object]], None], is_over: Callable[[], bool], period_s: float = _PERIOD_S
-) -> None:
+def beat_while_compiling(emit: Emit, is_over: Callable[[], bool], period_s: float = _PERIOD_S) -> None:
     """From now on, emit a beat every few seconds while torch compiles in this process, until `is_over`."""
     from torch._dynamo import callback
 
@@ -34,7 +34,7 @@ def beat_while_compiling(
 
     def beat() -> None:
         while compiling.wait() and not is_over():
-            emit({"event": "beat"})
+            emit(Beat())
             time.sleep(period_s)
 
     callback.on_compile_start(start)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.tune.child.training import Trainee
+from gpudoc.tune.trial.wire import Beat, Emit
 
 _BLOCK_S = 0.12
 _MOST_STEPS = 100
@@ -28,7 +29,7 @@ class Pace:
 
     trainee: Trainee
     ranks: Ranks
-    emit: Callable[[Mapping[str, object]], None]
+    emit: Emit
     _told_at: float = field(default=0.0, init=False)
 
     def time(self, step: Callable[[], None], count: int) -> float:
@@ -45,7 +46,7 @@ class Pace:
             step()
             if time.monotonic() - self._told_at > _BEAT_S:
                 self._told_at = time.monotonic()
-                self.emit({"event": "beat"})
+                self.emit(Beat())
         if self.trainee.device.type == "cuda":
             torch.cuda.synchronize(self.trainee.device)
         self.trainee.drain()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
 from gpudoc.tune.child.heartbeat import beat_while_compiling
 from gpudoc.tune.child.pace import Pace, steps_per_block
-from gpudoc.tune.child.rank import Place
 from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.scaling import Stand, measure_legs, ready
 from gpudoc.tune.child.training import Trainee
@@ -24,11 +23,11 @@ from gpudoc.tune.model.memory import growth_per_step, next_calibration_batch
 from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.messages import End, Feed, Point, Request
+from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Legs, Measured, Place, Stage, Waiting
 from gpudoc.units import MIB
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
-Emit = Callable[[Mapping[str, object]], None]
 _MIN_TIMED_STEPS = 3
 _MAX_TIMED_BLOCKS = 60
 # what the command line's and the screen's packages take in training: 2.2 MiB of private memory (2026-11-21), and room
@@ -83,7 +82,7 @@ class Probe:
         if request.variant.compile:
             beat_while_compiling(emit, self._is_over)
         self._slack = bytearray(_WANDERING_BYTES if self._device.type == "cpu" else 0)
-        self._stage("build", 0)
+        self._stage("build")
         self._ranks: Ranks = rank.join(request, place) if request.ranks > 1 else Alone()
         self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
         # DDP lays its buckets out anew after the first backward that it reduces in
@@ -143,7 +142,7 @@ class Probe:
                 self._stage("train", batch)
             seconds.append(self._timed_step(self._worst_step(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
-        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+        self._emit(Measured(point=point))
         return point
 
     def _meet_other_batches(self, batch: int) -> None:
@@ -167,19 +166,19 @@ class Probe:
         with self._trainee.writing_checkpoint():
             self._timed_step(self._worst_step(batch))
         if self._place.rank == 0:
-            self._emit({"event": "fact", "name": "settled", "value": 1})
+            self._emit(Fact(name="settled", value=1))
         self._stage("steady", batch)
         retries_before = self._retries()
         sizes = []
         for _ in range(num_steps):
             self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
-            self._emit({"event": "beat"})
+            self._emit(Beat())
         self._check_growth(sizes, retries_before)
 
     def _check_growth(self, sizes: list[int], retries_before: int) -> None:
         growth = growth_per_step(sizes)
-        self._emit({"event": "fact", "name": "growth_bytes_per_step", "value": growth})
+        self._emit(Fact(name="growth_bytes_per_step", value=growth))
         if growth:
             raise StoppedError(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
         if self._retries() > retries_before:
@@ -201,7 +200,7 @@ class Probe:
                 warm = 1 if round_ else self._warm
                 timed[batch] += self._time_steps(functools.partial(self._trainee.step, [made]), warm)
                 point = self._point(batch, tuple(timed[batch]))
-                self._emit({"event": "point", "point": point.model_dump(mode="json")})
+                self._emit(Measured(point=point))
 
     def _time_steps(self, step: Callable[[], None], warm: int) -> list[float]:
         step_s = [self._pace.time(step, 1) for _ in range(warm)][-1]
@@ -247,8 +246,8 @@ class Probe:
         legs = measure_legs(stand)
         point = self._point(batch, legs["loaded"])
         if self._place.rank == 0:
-            self._emit({"event": "legs", "legs": legs})
-        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+            self._emit(Legs(legs=legs))
+        self._emit(Measured(point=point))
 
     def _feed(self, batch: int, feed: Feed) -> None:
         """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
@@ -272,7 +271,7 @@ class Probe:
         count = max(ahead, self._block(step_s))
         blocks = self._time_blocks(step, count, self._request.seconds_per_batch, max(_MIN_TIMED_STEPS, ahead))
         point = self._point(batch, tuple(blocks))
-        self._emit({"event": "point", "point": point.model_dump(mode="json")})
+        self._emit(Measured(point=point))
 
     def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
         workload = self._prepared.workload
@@ -309,11 +308,11 @@ class Probe:
 
     def _wait(self) -> None:
         """Rest until the parent sends SIGUSR1 to go on; it kills the process otherwise."""
-        self._emit({"event": "waiting"})
+        self._emit(Waiting())
         signal.sigwait({signal.SIGUSR1})
 
-    def _stage(self, name: str, batch: int) -> None:
-        self._emit({"event": "stage", "stage": name, "batch": batch})
+    def _stage(self, name: str, batch: int | None = None) -> None:
+        self._emit(Stage(stage=name, batch=batch))
 
     def _reset_peak(self) -> None:
         if self._device.type == "cuda":
@@ -359,7 +358,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         Probe(prepared, request, place, emit).run()
         del held
     except StoppedError as ended:
-        emit({"event": "end", "end": ended.end.value, "detail": ended.detail})
+        emit(Ended(end=ended.end, detail=ended.detail))
     except Exception as problem:
         failure = problem if request.ranks == 1 else rank.own_failure(problem)
         if failure is None:
@@ -367,7 +366,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         else:
             emit(describe_failure(failure))
     else:
-        emit({"event": "end", "end": End.FITS.value, "detail": ""})
+        emit(Ended())
 
 
 def start_worker(_: int) -> None:

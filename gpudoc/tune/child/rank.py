@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpudoc.tune.trial.outcome import classify_exception
@@ -15,29 +13,15 @@ if TYPE_CHECKING:
 
     from gpudoc.train.ranks.protocol import Ranks
     from gpudoc.tune.trial.messages import Request
+    from gpudoc.tune.trial.wire import Place
 
 _POLL_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one process of a trial runs: its device, its limit in bytes, its rank."""
-
-    device: str
-    limit_bytes: int | None
-    rank: int = 0
-    store: str = ""
-    cap: int = 1
-    orders: str = ""
-    stop_s: float = float("inf")
-
-
-def place_of(told: Mapping[str, object], rank: int, ranks: int) -> Place:
+def place_of(place: Place, rank: int, ranks: int) -> Place:
     """One rank's place; several ranks on GPUs have one each, from the first on."""
-    device = str(told["device"])
-    if ranks > 1 and device.startswith("cuda"):
-        device = f"cuda:{rank}"
-    return Place(**{**told, "device": device, "rank": rank})  # type: ignore[arg-type]
+    on_gpus = ranks > 1 and place.device.startswith("cuda")
+    return place.model_copy(update={"rank": rank, "device": f"cuda:{rank}" if on_gpus else place.device})
 
 
 def take_device(place: Place) -> torch.device:

@@ -22,10 +22,11 @@ from gpudoc.tune.child.pace import Pace, steps_per_block
 from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial.messages import Feed, Request
+from gpudoc.tune.trial.wire import Emit
 from gpudoc.workload.batch import Batch, map_tensors, to_device
 from gpudoc.workload.build import Workload
 
-Legs = Mapping[str, tuple[float, ...]]
+Legs = dict[str, tuple[float, ...]]
 _SLOW_STEP_S = 0.5
 _LEAST_BLOCKS, _MOST_BLOCKS = 3, 40
 # the loader's blocks stand between two halves of the others, so that a machine that changes pace changes both
@@ -42,7 +43,7 @@ class Stand:
     trainee: Trainee
     ranks: Ranks
     request: Request
-    emit: Callable[[Mapping[str, object]], None]
+    emit: Emit
     is_over: Callable[[], bool]
 
 

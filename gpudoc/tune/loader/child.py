@@ -1,14 +1,12 @@
-"""The process that measures loaders: `python -m gpudoc.tune.loader.child`, JSON lines in, JSON lines out.
+"""The process that measures loaders: `python -m gpudoc.tune.loader.child`, questions on stdin, answers on stdout.
 
-First line: the workload and how its step runs. Then one question a line: {"do": "costs"} or {"do": "run"}. What the
-user's code prints goes to stderr, so that the answers stay alone on stdout.
+What the user's code prints goes to stderr, so that the answers stay alone on stdout.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
-import json
 import os
 import signal
 import sys
@@ -16,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -23,13 +22,15 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from gpudoc.train.start.build import may_fuse
-from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, resample_batches
+from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
+from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, LoaderCosts, LoaderSetting, resample_batches
+from gpudoc.tune.trial.wire import decode, encode
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import Batch, num_bytes, to_device
 from gpudoc.workload.build import Workload
-from gpudoc.workload.config import Loaded
 
 PR_SET_PDEATHSIG = 1
+_PARENT = "gpudoc tune"
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -56,25 +57,38 @@ class TimedBatches(TimedDataset):
         return [(sample, share) for sample in samples]
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a worker says of one batch: seconds of its samples and of collating them, CPU seconds since the last batch.
+
+    Of a worker's first batch `cpu_s` is not known; only that one says how much memory the worker has for itself.
+    """
+
+    sample_s: list[float]
+    collate_s: float
+    cpu_s: float | None
+    private_bytes: int | None
+
+
 class TimedCollate:
-    """Collates timed samples into (batch, note): seconds per sample, of the whole fetch, and CPU since the last."""
+    """Collates timed samples into a batch and the note about it."""
 
     def __init__(self, collate: Callable[[list[object]], Batch]) -> None:
         self.collate = collate
         self.last_cpu_s: float | None = None
 
-    def __call__(self, timed: list[tuple[object, float]]) -> tuple[Batch, dict[str, object]]:
+    def __call__(self, timed: list[tuple[object, float]]) -> tuple[Batch, Note]:
         """The collated samples and the note about them."""
         start = time.perf_counter()
         batch = self.collate([sample for sample, _ in timed])
         seconds = [taken for _, taken in timed]
         cpu_s = time.process_time()
-        note: dict[str, object] = {
-            "sample_s": seconds,
-            "collate_s": time.perf_counter() - start,
-            "cpu_s": None if self.last_cpu_s is None else cpu_s - self.last_cpu_s,
-            "private_bytes": private_bytes() if self.last_cpu_s is None else None,
-        }
+        note = Note(
+            sample_s=seconds,
+            collate_s=time.perf_counter() - start,
+            cpu_s=None if self.last_cpu_s is None else cpu_s - self.last_cpu_s,
+            private_bytes=private_bytes() if self.last_cpu_s is None else None,
+        )
         self.last_cpu_s = cpu_s
         return batch, note
 
@@ -82,37 +96,37 @@ class TimedCollate:
 class Bench:
     """One workload with its step on a device, and loaders over its data, measured on request."""
 
-    def __init__(self, order: dict[str, object]) -> None:
-        self.workload = Workload(Loaded.model_validate_json(str(order["loaded"])))
-        self.device = torch.device(str(order["device"]))
-        self.precision = str(order["precision"])
-        self.channels_last = bool(order["channels_last"])
+    def __init__(self, order: Open) -> None:
+        variant = order.variant
+        self.workload = Workload(order.loaded)
+        self.device = torch.device(order.device)
+        self.precision = variant.precision
+        self.channels_last = variant.channels_last
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         with self.device:
             model = self.workload.build_model()
         if self.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if order.get("activation_checkpointing"):
+        if variant.activation_checkpointing:
             recompute.apply(model)
-        may = order.get("fused", True) and may_fuse(self.workload, model, self.device)
-        fused = {"fused": True} if may else {}
+        fused = {"fused": True} if variant.fused and may_fuse(self.workload, model, self.device) else {}
         self.optimizer = self.workload.build_optimizer(model, fused)
-        self.model: Callable[..., object] = torch.compile(model) if order["compile"] else model
+        self.model: Callable[..., object] = torch.compile(model) if variant.compile else model
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.loss = self.workload.step().to(self.device)
         self.dataset = self.workload.dataset
         self.collate: Callable[[list[object]], Batch] = self.workload.collate or default_collate
-        self.batch_size = min(int(str(order["batch_size"])), self.workload.num_samples)
+        self.batch_size = min(order.batch_size, self.workload.num_samples)
         self.indices = self._endless_indices()
 
-    def costs(self, seconds: float) -> dict[str, object]:
+    def costs(self, seconds: float) -> LoaderCosts:
         """What a batch costs in one worker and in the main process, and what a step costs with its batch at hand."""
         wrapped = (TimedBatches if hasattr(self.dataset, "__getitems__") else TimedDataset)(self.dataset)
         loader = DataLoader(
             wrapped, batch_sampler=self._batches(400), collate_fn=TimedCollate(self.collate), num_workers=1
         )
-        notes: list[dict[str, object]] = []
+        notes: list[Note] = []
         main_s: list[float] = []
         batch: Batch = None
         start = time.perf_counter()
@@ -125,26 +139,26 @@ class Bench:
         del iterator
         step_s, step_cpu_s = self._time_step(batch, seconds / 2)
         kept = notes[1:]
-        samples = [float(s) for note in kept for s in note["sample_s"]]  # type: ignore[attr-defined]
-        overhead = sum(float(str(note["collate_s"])) for note in kept) / len(kept)
-        cpu = [float(str(note["cpu_s"])) for note in kept if note["cpu_s"] is not None]
-        return {
-            "batch_s": resample_batches(samples, self.batch_size, overhead, 200),
-            "worker_cpu_s": sum(cpu) / len(cpu),
-            "main_s": sum(main_s[1:]) / len(main_s[1:]),
-            "step_s": step_s,
-            "step_cpu_s": step_cpu_s,
-            "batch_bytes": num_bytes(batch),
-            "worker_private_bytes": max(int(str(note["private_bytes"] or 0)) for note in notes),
-        }
+        samples = [seconds for note in kept for seconds in note.sample_s]
+        overhead = sum(note.collate_s for note in kept) / len(kept)
+        cpu = [note.cpu_s for note in kept if note.cpu_s is not None]
+        return LoaderCosts(
+            batch_s=resample_batches(samples, self.batch_size, overhead, 200),
+            worker_cpu_s=sum(cpu) / len(cpu),
+            main_s=sum(main_s[1:]) / len(main_s[1:]),
+            step_s=step_s,
+            step_cpu_s=step_cpu_s,
+            batch_bytes=num_bytes(batch),
+            worker_private_bytes=max(note.private_bytes or 0 for note in notes),
+        )
 
-    def run(self, setting: dict[str, int], seconds: float, period_s: float) -> dict[str, object]:
+    def run(self, setting: LoaderSetting, seconds: float, period_s: float) -> Run:
         """Real steps fed by a real loader: seconds per step after the first batches, and what an epoch's start costs.
 
         The batches that are still under way at the end of the timed part are drained without being timed, so that
         the window is neither fed from a queue filled before it nor relieved by workers that have run out of work.
         """
-        workers, ahead = setting["num_workers"], setting["num_workers"] * setting["prefetch_factor"]
+        workers, ahead = setting.num_workers, setting.batches_ahead
         drop = max(WARM_STEPS, workers + 1)
         wanted = min(2000, max(LEAST_STEPS, round(seconds / period_s)))
         loader = self._loader(setting, drop + wanted + ahead)
@@ -165,9 +179,8 @@ class Bench:
             done += 1
         self._synchronise()
         elapsed = time.perf_counter() - begin
-        answer = {"step_s": elapsed / done, "steps": done, "wait_share": waited / elapsed, "start_s": start_s}
-        answer["restart_s"] = self._restart(loader, iterator) if workers and done == wanted else start_s
-        return dict(answer)
+        restart_s = self._restart(loader, iterator) if workers and done == wanted else start_s
+        return Run(elapsed / done, done, waited / elapsed, start_s, restart_s)
 
     def _restart(self, loader: DataLoader[object], iterator: Iterator[object]) -> float:
         """Seconds to the first batch of the next epoch with the workers still alive."""
@@ -177,15 +190,15 @@ class Bench:
         next(iter(loader))
         return time.perf_counter() - start
 
-    def _loader(self, setting: dict[str, int], count: int) -> DataLoader[object]:
-        workers = setting["num_workers"]
+    def _loader(self, setting: LoaderSetting, count: int) -> DataLoader[object]:
+        workers = setting.num_workers
         return DataLoader(
             self.dataset,
             batch_sampler=self._batches(count),
             collate_fn=self.workload.collate,
             num_workers=workers,
-            prefetch_factor=setting["prefetch_factor"] if workers else None,
-            pin_memory=bool(setting["pin_memory"]),
+            prefetch_factor=setting.prefetch_factor if workers else None,
+            pin_memory=setting.pin_memory,
             persistent_workers=workers > 0,
         )
 
@@ -244,45 +257,46 @@ def die_with_parent() -> None:
         return
 
 
-def answer(bench: Bench, question: dict[str, object]) -> dict[str, object]:
-    """The reply to one question; what the user's code raises becomes {"failure": its traceback's end}."""
+def answer(bench: Bench, question: Question) -> Answer:
+    """The answer to one question; what the user's code raises is a `Failure`."""
+    asks = question.asks
     try:
-        if question["do"] == "costs":
-            return bench.costs(float(str(question["seconds"])))
-        setting: dict[str, int] = question["setting"]  # type: ignore[assignment]
-        return bench.run(setting, float(str(question["seconds"])), float(str(question["period_s"])))
+        if isinstance(asks, AskRun):
+            return Answer(says=Ran(run=bench.run(asks.setting, asks.seconds, asks.period_s)))
+        return Answer(says=Costs(costs=bench.costs(asks.seconds)))
     except Exception as problem:
-        return describe(problem)
+        return Answer(says=describe(problem))
 
 
-def describe(problem: BaseException) -> dict[str, object]:
+def describe(problem: BaseException) -> Failure:
     """A failure as data: the last line says what, the traceback where; a worker's own traceback stands in its text."""
     # torch says "exited unexpectedly" and chains the signal, which is what a reader needs
     while problem.__context__ is not None and "exited unexpectedly" in str(problem):
         problem = problem.__context__
     text = "".join(traceback.format_exception(problem)).rstrip()
     last = next((line for line in reversed(str(problem).splitlines()) if line.strip()), "")
-    return {"failure": f"{type(problem).__name__}: {last}", "traceback": text}
+    return Failure(failure=f"{type(problem).__name__}: {last}", traceback=text)
 
 
 def main(questions: TextIO) -> int:
     """Answer until the questions end; the exit code is 0 then."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
+    with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)
         die_with_parent()
 
-        def reply(fields: dict[str, object]) -> None:
-            replies.write(json.dumps(fields) + "\n")
+        def reply(said: Answer) -> None:
+            replies.write(encode(said) + b"\n")
             replies.flush()
 
+        order = decode(Open, questions.readline().encode(), _PARENT)
         try:
-            bench = Bench(json.loads(questions.readline()))
+            bench = Bench(order)
         except Exception as problem:
-            reply(describe(problem))
+            reply(Answer(says=describe(problem)))
             return 0
-        reply({"num_samples": bench.workload.num_samples, "batch_size": bench.batch_size})
+        reply(Answer(says=Opened(num_samples=bench.workload.num_samples, batch_size=bench.batch_size)))
         for line in questions:
-            reply(answer(bench, json.loads(line)))
+            reply(answer(bench, decode(Question, line.encode(), _PARENT)))
     return 0
 
 

@@ -15,7 +15,8 @@ from gpudoc.facts.model import Absent
 from gpudoc.progress import SILENT, Progress
 from gpudoc.stats import median, quantile
 from gpudoc.tune.loader import reasons
-from gpudoc.tune.loader.session import LoaderSession, MeasurementError, Run, StepOptions
+from gpudoc.tune.loader.messages import Run
+from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import (
     LEAST_STEPS,
     SAME_SHARE,
@@ -31,6 +32,7 @@ from gpudoc.tune.model.loader import (
     neighbour,
     predict_period,
 )
+from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.build import Workload
 
 MOST_SETTINGS = 4
@@ -172,7 +174,7 @@ def tune_loader(
     *,
     batch_size: int,
     device: str,
-    options: StepOptions | None = None,
+    variant: Variant | None = None,
     bounds: LoaderBounds | None = None,
     progress: Progress = SILENT,
 ) -> LoaderChoice:
@@ -183,7 +185,7 @@ def tune_loader(
     limits = bounds or bounds_here()
     started = time.monotonic()
     progress.say(f"loader: timing one worker and the step at batch {batch_size}")
-    with LoaderSession(workload, batch_size=batch_size, device=device, options=options or StepOptions()) as session:
+    with LoaderSession(workload, batch_size=batch_size, device=device, variant=variant or Variant()) as session:
         costs = session.costs(min(3.0, 0.06 * limits.seconds))
         batches_per_epoch = max(1, -(-session.num_samples // session.batch_size))
         search = Search(

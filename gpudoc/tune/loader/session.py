@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -11,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from types import TracebackType
 from typing import IO
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.tune.loader.messages import Answer, AskCosts, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
+from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.wire import Message, decode, encode
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
@@ -33,45 +34,12 @@ class MeasurementError(Exception):
         self.traceback = traceback
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOptions:
-    """How the step that the loader feeds is run."""
-
-    precision: str = "fp32"
-    channels_last: bool = False
-    compile: bool = False
-    activation_checkpointing: bool = False
-    fused: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One timed stretch of real steps: seconds per step, and to the first batch of a first and of a later epoch."""
-
-    step_s: float
-    steps: int
-    wait_share: float
-    start_s: float
-    restart_s: float
-
-
 class LoaderSession:
     """Asks a fresh process for figures; use as a context manager, which leaves no process behind."""
 
-    def __init__(self, workload: Workload, *, batch_size: int, device: str, options: StepOptions) -> None:
-        loaded = Loaded(
-            name=workload.name, folder=workload.folder, config=workload.config, builtin=workload.builtin
-        ).model_dump_json()
-        self._order = {
-            "loaded": loaded,
-            "batch_size": batch_size,
-            "device": device,
-            "precision": options.precision,
-            "channels_last": options.channels_last,
-            "compile": options.compile,
-            "activation_checkpointing": options.activation_checkpointing,
-            "fused": options.fused,
-        }
+    def __init__(self, workload: Workload, *, batch_size: int, device: str, variant: Variant) -> None:
+        loaded = Loaded(name=workload.name, folder=workload.folder, config=workload.config, builtin=workload.builtin)
+        self._order = Open(loaded=loaded, batch_size=batch_size, device=device, variant=variant)
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
         self._buffer = b""
@@ -89,26 +57,18 @@ class LoaderSession:
     def costs(self, seconds: float) -> LoaderCosts:
         """What a batch and a step cost; GpudocError with the user's own traceback when the workload fails."""
         try:
-            fields = self._ask({"do": "costs", "seconds": seconds}, START_SECONDS)
+            answer = self._ask(AskCosts(seconds=seconds), START_SECONDS)
         except MeasurementError as problem:
             raise self._as_user_error(problem) from None
-        fields["batch_s"] = tuple(fields["batch_s"])  # type: ignore[arg-type]
-        return LoaderCosts(**fields)  # type: ignore[arg-type]
+        assert isinstance(answer, Costs)
+        return answer.costs
 
     def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
         """Real steps with this loader for about that long; MeasurementError when there is no figure."""
-        question = {
-            "do": "run",
-            "setting": {
-                "num_workers": setting.num_workers,
-                "prefetch_factor": setting.prefetch_factor,
-                "pin_memory": setting.pin_memory,
-            },
-            "seconds": seconds,
-            "period_s": period_s,
-        }
-        fields = self._ask(question, RUN_GRACE_SECONDS + 20 * (seconds + (setting.batches_ahead + 20) * period_s))
-        return Run(**fields)  # type: ignore[arg-type]
+        deadline_s = RUN_GRACE_SECONDS + 20 * (seconds + (setting.batches_ahead + 20) * period_s)
+        answer = self._ask(AskRun(setting=setting, seconds=seconds, period_s=period_s), deadline_s)
+        assert isinstance(answer, Ran)
+        return answer.run
 
     def close(self) -> None:
         """End the process and all that it started."""
@@ -127,10 +87,10 @@ class LoaderSession:
             self._complaints = None
         self._buffer = b""
 
-    def _ask(self, question: dict[str, object], deadline_s: float) -> dict[str, object]:
+    def _ask(self, asks: AskCosts | AskRun, deadline_s: float) -> Opened | Costs | Ran:
         if self._process is None:
             self._start()
-        return self._exchange(question, deadline_s)
+        return self._exchange(Question(asks=asks), deadline_s)
 
     def _start(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process died, closed in close()
@@ -142,23 +102,25 @@ class LoaderSession:
             start_new_session=True,
         )
         try:
-            told = self._exchange(self._order, START_SECONDS)
+            opened = self._exchange(self._order, START_SECONDS)
         except MeasurementError as problem:
             raise self._as_user_error(problem) from None
-        self.num_samples, self.batch_size = int(str(told["num_samples"])), int(str(told["batch_size"]))
+        assert isinstance(opened, Opened)
+        self.num_samples, self.batch_size = opened.num_samples, opened.batch_size
 
-    def _exchange(self, question: dict[str, object], deadline_s: float) -> dict[str, object]:
+    def _exchange(self, message: Message, deadline_s: float) -> Opened | Costs | Ran:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.write(encode(message) + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._death() from None
-        fields: dict[str, object] = json.loads(self._read_line(self._process, deadline_s))
-        if "failure" in fields:
-            raise MeasurementError(str(fields["failure"]), str(fields["traceback"]))
-        return fields
+        sender = f"the process that measures loaders (pid {self._process.pid})"
+        says = decode(Answer, self._read_line(self._process, deadline_s), sender).says
+        if isinstance(says, Failure):
+            raise MeasurementError(says.failure, says.traceback)
+        return says
 
     def _read_line(self, process: subprocess.Popen[bytes], deadline_s: float) -> bytes:
         """One line of the reply; a dead process is noticed though its loader workers still hold the pipe."""

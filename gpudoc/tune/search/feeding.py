@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from gpudoc.profile.model import LoaderTrial as ProfileRow
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.loader.search import LoaderChoice, bounds_here, tune_loader
-from gpudoc.tune.loader.session import StepOptions
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
 from gpudoc.workload.build import Workload
@@ -37,19 +36,12 @@ class Feeder:
 
     def _measure(self, session: Session, request: Request) -> Trial:
         seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
-        variant = request.variant
         start = time.monotonic()
         choice = tune_loader(
             Workload(self._loaded),
             batch_size=request.batches[0],
             device=session.where.device,
-            options=StepOptions(
-                precision=variant.precision,
-                channels_last=variant.channels_last,
-                compile=variant.compile,
-                activation_checkpointing=variant.activation_checkpointing,
-                fused=variant.fused,
-            ),
+            variant=request.variant,
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
             progress=session.progress,
         )

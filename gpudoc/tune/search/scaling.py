@@ -12,6 +12,7 @@ from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Setup, assess_point, conclude
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
+from gpudoc.tune.trial.wire import Inspection
 from gpudoc.workload.config import Loaded, Train
 
 _MOST_ON_CPU = 8
@@ -73,10 +74,9 @@ def counts_up_to(most: int) -> tuple[int, ...]:
     return tuple(powers if powers[-1] == most else [*powers, most])
 
 
-def hardware_of(told: Mapping[str, object], limit_bytes: int | None) -> Hardware:
+def hardware_of(told: Inspection, limit_bytes: int | None) -> Hardware:
     """The machine as training under that limit, if any, will name it."""
-    found = Hardware.model_validate(told["hardware"])
-    return found if limit_bytes is None else found.model_copy(update={"memory_bytes": limit_bytes})
+    return told.hardware if limit_bytes is None else told.hardware.model_copy(update={"memory_bytes": limit_bytes})
 
 
 def tuned_settings(
@@ -110,14 +110,14 @@ def _of_profile(profile: Profile, name: str, cap: int) -> Settings:
 class ScalingStage:
     """Runs the trials and keeps what they showed; `result` may be asked for at any time, also after Ctrl+C."""
 
-    def __init__(self, session: Session, settings: Settings, counts: Sequence[int], told: Mapping[str, object]) -> None:
+    def __init__(self, session: Session, settings: Settings, counts: Sequence[int], told: Inspection) -> None:
         self._session = session
         self._settings = settings
         self._counts = tuple(counts)
         self._on_gpu = session.where.device != "cpu"
-        self._num_threads = int(str(told["num_threads"]))
-        self._gradient_bytes = int(str(told["parameter_bytes"]))
-        self._num_samples = int(str(told["num_samples"]))
+        self._num_threads = told.num_threads
+        self._gradient_bytes = told.parameter_bytes
+        self._num_samples = told.num_samples
         self._points: list[ScalingPoint] = []
         self._notes: list[str] = []
         self._alone: dict[int, Trial] = {}

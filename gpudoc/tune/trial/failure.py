@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
 
 from gpudoc.errors import GpudocError
 from gpudoc.tune.trial.messages import End
 from gpudoc.tune.trial.outcome import classify_exception
+from gpudoc.tune.trial.wire import Ended
 
 
-def describe_failure(problem: Exception) -> Mapping[str, object]:
-    """The `end` event of an exception, with the user's own traceback when it is the user's error."""
+def describe_failure(problem: Exception) -> Ended:
+    """The end that an exception means, with the user's own traceback when it is the user's error."""
     if isinstance(problem, GpudocError):
         code = int(problem.exit_code)
-        return {"event": "end", "end": "user_error", "detail": problem.message, "hint": problem.hint, "code": code}
+        return Ended(end=End.USER_ERROR, detail=problem.message, hint=problem.hint, code=code)
     end = classify_exception(problem)
     message = f"{type(problem).__name__}: {problem}"
     text = "".join(traceback.format_exception(problem)) if end is End.USER_ERROR else ""
-    return {
-        "event": "end",
-        "end": end.value,
-        "detail": _first_sentence(message)[:500],
-        "traceback": text[-8000:],
-    }
+    return Ended(end=end, detail=_first_sentence(message)[:500], traceback=text[-8000:])
 
 
 def _first_sentence(text: str) -> str:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune.trial import limit
-from gpudoc.tune.trial.fork_server import MAX_MESSAGE, command, send
 from gpudoc.tune.trial.messages import Allocator, Trial
+from gpudoc.tune.trial.wire import Failed, Ready, Start, Told, command, receive, send
 
 START_SECONDS = 300.0
 POLL_SECONDS = 0.25
-Message = Mapping[str, object]
 _NUMBERS = itertools.count(1)
 
 
@@ -36,12 +33,16 @@ class WarmProcess:
         self.allocator = allocator
         self._source = source
         self._log = folder / f"template-{allocator}-{next(_NUMBERS)}.log"
-        self._inbox: dict[int, deque[Message]] = {}
+        self._inbox: dict[int | None, deque[Told]] = {}
         self._environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
-        self.ready = self._await_ready()
-        if self.ready["no_fork"]:
+        try:
+            self.ready = self._await_ready()
+        except BaseException:
+            self.close()
+            raise
+        if self.ready.no_fork:
             self.close()
             self._process, self._channel = self._start("serve")
 
@@ -60,47 +61,43 @@ class WarmProcess:
             )
         return process, own
 
-    def _await_ready(self) -> Message:
+    def _await_ready(self) -> Ready:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            message = self.receive(-1, POLL_SECONDS)
-            if message is None:
-                continue
-            if message["event"] == "ready":
-                return message
-            self.close()
-            _raise_user_error(message)
-        self.close()
+            told = self.receive(None, POLL_SECONDS)
+            match told and told.event:
+                case Ready() as ready:
+                    return ready
+                case Failed() as failed:
+                    raise _user_error(failed)
         raise GpudocError(
             f"importing the workload took longer than {START_SECONDS:.0f} s", hint="import less at module level"
         )
 
-    def send(self, message: Message) -> None:
-        """Ask the template for something."""
+    def send(self, order: Start) -> None:
+        """Ask for a trial's processes."""
         try:
-            send(self._channel, message)
+            send(self._channel, order)
         except OSError as problem:
             raise TemplateDiedError(self.last_words()) from problem
 
-    def receive(self, id_: int, timeout_s: float) -> Message | None:
-        """The next message about trial `id_` (-1: about the template), or None after `timeout_s`."""
-        inbox = self._inbox.setdefault(id_, deque())
+    def receive(self, trial: int | None, timeout_s: float) -> Told | None:
+        """The next message about a trial (None: about the fork server), or None after `timeout_s`."""
+        inbox = self._inbox.setdefault(trial, deque())
         if inbox:
             return inbox.popleft()
         self._channel.settimeout(timeout_s)
         try:
-            data = self._channel.recv(MAX_MESSAGE * 2)
+            told = receive(self._channel, Told, f"a trial, or the fork server (pid {self._process.pid})")
         except TimeoutError:
             return None
         except OSError as problem:
             raise TemplateDiedError(self.last_words()) from problem
-        if not data:
+        if told is None:
             raise TemplateDiedError(self.last_words())
-        message: Message = json.loads(data)
-        owner = message.get("id", -1)
-        if owner == id_:
-            return message
-        self._inbox.setdefault(int(str(owner)), deque()).append(message)
+        if told.trial == trial:
+            return told
+        self._inbox.setdefault(told.trial, deque()).append(told)
         return None
 
     def last_words(self) -> str:
@@ -142,8 +139,6 @@ def users_traceback(text: str) -> str:
     )
 
 
-def _raise_user_error(message: Message) -> None:
-    text = str(message["message"])
-    if message["kind"] != "GpudocError":
-        text += "\n\n" + users_traceback(str(message["traceback"]))
-    raise GpudocError(text, hint=str(message["hint"]))
+def _user_error(failed: Failed) -> GpudocError:
+    trace = f"\n\n{users_traceback(failed.traceback)}" if failed.traceback else ""
+    return GpudocError(failed.message + trace, hint=failed.hint)

@@ -1,13 +1,11 @@
 """The warm process of a search: it imports and reads once, then starts fresh processes for every trial.
 
 They are forked where a test shows that a fork works; else each is a new program that imports and reads for itself.
-Messages are JSON in a sequenced-packet socket, so that several processes can write to it without mixing.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import select
 import signal
@@ -15,22 +13,38 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from gpudoc.errors import GpudocError
+from gpudoc.tune.trial.wire import (
+    Event,
+    Exited,
+    Failed,
+    Ready,
+    Start,
+    Started,
+    Told,
+    command,
+    decode,
+    encode,
+    receive,
+    send,
+)
 
 if TYPE_CHECKING:
     from gpudoc.tune.child.probe import Prepared
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-MAX_MESSAGE = 1 << 16
+# who sends what this process reads
+_PARENT = "gpudoc tune"
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    id: int
+    trial: int
     rank: int
     pid: int
     pidfd: int
@@ -42,20 +56,6 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def send(channel: socket.socket, message: Mapping[str, object]) -> None:
-    """One message; what is too long for a packet loses its traceback and detail."""
-    data = json.dumps(message).encode()
-    if len(data) > MAX_MESSAGE:
-        data = json.dumps({k: v[:2000] if isinstance(v, str) else v for k, v in message.items()}).encode()
-    channel.send(data)
-
-
-def command(call: str) -> list[str]:
-    """A Python process that makes one call to a function of this module."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; import gpudoc.tune.trial.fork_server as it; it.{call}"
-    return [sys.executable, "-c", code]
 
 
 def main(handle: int, source: str, parent: int) -> None:
@@ -70,18 +70,9 @@ def main(handle: int, source: str, parent: int) -> None:
         prepared = prepare(source)
         no_fork = why_not_fork(prepared.num_threads)
     except Exception as problem:
-        send(channel, _failure(problem))
+        send(channel, Told(event=_failure(problem)))
         return
-    samples = prepared.samples
-    ready = {
-        "event": "ready",
-        "num_samples": samples.count,
-        "scanned_all": samples.scanned_all,
-        "sizes_differ": samples.sizes_differ,
-        "num_threads": prepared.num_threads,
-        "no_fork": no_fork,
-    }
-    send(channel, ready)
+    send(channel, Told(event=Ready(no_fork=no_fork)))
     if no_fork:
         # what was imported may hold a part of the GPU, and trials need all of it: `serve` goes on
         os._exit(0)
@@ -105,10 +96,11 @@ def _stand_by(handle: int, parent: int) -> socket.socket:
     return socket.socket(fileno=handle)
 
 
-def run_alone(handle: int, source: str, parent: int, message: Mapping[str, object], rank: int) -> None:
-    """One rank of the trial of `message` in a process that was not forked, which therefore prepares for itself."""
+def run_alone(handle: int, source: str, parent: int, order: bytes, rank: int) -> None:
+    """One rank of the trial of `order` in a process that was not forked, which therefore prepares for itself."""
     die_with_parent(parent)
     channel = socket.socket(fileno=handle)
+    start = decode(Start, order, "the fork server")
     try:
         from gpudoc.tune.child.prepare import prepare
 
@@ -116,41 +108,36 @@ def run_alone(handle: int, source: str, parent: int, message: Mapping[str, objec
     except Exception as problem:
         from gpudoc.tune.trial.failure import describe_failure
 
-        send(channel, {**describe_failure(problem), "id": message["id"], "rank": rank})
+        send(channel, Told(trial=start.trial, rank=rank, event=describe_failure(problem)))
         os._exit(1)
-    _run_trial(channel, prepared, message, rank)
+    _run_trial(channel, prepared, start, rank)
 
 
-def _failure(problem: Exception) -> Mapping[str, object]:
+def _failure(problem: Exception) -> Failed:
+    if isinstance(problem, GpudocError):
+        return Failed(message=problem.message, hint=problem.hint)
     text = "".join(traceback.format_exception(problem))
-    return {
-        "event": "failed",
-        "kind": type(problem).__name__,
-        "message": str(getattr(problem, "message", "")) or f"{type(problem).__name__}: {problem}",
-        "hint": str(getattr(problem, "hint", "")),
-        "traceback": text[-8000:],
-    }
+    return Failed(message=f"{type(problem).__name__}: {problem}", traceback=text[-8000:])
 
 
-def _run_trial(channel: socket.socket, prepared: Prepared, message: Mapping[str, object], rank: int) -> NoReturn:
+def _run_trial(channel: socket.socket, prepared: Prepared, start: Start, rank: int) -> NoReturn:
     """Be one rank of a trial, and end."""
     from gpudoc.tune.child.inspection import inspect_workload
+    from gpudoc.tune.child.plan import run_plan
     from gpudoc.tune.child.probe import run_probe
     from gpudoc.tune.child.rank import place_of
-    from gpudoc.tune.search.foresight import run_plan
-    from gpudoc.tune.trial.messages import Request
 
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-        def emit(event: Mapping[str, object]) -> None:
-            send(channel, {**event, "id": message["id"], "rank": rank})
+        def emit(event: Event) -> None:
+            send(channel, Told(trial=start.trial, rank=rank, event=event))
 
-        request = Request.model_validate(message["request"])
-        place = place_of(_mapping(message["place"]), rank, request.ranks)
-        if message.get("inspect"):
+        request = start.request
+        place = place_of(start.place, rank, request.ranks)
+        if start.inspect:
             inspect_workload(prepared, place, emit)
         elif request.kind == "plan":
             run_plan(prepared, request, place, emit)
@@ -187,36 +174,30 @@ class Template:
                 if handle in self._children:
                     self._reap(handle)
                 elif handle == self._channel.fileno():
-                    data = self._channel.recv(MAX_MESSAGE * 2)
-                    if not data:
+                    order = receive(self._channel, Start, _PARENT)
+                    if order is None:
                         self._end_all()
                         return
-                    self._start(json.loads(data))
+                    self._start(order)
 
-    def _start(self, message: Mapping[str, object]) -> None:
-        from gpudoc.tune.trial.messages import Request
-
-        request = Request.model_validate(message["request"])
+    def _start(self, order: Start) -> None:
         group = 0
-        pids = []
-        for rank in range(request.ranks):
-            pid = self._start_one(message, rank, group)
+        for rank in range(order.request.ranks):
+            pid = self._start_one(order, rank, group)
             group = group or pid
             # both sides set the group, so that it is set whoever runs first
             _set_group(pid, group)
             handle = os.pidfd_open(pid)
-            self._children[handle] = _Child(int(str(message["id"])), rank, pid, handle, group)
-            pids.append(pid)
-        how = "exec" if self._prepared is None else "fork"
-        send(self._channel, {"event": "started", "id": message["id"], "group": group, "pids": pids, "how": how})
+            self._children[handle] = _Child(order.trial, rank, pid, handle, group)
+        started = Started(group=group, how="exec" if self._prepared is None else "fork")
+        send(self._channel, Told(trial=order.trial, event=started))
 
-    def _start_one(self, message: Mapping[str, object], rank: int, group: int) -> int:
+    def _start_one(self, order: Start, rank: int, group: int) -> int:
         """The pid of one rank of a trial: its own group or its siblings', its own log."""
-        log = str(message["log"])
         if self._prepared is None:
-            call = f"run_alone({self._channel.fileno()}, {self._source!r}, {os.getpid()}, {dict(message)!r}, {rank})"
+            call = f"run_alone({self._channel.fileno()}, {self._source!r}, {os.getpid()}, {encode(order)!r}, {rank})"
             arguments = command(call)
-            opened = (os.POSIX_SPAWN_OPEN, 1, log, _LOG_FLAGS, 0o600)
+            opened = (os.POSIX_SPAWN_OPEN, 1, order.log, _LOG_FLAGS, 0o600)
             return os.posix_spawn(
                 arguments[0],
                 arguments,
@@ -231,10 +212,10 @@ class Template:
         try:
             die_with_parent(template)
             _set_group(0, group)
-            handle = os.open(log, _LOG_FLAGS, 0o600)
+            handle = os.open(order.log, _LOG_FLAGS, 0o600)
             os.dup2(handle, 1)
             os.dup2(handle, 2)
-            _run_trial(self._channel, self._prepared, message, rank)
+            _run_trial(self._channel, self._prepared, order, rank)
         finally:
             os._exit(1)
 
@@ -242,12 +223,12 @@ class Template:
         child = self._children.pop(handle)
         _, wait_status = os.waitpid(child.pid, 0)
         os.close(handle)
-        siblings = [other for other in self._children.values() if other.id == child.id]
+        siblings = [other for other in self._children.values() if other.trial == child.trial]
         if not siblings:
             _kill_group(child.group)
             self._kill_strays()
         status = os.waitstatus_to_exitcode(wait_status)
-        send(self._channel, {"event": "exit", "id": child.id, "rank": child.rank, "status": status})
+        send(self._channel, Told(trial=child.trial, rank=child.rank, event=Exited(status=status)))
 
     def _kill_strays(self) -> None:
         """Kill adopted orphans: what a trial started and left in another group comes to this process."""
@@ -267,11 +248,6 @@ class Template:
 def _own_children() -> list[int]:
     path = Path(f"/proc/self/task/{threading.get_native_id()}/children")
     return [int(pid) for pid in path.read_text().split()]
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    assert isinstance(value, dict)
-    return value
 
 
 def _set_group(pid: int, group: int) -> None:

@@ -17,7 +17,6 @@ from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
-    Message,
     TemplateDiedError,
     WarmProcess,
     trial_error,
@@ -25,6 +24,20 @@ from gpudoc.tune.trial.fork_client import (
 from gpudoc.tune.trial.messages import Allocator, End, How, Point, Request, Trial
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
+from gpudoc.tune.trial.wire import (
+    Ended,
+    Exited,
+    Fact,
+    Inspection,
+    Legs,
+    Measured,
+    Place,
+    Stage,
+    Start,
+    Started,
+    Told,
+    Waiting,
+)
 
 SILENCE_SECONDS = 60.0
 
@@ -56,11 +69,11 @@ class _Progress:
     points: list[Point] = field(default_factory=list)
     stage: str = "start"
     batch: int | None = None
-    ends: dict[int, Message] = field(default_factory=dict)
+    ends: dict[int, Ended] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    facts: Message | None = None
+    inspection: Inspection | None = None
     group: int = 0
     first_pid: int = 0
     how: How = "fork"
@@ -83,30 +96,22 @@ class Running:
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
         """Ask for the trial's processes; what went before since `began`, a warm process perhaps, counts as its time."""
-        store = str(self._log.with_suffix(".store"))
-        place: dict[str, object] = {
-            "device": self._where.device,
-            "limit_bytes": self._where.limit_bytes,
-            "store": store,
-        }
-        place["orders"] = str(self._log.with_suffix(".steps"))
-        place["cap"] = self._where.cap
-        place["stop_s"] = self._where.stop_s
-        self._warm.send(
-            {
-                "id": self._id,
-                "request": self._request.model_dump(mode="json"),
-                "place": place,
-                "log": str(self._log),
-                "inspect": inspect,
-            }
+        place = Place(
+            device=self._where.device,
+            limit_bytes=self._where.limit_bytes,
+            store=str(self._log.with_suffix(".store")),
+            orders=str(self._log.with_suffix(".steps")),
+            cap=self._where.cap,
+            stop_s=self._where.stop_s,
         )
+        order = Start(trial=self._id, request=self._request, place=place, log=str(self._log), inspect=inspect)
+        self._warm.send(order)
         self._spent_s = 0.0 if began is None else time.monotonic() - began
 
     @property
-    def facts(self) -> Message | None:
+    def inspection(self) -> Inspection | None:
         """What an inspection found."""
-        return self._seen.facts
+        return self._seen.inspection
 
     def collect(self, *, until_waiting: bool = False) -> Trial | None:
         """Follow the trial to its end, or (None) to the point where it rests and waits for `go_on`."""
@@ -125,11 +130,11 @@ class Running:
     def _follow(self, until_waiting: bool) -> tuple[End, str] | None:
         heard = time.monotonic()
         while len(self._seen.statuses) < self._request.ranks:
-            message = self._warm.receive(self._id, POLL_SECONDS)
+            told = self._warm.receive(self._id, POLL_SECONDS)
             now = time.monotonic()
-            if message is not None:
+            if told is not None:
                 heard = now
-                self._take(message)
+                self._take(told)
                 if until_waiting and self._seen.waiting == self._request.ranks:
                     self._seen.waiting = 0
                     return None
@@ -162,36 +167,36 @@ class Running:
         with contextlib.suppress(TemplateDiedError):
             deadline = time.monotonic() + 5.0
             while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
-                message = self._warm.receive(self._id, POLL_SECONDS)
-                if message is not None:
-                    self._take(message)
+                told = self._warm.receive(self._id, POLL_SECONDS)
+                if told is not None:
+                    self._take(told)
         sweep_shared_memory(self._seen.first_pid, self._started_at)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, told: Told) -> None:
         seen = self._seen
-        match message["event"]:
-            case "started":
-                seen.group, seen.first_pid = int(str(message["group"])), int(str(message["group"]))
-                seen.how = "exec" if message["how"] == "exec" else "fork"
-            case "stage":
-                seen.stage, seen.batch = str(message["stage"]), int(str(message["batch"])) or seen.batch
-            case "point":
-                self._take_point(Point.model_validate(message["point"]))
-            case "fact":
-                seen.measured[str(message["name"])] = float(str(message["value"]))
-            case "facts":
-                seen.facts = _of_the_fullest(seen.facts, message)
-            case "legs":
-                seen.legs = {name: tuple(values) for name, values in dict(message["legs"]).items()}  # type: ignore[call-overload]
-            case "waiting":
+        match told.event:
+            case Started(group=group, how=how):
+                seen.group = seen.first_pid = group
+                seen.how = how
+            case Stage(stage=stage, batch=batch):
+                seen.stage, seen.batch = stage, batch or seen.batch
+            case Measured(point=point):
+                self._take_point(point)
+            case Fact(name=name, value=value):
+                seen.measured[name] = value
+            case Inspection() as found:
+                seen.inspection = _of_the_fullest(seen.inspection, found)
+            case Legs(legs=legs):
+                seen.legs = legs
+            case Waiting():
                 seen.waiting += 1
-            case "end":
-                seen.ends[int(str(message["rank"]))] = message
-                self._kill_ranks_after_failure(message)
-            case "exit":
-                rank = int(str(message["rank"]))
-                seen.statuses[rank] = int(str(message["status"]))
-                if rank not in seen.ends and self._request.ranks > 1:
+            case Ended() as ended:
+                seen.ends[told.rank] = ended
+                if ended.end is not End.FITS and self._request.ranks > 1:
+                    self._kill_group()
+            case Exited(status=status):
+                seen.statuses[told.rank] = status
+                if told.rank not in seen.ends and self._request.ranks > 1:
                     self._kill_group()
 
     def _take_point(self, point: Point) -> None:
@@ -202,21 +207,17 @@ class Running:
             return
         self._seen.points[known] = point
 
-    def _kill_ranks_after_failure(self, message: Message) -> None:
-        if message["end"] != End.FITS.value and self._request.ranks > 1:
-            self._kill_group()
-
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._seen.group, signal.SIGKILL)
 
     def _judge(self) -> tuple[End, str]:
         seen = self._seen
-        failed = [end for end in seen.ends.values() if end["end"] != End.FITS.value]
-        if failed:
-            return End(str(failed[0]["end"])), str(failed[0].get("detail", ""))
+        failed = next((ended for ended in seen.ends.values() if ended.end is not End.FITS), None)
+        if failed is not None:
+            return failed.end, failed.detail
         if len(seen.ends) == self._request.ranks:
-            return End.FITS, str(seen.ends[0].get("detail", ""))
+            return End.FITS, seen.ends[0].detail
         rank = next(rank for rank in seen.statuses if rank not in seen.ends)
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         return classify_status(seen.statuses[rank], log, lambda: limit.cgroup_oom_kills() > self._kills)
@@ -237,7 +238,7 @@ class Running:
     def _finish(self, end: tuple[End, str]) -> Trial:
         self.kill()
         seen = self._seen
-        failure = next((e for e in seen.ends.values() if e["end"] == end[0].value), {})
+        last = next((ended for ended in seen.ends.values() if ended.end is end[0]), Ended(end=end[0]))
         return Trial(
             request=self._request,
             end=end[0],
@@ -246,20 +247,20 @@ class Running:
             failed_batch=None if end[0] is End.FITS else seen.batch,
             points=tuple(seen.points),
             seconds=round(self._spent_s, 3),
-            traceback=str(failure.get("traceback", "")),
-            hint=str(failure.get("hint", "")),
-            exit_code=int(str(failure.get("code", 1))),
+            traceback=last.traceback,
+            hint=last.hint,
+            exit_code=last.code,
             measured=seen.measured,
             legs=seen.legs,
             how=seen.how,
         )
 
 
-def _of_the_fullest(known: Message | None, told: Message) -> Message:
+def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:
     """What several ranks found, each on its own device: the same, but for the least free memory."""
-    if known is None or "free_bytes" not in told:
-        return known or told
-    return {**known, "free_bytes": min(int(str(known["free_bytes"])), int(str(told["free_bytes"])))}
+    if known is None or known.card is None or found.card is None:
+        return known or found
+    return known.model_copy(update={"card": min(known.card, found.card, key=lambda card: card.free_bytes)})
 
 
 class Launcher:
@@ -301,14 +302,19 @@ class Launcher:
         assert trial is not None
         return trial
 
-    def inspect(self, where: Where, ranks: int = 1) -> Message:
+    @property
+    def no_fork(self) -> str:
+        """Why trials are not forked but start as new programs; empty when they are forked."""
+        return self.warm("default").ready.no_fork
+
+    def inspect(self, where: Where, ranks: int = 1) -> Inspection:
         """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""
         running = self.start(Request(kind="calibrate", batches=(1,), ranks=ranks), where, inspect=True)
         trial = running.collect()
         assert trial is not None
-        if running.facts is None or not trial.fits:
+        if running.inspection is None or not trial.fits:
             raise InspectionError(trial)
-        return {**self.warm("default").ready, **running.facts}
+        return running.inspection
 
     def close(self) -> None:
         """End every process and remove the temporary folder."""

@@ -4,6 +4,7 @@ import torch
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child import pace
 from gpudoc.tune.child.pace import Pace, steps_per_block
+from gpudoc.tune.trial.wire import Beat
 
 
 class Trainee:
@@ -37,7 +38,7 @@ def test_long_blocks_tell_that_they_live(monkeypatch):
         now[0] += 0.6
 
     Pace(trainee=trainee, ranks=Alone(), emit=told.append).run(step, 4)
-    assert told == [{"event": "beat"}] * 2
+    assert told == [Beat()] * 2
 
 
 @pytest.mark.parametrize(("step_s", "count"), [(1e-4, 100), (0.01, 12), (1.0, 1), (0.0, 100)])

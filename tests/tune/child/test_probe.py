@@ -5,16 +5,16 @@ import torch
 
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child import probe
-from gpudoc.tune.child.probe import Place, Prepared, Probe, endless
+from gpudoc.tune.child.probe import Prepared, Probe, endless
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.limit import read_process_memory
 from gpudoc.tune.trial.messages import Feed, Request
+from gpudoc.tune.trial.wire import Fact, Measured, Place, Stage
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
-
-from .planted import write_workload
+from tests.tune.planted import write_workload
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def events(tmp_path, monkeypatch):
 
 
 def stages(told):
-    return [event["stage"] for event in told if event["event"] == "stage"]
+    return [event.stage for event in told if isinstance(event, Stage)]
 
 
 def batches(told):
-    return [event["point"]["batch"] for event in told if event["event"] == "point"]
+    return [event.point.batch for event in told if isinstance(event, Measured)]
 
 
 def test_calibration_goes_up_to_the_cap_and_tells_each_point(events):
@@ -56,7 +56,7 @@ def test_calibration_ends_when_its_time_is_over(events):
 def test_the_steady_script_in_its_order(events):
     told = events(Request(kind="steady", batches=(100,), steps=9))
     assert stages(told) == ["build", "train", "partial batch", "eval", "train", "checkpoint", "steady"]
-    facts = {event["name"]: event["value"] for event in told if event["event"] == "fact"}
+    facts = {event.name: event.value for event in told if isinstance(event, Fact)}
     assert facts == {"settled": 1, "growth_bytes_per_step": 0.0}
     assert "partial batch" not in stages(events(Request(kind="steady", batches=(128,), steps=1)))
 
@@ -67,8 +67,8 @@ def test_a_fit_meets_the_other_batches_between_its_steps_and_rests_no_longer_on_
     held = {}
 
     def seen(event):
-        if event["event"] == "stage":
-            held[event["stage"]] = read_process_memory().data_bytes
+        if isinstance(event, Stage):
+            held[event.stage] = read_process_memory().data_bytes
 
     events(Request(kind="steady", batches=(100,), steps=1), seen=seen)
     assert list(held) == ["build", "train", "partial batch", "eval", "checkpoint", "steady"]
@@ -97,7 +97,7 @@ def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tm
 def test_every_size_is_timed_upward_and_downward(events):
     told = events(Request(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
     assert batches(told) == [2, 4, 4, 2]
-    assert len(told[-1]["point"]["step_s"]) >= 2
+    assert len(told[-1].point.step_s) >= 2
 
 
 class Probationer(Alone):
@@ -155,7 +155,7 @@ def test_short_steps_on_a_gpu_are_timed_in_blocks_from_pinned_batches(tmp_path, 
 def test_steps_fed_by_a_real_loader(events):
     told = events(Request(kind="joint", batches=(8,), feed=Feed(), seconds_per_batch=0.05))
     assert batches(told) == [8]
-    assert len(told[-1]["point"]["step_s"]) >= 3
+    assert len(told[-1].point.step_s) >= 3
 
 
 def test_a_loader_goes_on_epoch_after_epoch():

@@ -14,6 +14,7 @@ from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError, talkin
 from gpudoc.tune.child.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Feed, Request
+from gpudoc.tune.trial.wire import Place
 from gpudoc.units import GIB, MIB
 from tests.tune.planted import write_workload
 
@@ -40,11 +41,11 @@ def launch(tmp_path, monkeypatch):
 
 
 def test_each_rank_has_its_gpu_and_all_share_the_cpu():
-    told = {"device": "cuda:0", "limit_bytes": None}
-    assert [place_of(told, rank, 3).device for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
-    assert place_of({**told, "device": "cuda:2"}, 0, 1).device == "cuda:2"
-    assert place_of({**told, "device": "cpu"}, 1, 2).device == "cpu"
-    assert place_of(told, 1, 2).rank == 1
+    place = Place(device="cuda:0", limit_bytes=None)
+    assert [place_of(place, rank, 3).device for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert place_of(place.model_copy(update={"device": "cuda:2"}), 0, 1).device == "cuda:2"
+    assert place_of(place.model_copy(update={"device": "cpu"}), 1, 2).device == "cpu"
+    assert place_of(place, 1, 2).rank == 1
 
 
 def test_ranks_share_the_threads_unless_the_request_says_how_many():

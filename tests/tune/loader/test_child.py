@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import subprocess
 import sys
 import textwrap
@@ -13,6 +11,10 @@ import pytest
 import torch
 
 from gpudoc.tune.loader.child import Bench, TimedBatches, TimedCollate, TimedDataset, answer, describe, private_bytes
+from gpudoc.tune.loader.messages import Answer, AskCosts, Open, Opened, Question
+from gpudoc.tune.model.loader import LoaderSetting
+from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.wire import decode, encode
 from gpudoc.workload.build import load_workload
 from gpudoc.workload.config import load_config
 
@@ -42,28 +44,21 @@ def order(tmp_path, request):
     (tmp_path / f"{name}.py").write_text(MODULE)
     (tmp_path / "c.yaml").write_text(f'model: {{target: "{name}:Net"}}\ndata: {{target: "{name}:Slow"}}\n')
     loaded = load_config(str(tmp_path / "c.yaml"))
-    return {
-        "loaded": loaded.model_dump_json(),
-        "batch_size": 4,
-        "device": "cpu",
-        "precision": "fp32",
-        "channels_last": False,
-        "compile": False,
-    }
+    return Open(loaded=loaded, batch_size=4, device="cpu")
 
 
 def test_a_sleep_in_the_data_set_is_waiting_and_not_cpu(order):
     costs = Bench(order).costs(0.5)
-    mean = sum(costs["batch_s"]) / len(costs["batch_s"])
+    mean = costs.mean_batch_s
     assert mean >= 4 * 0.004
-    assert costs["worker_cpu_s"] < mean / 2
-    assert costs["batch_bytes"] == 4 * (3 + 1) * 4
+    assert costs.worker_cpu_s < mean / 2
+    assert costs.batch_bytes == 4 * (3 + 1) * 4
 
 
 def test_a_run_trains_on_every_sample_once_before_any_comes_again(order):
     bench = Bench(order)
-    answered = bench.run({"num_workers": 0, "prefetch_factor": 2, "pin_memory": 0}, 0.1, 0.02)
-    assert answered["steps"] == 5
+    answered = bench.run(LoaderSetting(num_workers=0), 0.1, 0.02)
+    assert answered.steps == 5
     seen = [value for batch in bench.model.batches for value in batch]
     assert len(seen) == 4 * (2 + 5)
     assert sorted(seen[:24]) == [float(i) for i in range(24)]
@@ -71,17 +66,17 @@ def test_a_run_trains_on_every_sample_once_before_any_comes_again(order):
 
 def test_a_step_changes_the_weights_in_every_precision(order):
     for precision in ("fp32", "bf16"):
-        bench = Bench({**order, "precision": precision})
+        bench = Bench(order.model_copy(update={"variant": Variant(precision=precision)}))
         before = bench.model.line.weight.detach().clone()
-        bench.run({"num_workers": 0, "prefetch_factor": 2, "pin_memory": 0}, 0.01, 0.02)
+        bench.run(LoaderSetting(num_workers=0), 0.01, 0.02)
         assert not torch.equal(before, bench.model.line.weight)
 
 
 def test_workers_deliver_the_same_batches(order):
     bench = Bench(order)
-    answered = bench.run({"num_workers": 2, "prefetch_factor": 2, "pin_memory": 0}, 0.1, 0.02)
+    answered = bench.run(LoaderSetting(num_workers=2), 0.1, 0.02)
     seen = [value for batch in bench.model.batches for value in batch]
-    assert answered["steps"] == 5
+    assert answered.steps == 5
     assert len(seen) == 4 * (3 + 5)
     assert len(set(seen[:24])) == 24
 
@@ -91,9 +86,9 @@ def test_timed_samples_keep_their_values_and_order():
     timed = TimedDataset(data)
     batch, note = TimedCollate(torch.tensor)([timed[i] for i in (2, 0)])
     assert batch.tolist() == [30, 10]
-    assert len(note["sample_s"]) == 2
-    assert note["cpu_s"] is None
-    assert note["private_bytes"] > 0
+    assert len(note.sample_s) == 2
+    assert note.cpu_s is None
+    assert note.private_bytes > 0
 
 
 def test_whole_batches_share_their_seconds():
@@ -111,10 +106,10 @@ def test_a_failure_is_data_with_its_traceback():
         def costs(self, seconds):
             raise RuntimeError("first line\nOriginal Traceback\nKeyError: 'label'")
 
-    told = answer(Broken(), {"do": "costs", "seconds": 1})
-    assert told["failure"] == "RuntimeError: KeyError: 'label'"
-    assert "Original Traceback" in told["traceback"]
-    assert describe(MemoryError())["failure"].startswith("MemoryError")
+    told = answer(Broken(), Question(asks=AskCosts(seconds=1))).says
+    assert told.failure == "RuntimeError: KeyError: 'label'"
+    assert "Original Traceback" in told.traceback
+    assert describe(MemoryError()).failure.startswith("MemoryError")
 
 
 def test_private_bytes_grow_with_what_is_allocated():
@@ -141,20 +136,16 @@ def test_the_users_prints_do_not_disturb_the_answers(tmp_path):
         'model: {target: "loud:build"}\ndata: {target: "loud:Data"}\nloss: {target: "torch.nn:MSELoss"}\n'
     )
     workload = load_workload(str(tmp_path / "c.yaml"))
-    lines = io.StringIO()
-    first = {"loaded": load_config(str(tmp_path / "c.yaml")).model_dump_json(), "batch_size": 4, "device": "cpu"}
-    first |= {"precision": "fp32", "channels_last": False, "compile": False}
-    for question in (first, {"do": "costs", "seconds": 0.05}):
-        lines.write(json.dumps(question) + "\n")
+    order = Open(loaded=load_config(str(tmp_path / "c.yaml")), batch_size=4, device="cpu")
+    asked = [order, Question(asks=AskCosts(seconds=0.05))]
     done = subprocess.run(
         [sys.executable, "-m", "gpudoc.tune.loader.child"],
-        input=lines.getvalue(),
+        input=b"".join(encode(message) + b"\n" for message in asked),
         capture_output=True,
-        text=True,
         timeout=120,
         cwd=Path(__file__).parents[3],
     )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert answers[0] == {"num_samples": workload.num_samples, "batch_size": 4}
-    assert answers[1]["batch_bytes"] == 4 * 3 * 4
-    assert "imported loudly" in done.stderr
+    opened, costs = (decode(Answer, line, "the child").says for line in done.stdout.splitlines())
+    assert opened == Opened(num_samples=workload.num_samples, batch_size=4)
+    assert costs.costs.batch_bytes == 4 * 3 * 4
+    assert b"imported loudly" in done.stderr

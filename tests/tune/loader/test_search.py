@@ -10,8 +10,9 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.progress import SILENT
+from gpudoc.tune.loader.messages import Run
 from gpudoc.tune.loader.search import MOST_SETTINGS, Search, bounds_here, search_loader, tune_loader
-from gpudoc.tune.loader.session import MeasurementError, Run
+from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import (
     LoaderBounds,
     LoaderSetting,

@@ -15,8 +15,10 @@ import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune.loader import session as loader_session
-from gpudoc.tune.loader.session import LoaderSession, MeasurementError, StepOptions
+from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
+from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.wire import BrokenMessageError
 from gpudoc.workload.build import load_workload
 
 MODULE = """
@@ -63,16 +65,14 @@ def session(tmp_path):
     opened = []
     (tmp_path / "mine.py").write_text(MODULE)
 
-    def open_session(dataset, *, model="build", batch_size=8, **options) -> LoaderSession:
+    def open_session(dataset, *, model="build", batch_size=8, **variant) -> LoaderSession:
         config = tmp_path / f"{dataset}.yaml"
         config.write_text(
             f'model: {{target: "mine:{model}"}}\ndata: {{target: "mine:{dataset}"}}\n'
             'loss: {target: "torch.nn:MSELoss"}\n'
         )
         opened.append(
-            LoaderSession(
-                load_workload(str(config)), batch_size=batch_size, device="cpu", options=StepOptions(**options)
-            )
+            LoaderSession(load_workload(str(config)), batch_size=batch_size, device="cpu", variant=Variant(**variant))
         )
         return opened[-1]
 
@@ -120,6 +120,15 @@ def test_the_users_error_comes_with_the_users_traceback(session):
     assert caught.value.exit_code == ExitCode.BAD_ANSWER
 
 
+def test_a_process_that_answers_something_else_is_named_with_its_words(session, monkeypatch):
+    monkeypatch.setattr(loader_session, "_CHILD", "print('good morning', flush=True); sys.stdin.read()")
+    with (
+        session("Plain") as asked,
+        pytest.raises(BrokenMessageError, match=r"measures loaders \(pid \d+\) sent .*'good m"),
+    ):
+        asked.costs(0.2)
+
+
 def test_a_model_that_fails_is_reported_at_once(session):
     with session("Plain", model="broken") as asked, pytest.raises(GpudocError, match="no such width"):
         asked.costs(0.2)
@@ -158,9 +167,10 @@ def test_nothing_survives_a_killed_parent(tmp_path):
     script = textwrap.dedent("""
         import sys
         from gpudoc.tune.model.loader import LoaderSetting
-        from gpudoc.tune.loader.session import LoaderSession, StepOptions
+        from gpudoc.tune.loader.session import LoaderSession
+        from gpudoc.tune.trial.messages import Variant
         from gpudoc.workload.build import load_workload
-        asked = LoaderSession(load_workload(sys.argv[1]), batch_size=8, device="cpu", options=StepOptions())
+        asked = LoaderSession(load_workload(sys.argv[1]), batch_size=8, device="cpu", variant=Variant())
         asked.costs(0.1)
         print(asked._process.pid, flush=True)
         while True:

@@ -29,10 +29,23 @@ from gpudoc.tune.search.scaling import (
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Feed, Trial
+from gpudoc.tune.trial.wire import Inspection
 from gpudoc.workload.config import Train, load_config
 from tests.tune.planted import write_workload
 
-TOLD = {"num_threads": 8, "parameter_bytes": 4 << 20, "num_samples": 10_000}
+TOLD = Inspection(
+    num_samples=10_000,
+    num_threads=8,
+    baseline_bytes=1 << 20,
+    parameter_bytes=4 << 20,
+    workload=WorkloadKey(config="cfg", model="abc"),
+    hardware=Hardware(device="cpu"),
+    torch="2.13.0",
+    can_recompute=False,
+    can_fuse=False,
+    has_images=False,
+    has_bf16=False,
+)
 
 
 class Machine:

@@ -1,9 +1,13 @@
+import sys
+
 import psutil
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.tune.trial import fork_client
 from gpudoc.tune.trial.fork_client import TemplateDiedError, WarmProcess, trial_error, users_traceback
 from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.wire import BrokenMessageError, Place, Start
 from tests.tune.planted import write_workload
 
 
@@ -26,12 +30,28 @@ def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, mon
     warm = WarmProcess(str(write_workload(tmp_path)), "exact", tmp_path)
     (process,) = running_children() - before
     assert process.environ()["MALLOC_ARENA_MAX"] == "1"
-    assert (warm.ready["num_samples"], warm.ready["no_fork"]) == (512, "")
+    assert warm.ready.no_fork == ""
     warm.close()
     with pytest.raises(psutil.NoSuchProcess):
         process.status()
-    with pytest.raises((TemplateDiedError, OSError)):
-        warm.send({"id": 1})
+    order = Start(
+        trial=1, request=Request(kind="fit", batches=(1,)), place=Place(device="cpu", limit_bytes=None), log="log"
+    )
+    with pytest.raises(TemplateDiedError):
+        warm.send(order)
+
+
+def test_a_process_that_talks_of_something_else_is_named_with_its_words_and_ended(tmp_path, monkeypatch):
+    def other(call):
+        handle = call.split("(")[1].split(",")[0]
+        code = f"import socket, time; socket.socket(fileno={handle}).send(b'good morning'); time.sleep(600)"
+        return [sys.executable, "-c", code]
+
+    monkeypatch.setattr(fork_client, "command", other)
+    before = running_children()
+    with pytest.raises(BrokenMessageError, match=r"the fork server \(pid \d+\) sent .* 'good morning'"):
+        WarmProcess("quickstart", "default", tmp_path)
+    assert running_children() == before
 
 
 def test_the_users_traceback_is_headed_as_theirs():

@@ -1,0 +1,236 @@
+"""What crosses the border between the search and its trials: every message, one encoder and one decoder.
+
+`Start` goes to the fork server; everything that comes back from it and from the trials is a `Told`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.profile.model import Hardware, WorkloadKey
+from gpudoc.tune.trial.messages import End, How, Part, Point, Request
+
+# of one message; a packet of the socket holds twice as much
+_MAX_BYTES = 1 << 16
+_MAX_TEXT = 2000
+_SHOWN = 200
+
+M = TypeVar("M", bound="Message")
+
+
+class BrokenMessageError(GpudocError):
+    """A process sent what is not a message of this version."""
+
+
+class Message(Part):
+    """A frozen record that crosses a process border; infinity and NaN stay what they are."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+
+class Place(Message):
+    """Where one rank of a trial runs: device, memory limit, files shared with the other ranks and the parent.
+
+    `cap` is the largest batch to try; `stop_s` are the seconds after which no further steps are begun.
+    """
+
+    device: str
+    limit_bytes: int | None
+    rank: int = 0
+    store: str = ""
+    cap: int = 1
+    orders: str = ""
+    stop_s: float = float("inf")
+
+
+class Start(Message):
+    """Start the processes of one trial, or (`inspect`) of an inspection, writing to the file `log`."""
+
+    trial: int
+    request: Request
+    place: Place
+    log: str
+    inspect: bool = False
+
+
+class Ready(Message):
+    """The fork server has imported the workload; `no_fork` says why it cannot be forked, empty when it can."""
+
+    kind: Literal["ready"] = "ready"
+    no_fork: str = ""
+
+
+class Failed(Message):
+    """The fork server could not import the workload; `traceback` only for what is not a GpudocError."""
+
+    kind: Literal["failed"] = "failed"
+    message: str
+    hint: str = ""
+    traceback: str = ""
+
+
+class Started(Message):
+    """The processes of a trial run, in the process group `group`."""
+
+    kind: Literal["started"] = "started"
+    group: int
+    how: How
+
+
+class Exited(Message):
+    """A process of a trial is gone: its exit status, negative for a signal."""
+
+    kind: Literal["exited"] = "exited"
+    status: int
+
+
+class Stage(Message):
+    """What a trial does from now on, and at which batch."""
+
+    kind: Literal["stage"] = "stage"
+    stage: str
+    batch: int | None = None
+
+
+class Measured(Message):
+    """What one batch showed."""
+
+    kind: Literal["measured"] = "measured"
+    point: Point
+
+
+class Fact(Message):
+    """One number that a trial found besides its points."""
+
+    kind: Literal["fact"] = "fact"
+    name: str
+    value: float
+
+
+class Legs(Message):
+    """Seconds per step of the parts of a scaling measurement, one number per block of steps."""
+
+    kind: Literal["legs"] = "legs"
+    legs: dict[str, tuple[float, ...]]
+
+
+class Beat(Message):
+    """A sign of life."""
+
+    kind: Literal["beat"] = "beat"
+
+
+class Waiting(Message):
+    """The trial rests until SIGUSR1."""
+
+    kind: Literal["waiting"] = "waiting"
+
+
+class Ended(Message):
+    """How a rank's part ended; `code` is the exit code that the error asks for."""
+
+    kind: Literal["ended"] = "ended"
+    end: End = End.FITS
+    detail: str = ""
+    hint: str = ""
+    traceback: str = ""
+    code: int = 1
+
+
+class Card(Message):
+    """The GPU as torch sees it; `free_bytes` with what this process holds of it, `count` GPUs in all."""
+
+    name: str
+    capability: tuple[int, int] | None
+    free_bytes: int
+    count: int
+
+
+class Inspection(Message):
+    """What a search must know of workload and device before its first trial; no `card` on a CPU.
+
+    `baseline_bytes` is the private memory of a process before its first step.
+    """
+
+    kind: Literal["inspection"] = "inspection"
+    num_samples: int
+    num_threads: int
+    baseline_bytes: int
+    parameter_bytes: int
+    workload: WorkloadKey
+    hardware: Hardware
+    torch: str
+    can_recompute: bool
+    can_fuse: bool
+    has_images: bool
+    has_bf16: bool
+    card: Card | None = None
+
+
+Event = Ready | Failed | Started | Exited | Stage | Measured | Fact | Legs | Beat | Waiting | Ended | Inspection
+Emit = Callable[[Event], None]
+
+
+class Told(Message):
+    """One event of one rank of a trial; of the fork server itself where `trial` is None."""
+
+    trial: int | None = None
+    rank: int = 0
+    event: Annotated[Event, Field(discriminator="kind")]
+
+
+def encode(message: Message) -> bytes:
+    """The message as one line of JSON."""
+    return message.model_dump_json().encode()
+
+
+def decode(kind: type[M], data: bytes, sender: str) -> M:
+    """The message of this kind in `data`; BrokenMessageError, which names the sender, for anything else."""
+    try:
+        return kind.model_validate_json(data, strict=True)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        why = f"{place}: {first['msg']}" if place else first["msg"]
+        text = data[:_SHOWN].decode(errors="replace") + ("..." if len(data) > _SHOWN else "")
+        raise BrokenMessageError(
+            f"{sender} sent what is no {kind.__name__} message ({why}): {text!r}",
+            hint="do all processes run the same gpudoc? If so this is a fault of gpudoc: open an issue with this line",
+            exit_code=ExitCode.FAULT,
+        ) from None
+
+
+def send(channel: socket.socket, message: Message) -> None:
+    """Send one message as one packet, so that several processes can share the socket; texts that do not fit are cut."""
+    data = encode(message)
+    channel.send(data if len(data) <= _MAX_BYTES else json.dumps(_cut(json.loads(data))).encode())
+
+
+def _cut(value: object) -> object:
+    match value:
+        case str():
+            return value[:_MAX_TEXT]
+        case list():
+            return [_cut(item) for item in value]
+        case dict():
+            return {name: _cut(item) for name, item in value.items()}
+    return value
+
+
+def receive(channel: socket.socket, kind: type[M], sender: str) -> M | None:
+    """The next message, None when nobody is left to send one; what `recv` raises."""
+    data = channel.recv(2 * _MAX_BYTES)
+    return decode(kind, data, sender) if data else None
+
+
+def command(call: str) -> list[str]:
+    """A Python process that makes one call to a function of the fork server."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import gpudoc.tune.trial.fork_server as it; it.{call}"
+    return [sys.executable, "-c", code]

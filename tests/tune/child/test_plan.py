@@ -1,0 +1,47 @@
+"""A plan traced in this process: what it emits, and that it never fails."""
+
+import pytest
+
+from gpudoc.tune.child.plan import run_plan
+from gpudoc.tune.child.probe import Prepared
+from gpudoc.tune.child.samples import collect_samples
+from gpudoc.tune.trial.limit import read_process_memory
+from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.wire import Ended, Fact, Place, Stage
+from gpudoc.units import GIB, MIB
+from gpudoc.workload.build import load_workload
+from tests.tune.planted import write_workload
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def plan(limit_bytes, **changes):
+        workload = load_workload(str(write_workload(tmp_path, **changes)))
+        prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+        request = Request(kind="plan", batches=(100_000,), extra={"limit_bytes": float(limit_bytes)})
+        told = []
+        run_plan(prepared, request, Place(device="cpu", limit_bytes=None), told.append)
+        return told
+
+    return plan
+
+
+def test_a_plan_tells_the_memory_at_the_largest_batch_that_the_limit_allows(planned):
+    limit = read_process_memory().data_bytes + 256 * MIB
+    first, *facts, ended = planned(limit, net={"depth": 2})
+    assert first == Stage(stage="plan")
+    assert ended == Ended()
+    line = {fact.name: fact.value for fact in facts if isinstance(fact, Fact)}
+    assert line["peak_bytes"] <= limit < line["peak_bytes"] + 2 * line["bytes_per_sample"]
+    # two blocks keep 1024 x 256 numbers of 4 bytes per sample
+    assert line["bytes_per_sample"] > 2 * MIB
+    assert 1 < line["batch"] < 100_000
+
+
+def test_what_cannot_be_traced_ends_well_and_says_in_one_line_why(planned):
+    first, ended = planned(GIB, fault="dynamic")
+    assert first == Stage(stage="plan")
+    assert "size depends on the data" in ended.detail
+    assert "\n" not in ended.detail
