@@ -76,3 +76,8 @@ def format_rate(value: float, unit: str) -> str:
     """A rate with three significant digits and thousands separators: '12,300 samples/s'."""
     text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     return f"{text} {unit}"
+
+
+def format_figure(value: object, form: str) -> str:
+    """A number of a document, where null stands for inf and NaN."""
+    return format(value, form) if isinstance(value, int | float) else "that is not finite"

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.units import GIB, MIB, format_bytes, format_rate, format_seconds, parse_duration, parse_size
+from gpudoc.units import GIB, MIB, format_bytes, format_figure, format_rate, format_seconds, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,8 @@ def test_seconds_as_people_say_them(seconds, text):
 def test_a_rate_names_its_unit():
     assert format_rate(12345.6, "samples/s") == "12,346 samples/s"
     assert format_rate(0.5, "batches/s") == "0.5 batches/s"
+
+
+def test_a_figure_that_is_null_in_a_document_is_not_finite():
+    assert format_figure(0.12345, ".3g") == "0.123"
+    assert format_figure(None, ".3g") == "that is not finite"

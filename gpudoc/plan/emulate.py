@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -66,21 +66,6 @@ def movable_modules() -> Iterator[None]:
         yield
     finally:
         nn.Module._apply = original  # type: ignore[method-assign]
-
-
-@contextmanager
-def paths_of(like: str, *, fake: bool) -> Iterator[None]:
-    """Everything a trace needs to go the way of the 'cpu' or 'cuda' kernels."""
-    with ExitStack() as stack:
-        if fake:
-            stack.enter_context(movable_modules())
-        if like == "cuda":
-            from gpudoc.plan.cuda_paths import like_cuda
-
-            stack.enter_context(like_cuda())
-        elif fake:
-            stack.enter_context(like_cpu())
-        yield
 
 
 def onednn_lstm(

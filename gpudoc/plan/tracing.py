@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from gpudoc.errors import GpudocError
-from gpudoc.plan.cuda_paths import prefer_foreach
+from gpudoc.plan.cuda_paths import like_cuda, prefer_foreach
 from gpudoc.plan.cuda_rules import CUDA_RULES
-from gpudoc.plan.emulate import paths_of
+from gpudoc.plan.emulate import like_cpu, movable_modules
 from gpudoc.plan.owners import Owners
 from gpudoc.plan.recorder import Recorder, user_place
 from gpudoc.plan.scratch import CPU_RULES
@@ -73,7 +73,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
     recorder = Recorder(tape, CUDA_RULES if recipe.like == "cuda" else CPU_RULES, weigh, fake=fake)
     with ExitStack() as stack:
         stack.enter_context(_steady_garbage())
-        stack.enter_context(paths_of(recipe.like, fake=fake))
+        stack.enter_context(_paths_of(recipe.like, fake=fake))
         stack.enter_context(recorder)
         state = recipe.build()
         owners = Owners(state)
@@ -157,3 +157,16 @@ def _reason(error: Exception) -> str:
 
 def _operation(error: Exception) -> str:
     return str(getattr(error, "func", error))
+
+
+@contextmanager
+def _paths_of(like: str, *, fake: bool) -> Iterator[None]:
+    """Everything a trace needs to go the way of the 'cpu' or 'cuda' kernels."""
+    with ExitStack() as stack:
+        if fake:
+            stack.enter_context(movable_modules())
+        if like == "cuda":
+            stack.enter_context(like_cuda())
+        elif fake:
+            stack.enter_context(like_cpu())
+        yield

@@ -16,10 +16,11 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.render import console
 from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel
+from gpudoc.render.train_page import train_page
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.request import Request
 from gpudoc.train.start.place import Elsewhere
-from gpudoc.units import format_bytes, format_rate, format_seconds
+from gpudoc.units import format_bytes, format_figure, format_rate, format_seconds
 
 # a plain log gets a line at most this often, besides the first and the last step
 _PLAIN_EVERY_S = 2.0
@@ -60,8 +61,6 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     if finished is None:
         return ExitCode.FAULT
     if screen.html is not None:
-        from gpudoc.render.train_page import train_page
-
         train_page(finished, screen.html)
     if screen.as_json:
         console.print_json(finished.summary)
@@ -237,18 +236,13 @@ def _result(found: Mapping[str, object]) -> list[str]:
             beside = f" (for comparison: {', '.join(others)})" if others else ""
             lines.append(f"{bits:.3f} bits per byte on held-out text{beside}")
         else:
-            lines.append(f"eval loss {figure(evaluation['loss'], '.4f')} after step {evaluation['step']}")
+            lines.append(f"eval loss {format_figure(evaluation['loss'], '.4f')} after step {evaluation['step']}")
     rescues = found.get("rescues")
     if isinstance(rescues, list) and rescues:
         lines.append(f"{len(rescues)} out-of-memory error{'s' if len(rescues) > 1 else ''} rescued")
     if found.get("num_skipped"):
         lines.append(f"{found['num_skipped']} steps skipped: their gradients were not finite")
     return lines
-
-
-def figure(value: object, form: str) -> str:
-    """A number of a document, where null stands for inf and NaN."""
-    return format(value, form) if isinstance(value, int | float) else "that is not finite"
 
 
 def _short_count(count: int) -> str:

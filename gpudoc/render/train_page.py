@@ -10,9 +10,8 @@ from typing import cast
 import gpudoc
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
-from gpudoc.render.train import figure
 from gpudoc.train.events import Finished
-from gpudoc.units import format_bytes, format_rate, format_seconds
+from gpudoc.units import format_bytes, format_figure, format_rate, format_seconds
 
 _MOST_POINTS = 240
 _KINDS = {"finished": "good", "stopped": "warning", "failed": "broken"}
@@ -57,9 +56,10 @@ def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
         points.append(f"final training loss {found['final_loss']:.4f}")
     evaluation = found.get("evaluation")
     if isinstance(evaluation, Mapping):
-        points.append(f"loss on the eval set {figure(evaluation['loss'], '.4g')}, after step {evaluation['step']}")
+        loss = format_figure(evaluation["loss"], ".4g")
+        points.append(f"loss on the eval set {loss}, after step {evaluation['step']}")
         figures = {name: value for name, value in evaluation.items() if name not in ("loss", "step")}
-        points += [f"{name.replace('_', ' ')}: {figure(value, '.4g')}" for name, value in figures.items()]
+        points += [f"{name.replace('_', ' ')}: {format_figure(value, '.4g')}" for name, value in figures.items()]
     if isinstance(found.get("samples_per_s"), float):
         points.append(format_rate(cast(float, found["samples_per_s"]), "samples/s"))
     points.append(f"peak memory {format_bytes(float(cast(float, found['memory_peak_bytes'])))}")
