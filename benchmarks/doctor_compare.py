@@ -4,7 +4,7 @@
     python benchmarks/doctor_compare.py compare BEFORE.json AFTER.json
 
 A folder holds *.yaml with `input`, and `cause` and `also_acceptable` where the cause is known. Recorded are verdict,
-the first three causes, and the first one's severity. A change is better or worse by the known cause, else only a change.
+the first three causes, and the first one's severity. A change is better or worse by the known cause, if there is one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def answer(report: Report) -> Row:
 def record_texts(folder: Path) -> dict[str, Row]:
     rows = {}
     for path in sorted(folder.glob("*.yaml")):
-        case = yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)  # noqa: S506  the safe one
+        case = yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)
         try:
             row = answer(examine_text([("report.txt", str(case["input"]).encode("utf-8", "replace"))]))
         except GpudocError as refused:
