@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 # glibc's settings per allocator of a profile; they act only from the start of a process. With glibc's own, blocks above
 # the threshold stay in arenas and the heap: the largest batch then wanders and is up to 23 % lower (119 to 120 instead
@@ -16,9 +14,9 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
 EXPANDABLE = "expandable_segments:True"
-CUDA_NAME, NEW_NAME = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
-# 2.9 warns of the old name, but takes expandable segments on CUDA from no other (pytorch issue 183387: 2.11 takes both)
-_NEW_NAME_SINCE = (2, 11)
+# 2.9 warns of this name and recommends the other, but takes expandable segments on CUDA from this one alone (pytorch
+# issue 183387); up to 2.13 all take them from it, and it goes before the other where both are set
+CUDA_NAME, COMMON_NAME = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 _DEVICE = {"exact": "cpu", "expandable": "cuda"}
 
 
@@ -41,21 +39,8 @@ def missing_environment(
 
 
 def _expandable(given: Mapping[str, str]) -> dict[str, str]:
-    """Expandable segments added to what the user set, under the name that this torch reads.
-
-    What the user said of them stays. Where both names are set, torch reads the old one.
-    """
-    name = NEW_NAME if CUDA_NAME not in given and _torch_release() >= _NEW_NAME_SINCE else CUDA_NAME
-    if "expandable_segments" in given.get(name, ""):
+    """Expandable segments added to what the user set under either name; what the user said of them stays."""
+    if "expandable_segments" in given.get(CUDA_NAME, ""):
         return {}
-    said = given.get(name) or given.get(NEW_NAME, "")
-    return {name: said if "expandable_segments" in said else ",".join(filter(None, (said, EXPANDABLE)))}
-
-
-def _torch_release() -> tuple[int, int]:
-    """Major and minor number of the installed torch, which is not imported for it; (0, 0) when they are not known."""
-    try:
-        found = re.match(r"(\d+)\.(\d+)", version("torch"))
-    except PackageNotFoundError:
-        return 0, 0
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    said = given.get(CUDA_NAME) or given.get(COMMON_NAME, "")
+    return {CUDA_NAME: said if "expandable_segments" in said else ",".join(filter(None, (said, EXPANDABLE)))}

@@ -1,8 +1,14 @@
-"""A command line without some of its options, for the process that is started in place of this one."""
+"""Command lines of processes that are started: without some of their options, or for another Python like this one."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
+
+
+def own_python(call: str) -> list[str]:
+    """A Python that finds its modules where this one does, never in the folder it runs in, and runs `call`."""
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"]
 
 
 def without(arguments: Sequence[str], *options: str, flags: Collection[str] = ()) -> list[str]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psutil
 
+# Windows has no such signal, and ends a process for good as it is
+SIGKILL = signal.Signals(getattr(signal, "SIGKILL", signal.SIGTERM))
 # a process that the driver holds back survives SIGKILL, so nothing waits for ever
 PATIENCE_S = 10.0
 
@@ -36,7 +38,7 @@ def how_it_ended(code: int | None) -> str:
     return f"ended by {names.get(-code, f'signal {-code}')}"
 
 
-def signal_group(group: int, number: signal.Signals = signal.SIGKILL) -> None:
+def signal_group(group: int, number: signal.Signals = SIGKILL) -> None:
     """Send a signal to a process group without waiting; one that is gone or another user's is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

@@ -11,14 +11,16 @@ from pathlib import Path
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when process `parent`, which started it, ends, even by SIGKILL.
+def die_with_parent(parent: int, number: signal.Signals | None = None) -> None:
+    """Have the kernel send `number` (SIGKILL) to this process when `parent`, which started it, ends, however that ends.
 
     Where `parent` has already ended, it is sent at once. To the kernel the parent is the thread that started this
     process: start it from a thread that lives as long as the process should.
     """
-    if not _prctl(_PR_SET_PDEATHSIG, number):
+    if sys.platform != "linux":
         return
+    number = number or signal.SIGKILL
+    _prctl(_PR_SET_PDEATHSIG, number)
     # no signal comes for what was before the call; a server that forks on behalf of `parent` ends with it by itself
     if os.getppid() != parent and not is_running(parent):
         os.kill(os.getpid(), number)
@@ -38,5 +40,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def _prctl(option: int, value: int) -> bool:
-    return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -51,7 +51,8 @@ def room_bytes() -> int | None:
     """What this process's limit leaves above the most it held so far; None when it has no limit."""
     try:
         import resource
-    except ImportError:
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        return None if soft == resource.RLIM_INFINITY else soft - read_process_memory().peak_data_bytes
+    except (ImportError, OSError):
         return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return None if soft == resource.RLIM_INFINITY else soft - read_process_memory().peak_data_bytes

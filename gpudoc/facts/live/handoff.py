@@ -6,7 +6,6 @@ torch: run as a program by `measure`, never imported for its work.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import subprocess
@@ -18,6 +17,7 @@ from multiprocessing.queues import Queue
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Handoff
+from gpudoc.process.arguments import own_python
 from gpudoc.process.lifetime import die_with_parent
 
 BATCHES = 45
@@ -28,15 +28,14 @@ TENSORS = 2
 # a worker that holds Python's lock meanwhile answers late
 MAKING_S = 0.002
 DEADLINE_S = 10.0
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.live.handoff import main; main()"
+_CALL = "from gpudoc.facts.live.handoff import main; main()"
 
 
 def measure() -> Fact[Handoff]:
     """The mean of forty batches of two tensors each way; absent when the exchange did not work here."""
-    command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True, check=False
+            own_python(_CALL), capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True, check=False
         )
     except subprocess.TimeoutExpired:
         return Absent("passing batches took too long to measure")

@@ -23,11 +23,11 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.live import launcher, spy
 from gpudoc.facts.live.session import Looking
 from gpudoc.facts.live.target import is_python, loads_torch
-from gpudoc.facts.live.tree import descendants, read_stat
+from gpudoc.facts.live.tree import descendants
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process, signal_group
-from gpudoc.process.lifetime import adopt_orphans
+from gpudoc.process.lifetime import adopt_orphans, is_running
 from gpudoc.progress import SILENT, Progress
 
 TICK_S = 0.1
@@ -180,8 +180,7 @@ class _Job:
 
     def runs(self) -> bool:
         """Whether the job's first process has not ended."""
-        stat = read_stat(self.pid)
-        return stat is not None and stat.state not in "ZX"
+        return is_running(self.pid)
 
     def follow(self) -> None:
         """Pass on what the job wrote since the last call."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import GpuMoment, GpuTrack, GpuUser
+from gpudoc.process.arguments import own_python
 from gpudoc.process.ending import end_process
 
 RATE_HZ = 10.0
@@ -36,11 +37,7 @@ THROTTLE_BITS = {
 }
 
 
-# the child finds its modules where this process does, and never in the folder that it happens to run in
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from gpudoc.facts.live.nvml import look_until_stopped; look_until_stopped(int(sys.argv[2]))"
-)
+_CALL = "from gpudoc.facts.live.nvml import look_until_stopped; look_until_stopped({})"
 
 
 class GpuRecorder:
@@ -50,7 +47,7 @@ class GpuRecorder:
         self.output = output
         with output.open("wb") as lines:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())],
+                own_python(_CALL.format(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=lines,
                 stderr=subprocess.DEVNULL,

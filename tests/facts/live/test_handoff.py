@@ -21,7 +21,7 @@ def test_an_exchange_that_takes_too_long_or_fails_is_absent(monkeypatch):
     monkeypatch.setattr(handoff, "DEADLINE_S", 0.01)
     assert isinstance(handoff.measure(), Absent)
     monkeypatch.setattr(handoff, "DEADLINE_S", 60.0)
-    monkeypatch.setattr(handoff, "_BOOT", "import sys; sys.exit(1)")
+    monkeypatch.setattr(handoff, "_CALL", "sys.exit(1)")
     assert isinstance(handoff.measure(), Absent)
 
 
