@@ -16,6 +16,7 @@ from gpudoc.train.state.capture import Progress
 from gpudoc.train.state.run_dir import Run
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
+from gpudoc.train.step.schedule import Rates
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.workload.build import Workload
@@ -40,7 +41,7 @@ class Job:
     staging: Staging
     sinks: Sinks
     constants: Mapping[str, object]
-    base_lrs: list[float]
+    rates: Rates
     profile: Profile | None = None
     profile_kind: str = "off"
     teaches: bool = False

@@ -28,6 +28,7 @@ from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
 from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings, Surroundings, resolve
 from gpudoc.train.start.identity import hardware_here, num_cpus, workload_key
+from gpudoc.train.start.parts import Form, be_deterministic, build_parts
 from gpudoc.train.start.preflight import Flight, check_device, collect_quickly, open_device
 from gpudoc.train.start.profiles import Chosen, of_run
 from gpudoc.train.start.profiles import choose as choose_profile
@@ -42,22 +43,14 @@ from gpudoc.train.step import schedule
 from gpudoc.train.step.crash import take_over
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.precision import choose as choose_precision
-from gpudoc.train.step.step import Parts, Stepper
+from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.units import format_bytes
 from gpudoc.workload import recompute
 from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
 
-# torch spreads these kernels over ranks; of the others it says that no sharding strategy is registered (2.13)
-_FUSED_SHARDED = ("Adam", "AdamW")
-
 Built = tuple[Job, Lock | None]
-
-# the optimizers of torch that step in one fused kernel, by device
-_FUSED = {
-    "cuda": ("Adam", "AdamW", "SGD"),
-    "cpu": ("Adam", "AdamW", "SGD", "Adagrad"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,15 +153,6 @@ def _build_on(
     return job, locks[0] if locks else None
 
 
-def be_deterministic(device: torch.device) -> None:
-    """Take kernels that give the same bits every time; on a GPU an operation without one fails with its name."""
-    # cuBLAS reads this when it starts
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # where a warning is enough, attention's backward stays as it is: torch makes it deterministic only when it may fail
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
-    torch.backends.cudnn.benchmark = False
-
-
 def _resume(request: Request) -> str:
     """What --resume means: ranks that are started again after a crash go on even where a new run was asked for."""
     place = place_here()
@@ -220,14 +204,16 @@ def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Gener
 def _make_job(plan: _Plan, model: nn.Module) -> Job:
     settings, workload, device, ranks = plan.settings, plan.workload, plan.device, plan.ranks
     fingerprint = model_fingerprint(model)
-    if not ranks.is_sharded:
-        # sharding moves block after block itself: the whole may not fit
-        model = model.to(device)
-    if settings.channels_last:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if settings.activation_checkpointing:
-        recompute.apply(model)
-    parts = _make_parts(plan, model)
+    form = Form(
+        precision=plan.precision,
+        activation_checkpointing=settings.activation_checkpointing,
+        channels_last=settings.channels_last,
+        compile=settings.compile,
+        fused=settings.fused,
+        grad_clip=settings.grad_clip,
+        lr=settings.lr,
+    )
+    parts = build_parts(workload, model, form, device, ranks)
     # from here on the main generators belong to the model; every rank draws its own dropout masks
     seed_all(sample_seed(settings.seed, ranks.rank, -2))
     order = Order(
@@ -269,40 +255,9 @@ def _make_job(plan: _Plan, model: nn.Module) -> Job:
             "world": ranks.world,
             "precision": plan.precision.name,
         },
-        base_lrs=[_number(group["lr"]) for group in parts.optimizer.param_groups],
+        rates=Rates(workload.config.schedule, parts.optimizer, settings.steps),
         trace_steps=plan.request.trace_steps if ranks.rank == 0 else 0,
     )
-
-
-def _make_parts(plan: _Plan, model: nn.Module) -> Parts:
-    settings, workload, device = plan.settings, plan.workload, plan.device
-    overrides: dict[str, object] = {} if settings.lr is None else {"lr": settings.lr}
-    if settings.fused and may_fuse(workload, model, device, sharded=plan.ranks.is_sharded):
-        overrides["fused"] = True
-    forward = plan.ranks.wrap(model, plan.precision.dtype)
-    return Parts(
-        model=model,
-        forward=torch.compile(forward) if settings.compile else forward,
-        optimizer=workload.build_optimizer(model, overrides),
-        step=workload.step().to(device),
-        device=device,
-        precision=plan.precision,
-        grad_clip=settings.grad_clip,
-        channels_last=settings.channels_last,
-        ranks=plan.ranks,
-    )
-
-
-def may_fuse(workload: Workload, model: nn.Module, device: torch.device, *, sharded: bool = False) -> bool:
-    """Whether the optimizer is one of torch's with a fused kernel here and the config did not choose a form itself."""
-    module, _, name = workload.config.optimizer.target.partition(":")
-    chosen = {"fused", "foreach", "capturable", "differentiable"} & set(workload.config.optimizer.args)
-    if chosen or not module.startswith("torch.optim") or name not in _FUSED.get(device.type, ()):
-        return False
-    if sharded and name not in _FUSED_SHARDED:
-        return False
-    sparse = any(getattr(part, "sparse", False) for part in model.modules())
-    return not sparse and all(parameter.is_floating_point() for parameter in model.parameters())
 
 
 def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
@@ -315,11 +270,11 @@ def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
     factor, rule = schedule.batch_factor(settings.lr_scaling, name, settings.global_batch, settings.reference_batch)
     if factor == 1.0:
         return
-    before = job.base_lrs[0]
-    job.base_lrs = [lr * factor for lr in job.base_lrs]
+    before = job.rates.base[0]
+    job.rates.base = [lr * factor for lr in job.rates.base]
     yield Said(
         f"global batch {settings.reference_batch} -> {settings.global_batch} by itself, so the learning rate goes "
-        f"{before:g} -> {job.base_lrs[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
+        f"{before:g} -> {job.rates.base[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
     )
 
 
@@ -388,7 +343,3 @@ def _tune_stage(chosen: Chosen) -> dict[str, object]:
     if made is None:
         return {**stage, "status": "skipped", "seconds": 0.0, "because": chosen.sentence}
     return {**stage, "status": "done before", "seconds": made.seconds, "because": chosen.sentence}
-
-
-def _number(value: object) -> float:
-    return float(value.item()) if isinstance(value, torch.Tensor) else float(cast(float, value))

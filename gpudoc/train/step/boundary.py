@@ -19,7 +19,6 @@ from gpudoc.train.step.crash import leave_smaller_batch
 from gpudoc.train.step.evaluate import TooLarge, evaluate
 from gpudoc.train.step.meters import Meter, clock
 from gpudoc.train.step.rescue import free_memory
-from gpudoc.train.step.undo import Undo
 from gpudoc.units import MIB
 from gpudoc.workload.build import ReportsEvaluation
 from gpudoc.workload.memory import is_out_of_memory
@@ -32,10 +31,9 @@ NO_ROOM = "no memory to write a checkpoint beside the steps: from now on they wa
 class Boundary:
     """Acts at step boundaries. `due_at` is the next step at which anything must be done."""
 
-    def __init__(self, job: Job, meter: Meter, undo: Undo) -> None:
+    def __init__(self, job: Job, meter: Meter) -> None:
         self._job = job
         self._meter = meter
-        self._undo = undo
         self._save_waits = False
         self._in_turn = False
         self._beside = False

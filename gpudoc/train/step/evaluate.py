@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -38,12 +39,8 @@ class TooLarge(Exception):  # noqa: N818
 
 def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> Outcome:
     """The item-weighted mean loss over one epoch of `order`; the model's mode and random state are as before."""
-    generators = Generators(parts.device)
-    before = generators.snapshot()
     shrunk: list[tuple[int, int, str]] = []
-    modes = [(module, module.training) for module in parts.model.modules()]
-    parts.model.eval()
-    try:
+    with evaluating(parts):
         while True:
             attempt = _once(parts, feeds, order, stop)
             if not isinstance(attempt, str):
@@ -56,11 +53,23 @@ def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> Outcome:
             gc.collect()
             if parts.device.type == "cuda":
                 torch.cuda.empty_cache()
+    return Outcome(loss=attempt, num_samples=order.num_samples, micro_batch=order.micro_batch, shrunk=tuple(shrunk))
+
+
+@contextmanager
+def evaluating(parts: Parts) -> Iterator[None]:
+    """The model in eval mode and without gradients; its modes and the random state come back afterwards."""
+    generators = Generators(parts.device)
+    before = generators.snapshot()
+    modes = [(module, module.training) for module in parts.model.modules()]
+    parts.model.eval()
+    try:
+        with torch.no_grad():
+            yield
     finally:
         for module, mode in modes:
             module.training = mode
         generators.restore(before)
-    return Outcome(loss=attempt, num_samples=order.num_samples, micro_batch=order.micro_batch, shrunk=tuple(shrunk))
 
 
 def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str | None:
@@ -69,34 +78,33 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
     losses: list[torch.Tensor] = []
     items: list[float] = []
     try:
-        with torch.no_grad():
-            for chunk in order.walk(0, order.steps_per_epoch):
-                flags, seen = 0, ""
-                batch = None
+        for chunk in order.walk(0, order.steps_per_epoch):
+            flags, seen = 0, ""
+            batch = None
+            try:
+                batch = feed.take(chunk)
+                flags = STOP if stop.asked or batch is None else 0
+            except Exception as problem:
+                seen = _memory_alone(in_data(problem, chunk.indices), problem)
+                flags = OOM
+            if parts.ranks.is_sharded:
+                # their forward waits for every rank, so no vote can be taken after one that failed
+                flags = parts.ranks.vote(flags)
+            if not flags:
                 try:
-                    batch = feed.take(chunk)
-                    flags = STOP if stop.asked or batch is None else 0
+                    losses.append(loss_of(parts, batch))
+                    items.append(0.0 if chunk.weightless else parts.step.count_items(batch))
                 except Exception as problem:
-                    seen = _memory_alone(in_data(problem, chunk.indices), problem)
+                    _memory_alone(in_model(problem, batch, False), problem)
+                    if parts.ranks.is_sharded:
+                        raise abandoned("evaluating") from problem
                     flags = OOM
-                if parts.ranks.is_sharded:
-                    # their forward waits for every rank, so no vote can be taken after one that failed
-                    flags = parts.ranks.vote(flags)
-                if not flags:
-                    try:
-                        losses.append(_loss(parts, batch))
-                        items.append(0.0 if chunk.weightless else parts.step.count_items(batch))
-                    except Exception as problem:
-                        _memory_alone(in_model(problem, batch, False), problem)
-                        if parts.ranks.is_sharded:
-                            raise abandoned("evaluating") from problem
-                        flags = OOM
-                if parts.ranks.world > 1:
-                    flags = parts.ranks.vote(flags)
-                if flags & STOP:
-                    return None
-                if flags & OOM:
-                    return seen or shapes(batch)
+            if parts.ranks.world > 1:
+                flags = parts.ranks.vote(flags)
+            if flags & STOP:
+                return None
+            if flags & OOM:
+                return seen or shapes(batch)
         weights = torch.tensor(items, dtype=torch.float64)
         values = torch.stack(losses).double().cpu()
         # a weightless batch's loss may be anything, and nothing times NaN is NaN
@@ -114,7 +122,8 @@ def _memory_alone(told: GpudocError, problem: Exception) -> str:
     return told.message
 
 
-def _loss(parts: Parts, batch: Batch) -> torch.Tensor:
+def loss_of(parts: Parts, batch: Batch) -> torch.Tensor:
+    """The mean loss over one batch on the host, as evaluation computes it; called inside `evaluating`."""
     moved = to_device(batch, parts.device, channels_last=parts.channels_last)
     with parts.precision.autocast(parts.device):
         return parts.step.loss(parts.forward, moved).detach()

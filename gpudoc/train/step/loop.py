@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-import torch
+from collections.abc import Iterator, Sequence
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.blame import in_data, in_model
+from gpudoc.train.blame import in_data
 from gpudoc.train.data.draws import Snapshot
 from gpudoc.train.data.feed import DirectFeed, Feed
 from gpudoc.train.data.order import Chunk
@@ -17,47 +14,33 @@ from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
 from gpudoc.train.job import Job
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
 from gpudoc.train.ranks.protocol import OOM, STOP
-from gpudoc.train.step import schedule
 from gpudoc.train.step.boundary import Boundary
 from gpudoc.train.step.crash import leave_smaller_batch, leave_unused
-from gpudoc.train.step.meters import Meter, Split, clock, memory_peak_bytes
+from gpudoc.train.step.guard import Moment
+from gpudoc.train.step.meters import Split, memory_peak_bytes
 from gpudoc.train.step.rescue import Rescuer
+from gpudoc.train.step.sequence import READING, Driver, Missing, StepSequence, share_out
 from gpudoc.train.step.step import Micro
 from gpudoc.train.step.trace import Tracer
-from gpudoc.train.step.undo import Undo
-from gpudoc.workload.batch import Batch, shapes
+from gpudoc.workload.batch import Batch
 from gpudoc.workload.memory import is_out_of_memory
 
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
-_READ = "samples being read"
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """Why a step has no samples, as ranks tell each other: a stop while waiting for them, or no memory to read them."""
-
-    flags: int
-    seen: str = ""
-    told: str = ""
-
-
-class Loop:
+class Loop(Driver):
     """Drives one job from its step to its end, or to a stop."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._meter = Meter(job.stepper.parts.device)
-        job.stepper.meter = self._meter
-        self._undo = Undo(job.stepper.parts.model, job.stepper.parts.device)
+        self._sequence = StepSequence(job.stepper, job.rates, self)
+        self._meter = job.stepper.meter
         self._feed: Feed | None = None
         self._chunks: list[Chunk] = []
-        self._lr_factor = -1.0
         self._on_host = job.stepper.parts.device.type == "cpu"
-        chosen = job.workload.config.schedule
-        self._lr_stays = chosen.name == "constant" and chosen.warmup_steps == 0
-        self._boundary = Boundary(job, self._meter, self._undo)
-        self._rescuer = Rescuer(job, self._undo)
+        self._boundary = Boundary(job, self._meter)
+        self._rescuer = Rescuer(job, self._sequence.undo)
         self._tracer = Tracer(job.run.path, job.trace_steps)
         self._samples_logged = job.order.samples_before(job.progress.step)
         self._skipped_in_a_row = 0
@@ -95,50 +78,22 @@ class Loop:
         return self._boundary.last_evaluation
 
     def _step(self) -> Iterator[Event]:
-        """One step, and what is due after it; a step that ran out of memory is undone and the rescue told."""
-        job, stepper, meter, undo = self._job, self._job.stepper, self._meter, self._undo
-        progress, ranks = job.progress, job.ranks
-        # before the next samples are read: memory among theirs that gradients keep makes the heap grow around it
-        stepper.free_gradients()
-        began = clock()
-        found = self._fetch(progress.step)
-        fetched = clock()
-        meter.wait(fetched - began)
-        undo.mark(self._snapshot())
-        if not isinstance(found, Missing):
-            flags = self._backward(found)
-        elif found.flags == STOP and ranks.world == 1:
-            return
-        else:
-            flags = found.flags
-        try:
-            if ranks.world > 1:
-                flags = ranks.vote(flags | (STOP if job.stop.asked else 0))
-            if not flags:
-                self._set_lr(progress.step)
-                flags = self._rescuer.update()
-        except UnusedError:
-            leave_unused(job)
-            raise
-        except AbandonedError:
-            leave_smaller_batch(job, _seen(found))
-            raise
-        if flags & STOP:
-            undo.back()
+        """One step and what is due after it; a step that ran out of memory is undone and its rescue told."""
+        job, progress, sequence = self._job, self._job.progress, self._sequence
+        outcome = sequence.run(progress.step)
+        if outcome.flags & STOP:
             self._agreed_to_stop = True
             job.stop.ask("another rank was asked to stop", ExitCode.RESUME)
             return
-        meter.compute += clock() - fetched
-        if flags & OOM:
-            meter.step_failed()
+        if outcome.flags & OOM:
             self._close_feed()
             if self._boundary.give_way():
-                undo.back()
+                sequence.undo.back()
                 yield from self._boundary.tell()
             else:
-                yield from self._rescuer.shrink(_seen(found), found.told if isinstance(found, Missing) else "")
+                sequence.guard.restart()
+                yield from self._rescuer.shrink(outcome.seen, outcome.told)
             return
-        meter.step_done()
         progress.step += 1
         for chunk in self._chunks:
             # numbers only, so the hash is the same in every process; a resumed run must read the same samples
@@ -148,53 +103,44 @@ class Loop:
         if progress.step >= self._boundary.due_at or progress.step % job.settings.log_every == 0:
             yield from self._after(progress.step)
 
-    def _backward(self, micros: list[Micro]) -> int:
-        """The step's gradients; OOM when there was no memory for them."""
-        job = self._job
-        try:
-            job.stepper.backward(micros)
-        except Exception as problem:
-            if not is_out_of_memory(problem):
-                raise in_model(problem, micros[0].batch, job.progress.step == 0) from problem
-            return self._rescuer.note(problem)
-        return 0
-
-    def _fetch(self, step: int) -> list[Micro] | Missing:
+    def fetch(self) -> list[Micro] | Missing:
         """The step's micro batches on the host with their shares of the loss, or why any rank is without them."""
         job = self._job
-        feed = self._open_feed(step)
-        chunks = self._chunks = job.order.chunks(step)
-        batches: list[Batch] = []
+        feed = self._open_feed(job.progress.step)
+        self._chunks = job.order.chunks(job.progress.step)
+        read: list[tuple[Batch, bool]] = []
         missing = None
-        for chunk in chunks:
+        for chunk in self._chunks:
             taken = self._take(feed, chunk)
             if isinstance(taken, Missing):
                 missing = taken
-                batches.clear()
+                read.clear()
                 break
-            batches.append(taken)
-        if job.ranks.world == 1 and missing is not None:
-            return missing
-        if job.ranks.world == 1 and len(chunks) == 1:
-            return [Micro(batches[0], 1.0)]
-        return self._share(chunks, batches, missing)
-
-    def _share(self, chunks: list[Chunk], batches: list[Batch], missing: Missing | None) -> list[Micro] | Missing:
-        """Each micro batch with its share of the items of all ranks, which learn here of one without samples: before a
-        backward that it would not come to, and in which the others' collectives would wait for it."""
-        count = self._job.stepper.parts.step.count_items
-        # the batches of a rank that misses one are gone
-        read = zip(chunks, batches, strict=missing is None)
-        items = [0.0 if chunk.weightless else float(count(batch)) for chunk, batch in read]
-        flags = missing.flags if missing else 0
+            read.append((taken, chunk.weightless))
         try:
-            sums = self._job.ranks.total([sum(items), float(flags == STOP), float(flags == OOM)])
+            return share_out(job.stepper.parts, read, missing)
         except AbandonedError:
-            leave_smaller_batch(self._job, _READ)
+            leave_smaller_batch(job, READING)
             raise
-        if sums[1] or sums[2]:
-            return missing or Missing(STOP if sums[1] else OOM, _READ)
-        return [Micro(b, n * self._job.ranks.world / sums[0]) for b, n in zip(batches, items, strict=True)]
+
+    def is_stopping(self) -> bool:
+        """Whether this rank was asked to stop."""
+        return self._job.stop.asked
+
+    def failed(self, problem: Exception, at: Moment, micros: Sequence[Micro]) -> int:
+        """The flags to vote with after a failure that can be undone."""
+        return self._rescuer.judge(problem, at, micros)
+
+    def abandoned(self, problem: AbandonedError, seen: str) -> None:
+        """Leave word for the ranks that are started after this one."""
+        if isinstance(problem, UnusedError):
+            leave_unused(self._job)
+        else:
+            leave_smaller_batch(self._job, seen)
+
+    def snapshot(self) -> Snapshot | None:
+        """The random state that the loader just took; it knows nothing of a GPU's."""
+        return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
 
     def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
         """The chunk's batch; read once more when memory for it was missing beside a checkpoint."""
@@ -204,7 +150,7 @@ class Loop:
             told = in_data(problem, chunk.indices)
             if not is_out_of_memory(problem):
                 raise told from problem
-            short = Missing(OOM, f"{_READ}, {len(chunk.indices)} at once", told.message)
+            short = Missing(OOM, f"{READING}, {len(chunk.indices)} at once", told.message)
         else:
             return Missing(STOP) if batch is None else batch
         if isinstance(feed, DirectFeed) and self._boundary.give_way():
@@ -223,25 +169,6 @@ class Loop:
             self._feed = job.feeds.open(job.order, step, end)
         return self._feed
 
-    def _snapshot(self) -> Snapshot | None:
-        """The random state that the loader just took; it knows nothing of a GPU's."""
-        return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
-
-    def _set_lr(self, step: int) -> None:
-        job = self._job
-        if self._lr_stays and self._lr_factor > 0:
-            return
-        factor = schedule.factor(job.workload.config.schedule, step, job.end_step)
-        if factor == self._lr_factor:
-            return
-        self._lr_factor = factor
-        for group, base in zip(job.stepper.parts.optimizer.param_groups, job.base_lrs, strict=True):
-            lr = base * factor
-            if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(lr)
-            else:
-                group["lr"] = lr
-
     def _after(self, step: int) -> Iterator[Event]:
         job = self._job
         if step % job.settings.log_every == 0 or step == job.end_step:
@@ -250,17 +177,13 @@ class Loop:
 
     def _log(self, step: int) -> Progressed:
         job, stepper = self._job, self._job.stepper
-        losses = stepper.take_losses()
-        if job.ranks.world > 1:
-            losses = [loss / job.ranks.world for loss in job.ranks.total(losses)]
+        losses, grad_norm, split = self._sequence.read()
         finite = [loss for loss in losses if math.isfinite(loss)]
         loss = sum(finite) / len(finite) if finite else math.nan
         if finite:
             job.progress.final_loss = finite[-1]
             if job.progress.first_loss is None:
                 job.progress.first_loss = finite[0]
-        grad_norm = stepper.norm_of_gradients()
-        split = self._meter.take()
         self._collect_split(split)
         samples = job.order.samples_before(step)
         skipped = stepper.num_skipped() - self._skipped_logged
@@ -310,13 +233,13 @@ class Loop:
 
     def _save_what_there_is(self) -> Iterator[Event]:
         """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
-        alone = self._job.ranks.world == 1
-        if self._rescuer.torn or not alone or self._job.progress.step == 0:
+        job = self._job
+        if job.stepper.is_updating or job.ranks.world > 1 or job.progress.step == 0:
             # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
-            self._job.writer.collect(wait=True)
+            job.writer.collect(wait=True)
             return
         try:
-            self._undo.back()
+            self._sequence.undo.back()
             yield from self._boundary.close()
         except Exception as problem:
             # the error that ended the run is the one to tell; after some of them the device answers nothing any more
@@ -338,11 +261,6 @@ class Loop:
             world=job.ranks.world,
             resumed_from=job.resumed_from,
         )
-
-
-def _seen(found: list[Micro] | Missing) -> str:
-    """What the step had in hand, as shapes."""
-    return found.seen if isinstance(found, Missing) else shapes(found[0].batch)
 
 
 def note_of_syncs(job: Job) -> list[Said]:

@@ -4,7 +4,35 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from gpudoc.workload.config import Schedule
+
+
+class Rates:
+    """Sets the learning rate of each parameter group before its update, a multiple of `base`."""
+
+    def __init__(self, schedule: Schedule, optimizer: torch.optim.Optimizer, total_steps: int) -> None:
+        self.base = [_number(group["lr"]) for group in optimizer.param_groups]
+        self._schedule = schedule
+        self._optimizer = optimizer
+        self._total_steps = total_steps
+        self._factor = -1.0
+        self._stays = schedule.name == "constant" and schedule.warmup_steps == 0
+
+    def set(self, step: int) -> None:
+        """The learning rate of `step`, from 0."""
+        if self._stays and self._factor > 0:
+            return
+        now = factor(self._schedule, step, self._total_steps)
+        if now == self._factor:
+            return
+        self._factor = now
+        for group, base in zip(self._optimizer.param_groups, self.base, strict=True):
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(base * now)
+            else:
+                group["lr"] = base * now
 
 
 def factor(schedule: Schedule, step: int, total_steps: int) -> float:
@@ -44,3 +72,7 @@ def batch_factor(rule: str, optimizer_name: str, global_batch: int, reference_ba
     chosen = ("sqrt" if adaptive else "linear") if rule == "auto" else rule
     ratio = global_batch / reference_batch
     return (math.sqrt(ratio) if chosen == "sqrt" else ratio), chosen
+
+
+def _number(value: float | torch.Tensor) -> float:
+    return float(value.item()) if isinstance(value, torch.Tensor) else float(value)

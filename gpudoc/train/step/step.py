@@ -67,7 +67,7 @@ class Stepper:
         self._loss: torch.Tensor = self._found
         self.grad_norm: torch.Tensor | None = None
         self._has_gradients = True
-        self.meter: Meter | None = None
+        self.meter = Meter(parts.device)
         # a checkpoint whose copies from the device may still read what the next update writes
         self.copying: Copying | None = None
         self._copies: torch.cuda.Stream | None = _stream(parts.device) if parts.device.type == "cuda" else None
@@ -199,10 +199,10 @@ class Stepper:
         if micro.share != 1.0:
             loss = loss * micro.share
         graded = loss if self.scaler is None else self.scaler.scale(loss)
-        if parts.ranks.world > 1 and self.meter is not None:
+        if parts.ranks.world > 1:
             self.meter.watch_backward(graded)
         graded.backward()  # type: ignore[no-untyped-call]
-        if parts.ranks.world > 1 and self.meter is not None:
+        if parts.ranks.world > 1:
             self.meter.backward_done()
         return loss.detach()
 
@@ -214,22 +214,18 @@ class Stepper:
         with torch.cuda.stream(self._copies):
             moved = to_device(batch, parts.device, channels_last=parts.channels_last)
         current = torch.cuda.current_stream(parts.device)
-        if self.meter is not None:
-            self.meter.transfer.start()
+        self.meter.transfer.start()
         current.wait_stream(self._copies)
-        if self.meter is not None:
-            self.meter.transfer.stop()
+        self.meter.transfer.stop()
         for tensor in tensors_in(moved):
             # else its memory could be handed out again while the computation still reads it
             tensor.record_stream(current)
         return moved
 
     def _reduce(self) -> None:
-        if self.meter is not None:
-            self.meter.communicate.start()
+        self.meter.communicate.start()
         self.parts.ranks.reduce_gradients(self.parameters)
-        if self.meter is not None:
-            self.meter.communicate.stop()
+        self.meter.communicate.stop()
 
     def _update_plain(self) -> None:
         parts = self.parts

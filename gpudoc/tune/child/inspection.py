@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gpudoc.train.start.build import may_fuse
 from gpudoc.train.start.identity import hardware_here, workload_key
+from gpudoc.train.start.parts import may_fuse
 from gpudoc.train.step.precision import has_native_bf16
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device

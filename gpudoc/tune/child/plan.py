@@ -88,7 +88,7 @@ def _peaks(
 def _fuses(prepared: Prepared, place: Place) -> bool:
     import torch
 
-    from gpudoc.train.start.build import may_fuse
+    from gpudoc.train.start.parts import may_fuse
 
     with torch.device("meta"):
         model = prepared.workload.build_model()

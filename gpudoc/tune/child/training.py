@@ -7,27 +7,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from gpudoc.train.data.order import Order
 from gpudoc.train.ranks.protocol import Alone, Ranks
-from gpudoc.train.start.build import may_fuse
-from gpudoc.train.state import checkpoint
+from gpudoc.train.start.parts import Form, be_deterministic, build_parts
 from gpudoc.train.state.capture import Progress, capture
+from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
+from gpudoc.train.step.evaluate import evaluating, loss_of
 from gpudoc.train.step.precision import Precision
+from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.sequence import Driver, Missing, StepSequence, share_out
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.train.step.undo import Undo
 from gpudoc.tune.trial.messages import Variant
-from gpudoc.workload import recompute
-from gpudoc.workload.batch import Batch, to_device
+from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
 T = TypeVar("T")
+
+# the end of a schedule that has none
+_MANY_STEPS = 1 << 20
 
 
 class Unexchanged:
@@ -45,8 +50,8 @@ class Unexchanged:
         return flags
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """The values as they are."""
-        return list(values)
+        """The sums if every rank had these values."""
+        return [value * self.world for value in values]
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, exchanged after all."""
@@ -80,94 +85,104 @@ class Unexchanged:
         """Leave them."""
 
 
+class _Given(Driver):
+    """Hands over batches that are made already. What fails is raised: it ends the trial."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.batches: Sequence[Batch] = ()
+
+    def fetch(self) -> list[Micro] | Missing:
+        """The batches as micro batches of equal weight."""
+        batches, self.batches = self.batches, ()
+        return share_out(self._parts, [(batch, False) for batch in batches])
+
+
+class _Steps(NamedTuple):
+    given: _Given
+    sequence: StepSequence
+
+
 class Trainee:
-    """A model in training; every method leaves the peak of memory that the same thing leaves in `gpudoc train`."""
+    """A model in training: train's parts, built by train's own code and stepped in train's own order."""
 
     def __init__(self, workload: Workload, variant: Variant, device: torch.device, ranks: Ranks | None = None) -> None:
         self.device = device
         self.variant = variant
-        ranks = ranks or Alone()
-        model = workload.build_model().to(device)
-        if variant.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if variant.activation_checkpointing:
-            recompute.apply(model)
-        forward = ranks.wrap(model)
-        fused = {"fused": True} if variant.fused and may_fuse(workload, model, device) else {}
-        parts = Parts(
-            model=model,
-            forward=torch.compile(forward) if variant.compile else forward,
-            optimizer=workload.build_optimizer(model, fused),
-            step=workload.step().to(device),
-            device=device,
+        config = workload.config.train
+        if config.deterministic:
+            be_deterministic(device)
+        form = Form(
             precision=Precision(variant.precision, "as tried"),
-            grad_clip=workload.config.train.grad_clip,
+            activation_checkpointing=variant.activation_checkpointing,
             channels_last=variant.channels_last,
-            ranks=ranks,
+            compile=variant.compile,
+            fused=variant.fused,
+            grad_clip=config.grad_clip,
         )
-        self._stepper = Stepper(parts)
-        self._unexchanged: Stepper | None = None
-        self._undo = Undo(model, device)
-        self._saved: checkpoint.Content | None = None
-        seed = workload.config.train.seed
+        self._parts = build_parts(workload, workload.build_model(), form, device, ranks or Alone())
+        self._rates = Rates(workload.config.schedule, self._parts.optimizer, config.steps or _MANY_STEPS)
+        self._whole = self._steps(self._parts)
+        self._unexchanged: _Steps | None = None
+        self._num_steps = 0
+        self._staging = Staging(device, self._parts.ranks.local_world)
+        self._staging.in_place = True
+        self._saved: Content | None = None
+        self._parts.model.train()
         # 4 bytes a sample for each of the two epochs whose order training keeps from the second epoch on
-        self._order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=seed)
+        self._order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=config.seed)
         for epoch in (0, 1):
             self._order.indices(epoch, 0, 1)
 
     def train(self, batches: Sequence[Batch]) -> None:
-        """One optimizer step over the micro batches of `batches`; returns when the device is done."""
-        self.step(batches)
-        self._stepper.take_losses()
+        """One optimizer step over the micro batches of `batches` and what training logs of it; waits for the device."""
+        self._run(self._whole, batches)
+        self._whole.sequence.read()
+        self._whole.sequence.stepper.free_gradients()
 
     def step(self, batches: Sequence[Batch], *, exchange: bool = True) -> None:
-        """The same without waiting for the device; without `exchange` every rank keeps to itself."""
-        stepper = self._stepper if exchange else self._alone()
-        ranks = stepper.parts.ranks
-        stepper.parts.model.train()
-        if ranks.world > 1:
-            # as the loop does: items are added up before a step, and after backward all say whether it went well
-            ranks.total([float(len(batches))])
-        self._undo.mark()
-        stepper.backward([Micro(batch, 1.0 / len(batches)) for batch in batches])
-        if ranks.world > 1:
-            ranks.vote(0)
-        stepper.update()
-        stepper.free_gradients()
+        """One step without waiting for the device; without `exchange` every rank keeps its gradients to itself."""
+        if not exchange and self._unexchanged is None:
+            parts = replace(self._parts, ranks=Unexchanged(self._parts.ranks))
+            self._unexchanged = self._steps(parts, self._whole.sequence.undo)
+        steps = self._whole if exchange else self._unexchanged
+        assert steps is not None
+        self._run(steps, batches)
+        steps.sequence.stepper.free_gradients()
 
     def end_probation(self) -> None:
         """From now on exchange gradients while backward runs, as training does when its first steps went well."""
-        ranks = self._stepper.parts.ranks
+        ranks = self._parts.ranks
         if hasattr(ranks, "end_probation"):
             ranks.end_probation()
 
     def drain(self) -> None:
-        """Wait for the device and forget the losses of the steps so far."""
-        for stepper in (self._stepper, self._unexchanged):
-            if stepper is not None:
-                stepper.take_losses()
-
-    def _alone(self) -> Stepper:
-        if self._unexchanged is None:
-            parts = self._stepper.parts
-            self._unexchanged = Stepper(replace(parts, ranks=Unexchanged(parts.ranks)))
-        return self._unexchanged
+        """Wait for the device, and forget the losses and times of the steps so far."""
+        for steps in (self._whole, self._unexchanged):
+            if steps is not None:
+                steps.sequence.stepper.take_losses()
+                steps.sequence.meter.take()
 
     def evaluate(self, batch: Batch) -> float:
         """The loss of one batch as evaluation computes it, without gradients."""
-        parts = self._stepper.parts
-        self._stepper.free_gradients()
-        parts.model.eval()
-        with torch.no_grad(), parts.precision.autocast(parts.device):
-            moved = to_device(batch, parts.device, channels_last=parts.channels_last)
-            return float(parts.step.loss(parts.forward, moved))
+        self._whole.sequence.stepper.free_gradients()
+        with evaluating(self._parts):
+            return float(loss_of(self._parts, batch))
+
+    def _steps(self, parts: Parts, undo: Undo | None = None) -> _Steps:
+        given = _Given(parts)
+        return _Steps(given, StepSequence(Stepper(parts), self._rates, given, undo))
+
+    def _run(self, steps: _Steps, batches: Sequence[Batch]) -> None:
+        steps.given.batches = batches
+        steps.sequence.run(self._num_steps)
+        self._num_steps += 1
 
     def capture_checkpoint(self) -> None:
         """Take weights and state as training does where memory is short: from a GPU as a copy, on a CPU in place."""
-        staging = Staging(torch.device("cpu"))
-        staging.in_place = True
-        self._stepper.free_gradients()
-        self._saved = capture(self._stepper, Progress(step=1), {}, {}, staging)
+        stepper = self._whole.sequence.stepper
+        stepper.free_gradients()
+        self._saved = capture(stepper, Progress(step=1), {}, {}, self._staging)
 
     @contextmanager
     def writing_checkpoint(self) -> Iterator[None]:
@@ -175,7 +190,7 @@ class Trainee:
         assert self._saved is not None
         with tempfile.TemporaryDirectory(prefix="gpudoc-trial-") as folder:
             writer = Writer(Path(folder))
-            writer.start(self._saved, (), beside=self._stepper.parts.device.type != "cpu")
+            writer.start(self._saved, (), beside=self.device.type != "cpu")
             self._saved = None
             try:
                 yield

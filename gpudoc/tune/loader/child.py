@@ -21,7 +21,7 @@ from typing import TextIO
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from gpudoc.train.start.build import may_fuse
+from gpudoc.train.start.parts import may_fuse
 from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, LoaderCosts, LoaderSetting, resample_batches
 from gpudoc.tune.trial.wire import decode, encode

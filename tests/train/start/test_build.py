@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import pytest
-import torch
 import yaml
-from torch import nn
 
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import Request
 from gpudoc.train.start import build
-from gpudoc.train.start.build import be_deterministic, may_fuse
 from gpudoc.train.state.loaded import load
 from gpudoc.train.stop import Stop
-from gpudoc.workload.build import load_workload
 from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload
 
 LINE = ("--model", "cfg.yaml", "--no-preflight")
-
-
-@pytest.fixture
-def given_back():
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
-    yield
-    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-    torch.backends.cudnn.benchmark = benchmark
 
 
 def test_a_batch_that_grew_by_itself_scales_the_learning_rate_and_says_so(tmp_path, capsys):
@@ -83,17 +70,6 @@ def test_the_environment_is_asked_for_only_when_it_is_missing(monkeypatch):
     assert limits.allocator_environment("default", "cpu") == {}
 
 
-@pytest.mark.parametrize(("optimizer", "expected"), [("AdamW", True), ("SGD", True), ("RMSprop", False)])
-def test_optimizers_are_fused_where_a_fused_form_exists(tmp_path, optimizer, expected):
-    path = write_workload(tmp_path)
-    workload = load_workload(str(path))
-    section = workload.config.optimizer.model_copy(update={"target": f"torch.optim:{optimizer}"})
-    workload.config = workload.config.model_copy(update={"optimizer": section})
-    model = nn.Linear(2, 2)
-    assert may_fuse(workload, model, torch.device("cpu")) is expected
-    assert not may_fuse(workload, nn.Embedding(3, 2, sparse=True), torch.device("cpu"))
-
-
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_setting_keeps_the_optimizer_from_its_fused_kernel(tmp_path, fused):
     write_workload(tmp_path)
@@ -121,12 +97,6 @@ def test_a_data_set_that_changed_behind_the_same_config_is_refused(tmp_path, cap
     (state / "state.json").write_text(text)
     assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 4, "--resume", "runs/cfg") == 2
     assert "state.json: its sha256 is not the one in the manifest" in capsys.readouterr().err
-
-
-def test_a_deterministic_run_on_a_cpu_warns_as_before(monkeypatch, given_back):
-    be_deterministic(torch.device("cpu"))
-    assert torch.are_deterministic_algorithms_enabled()
-    assert torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 @pytest.mark.parametrize(("rank", "steps"), [(0, 3), (1, 0)])

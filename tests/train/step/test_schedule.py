@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
-from gpudoc.train.step.schedule import batch_factor, factor
+from gpudoc.train.step.schedule import Rates, batch_factor, factor
 from gpudoc.workload.config import Schedule
 
 
@@ -54,3 +56,17 @@ def test_the_batch_rule(rule, optimizer, expected):
 
 def test_the_same_batch_changes_nothing():
     assert batch_factor("auto", "SGD", 32, 32) == (1.0, "off")
+
+
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
+def test_groups_keep_their_proportion_and_a_tensor_stays_the_same_object(lr):
+    weights = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
+    optimizer = torch.optim.SGD([{"params": weights[:1], "lr": lr}, {"params": weights[1:], "lr": 0.5}])
+    rates = Rates(Schedule(name="linear", warmup_steps=2), optimizer, 6)
+    for step in (0, 5):
+        rates.set(step)
+        expected = factor(Schedule(name="linear", warmup_steps=2), step, 6)
+        assert [float(group["lr"]) for group in optimizer.param_groups] == pytest.approx(
+            [0.1 * expected, 0.5 * expected]
+        )
+    assert isinstance(optimizer.param_groups[0]["lr"], type(lr))

@@ -34,6 +34,24 @@ def test_steps_learn_and_evaluation_and_checkpoints_change_nothing(tmp_path, var
     assert trainee.evaluate(batch) == after
 
 
+def test_what_fails_in_a_step_is_raised_as_it_is(tmp_path, monkeypatch):
+    """A trial judges failures by themselves, where training would shrink its batch."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = load_workload(str(write_workload(tmp_path)))
+    trainee = Trainee(workload, Variant(), torch.device("cpu"))
+    batch = collect_samples(workload).typical(4)
+
+    def short(*_, **__):
+        raise MemoryError("planted")
+
+    for place in ("zero_", "_amp_foreach_non_finite_check_and_unscale_"):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor if place == "zero_" else torch, place, short)
+            with pytest.raises(MemoryError, match="planted"):
+                trainee.step([batch])
+    trainee.step([batch])
+
+
 class Recorded(Alone):
     """Two ranks that only note what is exchanged."""
 
@@ -44,7 +62,7 @@ class Recorded(Alone):
 
     def total(self, values):
         self.calls.append("total")
-        return list(values)
+        return [2 * value for value in values]
 
     def vote(self, flags):
         self.calls.append("vote")
@@ -65,8 +83,14 @@ def test_a_step_exchanges_what_train_exchanges_or_nothing_at_all(tmp_path, monke
     ranks = Recorded()
     trainee = Trainee(workload, Variant(), torch.device("cpu"), ranks)
     before = trainee.evaluate(batch)
+    once = ["total", "accumulating, last: True", "vote", "reduce"]
+    for _ in range(2):
+        trainee.step([batch])
+        # in the first updates ranks also say whether the optimizer's state fits
+        assert ranks.calls == [*once, "vote"]
+        ranks.calls.clear()
     trainee.step([batch])
-    assert ranks.calls == ["total", "accumulating, last: True", "vote", "reduce"]
+    assert ranks.calls == once
     ranks.calls.clear()
     for _ in range(20):
         trainee.step([batch], exchange=False)

@@ -1,0 +1,87 @@
+"""The first updates of a run, in which optimizers make their state: memory that runs out there can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from gpudoc.train.step.step import Micro, Stepper
+from gpudoc.workload.memory import is_out_of_memory
+
+Moment = Literal["backward", "state", "update"]
+# called inside `except`, with where the step failed and its micro batches: the flags to vote with, or it raises
+Judge = Callable[[Exception, Moment, Sequence[Micro]], int]
+
+_PROBATION_STEPS = 2
+
+
+class Guard:
+    """Lets the optimizer step. In the first updates it tries first, on all ranks, whether the new state fits."""
+
+    def __init__(self, stepper: Stepper, judge: Judge) -> None:
+        self._stepper = stepper
+        self._judge = judge
+        self._guarded = _PROBATION_STEPS
+
+    def restart(self) -> None:
+        """Guard the next updates again: memory was short."""
+        self._guarded = _PROBATION_STEPS
+
+    def release(self) -> None:
+        """Guard no further update."""
+        self._guarded = 0
+
+    def update(self) -> int:
+        """Exchange gradients and update. Returns flags when memory ran out before anything changed.
+
+        After a failure that changed nothing the step can be done again. `Stepper.is_updating` stays true after one
+        that may have left the weights half updated.
+        """
+        stepper = self._stepper
+        stepper.exchange()
+        fresh: list[nn.Parameter] = []
+        before: list[int] | None = None
+        if self._guarded:
+            # an update cannot be taken back, so all ranks hear first whether the state fits everywhere
+            flags = stepper.parts.ranks.vote(self._try_state())
+            if flags:
+                return flags
+            fresh, before = stepper.without_state(), self._versions()
+        try:
+            stepper.apply()
+        except Exception as problem:
+            if is_out_of_memory(problem):
+                self._take_back(fresh, before)
+            return self._judge(problem, "update", ())
+        if self._guarded:
+            if stepper.was_skipped():
+                # SGD's fused kernel was not allowed to write the new momentum, which holds whatever the memory held
+                stepper.drop_state(fresh)
+            else:
+                self._guarded -= 1
+        return 0
+
+    def _try_state(self) -> int:
+        try:
+            self._stepper.try_state()
+        except Exception as problem:
+            return self._judge(problem, "state", ())
+        return 0
+
+    def _take_back(self, fresh: list[nn.Parameter], before: list[int] | None) -> None:
+        stepper = self._stepper
+        stepper.drop_state(fresh)
+        if not stepper.is_updating or (before is not None and before == self._versions()):
+            stepper.forget_update()
+
+    def _versions(self) -> list[int] | None:
+        """Counters that show whether an update has begun; None for a fused optimizer, whose kernels do not count."""
+        stepper = self._stepper
+        if stepper.is_fused:
+            return None
+        states = stepper.parts.optimizer.state.values()
+        held = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+        return [tensor._version for tensor in (*stepper.parameters, *held)]
