@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -14,6 +14,14 @@ from torch.utils.data import default_collate
 from gpudoc.errors import GpudocError
 from gpudoc.plan.settings import Settings
 from gpudoc.plan.tracing import Recipe
+from gpudoc.train.data.draws import Generators, Snapshot
+from gpudoc.train.ranks.protocol import Alone
+from gpudoc.train.start.parts import Form, build_parts, may_fuse
+from gpudoc.train.step.evaluate import loss_of
+from gpudoc.train.step.precision import Name, Precision
+from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.sequence import Driver, StepSequence
+from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
 from gpudoc.workload.build import Workload
@@ -21,54 +29,83 @@ from gpudoc.workload.build import Workload
 # enough to meet a long sample, few enough to read from disk at once
 _SAMPLES_LOOKED_AT = 64
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 @dataclass
 class _State:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     loss: object
+    train: Callable[[object], None]
+    evaluate: Callable[[object], object]
 
 
 def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
-    """The recipe of `workload` under `settings`; GpudocError where the data set gives no usable sample."""
-    batch = _batches(workload, settings)
-    clip = workload.config.train.grad_clip
-    step = workload.step()
+    """The recipe of `workload` under `settings`: train's parts, stepped in train's order, on inputs without data.
 
-    def build() -> _State:
-        model = workload.build_model().train()
-        if settings.activation_checkpointing and recompute.apply(model) == 0:
-            raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
-        if settings.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        overrides = {"fused": True} if settings.fused else None
-        return _State(model, workload.build_optimizer(model, overrides), step)
-
-    def train(state: _State, inputs: object) -> None:
-        state.optimizer.zero_grad(set_to_none=True)
-        # beyond the second micro batch nothing new is kept: its gradients are added to the first's
-        for _ in range(min(settings.accumulation, 2)):
-            with _autocast(settings):
-                loss = step.loss(state.model, inputs)
-            (loss / settings.accumulation if settings.accumulation > 1 else loss).backward()  # type: ignore[no-untyped-call]
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_(state.model.parameters(), clip)
-        state.optimizer.step()
-
-    def evaluate(state: _State, inputs: object) -> None:
-        state.model.eval()
-        with _autocast(settings):
-            step.loss(state.model, inputs)
-
+    GpudocError where the data set gives no usable sample.
+    """
     has_eval = workload.config.data.eval is not None
-    return Recipe(build=build, batch=batch, step=train, evaluate=evaluate if has_eval else None, like=settings.like)
+    before = Generators().snapshot()
+    return Recipe(
+        build=lambda: _build(workload, settings, before),
+        batch=_batches(workload, settings),
+        step=lambda state, inputs: state.train(inputs),
+        evaluate=(lambda state, inputs: state.evaluate(inputs)) if has_eval else None,
+        like=settings.like,
+    )
 
 
-def _autocast(settings: Settings) -> AbstractContextManager[object]:
-    dtype = _DTYPES.get(settings.precision)
-    return nullcontext() if dtype is None else torch.autocast("cpu", dtype)
+class _Inputs(Driver):
+    """The inputs of a step as micro batches, and as its random state one that was taken before the trace."""
+
+    def __init__(self, accumulation: int, before: Snapshot) -> None:
+        self._before = before
+        self._share = 1.0 / accumulation
+        # beyond the second micro batch nothing new is kept: its gradients are added to the first's
+        self._count = min(accumulation, 2)
+        self.inputs: object = None
+
+    def fetch(self) -> list[Micro]:
+        """The same inputs once or twice."""
+        inputs, self.inputs = self.inputs, None
+        return [Micro(inputs, self._share)] * self._count
+
+    def snapshot(self) -> Snapshot:
+        """The same in every step."""
+        return self._before
+
+
+def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
+    """Everything that a step works on. Fake tensors lie on the CPU, also where they go the ways of CUDA's kernels."""
+    model, device = workload.build_model(), torch.device("cpu")
+    if settings.activation_checkpointing and not recompute.can_recompute(model):
+        raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
+    form = Form(
+        precision=Precision(cast(Name, settings.precision), "as planned"),
+        activation_checkpointing=settings.activation_checkpointing,
+        channels_last=settings.channels_last,
+        fused=settings.fused and may_fuse(workload, model, torch.device(settings.like)),
+        grad_clip=workload.config.train.grad_clip,
+    )
+    parts = build_parts(workload, model.train(), form, device, Alone())
+    given = _Inputs(settings.accumulation, before)
+    rates = Rates(workload.config.schedule, parts.optimizer, 1 << 20)
+    sequence = StepSequence(Stepper(parts), rates, given)
+    steps = itertools.count()
+
+    def train(inputs: object) -> None:
+        number = next(steps)
+        if number:
+            # only the first updates are tried beforehand, and this one stands for all that follow
+            sequence.guard.release()
+        given.inputs = inputs
+        sequence.run(number)
+
+    def evaluate(inputs: object) -> object:
+        model.eval()
+        return loss_of(parts, inputs)
+
+    return _State(parts.model, parts.optimizer, parts.step, train, evaluate)
 
 
 def _batches(workload: Workload, settings: Settings) -> Callable[[int], object]:

@@ -7,6 +7,7 @@ from gpudoc import plan
 from gpudoc.errors import GpudocError
 from gpudoc.plan import Settings
 from gpudoc.plan.from_workload import workload_recipe
+from gpudoc.train.step.sequence import StepSequence
 from gpudoc.workload.build import load_workload
 from tests.plan.measure import measured_peak
 
@@ -61,6 +62,26 @@ def test_the_plan_of_a_workload_is_its_real_peak(workload, settings):
     recipe = workload_recipe(workload, settings)
     predicted = plan.predict(workload, settings).peak_bytes(50)
     assert predicted == pytest.approx(measured_peak(recipe, 50), rel=0.001)
+
+
+def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
+    before = plan.predict(workload).peak_bytes(50)
+    weights = sum(parameter.numel() * 4 for parameter in workload.build_model().parameters())
+    real = StepSequence.run
+
+    def holding(self, step):
+        held = [parameter.detach().clone() for parameter in self.stepper.parameters]
+        outcome = real(self, step)
+        held.clear()
+        return outcome
+
+    monkeypatch.setattr(StepSequence, "run", holding)
+    assert plan.predict(workload).peak_bytes(50) == before + weights
+
+
+def test_trains_own_questions_about_values_are_no_notes_about_the_users_code(workload):
+    for settings in (Settings(), Settings(like="cuda", precision="fp16"), Settings(like="cuda", fused=True)):
+        assert plan.predict(workload, settings).notes == ()
 
 
 def test_recomputing_needs_blocks(workload):
