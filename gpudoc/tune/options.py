@@ -75,8 +75,8 @@ class Options:
             )
 
 
-def check_place(path: Path) -> None:
-    """GpudocError when a profile could not be written there, before any work is done."""
+def check_writable(path: Path) -> None:
+    """GpudocError when the profile could not be written to `path`; asked before the search begins."""
     folder = path.parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

@@ -17,7 +17,7 @@ from gpudoc.workload.config import Loaded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a profile says besides the findings: workload, device, limit, time spent."""
+    """What a profile says in addition to the findings: workload, machine, memory limit, time spent."""
 
     config: Loaded
     hardware: model.Hardware

@@ -26,7 +26,7 @@ from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.scaling import Scaling
-from gpudoc.tune.options import Options, check_place
+from gpudoc.tune.options import Options, check_writable
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
@@ -53,7 +53,7 @@ from gpudoc.workload.config import Loaded, load_config
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
 _METHOD = "3"
 _AUTO_FACTOR, _AUTO_SHARE = 8, 50
-# ending the warm processes and writing the profile
+# to end the fork servers and to write the profile
 _CLOSING_S = 1.0
 
 
@@ -85,7 +85,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     options.check()
     loaded = load_config(options.source)
     if not options.is_scaling_only:
-        check_place(options.out or store.folder_to_write() / "probe.yaml")
+        check_writable(options.out or store.folder_to_write() / "probe.yaml")
     machine = facts.collect(quick=True)
     choice = choose(options.device, machine).required()
     limit.check_system(on_gpu=choice.device == "cuda")

@@ -103,7 +103,7 @@ class Looking:
         return self.elapsed_s < self.seconds and self._tree.is_alive()
 
     def look(self) -> None:
-        """One tick of the clock: sleeps until it is due, then asks whichever samplers are."""
+        """Sleep until the next sample is due, then run each sampler whose interval has passed."""
         time.sleep(max(0.0, self._next.get("glance", 0.0) - self.elapsed_s))
         self._timed("glance", GLANCE_S, self._tree.glance)
         self._timed("measure", MEASURE_S, self._tree.measure)

@@ -11,7 +11,7 @@ from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
 
-# besides tensors, on a CPU: code that torch loads with the first step and what a trial holds for training, up to 21 MiB
+# more than tensors, on a CPU: code that torch loads with the first step and what a trial holds for training, 21 MiB
 # for three models (torch 2.13); rounded up so that the first probe fits, whose measure then corrects the rest
 _LAZY_BYTES = 34 * MIB
 _ORDER_BYTES_PER_SAMPLE = 8
@@ -70,9 +70,9 @@ def _peaks(
         ),
     )
     if not on_gpu:
-        besides = baseline + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
+        fixed = baseline + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
         held = prepared.samples.held_bytes_per_sample
-        return lambda batch: besides + memory.peak_bytes(batch) + held * batch
+        return lambda batch: fixed + memory.peak_bytes(batch) + held * batch
     extra = request.extra
     workspace = cublas_workspace_bytes((int(extra["major"]), int(extra["minor"])) if "major" in extra else None)
     events = [int(event) for event in memory.events]

@@ -1,4 +1,4 @@
-"""What a trial's process does: the steps it was asked for, telling after each what it saw."""
+"""The process of one rank of a trial: it runs the steps that were asked for and reports what each one measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpudoc.tune.model.memory import growth_per_step, next_calibration_batch
 from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.messages import End, Feed, Point, Request
-from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Legs, Measured, Place, Stage, Waiting
+from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Measured, Place, Stage, Waiting
 from gpudoc.units import MIB
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
@@ -39,7 +39,7 @@ _WANDERING_BYTES = 2 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What is read once before the trials: the workload, its samples and those of its eval set."""
+    """What the fork server reads once for all trials: the workload, its samples and those of its eval set."""
 
     workload: Workload
     samples: Samples
@@ -130,7 +130,7 @@ class Probe:
     def _measure(self, batch: int, num_steps: int, *, whole: bool = False) -> Point:
         """Steps on the worst samples; the point is told at once, so that a later crash does not lose it.
 
-        `whole`: after the first one, what training meets besides, which may leave memory behind for good.
+        With `whole`, the other batches of a training follow the first step, since what they allocate may stay.
         """
         self._stage("train", batch)
         self._reset_peak()
@@ -187,7 +187,7 @@ class Probe:
             )
 
     def _time(self) -> None:
-        """Timed steps on typical samples, every batch twice: upward, then downward, against bursts of other load."""
+        """Timed steps on typical samples: all batches upward, then downward, since jitter comes and goes."""
         self._trainee.end_probation()
         timed: dict[int, list[float]] = {batch: [] for batch in self._request.batches}
         for round_, order in enumerate((self._request.batches, self._request.batches[::-1])):
@@ -227,11 +227,11 @@ class Probe:
         return time.monotonic() - self._started > self._place.stop_s
 
     def _agreed(self, mine: bool) -> bool:
-        """Whether any rank says so: every step exchanges something, so all must run as many."""
+        """Whether any rank says so: all ranks must run the same number of steps, since every step is collective."""
         return bool(self._ranks.vote(STOP if mine else 0))
 
     def _scale(self, batch: int) -> None:
-        """The step with and without data, exchange and transfer; the point holds it as in training."""
+        """Time the step with and without loading, gradient exchange and H2D copies; the point holds the whole step."""
         self._stage("scaling", batch)
         self._reset_peak()
         stand = Stand(
@@ -244,10 +244,7 @@ class Probe:
             is_over=self._is_over,
         )
         legs = measure_legs(stand)
-        point = self._point(batch, legs["loaded"])
-        if self._place.rank == 0:
-            self._emit(Legs(legs=legs))
-        self._emit(Measured(point=point))
+        self._emit(Measured(point=self._point(batch, legs["loaded"]), legs=legs))
 
     def _feed(self, batch: int, feed: Feed) -> None:
         """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
@@ -299,7 +296,7 @@ class Probe:
         return (time.perf_counter() - start) / len(step.micros)
 
     def _worst_step(self, batch: int) -> _Step:
-        """The longest samples for one step: the micro batches that are run, and what the host holds besides."""
+        """The longest samples for one step: micro batches to run, and the rest of the global batch, kept in RAM."""
         worst, request = self._prepared.samples.worst, self._request
         count = request.num_micros(batch)
         rest = request.accumulate_below // request.ranks - count * batch if count > 1 else 0
@@ -351,9 +348,9 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
-        # steps that read the data set do so beside the kept samples
-        besides = prepared.kept_bytes if request.feed is not None else 0
-        limit.apply_limit(place.device, place.limit_bytes, besides)
+        # steps fed by a real loader do not use the kept samples: their memory is added to the limit
+        extra = prepared.kept_bytes if request.feed is not None else 0
+        limit.apply_limit(place.device, place.limit_bytes, extra)
         held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
         del held

@@ -1,4 +1,4 @@
-"""One process of a trial: where it runs, how several of them meet, and what becomes of one whose peer died."""
+"""One rank of a trial: its device and threads, the process group, and what it reports when another rank died."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def own_failure(problem: Exception) -> Exception | None:
 
 
 def wait_to_be_killed() -> None:
-    """Another rank died first, and how it died is the trial's end: the parent, which sees it, ends this one too."""
+    """Another rank died first and its end is the trial's: the parent sees it and kills this process too."""
     while True:
         time.sleep(_POLL_S)

@@ -18,7 +18,7 @@ SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
 # memory of this size is given back to the system when it is freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
 _RETURNED_BYTES = 1 << 20
-# of a tensor besides its numbers
+# what a tensor object takes in addition to its data
 _OBJECT_BYTES = 480
 
 
@@ -50,23 +50,23 @@ class Samples:
 
     @property
     def held_bytes_per_sample(self) -> int:
-        """What stands for one sample that training reads takes, beside the batch that it is collated into."""
+        """Heap memory that a sample takes in training, in addition to the batch that it is collated into."""
         return copy_bytes(self._longest[0])
 
     def let_go(self) -> None:
-        """Free what stands for the samples of the last batch, as when training turns to another data set."""
+        """Free the copies made for the last batch, as training does when it turns to another data set."""
         self._held, self._held_of = [], ()
 
     @property
     def kept_bytes(self) -> int:
-        """What the kept samples take, which training does not hold."""
+        """Memory of the kept samples, which training does not have."""
         kept = {id(sample): sample for sample in (*self._typical, *self._longest)}
         return sum(map(sample_bytes, kept.values()))
 
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
         chosen = [samples[index % len(samples)] for index in range(batch)]
-        # training reads as many samples of their own for each batch. Small ones leave their place in the heap behind
-        # when they are freed, where the step finds no room for a large tensor: so it stays taken until the next batch
+        # training reads new samples for every batch. The heap keeps the space of small ones when they are freed, and no
+        # large tensor of the step fits into it: so as many copies are held until the next batch
         if samples is not self._held_of:
             self.let_go()
         self._held_of = samples

@@ -1,8 +1,8 @@
 """One rank's part in measuring how training scales: train's step as it is, and with one thing after another left out.
 
-`loaded` is the step as in training. Without the wait for data it is `exchanged`, without the exchange of gradients
-`computed`, without the copy to the device `resident`; `small` is `computed` at a quarter of the batch. What a leg is
-faster than the one before it is what was left out, so that the parts add up.
+The leg `loaded` is the whole step, as in training. `exchanged` has its data ready, `computed` also leaves out the
+exchange of gradients, and `resident` also the H2D copy; `small` is `computed` at a quarter of the batch. The difference
+between a leg and the next is the exposed time of what was left out, so that the differences add up to the step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure_legs(stand: Stand) -> Legs:
 
 
 def ready(samples: Samples, batch: int, *, pinned: bool) -> Batch:
-    """A batch of typical samples as a loader hands it over."""
+    """A batch of typical samples as a loader yields it, in pinned memory if asked."""
     made = samples.typical(batch)
     return map_tensors(made, torch.Tensor.pin_memory) if pinned else made
 

@@ -13,7 +13,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -21,17 +20,15 @@ from typing import TextIO
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from gpudoc.train.start.parts import may_fuse
+from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, LoaderCosts, LoaderSetting, resample_batches
 from gpudoc.tune.trial.wire import decode, encode
-from gpudoc.workload import recompute
-from gpudoc.workload.batch import Batch, num_bytes, to_device
+from gpudoc.workload.batch import Batch, num_bytes
 from gpudoc.workload.build import Workload
 
 PR_SET_PDEATHSIG = 1
 _PARENT = "gpudoc tune"
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TimedDataset(Dataset[object]):
@@ -97,24 +94,11 @@ class Bench:
     """One workload with its step on a device, and loaders over its data, measured on request."""
 
     def __init__(self, order: Open) -> None:
-        variant = order.variant
         self.workload = Workload(order.loaded)
         self.device = torch.device(order.device)
-        self.precision = variant.precision
-        self.channels_last = variant.channels_last
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        with self.device:
-            model = self.workload.build_model()
-        if self.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if variant.activation_checkpointing:
-            recompute.apply(model)
-        fused = {"fused": True} if variant.fused and may_fuse(self.workload, model, self.device) else {}
-        self.optimizer = self.workload.build_optimizer(model, fused)
-        self.model: Callable[..., object] = torch.compile(model) if variant.compile else model
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
-        self.loss = self.workload.step().to(self.device)
+        self.trainee = Trainee(self.workload, order.variant, self.device)
         self.dataset = self.workload.dataset
         self.collate: Callable[[list[object]], Batch] = self.workload.collate or default_collate
         self.batch_size = min(order.batch_size, self.workload.num_samples)
@@ -166,18 +150,18 @@ class Bench:
         iterator = iter(loader)
         batch = next(iterator)
         start_s = time.perf_counter() - start
-        self._step(batch)
+        self.trainee.step([batch])
         for _ in range(drop - 1):
-            self._step(next(iterator))
-        self._synchronise()
+            self.trainee.step([next(iterator)])
+        self._wait()
         done, waited, begin = 0, 0.0, time.perf_counter()
         while done < wanted and (done < LEAST_STEPS or time.perf_counter() - begin < 3 * seconds):
             asked = time.perf_counter()
             batch = next(iterator)
             waited += time.perf_counter() - asked
-            self._step(batch)
+            self.trainee.step([batch])
             done += 1
-        self._synchronise()
+        self._wait()
         elapsed = time.perf_counter() - begin
         restart_s = self._restart(loader, iterator) if workers and done == wanted else start_s
         return Run(elapsed / done, done, waited / elapsed, start_s, restart_s)
@@ -213,31 +197,20 @@ class Bench:
     def _time_step(self, batch: Batch, seconds: float) -> tuple[float, float]:
         """Wall and CPU seconds (all threads) of one step on a batch that is there already."""
         for _ in range(WARM_STEPS):
-            self._step(batch)
-        self._synchronise()
+            self.trainee.step([batch])
+        self._wait()
         count, cpu, begin = 0, time.process_time(), time.perf_counter()
         while count < LEAST_STEPS or (time.perf_counter() - begin < seconds and count < 1000):
-            self._step(batch)
-            self._synchronise()
+            self.trainee.step([batch])
+            self._wait()
             count += 1
         return (time.perf_counter() - begin) / count, (time.process_time() - cpu) / count
 
-    def _step(self, batch: Batch) -> None:
-        moved = to_device(batch, self.device, channels_last=self.channels_last)
-        with self._autocast():
-            loss = self.loss.loss(self.model, moved)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad()
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        dtype = _AUTOCAST.get(self.precision)
-        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
-
-    def _synchronise(self) -> None:
+    def _wait(self) -> None:
+        """Until the device has done all steps so far."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        self.trainee.drain()
 
 
 def private_bytes() -> int:

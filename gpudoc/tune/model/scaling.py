@@ -1,4 +1,4 @@
-"""How training scales over ranks, and what eats the rest; pure.
+"""How training scales with the number of ranks, and where the lost time goes; pure.
 
 Every rank has the same micro batch at every number of ranks (weak scaling), so that without loss the samples per second
 would grow with the ranks. A point is compared with one rank alone that has as many threads: on a GPU the first point,
@@ -35,7 +35,7 @@ _LEAST_BLOCKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A measured value with about 95 % of doubt around it; the middle and the ends are of the same unit."""
+    """A measured value with a confidence interval of about 95 %, all in one unit."""
 
     middle: float
     low: float
@@ -281,7 +281,7 @@ def _with_accumulation(point: ScalingPoint) -> str:
 
 
 def _why_alone(point: ScalingPoint) -> str:
-    """What one rank spends besides work on samples, when it is worth a word."""
+    """What one rank spends on loading and on fixed costs, where that is 5 % of its step or more."""
     assert point.step_s is not None
     parts = (("waiting for data", point.loader_s or 0.0), ("fixed cost", point.fixed_s or 0.0))
     worth = [f"{name} {seconds / point.step_s:.0%}" for name, seconds in parts if seconds >= 0.05 * point.step_s]

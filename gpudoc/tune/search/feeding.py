@@ -13,7 +13,7 @@ from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
-# of what is left besides the closing comparison
+# the share of the time that is left when the closing comparison has its part
 _SHARE = 0.5
 LEAST_SECONDS = 4.0
 

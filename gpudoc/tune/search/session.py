@@ -68,12 +68,12 @@ class Session:
 
     @property
     def free_s(self) -> float:
-        """What is left besides the reserve, in seconds; negative when that is touched."""
+        """Seconds that are left without the reserve; negative when the reserve is touched."""
         return self.left_s - self.reserved_s
 
     @property
     def overhead_s(self) -> float:
-        """Seconds of a usual trial besides its timed steps: starting, building, warming up; 0 while unknown."""
+        """Seconds of a typical trial outside its timed steps: starting, building, warming up; 0 while unknown."""
         return median(self._overheads_s) if self._overheads_s else 0.0
 
     def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:

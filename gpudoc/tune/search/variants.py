@@ -1,4 +1,4 @@
-"""What besides the batch may be worth a trial on this device for this model, in the order of expected gain; pure."""
+"""Which changes other than the batch are worth a trial on this device for this model, best first; pure."""
 
 from __future__ import annotations
 

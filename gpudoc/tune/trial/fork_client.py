@@ -1,4 +1,4 @@
-"""The parent's end of a warm process: starting it, talking to it, and what it says when it fails."""
+"""The parent's end of a fork server: starting it, talking to it, and what it says when it fails."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ POLL_SECONDS = 0.25
 _NUMBERS = itertools.count(1)
 
 
-class TemplateDiedError(Exception):
-    """The warm process ended on its own."""
+class ForkServerDiedError(Exception):
+    """The fork server ended on its own."""
 
 
-class WarmProcess:
-    """One template process, started with one allocator's environment."""
+class ForkServerProcess:
+    """A fork server with one allocator's environment."""
 
     def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
         self.allocator = allocator
         self._source = source
-        self._log = folder / f"template-{allocator}-{next(_NUMBERS)}.log"
+        self._log = folder / f"server-{allocator}-{next(_NUMBERS)}.log"
         self._inbox: dict[int | None, deque[Told]] = {}
         self._environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -47,7 +47,7 @@ class WarmProcess:
             self._process, self._channel = self._start("serve")
 
     def _start(self, function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """A process that runs `function` of the template, and the channel to it."""
+        """A process that runs `function` of the fork server, and the channel to it."""
         own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self._log.open("ab") as log:
             process = subprocess.Popen(
@@ -79,7 +79,7 @@ class WarmProcess:
         try:
             send(self._channel, order)
         except OSError as problem:
-            raise TemplateDiedError(self.last_words()) from problem
+            raise ForkServerDiedError(self.last_words()) from problem
 
     def receive(self, trial: int | None, timeout_s: float) -> Told | None:
         """The next message about a trial (None: about the fork server), or None after `timeout_s`."""
@@ -92,9 +92,9 @@ class WarmProcess:
         except TimeoutError:
             return None
         except OSError as problem:
-            raise TemplateDiedError(self.last_words()) from problem
+            raise ForkServerDiedError(self.last_words()) from problem
         if told is None:
-            raise TemplateDiedError(self.last_words())
+            raise ForkServerDiedError(self.last_words())
         if told.trial == trial:
             return told
         self._inbox.setdefault(told.trial, deque()).append(told)
@@ -109,7 +109,7 @@ class WarmProcess:
         return f"exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'no output'}"
 
     def close(self) -> None:
-        """End the template and everything it started."""
+        """End the fork server and everything it started."""
         self._channel.close()
         try:
             self._process.wait(2.0)

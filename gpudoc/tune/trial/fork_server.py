@@ -1,6 +1,6 @@
-"""The warm process of a search: it imports and reads once, then starts fresh processes for every trial.
+"""The fork server of a search: it imports the workload and reads samples once, then forks new processes per trial.
 
-They are forked where a test shows that a fork works; else each is a new program that imports and reads for itself.
+Where a test shows that forked processes do not work, each is a new program that imports and reads for itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpudoc.tune.child.probe import Prepared
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# who sends what this process reads
+# who sends the orders
 _PARENT = "gpudoc tune"
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
@@ -47,7 +47,6 @@ class _Child:
     trial: int
     rank: int
     pid: int
-    pidfd: int
     group: int
 
 
@@ -59,9 +58,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def main(handle: int, source: str, parent: int) -> None:
-    """Prepare the workload named `source`, say so over the socket `handle`, then run what is asked until it closes.
+    """Prepare the workload named `source`, say so over the socket `handle`, then start trials until it closes.
 
-    Ends at once where no trial may be forked from it.
+    Ends at once where processes forked from it would not work.
     """
     channel = _stand_by(handle, parent)
     try:
@@ -76,21 +75,21 @@ def main(handle: int, source: str, parent: int) -> None:
     if no_fork:
         # what was imported may hold a part of the GPU, and trials need all of it: `serve` goes on
         os._exit(0)
-    Template(channel, source, prepared).serve()
+    ForkServer(channel, source, prepared).serve()
     # everything it started is gone: taking torch apart would only keep the parent waiting
     os._exit(0)
 
 
 def serve(handle: int, source: str, parent: int) -> None:
-    """Run what is asked without having imported the workload: every trial does so for itself."""
-    Template(_stand_by(handle, parent), source, None).serve()
+    """Start trials as new programs, without having imported the workload."""
+    ForkServer(_stand_by(handle, parent), source, None).serve()
 
 
 def _stand_by(handle: int, parent: int) -> socket.socket:
-    """The channel to the parent, in a process that adopts orphans, leaves signals to the parent and ends with it."""
+    """The channel to the parent; from now on this process adopts orphans, ignores signals and dies with the parent."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     die_with_parent(parent)
-    # the parent decides what they mean, and tells
+    # the parent handles them and ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return socket.socket(fileno=handle)
@@ -153,10 +152,10 @@ def _run_trial(channel: socket.socket, prepared: Prepared, start: Start, rank: i
         os._exit(status)
 
 
-class Template:
-    """The loop of the warm process: starts trials on request, tells how they ended, leaves no process behind.
+class ForkServer:
+    """Starts trials on request, reports how their processes ended, and leaves none behind.
 
-    Trials are forked from what is `prepared`; without it each starts as a new program.
+    Trials are forked from what is `prepared`; without it each is a new program.
     """
 
     def __init__(self, channel: socket.socket, source: str, prepared: Prepared | None) -> None:
@@ -188,7 +187,7 @@ class Template:
             # both sides set the group, so that it is set whoever runs first
             _set_group(pid, group)
             handle = os.pidfd_open(pid)
-            self._children[handle] = _Child(order.trial, rank, pid, handle, group)
+            self._children[handle] = _Child(order.trial, rank, pid, group)
         started = Started(group=group, how="exec" if self._prepared is None else "fork")
         send(self._channel, Told(trial=order.trial, event=started))
 
@@ -205,12 +204,12 @@ class Template:
                 file_actions=[opened, (os.POSIX_SPAWN_DUP2, 1, 2)],
                 setpgroup=group,
             )
-        template = os.getpid()
+        server = os.getpid()
         pid = os.fork()
         if pid:
             return pid
         try:
-            die_with_parent(template)
+            die_with_parent(server)
             _set_group(0, group)
             handle = os.open(order.log, _LOG_FLAGS, 0o600)
             os.dup2(handle, 1)

@@ -17,8 +17,8 @@ from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
-    TemplateDiedError,
-    WarmProcess,
+    ForkServerDiedError,
+    ForkServerProcess,
     trial_error,
 )
 from gpudoc.tune.trial.messages import Allocator, End, How, Point, Request, Trial
@@ -29,7 +29,6 @@ from gpudoc.tune.trial.wire import (
     Exited,
     Fact,
     Inspection,
-    Legs,
     Measured,
     Place,
     Stage,
@@ -83,7 +82,7 @@ class _Progress:
 class Running:
     """One trial under way in one or more processes."""
 
-    def __init__(self, warm: WarmProcess, request: Request, where: Where, id_: int, log: Path) -> None:
+    def __init__(self, warm: ForkServerProcess, request: Request, where: Where, id_: int, log: Path) -> None:
         self._warm = warm
         self._request = request
         self._where = where
@@ -95,7 +94,7 @@ class Running:
         self._started_at = time.time()
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
-        """Ask for the trial's processes; what went before since `began`, a warm process perhaps, counts as its time."""
+        """Ask for the trial's processes; its time counts from `began`, when a fork server may have been started."""
         place = Place(
             device=self._where.device,
             limit_bytes=self._where.limit_bytes,
@@ -118,7 +117,7 @@ class Running:
         start = time.monotonic()
         try:
             end = self._follow(until_waiting)
-        except TemplateDiedError as problem:
+        except ForkServerDiedError as problem:
             end = (End.SIGNAL, f"the process that starts the trials died: {problem}")
         except BaseException:
             self.kill()
@@ -164,7 +163,7 @@ class Running:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._seen.group, signal.SIGKILL)
-        with contextlib.suppress(TemplateDiedError):
+        with contextlib.suppress(ForkServerDiedError):
             deadline = time.monotonic() + 5.0
             while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
                 told = self._warm.receive(self._id, POLL_SECONDS)
@@ -180,14 +179,13 @@ class Running:
                 seen.how = how
             case Stage(stage=stage, batch=batch):
                 seen.stage, seen.batch = stage, batch or seen.batch
-            case Measured(point=point):
+            case Measured(point=point, legs=legs):
                 self._take_point(point)
+                seen.legs = legs or seen.legs
             case Fact(name=name, value=value):
                 seen.measured[name] = value
             case Inspection() as found:
                 seen.inspection = _of_the_fullest(seen.inspection, found)
-            case Legs(legs=legs):
-                seen.legs = legs
             case Waiting():
                 seen.waiting += 1
             case Ended() as ended:
@@ -264,24 +262,24 @@ def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:
 
 
 class Launcher:
-    """Starts trials in fresh processes, warm where that is safe; closing it ends everything it started."""
+    """Starts trials in new processes, forked where that is safe; closing it ends everything it started."""
 
     def __init__(self, source: str) -> None:
         clean_up_after_the_dead()
         self._source = source
         self._folder = Path(tempfile.mkdtemp(prefix=f"gpudoc-tune-{os.getpid()}-"))
-        self._warm: dict[Allocator, WarmProcess] = {}
+        self._warm: dict[Allocator, ForkServerProcess] = {}
         self._ids = itertools.count(1)
 
-    def warm(self, allocator: Allocator) -> WarmProcess:
-        """The warm process with this allocator; GpudocError when the user's code fails."""
+    def warm(self, allocator: Allocator) -> ForkServerProcess:
+        """The fork server with this allocator, started on first use; GpudocError when the user's code fails."""
         found = self._warm.get(allocator)
         if found is None:
-            found = self._warm[allocator] = WarmProcess(self._source, allocator, self._folder)
+            found = self._warm[allocator] = ForkServerProcess(self._source, allocator, self._folder)
         return found
 
     def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
-        """A trial under way; a warm process that died since is replaced once."""
+        """A trial under way; a fork server that died is replaced once."""
         id_ = next(self._ids)
         log = self._folder / f"trial-{id_}.log"
         began = time.monotonic()
@@ -290,7 +288,7 @@ class Launcher:
             try:
                 running.start(inspect=inspect, began=began)
                 return running
-            except TemplateDiedError as problem:
+            except ForkServerDiedError as problem:
                 self._warm.pop(request.variant.allocator).close()
                 if attempt == 2:
                     raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None

@@ -55,7 +55,7 @@ class Part(BaseModel):
 
 
 class Variant(Part):
-    """What may change besides the batch: arithmetic, allocator, recomputation, layout, compilation, optimizer's form.
+    """What may change apart from the batch: precision, allocator, recomputation, layout, compilation, fused optimizer.
 
     `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no.
     """

@@ -100,25 +100,19 @@ class Stage(Message):
 
 
 class Measured(Message):
-    """What one batch showed."""
+    """What one batch showed; `legs` are the parts of a scaling measurement, seconds per step block by block."""
 
     kind: Literal["measured"] = "measured"
     point: Point
+    legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
 
 
 class Fact(Message):
-    """One number that a trial found besides its points."""
+    """One number that a trial measured in addition to its points."""
 
     kind: Literal["fact"] = "fact"
     name: str
     value: float
-
-
-class Legs(Message):
-    """Seconds per step of the parts of a scaling measurement, one number per block of steps."""
-
-    kind: Literal["legs"] = "legs"
-    legs: dict[str, tuple[float, ...]]
 
 
 class Beat(Message):
@@ -174,7 +168,7 @@ class Inspection(Message):
     card: Card | None = None
 
 
-Event = Ready | Failed | Started | Exited | Stage | Measured | Fact | Legs | Beat | Waiting | Ended | Inspection
+Event = Ready | Failed | Started | Exited | Stage | Measured | Fact | Beat | Waiting | Ended | Inspection
 Emit = Callable[[Event], None]
 
 

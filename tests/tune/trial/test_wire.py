@@ -23,7 +23,6 @@ from gpudoc.tune.trial.wire import (
     Fact,
     Failed,
     Inspection,
-    Legs,
     Measured,
     Place,
     Ready,
@@ -72,9 +71,10 @@ EVENTS = {
     Started: st.builds(Started, group=counts, how=st.sampled_from(["fork", "exec"])),
     Exited: st.builds(Exited, status=st.integers(-64, 255)),
     Stage: st.builds(Stage, stage=texts, batch=st.none() | counts),
-    Measured: st.builds(Measured, point=points),
+    Measured: st.builds(
+        Measured, point=points, legs=st.dictionaries(texts, st.lists(seconds, max_size=3).map(tuple), max_size=3)
+    ),
     Fact: st.builds(Fact, name=texts, value=seconds),
-    Legs: st.builds(Legs, legs=st.dictionaries(texts, st.lists(seconds, max_size=3).map(tuple), max_size=3)),
     Beat: st.just(Beat()),
     Waiting: st.just(Waiting()),
     Ended: st.builds(Ended, end=st.sampled_from(End), detail=texts, hint=texts, traceback=texts, code=counts),
