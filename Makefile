@@ -1,18 +1,20 @@
-# Two commands matter: `make demo` runs the whole flow, `make test` runs the suite.
+# Two commands matter: `make demo` runs the whole flow, `make test` runs the tests of every save.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# a worker takes a file at a time, in the order that tests/conftest.py gives
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-failed check cuda-check gpu-check slurm-check clean
+.PHONY: demo test test-all check cuda-check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
 
-test: $(VENV)/.ready-test  ## set up and run the whole suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(VENV)/.ready-test  ## set up and run all tests but the slow ones: at most 8 minutes on two cores
+	$(PYTEST) -m "not slow and not gpu and not standin"
 
-test-failed: $(VENV)/.ready-test  ## once more, one after the other, what failed in the last `make test`
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+test-all: test  ## then the slow ones, so that each test has run once: at most 12 minutes more
+	$(PYTEST) -m "slow and not gpu and not standin"
 
 check: $(VENV)/.ready-test  ## lint, types, layers, docs
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,38 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # a shell that starts the suite in the background leaves Ctrl+C ignored, and every child would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# the files that take longest come first: a worker takes a file at a time, and at the end the other one waits for it
+LONGEST = (
+    "tune/trial/test_launcher.py",
+    "tune/test_run.py",
+    "doctor/test_fault_matrix.py",
+    "train/start/test_place.py",
+    "train/step/test_rescue.py",
+    "tune/search/test_feeding.py",
+    "tune/child/test_probe.py",
+    "train/start/test_launch.py",
+    "train/ranks/test_distributed.py",
+    "train/state/test_sharded.py",
+    "tune/child/test_prepare.py",
+    "tune/search/test_stages.py",
+    "tune/search/test_foresight.py",
+    "cli/test_watching.py",
+    "tune/child/test_rank.py",
+    "tune/search/test_scaling.py",
+    "train/data/test_stream.py",
+    "train/test_stop.py",
+    "train/ranks/test_fsdp.py",
+    "tune/loader/test_session.py",
+    "train/step/test_boundary.py",
+    "test_bad_input.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    place = {str(Path(__file__).parent / name): number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(str(item.path), len(place)))
 
 
 @pytest.fixture(autouse=True)
