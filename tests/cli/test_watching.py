@@ -54,9 +54,13 @@ SAMPLE = (
     ("logging_prints", "logging_each_step"),
     ("healthy_conv", "compute_bound"),
 )
+EVERY_SAVE = ("workers_none", "python_metric")
 
 
-@pytest.mark.parametrize(("name", "expected"), SAMPLE)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [row if row[0] in EVERY_SAVE else pytest.param(*row, marks=pytest.mark.slow) for row in SAMPLE],
+)
 def test_a_planted_cause_is_the_first_finding(job, name, expected):
     process = job(name)
     done = doctor("--pid", process.pid, "--seconds", 5, "--json")
@@ -111,6 +115,7 @@ def test_bad_input_is_told_in_one_line(arguments, told):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_training_command_is_watched_and_its_output_passes_through():
     environment = {**ENVIRONMENT, "SCRIPT_SECONDS": "25"}
     command = [sys.executable, "-m", "gpudoc", "doctor", "--seconds", "5", "--json", "--", sys.executable]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.train import test_start
 from tests.train.ranks.test_distributed import told, torchrun
+from tests.train.start import test_place
 from tests.train.support import ROOT
 
 pytestmark = [
@@ -22,7 +22,7 @@ REAL_OOM = """
 
 @pytest.fixture
 def place(tmp_path):
-    first, _, rest = test_start.MODULE.partition("        if self.calls == self.oom_at")
+    first, _, rest = test_place.MODULE.partition("        if self.calls == self.oom_at")
     after = rest[rest.index("        return self.body(x)") :]
     # a real allocation that cannot succeed; in the first attempt only, so that a restart gets on
     raising = REAL_OOM.replace("AGAIN", 'os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"')
@@ -32,7 +32,7 @@ def place(tmp_path):
 
 def train(place, run, *arguments, steps=12, oom_at=-1):
     config = place / f"c{oom_at}.yaml"
-    text = test_start.CONFIG.format(sleep=0.0, oom_at=oom_at, raise_at=-1, most=99)
+    text = test_place.CONFIG.format(sleep=0.0, oom_at=oom_at, raise_at=-1, most=99)
     text = text.replace("steps: 12", f"steps: {steps}")
     config.write_text(text)
     import os

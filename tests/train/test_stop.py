@@ -52,9 +52,9 @@ CASES = {
         # the full grid of phases and signals is benchmarks/train_signals.py
         ("step", signal.SIGTERM, 75),
         ("loader_wait", signal.SIGINT, 130),
-        ("loader_wait", signal.SIGUSR1, 75),
-        ("evaluation", signal.SIGTERM, 75),
-        ("checkpoint", signal.SIGINT, 130),
+        pytest.param("loader_wait", signal.SIGUSR1, 75, marks=pytest.mark.slow),
+        pytest.param("evaluation", signal.SIGTERM, 75, marks=pytest.mark.slow),
+        pytest.param("checkpoint", signal.SIGINT, 130, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_to_the_whole_group_saves_and_says_how_to_go_on(tmp_path, phase, number, code):

@@ -71,6 +71,7 @@ def test_the_page_shows_the_curves_and_every_trial(tuned):
     assert "<script" not in page
 
 
+@pytest.mark.slow
 def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
     folder, _, _ = tuned
     before = learned(folder)
@@ -88,6 +89,7 @@ def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
             assert learned(folder) == before
 
 
+@pytest.mark.slow
 def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
     process = start(tmp_path)
@@ -106,7 +108,9 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     assert f"going on with {done} finished trials" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl+C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["Ctrl+C", "SIGTERM"]
+)
 def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
     write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
     process = start(tmp_path, "--budget", "200s")
@@ -123,9 +127,15 @@ def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
 @pytest.mark.parametrize(
     ("plant", "arguments", "code", "says"),
     [
-        ({"fault": "raise", "at": 1}, (), 1, "planted: batch 8 is refused"),
-        ({"data": {"lengths": True}, "collate": False}, (), 2, "collate"),
-        ({}, ("--memory-limit", "20MiB"), 1, "is below what Python, torch and the data take"),
+        pytest.param({"fault": "raise", "at": 1}, (), 1, "planted: batch 8 is refused", marks=pytest.mark.slow),
+        pytest.param({"data": {"lengths": True}, "collate": False}, (), 2, "collate", marks=pytest.mark.slow),
+        pytest.param(
+            {},
+            ("--memory-limit", "20MiB"),
+            1,
+            "is below what Python, torch and the data take",
+            marks=pytest.mark.slow,
+        ),
         ({}, ("--out", "/proc/no/profile.yaml"), 2, "cannot be written"),
     ],
     ids=["fails on its own", "no collate", "below the baseline", "unwritable"],
@@ -143,6 +153,7 @@ def test_bad_input(tmp_path, plant, arguments, code, says):
     assert not (tmp_path / "profile.yaml").exists()
 
 
+@pytest.mark.slow
 def test_nothing_fits_says_by_how_much(tmp_path):
     write_workload(tmp_path, net={"width": 4096, "hidden": 20_000}, data={"count": 100})
     _, err = finish(start(tmp_path, "--memory-limit", "700MiB"), code=1)
@@ -159,6 +170,7 @@ def test_a_global_batch_in_the_config_caps_the_search(tmp_path):
     assert max(trial["batch"] for trial in profile["evidence"]["trials"]) == 16
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_recomputed_and_training_does_the_same_under_the_same_limit(tmp_path):
     write_workload(tmp_path, net={"depth": 20, "spread": 32_768}, data={"count": 64}, reference_batch=1)
     limit = ("--memory-limit", "560MiB")
@@ -175,6 +187,7 @@ def test_what_does_not_fit_is_recomputed_and_training_does_the_same_under_the_sa
     assert used["settings"]["activation_checkpointing"] is True
 
 
+@pytest.mark.slow
 def test_a_data_set_smaller_than_the_batch_caps_everything(tmp_path):
     write_workload(tmp_path, data={"count": 5})
     finish(start(tmp_path))

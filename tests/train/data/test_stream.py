@@ -248,6 +248,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, capsys, name, workers,
     assert state_of(tmp_path / "run", 9) == state_of(tmp_path / "whole", 9)
 
 
+@pytest.mark.slow
 def test_ranks_share_a_stream_and_one_process_goes_on_at_their_place(tmp_path):
     """Two ranks to step 5, one process to step 9: the weights of one process all the way."""
     write_stream(tmp_path, "Placed", global_batch=11)
@@ -300,6 +301,7 @@ def test_a_length_gives_a_stream_epochs(tmp_path):
     assert metrics(tmp_path / "runs/cfg")[-1]["samples"] == 140
 
 
+@pytest.mark.slow
 def test_the_proof_holds_for_a_stream(tmp_path):
     write_stream(tmp_path, "Endless")
     done = train(tmp_path, *LINE, "--prove-resume", "--json")

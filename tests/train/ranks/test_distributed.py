@@ -147,6 +147,7 @@ def test_two_ranks_vote_add_gather_and_average(tmp_path):
     assert first["mean"] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_another_model_or_version_on_one_rank_is_named(tmp_path):
     done = torchrun(
         tmp_path,
@@ -242,7 +243,11 @@ def test_a_rank_leaves_its_group_however_it_ends(tmp_path):
     assert told(tmp_path, 0) == told(tmp_path, 1) == {"still in it": False}
 
 
-@pytest.mark.parametrize("disable", ["0", "1"], ids=["store kept by the agent", "store of the ranks"])
+@pytest.mark.parametrize(
+    "disable",
+    [pytest.param("0", marks=pytest.mark.slow), "1"],
+    ids=["store kept by the agent", "store of the ranks"],
+)
 def test_ranks_meet_again_after_one_was_killed(tmp_path, disable):
     done = torchrun(
         tmp_path,

@@ -102,6 +102,7 @@ def test_sharded_ranks_train_as_one_process_does(tmp_path):
         assert found["found"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(tmp_path):
     done = torchrun(
         tmp_path,

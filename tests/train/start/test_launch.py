@@ -229,6 +229,7 @@ def test_a_killed_family_is_dead_when_the_call_returns(tmp_path):
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_after_the_other_failed_is_ended(world):
     """As it does in NCCL, which does not hear that a peer has gone."""
     folder, start = world
@@ -246,7 +247,11 @@ def test_a_killed_rank_is_started_again_with_the_others(world):
     assert not (folder / "started-1-2").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=["USR1", "INT"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow), (signal.SIGINT, 130)],
+    ids=["USR1", "INT"],
+)
 def test_signals_reach_every_rank_and_its_code_comes_back(world, number, code):
     folder, start = world
     process = start("wait", str(folder))

@@ -150,7 +150,11 @@ def test_a_killed_rank_comes_back_and_the_run_ends_as_if_nothing_had_been(place,
     assert_same(alone, weights(place, "ranks"))
 
 
-@pytest.mark.parametrize("planted", [{"oom_at": 5}, {"most": 4}], ids=["in a step", "while samples are read"])
+@pytest.mark.parametrize(
+    "planted",
+    [{"oom_at": 5}, pytest.param({"most": 4}, marks=pytest.mark.slow)],
+    ids=["in a step", "while samples are read"],
+)
 def test_one_rank_out_of_memory_shrinks_all_and_changes_nothing(place, alone, planted):
     code, said = train(place, "ranks", "--gpus", "2", **planted)
     assert code == 0, said
@@ -160,6 +164,7 @@ def test_one_rank_out_of_memory_shrinks_all_and_changes_nothing(place, alone, pl
     assert_same(alone, weights(place, "ranks"))
 
 
+@pytest.mark.slow
 def test_a_stop_signal_is_agreed_on_saved_and_gone_on_from(place, alone):
     process = start(place, "ranks", "--gpus", "2", "--num-workers", "1", sleep=0.05)
     wait_for_step(place, "ranks", 3)
@@ -174,6 +179,7 @@ def test_a_stop_signal_is_agreed_on_saved_and_gone_on_from(place, alone):
     assert_same(alone, weights(place, "ranks"))
 
 
+@pytest.mark.slow
 def test_an_error_on_one_rank_ends_all_and_is_said_once(place):
     code, said = train(place, "ranks", "--gpus", "2", raise_at=17)
     assert code == 1, said
@@ -183,6 +189,7 @@ def test_an_error_on_one_rank_ends_all_and_is_said_once(place):
     assert "another rank is gone" not in said
 
 
+@pytest.mark.slow
 def test_a_mistake_is_said_once_with_its_code(place):
     code, said = train(place, "ranks", "--gpus", "2", "--set", "global_batch=1000")
     assert code == 2

@@ -119,7 +119,7 @@ def test_one_process_reads_the_shards_as_full_tensors(written):
     assert [digest({name: loaded.model[name] for name in names}), digest(dict(rows))] == expected
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_any_number_of_ranks_reads_them(written, tmp_path, ranks):
     folder, expected = written
     shutil.copytree(folder, tmp_path / "checkpoints")
@@ -150,6 +150,7 @@ def test_a_damaged_shard_is_found_by_its_digest_and_named(written, tmp_path, fil
     assert bad[0].reason.startswith(f"dcp/{file}: ")
 
 
+@pytest.mark.slow
 def test_a_full_disk_on_one_rank_is_an_error_on_all_and_leaves_no_ruin(tmp_path):
     """Wherever it happens, on either rank; the ranks are in step afterwards, so that the next one is written."""
     done = torchrun(
@@ -185,6 +186,7 @@ ranks.leave()
 
 
 @pytest.mark.parametrize("where", ["inside shards"])
+@pytest.mark.slow
 def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(tmp_path, where):
     done = torchrun(
         tmp_path,
@@ -239,6 +241,7 @@ def test_a_member_of_an_enumeration_may_be_got_by_name_and_nothing_else():
         _Unpickler(io.BytesIO(pickle.dumps(Called(torch.Size, "__init_subclass__")))).load()
 
 
+@pytest.mark.slow
 def test_weights_of_another_model_are_refused_by_name(written, tmp_path):
     shutil.copytree(written[0], tmp_path / "checkpoints")
     done = torchrun(

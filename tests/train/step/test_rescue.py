@@ -170,6 +170,7 @@ def test_one_sample_that_does_not_fit_turns_on_activation_checkpointing_then_giv
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_rescue_can_be_switched_off(tmp_path):
     write(tmp_path, 60)
     done = train(tmp_path, *LINE, "--profile", "off", "--memory-limit", "900MiB", "--set", "rescue=false")
@@ -177,6 +178,7 @@ def test_rescue_can_be_switched_off(tmp_path):
     assert "rescue is off" in done.stderr
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_while_samples_are_read_shrinks_the_batch_too_and_nothing_else_differs(tmp_path):
     """16 samples of 32 MiB are held twice while they become one batch; in two halves a quarter less is needed."""
     write_large(tmp_path, 32)
@@ -194,6 +196,7 @@ def test_memory_that_runs_out_while_samples_are_read_shrinks_the_batch_too_and_n
     assert digests(tmp_path / "runs/cfg") == digests(tmp_path / "planned")
 
 
+@pytest.mark.slow
 def test_reading_without_rescue_ends_with_what_the_data_set_said(tmp_path):
     write_large(tmp_path, 1, broken=7)
     done = train(tmp_path, *LINE, "--profile", "off", "--set", "rescue=false")
@@ -203,7 +206,7 @@ def test_reading_without_rescue_ends_with_what_the_data_set_said(tmp_path):
     assert "rescue is off" in done.stderr
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
     write_large(tmp_path, 1, broken=7)
     done = train(tmp_path, *LINE, "--profile", "off", "--num-workers", workers)

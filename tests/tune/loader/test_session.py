@@ -142,6 +142,7 @@ def test_a_worker_that_dies_costs_that_setting_only(session):
         assert asked.run(ONE, seconds=0.1, period_s=0.01).steps == 10
 
 
+@pytest.mark.slow
 def test_a_measuring_process_that_dies_is_named_by_its_signal_and_started_again(session):
     with session("KillsMain") as asked:
         asked.costs(0.2)
@@ -150,6 +151,7 @@ def test_a_measuring_process_that_dies_is_named_by_its_signal_and_started_again(
         assert asked.run(ONE, seconds=0.1, period_s=0.01).steps == 10
 
 
+@pytest.mark.slow
 def test_a_hang_ends_at_its_deadline(session, monkeypatch):
     with session("Hangs") as asked:
         asked.costs(0.2)
