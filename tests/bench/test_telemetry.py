@@ -1,5 +1,4 @@
 import threading
-import time
 
 import pytest
 
@@ -49,27 +48,40 @@ def test_the_best_link_the_highest_heat_and_the_share_of_throttled_looks():
 
 
 def test_it_looks_until_it_is_stopped():
-    telemetry = Telemetry(lambda: GpuCounters(power_w=100.0))
+    third = threading.Event()
+    calls = []
+
+    def read():
+        calls.append(1)
+        if len(calls) == 3:
+            third.set()
+        return GpuCounters(power_w=100.0)
+
+    telemetry = Telemetry(read)
     telemetry.start()
-    deadline = time.monotonic() + 10
-    while len(telemetry.looks) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert third.wait(60)
+    thread = telemetry._thread
     telemetry.stop()
-    count = len(telemetry.looks)
-    time.sleep(0.15)
-    assert count >= 3
-    assert len(telemetry.looks) == count
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(telemetry.looks) == len(calls) >= 3
 
 
 def test_a_read_that_hangs_in_the_driver_holds_nothing_up():
-    release = threading.Event()
-    telemetry = Telemetry(lambda: release.wait(60) and GpuCounters())
+    entered, release = threading.Event(), threading.Event()
+
+    def hang():
+        entered.set()
+        release.wait()
+        return GpuCounters()
+
+    telemetry = Telemetry(hang)
     telemetry.start()
-    time.sleep(0.1)
-    started = time.monotonic()
+    assert entered.wait(60)
     telemetry.stop()
-    assert time.monotonic() - started < 30
+    assert telemetry._thread.is_alive()
     release.set()
+    telemetry._thread.join()
 
 
 def test_without_an_address_or_a_driver_there_is_a_reason():

