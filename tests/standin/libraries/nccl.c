@@ -111,7 +111,10 @@ int ncclCommSplit(comm *c, int colour, int key, comm **out, void *config) {
 int ncclCommCount(comm *c, int *out) { *out = c->ranks; return OK; }
 int ncclCommUserRank(comm *c, int *out) { *out = c->rank; return OK; }
 int ncclCommGetAsyncError(comm *c, int *out) { *out = c->error; return OK; }
-int ncclCommAbort(comm *c) { c->aborted = 1; return OK; }
+int ncclCommAbort(comm *c) {
+    if (c) c->aborted = 1;  // PyTorch gives a communicator up twice, the second time without one
+    return OK;
+}
 int ncclCommFinalize(comm *c) { standin_settle(); return OK; }
 int ncclCommDestroy(comm *c) { return OK; }
 
