@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.standin.gpus import real_gpu
+from tests.standin.gpus import PATIENCE_S, real_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def document():
     command = [sys.executable, "-m", "gpudoc", "bench", "--quick", "--device", "cuda", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -59,7 +59,7 @@ def test_figures_repeat_within_a_run(document):
 
 def test_a_device_that_does_not_exist_is_said():
     command = [sys.executable, "-m", "gpudoc", "bench", "--quick", "--only", "clock", "--device", "cuda:99"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "cuda:99" in done.stderr
     assert "Traceback" not in done.stderr

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.standin.gpus import PATIENCE_S
 from tests.train.ranks.test_distributed import told, torchrun
 from tests.train.start import test_place
 from tests.train.support import ROOT
@@ -42,7 +43,9 @@ def train(place, run, *arguments, steps=12, oom_at=-1):
     command = [sys.executable, "-m", "gpudoc", "train", "--model", str(config), "--device", "cuda", "--profile", "off"]
     command += ["--run-dir", str(place / run), "--plain", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -16,7 +16,7 @@ from gpudoc.train.step import precision
 from gpudoc.train.step.meters import Meter
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
-from tests.standin.gpus import real_gpu
+from tests.standin.gpus import PATIENCE_S, real_gpu
 from tests.train.step.test_rescue import write as write_hungry
 from tests.train.support import environment, metrics, summary, write_workload
 
@@ -48,7 +48,7 @@ def batch(bad=False):
 
 def train(folder, *arguments):
     line = [sys.executable, "-m", "gpudoc", "train", *map(str, arguments)]
-    return subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=500)
+    return subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])

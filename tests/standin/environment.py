@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.standin import build
+from tests.standin.branches import PATH
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -34,6 +35,8 @@ TOOLS = ("gcc", "g++", "nm", "readelf")
 # what the suite's other checks need and its tests do not
 NOT_NEEDED = re.compile(r"(torch|build|editables|hatchling|import-linter|mypy|ruff|types-.*)$")
 RERUN = "make cuda-check"
+# what a test may take, in seconds, of which each starts several commands; pytest's usual limit is for one busy CPU less
+PATIENCE_S = 3600
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 # the first PyTorch runs everything, the others what the stand-in promises and one test of each command
 SAMPLE = (
@@ -43,17 +46,6 @@ SAMPLE = (
     "tests/standin/test_train.py::test_every_gpu_is_taken_by_one_process_and_none_by_the_launcher",
     "tests/standin/test_tune.py::test_neither_the_command_nor_the_process_that_starts_trials_holds_a_context",
 )
-# processes that a test starts, forks and ends are followed
-COVERAGE = """
-[run]
-branch = true
-parallel = true
-data_file = {folder}/data
-source = {root}/gpudoc
-concurrency = thread, multiprocessing
-patch = subprocess, _exit, fork
-sigterm = true
-"""
 
 
 def say(text: str) -> None:
@@ -175,31 +167,29 @@ class Environment:
                 fcntl.flock(lock, fcntl.LOCK_SH)
             yield
 
-    def run(self, *arguments: str) -> int:
+    def run(self, *arguments: str, **more: str) -> int:
         """The exit status of a module of Python's on these GPUs, with this checkout's gpudoc."""
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {
             **os.environ,
             "LD_LIBRARY_PATH": str(build.library_folder(self.site)),
             "PYTHONPATH": os.pathsep.join(paths),
+            **more,
         }
         return subprocess.run([str(self.python), "-m", *arguments], check=False, env=environment).returncode
 
     def test(self, arguments: Sequence[str], branches: bool = False) -> int:
         """The exit status of the tests that need CUDA; with `branches` also which of gpudoc's they took."""
         cache = f"cache_dir={self.folder / 'pytest'}"
-        command = ("pytest", "-m", "standin or gpu", "-o", cache, *arguments)
+        command = ("pytest", "-m", "standin or gpu", "-o", cache, "-o", f"timeout={PATIENCE_S}", *arguments)
         if not branches:
             return self.run(*command)
-        folder = self.folder / "coverage"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        settings = f"--rcfile={folder / 'settings'}"
-        (folder / "settings").write_text(COVERAGE.format(folder=folder, root=ROOT))
-        status = self.run("coverage", "run", settings, "-m", *command)
-        self.run("coverage", "combine", "--quiet", settings, str(folder))
-        self.run("tests.standin.branches", str(folder / "data"), str(folder / "branches.txt"))
-        say(f"{self.torch}: the branches not taken are in {folder / 'branches.txt'}")
+        taken, missing = self.folder / "branches.taken", self.folder / "branches.txt"
+        (self.site / "standin_branches.pth").write_text(PATH)
+        told = {"STANDIN_BRANCHES": str(taken), "STANDIN_WATCH": str(HERE / "branches.py")}
+        status = self.run(*command, **told)
+        self.run("tests.standin.branches", str(taken), str(missing))
+        say(f"{self.torch}: the ways not taken, in this run and those before, are in {missing}")
         return status
 
 
@@ -207,7 +197,6 @@ def needed() -> list[str]:
     """gpudoc's packages and its tests', without PyTorch and without what only lints and builds."""
     rows = [row.split(";") for row in importlib.metadata.requires("gpudoc") or []]
     chosen = [row[0].strip() for row in rows if len(row) == 1 or "'test'" in row[1] or '"test"' in row[1]]
-    chosen += ["coverage>=7.10"]
     return sorted(row for row in chosen if not NOT_NEEDED.match(re.split(r"[<>=\s]", row)[0]))
 
 
@@ -228,7 +217,7 @@ def main() -> None:
     options.add_argument(
         "--run", nargs=argparse.REMAINDER, help="a Python module and its arguments, instead of the tests"
     )
-    options.add_argument("--branches", action="store_true", help="also say which of gpudoc's branches were taken")
+    options.add_argument("--branches", action="store_true", help="also say which ways were taken by device")
     options.add_argument("pytest", nargs="*", help="arguments for pytest")
     chosen = options.parse_args()
     require_machine()

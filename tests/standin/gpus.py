@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# no test takes so long; on a machine that does much else a command takes minutes
+PATIENCE_S = 1200.0
 
 
 def _table(state: str) -> Path:
@@ -69,7 +71,7 @@ class StandIn:
         """The shared table of who holds how much of which GPU."""
         return _table(self.state)
 
-    def run(self, *command: str, timeout_s: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout_s: float = PATIENCE_S, **environment: str) -> subprocess.CompletedProcess[str]:
         """A command beside these GPUs, with its output."""
         return subprocess.run(
             command,

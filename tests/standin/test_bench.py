@@ -54,7 +54,6 @@ def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leav
         "sys.argv = ['gpudoc', 'bench', '--quick', '--device', 'cuda:1', '--json']\n"
         "try:\n    main()\n"
         "finally:\n    print('torch' in sys.modules, file=sys.stderr)\n",
-        timeout_s=900,
     )
     record = measured(done)
     assert failures(record) == []

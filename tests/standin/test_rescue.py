@@ -56,9 +56,9 @@ def losses(folder, run):
     return [row["loss"] for row in rows if "loss" in row]
 
 
-def assert_as_planned(gpus, folder, batch, **more):
+def assert_as_planned(gpus, folder, batch, *arguments, **more):
     """The run `rescued` is, bit for bit, one that starts with `batch` and needs no rescue."""
-    planned = train(gpus, "planned", "--batch-size", batch, **more)
+    planned = train(gpus, "planned", "--batch-size", batch, *arguments, **more)
     assert planned.returncode == 0, planned.stderr
     assert not rescues(folder, "planned")
     assert losses(folder, "rescued") == losses(folder, "planned")
@@ -101,6 +101,35 @@ def test_memory_that_runs_out_late_and_with_accumulation_finds_batch_norm_as_it_
     assert not rescues(tmp_path, "planned")
     assert losses(tmp_path, "rescued") == losses(tmp_path, "planned")
     assert digests(tmp_path, "rescued", 3) == digests(tmp_path, "planned", 3)
+
+
+def test_memory_that_runs_out_where_activations_are_computed_again_is_rescued(standin, tmp_path):
+    """In backward, inside of activation checkpointing, which then has seen half of a forward pass."""
+    write(tmp_path, model={"again": 16})
+    recompute = ("--set", "activation_checkpointing=true")
+    gpus = standin(**SMALL)
+    done = train(gpus, "rescued", *recompute)
+    assert done.returncode == 0, done.stderr
+    found = rescues(tmp_path, "rescued")
+    assert [(step, row["from_batch"], row["to_batch"]) for step, row in found] == [(0, 32, 16)]
+    assert_as_planned(gpus, tmp_path, 16, *recompute)
+
+
+def test_memory_that_runs_out_while_a_checkpoint_is_copied_leaves_the_checkpoint_whole(standin, tmp_path):
+    """Over links so slow that the copy of the second step is under way for seconds after the third began."""
+    order = Order(num_samples=256, global_batch=32, micro_batch=8, seed=0)
+    data = {"large": order.chunks(2)[1].indices[0], "count": 256}
+    write(tmp_path, model={"forward": 6, "bulk": 4}, data=data, seed=0, checkpoint_every=1)
+    slow = standin(**SMALL, pcie_gbps=0.01)
+    done = train(slow, "rescued", "--batch-size", 8, steps=3)
+    assert done.returncode == 0, done.stderr
+    found = rescues(tmp_path, "rescued")
+    assert [(step, row["from_batch"], row["to_batch"]) for step, row in found] == [(2, 8, 4)]
+    for steps, batch in ((2, 8), (3, 4)):
+        resumed = train(standin(**SMALL), "planned", "--batch-size", batch, steps=steps)
+        assert resumed.returncode == 0, resumed.stderr
+        assert digests(tmp_path, "rescued", steps) == digests(tmp_path, "planned", steps)
+    assert losses(tmp_path, "rescued") == losses(tmp_path, "planned")
 
 
 FORMS = {

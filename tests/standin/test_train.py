@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpudoc.cli.app import run
-from tests.standin.gpus import StandIn
+from tests.standin.gpus import PATIENCE_S, StandIn
 from tests.train.support import metrics, summary
 
 pytestmark = pytest.mark.standin
@@ -149,7 +149,7 @@ def test_two_nodes_under_slurm_meet_and_take_a_gpu_each(standin, tmp_path, alone
         for node in range(2)
     ]
     try:
-        assert [node.wait(200) for node in nodes] == [0, 0]
+        assert [node.wait(PATIENCE_S) for node in nodes] == [0, 0]
     finally:
         for node in nodes:
             node.kill()
@@ -302,13 +302,13 @@ def test_a_stopped_run_says_75_and_goes_on(standin, tmp_path, ranks, alone):
         [sys.executable, "-m", "gpudoc", *arguments], cwd=tmp_path, env=gpus.environment, stderr=subprocess.DEVNULL
     )
     path = tmp_path / "run" / "metrics.jsonl"
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while not path.exists() or len(path.read_text().splitlines()) < 2:
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 75
+    assert process.wait(PATIENCE_S) == 75
     assert 0 < summary(tmp_path / "run")["steps"] < 12
     done = gpus.gpudoc(*arguments)
     assert done.returncode == 0, done.stderr

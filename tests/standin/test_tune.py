@@ -58,7 +58,9 @@ class Net(nn.Module):
     def forward(self, x):
         return self.last(self.blocks(x))
 '''
-LARGEST = ("--goal", "largest", "--only", "batch", "--budget", "100s")
+# more than any of these searches takes: what they find does not depend on how fast the machine is
+ENOUGH = ("--budget", "1h")
+LARGEST = ("--goal", "largest", "--only", "batch", *ENOUGH)
 
 
 @pytest.fixture
@@ -126,11 +128,18 @@ def test_the_built_in_workloads_are_tuned_from_end_to_end(gpus_here, model):
     gpus = gpus_here(**QUICK)
     drawn = gpus.run(sys.executable, "-m", "gpudoc.workload.images", "images-data")
     assert drawn.returncode == 0, drawn.stderr
-    profile = tune(gpus, model, "--budget", "45s")["profile"]
+    profile = tune(gpus, model, "--budget", "60s")["profile"]
+    evidence = profile["evidence"]
     assert profile["hardware"]["device"] == "cuda"
-    assert profile["evidence"]["largest_batch"] >= profile["settings"]["micro_batch"]
-    assert {trial["kind"] for trial in profile["evidence"]["trials"]} >= {"default", "variant", "fit"}
-    assert all(trial["fits"] for trial in profile["evidence"]["trials"])
+    assert evidence["largest_batch"] >= profile["settings"]["micro_batch"]
+    # a busy machine uses the budget up earlier; these are run in any case, whether memory is planned or calibrated
+    kinds = {trial["kind"] for trial in evidence["trials"]}
+    assert kinds >= {"default", "variant"}
+    assert kinds & {"fit", "calibrate"}
+    # what is too large for memory is found on the way; nothing fails otherwise, and nothing up to what was found
+    failed = [(row["kind"], row["batch"], row["end"]) for row in evidence["trials"] if not row["fits"]]
+    odd = [row for row in failed if not (End(row[2]).is_memory and row[1] > evidence["largest_batch"])]
+    assert odd == []
 
 
 def fits(source, *batches, limit_bytes):
@@ -188,10 +197,10 @@ def test_a_prediction_for_another_gpu_touches_none(gpus_here, net):
 
 def test_two_gpus_are_tuned_together_and_their_scaling_is_measured(gpus_here, net):
     gpus = gpus_here(gpus=2, memory="2G", **QUICK)
-    profile = tune(gpus, net, "--gpus", "2", "--only", "batch,speed", "--budget", "40s")["profile"]
+    profile = tune(gpus, net, "--gpus", "2", "--only", "batch,speed", *ENOUGH)["profile"]
     assert profile["hardware"]["count"] == 2
     assert profile["evidence"]["largest_batch"] > 1
-    done = gpus.gpudoc("tune", "--model", net, "--gpus", "2", "--only", "scaling", "--budget", "20s", "--json")
+    done = gpus.gpudoc("tune", "--model", net, "--gpus", "2", "--only", "scaling", *ENOUGH, "--json")
     assert done.returncode == 0, done.stderr
     points = json.loads(done.stdout)["scaling"]["points"]
     assert [(point["ranks"], point["end"]) for point in points] == [(1, "fits"), (2, "fits")]
