@@ -4,7 +4,7 @@
     python benchmarks/doctor_compare.py compare BEFORE.json AFTER.json
 
 A folder holds *.yaml with `input`, and `cause` and `also_acceptable` where the cause is known. Recorded are verdict,
-the first three causes, and the first one's severity. A change is better or worse by the known cause, if there is one.
+first three causes, and the severity of the first. A change is better or worse by the known cause, else only a change.
 """
 
 from __future__ import annotations

@@ -52,6 +52,8 @@ def diagnose(
     unwanted = set(ignore)
     asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
     found, passed, skipped, crashed = _ask(asked, evidence)
+    # one finder reads the signatures of many causes
+    found = [finding for finding in found if finding.id not in unwanted]
     ordered = _order(_merge(found), catalogue)
     crashed += _dead_probes(evidence, ordered)
     if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:

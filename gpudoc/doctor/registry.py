@@ -1,12 +1,14 @@
 """The explicit list of everything doctor knows: catalogue rows by id, and the finders in the order they are asked.
 
-A family file under causes/ exports FINDERS, one under catalogue/ exports CAUSES; both are named here and nowhere else.
+What a message alone shows is a row of knowledge/signatures, found by `signatures`. What takes arithmetic or a
+comparison of facts is code: a file under causes/ exports FINDERS, one under catalogue/ CAUSES, and all are named here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpudoc.doctor import signatures
 from gpudoc.doctor.catalogue import devices, environment, gpus, machine, memory, program, software, speed
 from gpudoc.doctor.catalogue import reported as reported_rows
 from gpudoc.doctor.causes import (
@@ -18,7 +20,6 @@ from gpudoc.doctor.causes import (
     containers,
     diagnosed,
     distributed,
-    driver,
     driver_words,
     error_numbers,
     evaluating,
@@ -30,7 +31,6 @@ from gpudoc.doctor.causes import (
     hardware_text,
     held_memory,
     holders,
-    host_side,
     in_workers,
     installed,
     kernel_events,
@@ -96,7 +96,6 @@ FINDERS: tuple[Finder, ...] = (
     *holders.FINDERS,
     *connection.FINDERS,
     *limits.FINDERS,
-    *driver.FINDERS,
     *driver_words.FINDERS,
     *error_numbers.FINDERS,
     *pasted_facts.FINDERS,
@@ -104,6 +103,7 @@ FINDERS: tuple[Finder, ...] = (
     *told_gpu.FINDERS,
     *told_setup.FINDERS,
     *other_languages.FINDERS,
+    *signatures.FINDERS,
     *containers.FINDERS,
     *reported.FINDERS,
     *reported_archs.FINDERS,
@@ -122,7 +122,6 @@ FINDERS: tuple[Finder, ...] = (
     *first_gpu.FINDERS,
     *loading.FINDERS,
     *in_workers.FINDERS,
-    *host_side.FINDERS,
     *slowness.FINDERS,
     *told_memory.FINDERS,
     *rank_words.FINDERS,

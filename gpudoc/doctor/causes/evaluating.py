@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.lexicon import DEVICE_MEMORY, GROWS, HOST_MEMORY
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
@@ -84,12 +84,4 @@ FINDERS = (
     text_finder("oom_eval_accumulates_predictions", _find_gathered),
     text_finder("oom_eval_without_no_grad", _find_climbing),
     text_finder("oom_eval_without_no_grad", _find_volatile),
-    *finders(
-        Sign(
-            id="oom_eval_without_no_grad",
-            said=words(r"volatile was removed and now has no effect"),
-            also=words(r"out of memory|\bOOM\b"),
-            sure=0.88,
-        ),
-    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
@@ -116,44 +116,4 @@ def _find_lopsided(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 FINDERS = (
     text_finder("extra_contexts_on_gpu0", _find_contexts),
     text_finder("dataparallel_imbalance", _find_lopsided),
-    *finders(
-        Sign(
-            id="dataparallel_imbalance",
-            said=words(
-                r"imbalance between your GPUs",
-                r"(?<!Distributed)DataParallel.{0,400}(?:GPU ?:?0|first gpu|cuda:0).{0,120}(?:more|full|"
-                r"imbalanc\w*|uneven|\d{4,6} "
-                r"?Mi?B)",
-                r"(?:uneven|imbalanc\w*|unbalanc\w*|unequal) .{0,20}(?:gpu|memory).{0,200}DataParallel",
-                r"(?<!Distributed)DataParallel.{0,200}(?:imbalanc\w*|unbalanc\w*|uneven|slow\w*)",
-                r"(?:slow\w*|imbalanc\w*|unbalanc\w*|uneven).{0,200}\bDataParallel",
-            ),
-            unless=words(
-                r"DistributedDataParallel.{0,60}(?:Expected to have|unused)",
-                # more than one machine is another matter
-                r"\b(?:two|2|three|several|multi\w*) ?-?(?:machines?|nodes?|servers?)\b",
-            ),
-            sure=0.82,
-            severity="warning",
-        ),
-        Sign(
-            id="dataparallel_imbalance",
-            said=words(
-                r"Was asked to gather along dimension 0",
-                r"nn\.DataParallel",
-                r"torch/nn/parallel/data_parallel\.py",
-                r"scatter_gather\.py",
-            ),
-            also=words(
-                "out of memory",
-                r"\bslow",
-                r"GPU ?0",
-                r"util\w* (?:is |very )*low",
-                r"low (?:gpu )?util\w*",
-                "training speed",
-            ),
-            sure=0.5,
-            severity="warning",
-        ),
-    ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.lexicon import DEVICE_MEMORY, ENDED, GROWS, HOST_MEMORY, WITHIN_RUN
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent
 from gpudoc.facts.patterns import Pattern
@@ -196,14 +196,6 @@ def _find_resumed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-_KILLED_ELSEWHERE = words(
-    r"(?:数据|训练|进程|程序|加载|运行|模型)[^。\n]{0,8} ?\bkilled\b",
-    r"\b(?:muere|matado|tué|beendet|убит|завершен)\b[^.\n]{0,30}\b(?:memoria|mémoire|speicher|памят\w*|RAM)\b",
-    r"\b(?:memoria|mémoire|speicher|памят\w*|RAM)\b[^.\n]{0,30}"
-    r"\b(?:llena|saturée|voll|не хватает|insuficiente|insuffisante)\b",
-)
-
-
 FINDERS = (
     text_finder("oom_other_process", _find_unowned),
     text_finder("oom_other_process", _find_late),
@@ -213,35 +205,4 @@ FINDERS = (
     text_finder("oom_fragmentation", _find_fragments),
     text_finder("oom_after_batch_size_finder", _find_chosen_size),
     text_finder("extra_contexts_on_gpu0", _find_resumed),
-    *finders(
-        Sign(
-            id="host_oom_killed",
-            in_training=True,
-            said=_KILLED_ELSEWHERE,
-            unless=words(r"CUDA out of memory|显存"),
-            sure=0.78,
-        ),
-        # what torch said of the host's memory until 1.4
-        Sign(
-            id="host_oom_killed",
-            said=words(r"\$ Torch: not enough memory: you tried to (?:re)?allocate", r"Buy new RAM!"),
-            sure=0.94,
-        ),
-        # torch and cuDNN tell that they could not start before anybody tells that no memory was left
-        Sign(
-            id="oom_masked_as_library_error",
-            said=words(
-                r"cublas runtime error ?: (?:resource allocation failed|library not initialized)",
-                r"\bCreate (?:cublas|cudnn|curand|cusolver|cusparse) handle failed",
-                r"\b(?:CURAND|CUSOLVER|CUBLAS)_STATUS_SUCCESS \(\d+ vs",
-                r"CURAND_STATUS_(?:ALLOCATION_FAILED|INITIALIZATION_FAILED)",
-                r"Failed to get convolution algorithm\. This is probably because cuDNN failed to initialize",
-                r"Blas x?GEMM\w* launch failed",
-                r"\bNo algorithm worked!",
-                r"DNN library initialization failed",
-            ),
-            unless=words(r"not match|mismatch|compiled with|but source was compiled|LoadLibrary|dlerror|cannot open"),
-            sure=0.62,
-        ),
-    ),
 )

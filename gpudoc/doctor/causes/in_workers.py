@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.lexicon import SEVERAL, STUCK
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -153,36 +153,4 @@ FINDERS = (
     text_finder("job_hung", _find_standing),
     text_finder("cuda_in_forked_worker", _find_device_in_dataset),
     text_finder("worker_copy_on_write_growth", _find_replicas),
-    *finders(
-        Sign(
-            id="cuda_in_forked_worker",
-            said=words(
-                r"cannot pin '?torch\.cuda",
-                r"error=3 : initialization error",
-                r"Attempted to send CUDA tensor received from another process",
-                r"CUDA_ERROR_NOT_INITIALIZED",
-                r"Producer process (?:has been|was) terminated before all shared CUDA tensors",
-                r"cupy[^\n]{0,60}cudaErrorInitializationError",
-            ),
-            sure=0.8,
-        ),
-        Sign(
-            id="job_hung",
-            said=words(
-                r"DataLoader timed out after \d+ seconds",
-                r"task (?:python|pt_|train)[\w.]*:\d+ blocked for more than \d+ seconds",
-            ),
-            sure=0.72,
-        ),
-        Sign(
-            id="shm_too_small",
-            said=words(
-                r"Unexpected bus error encountered in worker",
-                r"unable to write to file </torch_",
-                r"shared_memory\.py\"[^\n]*\n(?:[^\n]*\n){0,6}?[^\n]*No space left on device",
-                r"\[Errno 28\] No space left on device[^\n]{0,40}['\"]?/(?:dev/shm|psm_|torch_)",
-            ),
-            sure=0.9,
-        ),
-    ),
 )

@@ -8,36 +8,13 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.lexicon import AS_LONG
 from gpudoc.doctor.causes.memory import SPILLS
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
 
-SLOW = words(
-    r"\bslow\w*",
-    r"\bbottleneck\w*",
-    r"takes? (?:\w+ ){0,3}(?:hours?|minutes?|long|ages|forever|\d+)",
-    r"hours? per epoch",
-    r"an epoch (?:now )?takes",
-    r"gpu[- ]?util\w*\W{0,12}(?:is )?(?:only )?(?:0|[1-4]?\d) ?%",
-    r"gpu (?:usage|util\w*|load)[^.\n]{0,24}(?:not above|less than|below|under|at most|only|around|low|never)",
-    r"low (?:gpu )?util\w*",
-    r"\bgpu\b[^.\n]{0,60}\bat (?:only |around |about )?(?:\d ?- ?)?[1-4]?\d ?(?:%|percent)",
-    r"(?:gpu )?util\w* .{0,30}(?:low|zero|idle|\b0 ?%)",
-    r"\d+ ?(?:s|sec|seconds)/it",
-    r"idle",
-    r"times (?:longer|slower)",
-    r"first epoch[^.\n]{0,40}(?:hours?|min\w*)[^.\n]{0,40}second epoch",
-    r"speed",
-    r"throughput",
-    r"time per (?:batch|step|iteration|epoch)",
-    r"\d+ ?(?:x|times) (?:faster|slower|longer)",
-    r"(?:much|far|way) faster",
-    r"starv\w*",
-    r"waiting for data",
-    "利用率.{0,6}低|很慢|太慢",
-    r"stall\w*",
-)
+SLOW = Listed("slow")
 # "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
 _TIMES = (
     Pattern(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
@@ -96,26 +73,6 @@ _SUGGESTED = Pattern(
     r"+system\s+is\s+(\d+)",
     re.S,
 )
-_WORKERS_ZERO = words(
-    r"num_workers\s?=\s?[01]\b",
-    r"num_workers\W{1,3}[01]\b",
-    r"\bworkers\s?(?:=|:)\s?0\b",
-    r"without (?:loader )?workers",
-    r"dataloader_num_workers\W{1,4}[01]\b",
-    r"(?:one|single|a single|no|zero) (?:loader |data ?loader )?workers?\b",
-    r"main process (?:loads|does the loading)",
-    r"n_workers\s?=\s?[01]\b",
-    r"workers? (?:is |are |was )?(?:set )?to (?:0|zero|1|one)\b",
-)
-# workers, of whatever number, that cost more than they bring
-_WORKERS_COST = (
-    r"workers?\b[^\n]{0,40}(?:>|greater than|above|bigger than|larger than) ?(?:0|zero)\b[^\n]{0,60}(?:slower|slow\b)",
-    r"workers?\b[^\n]{0,60}slower than[^\n]{0,30}(?:\b0\b|\bzero\b|\bnone\b|without|single|main process)",
-    r"(?:slower|slow down)[^\n]{0,40}(?:with|using|by) (?:more|multiple|several|[2-9]|\d\d|two|four|eight) workers?\b",
-    r"(?:faster|quicker)[^\n]{0,40}(?:with|using|by|when) (?:[a-z_]*workers? ?=? ?0\b|(?:0|zero|no) workers?\b)",
-    r"(?:more|multiple|several) workers?\b[^\n]{0,40}slower",
-)
-_WORKERS_SLOW = words(*_WORKERS_COST)
 _WORKERS_MANY = words(
     r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b",
     r"\d{2,3} (?:loader )?workers",
@@ -319,71 +276,4 @@ FINDERS = (
     text_finder("dataloader_bottleneck", _find_profiled),
     text_finder("too_many_workers", _find_too_many),
     text_finder("leak_graph_kept", _find_growth),
-    *finders(
-        Sign(
-            id="too_few_workers",
-            in_training=True,
-            said=words(r"does not have many workers which may be a bottleneck"),
-            sure=0.86,
-            severity="warning",
-        ),
-        Sign(
-            id="too_few_workers",
-            said=_WORKERS_ZERO,
-            also=SLOW,
-            unless=words(*_WORKERS_COST, r"\brllib\b|\btune\.run\b|ray\.rllib"),
-            sure=0.78,
-            severity="warning",
-        ),
-        # where processes are spawned rather than forked, each start costs an import of everything
-        Sign(
-            id="workers_recreated_each_epoch",
-            said=_WORKERS_SLOW,
-            also=words(r"\bWindows\b(?! of\b)", r"\bwin ?(?:10|11|32|64)\b"),
-            sure=0.6,
-            severity="warning",
-        ),
-        Sign(
-            id="workers_recreated_each_epoch",
-            in_training=True,
-            said=words(
-                r"persistent_workers\W{0,3}=\W{0,3}True.{0,60}(?:speed up|avoid|faster|to)",
-                r"Consider setting .?persistent_workers",
-                r"persistent[_ ]workers?\b.{0,300}(?:faster|\d it/s|overhead|start of|each epoch|every epoch)",
-                r"workers? .{0,40}(?:re-?created|restart\w*|re-?spawn\w*|re-?start\w*|re-?initiali[sz]\w*|re-?set|"
-                r"closed|re-?open\w*|start\w* again) .{0,40}epoch",
-                r"(?:start|beginning|between|first (?:batch|iteration)) "
-                r".{0,24}epochs?.{0,80}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*|hang\w*|\d+ ?s(?:ec\w*)?\b)",
-                r"epoch(?:'s)? (?:start|begin+ing)\b.{0,100}(?:slow\w*|takes?|pause\w*|delay\w*|wait\w*)",
-                # how long each epoch takes says nothing of its beginning
-                r"(?:before|every|each|new) .{0,12}epochs?[^.\n]{0,60}(?:pause\w*|delay\w*|waits?\b|waiting)",
-                r"epoch ?之间.{0,20}(?:停顿|等待|卡)",
-                r"(?:slow\w*|pause\w*|delay\w*|wait\w*|gap) .{0,40}(?:start|beginning|between|after) .{0,12}(?:each "
-                r"|every |the )?epochs?\b(?! ?\d)",
-            ),
-            # what becomes slower all the time does not begin with the epoch
-            unless=words(r"\b(?:gradual\w*|progressive\w*|slower and slower|longer and longer)"),
-            sure=0.72,
-            severity="warning",
-        ),
-        Sign(
-            id="cuda_in_forked_worker",
-            said=words(
-                r"Cannot re-initialize (?:CUDA|HIP|XPU|accelerator) in forked",
-                r"poison(?:ed)? .{0,20}fork",
-                r"use the 'spawn' start method",
-            ),
-            sure=0.96,
-        ),
-        Sign(
-            id="cuda_in_forked_worker",
-            said=words(
-                r"CUDA error: initialization error",
-                r"error \(3\) ?: initialization error",
-                "cudaErrorInitializationError",
-            ),
-            also=words("worker", "fork", "DataLoader", "multiprocessing", "collate", "num_workers"),
-            sure=0.88,
-        ),
-    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -138,29 +138,4 @@ FINDERS = (
     text_finder("embedding_index_out_of_range", _find_new_tokens),
     text_finder("embedding_index_out_of_range", _find_sizes),
     text_finder("embedding_index_out_of_range", _find_longer),
-    *finders(
-        Sign(
-            id="label_out_of_range",
-            said=words(
-                r"Received a label value of -?\d+ which is outside the valid range of",
-                r"Label class \d+ exceeds nc ?= ?\d+",
-                r"The highest label in `?\w+`? should be smaller than the size of",
-                r"Detected (?:the following values|more unique values) in `?\w+`?",
-                r"label must be in \[0, num_class\)",
-                r"lbl(?:_pred)? ?>= ?0 && lbl(?:_pred)? ?<",
-                r"label(?:_?value)?\W{1,3} ?(?:is |must |should )?[^\n]{0,30}(?:exceeds?|out of|less than|smaller than)"
-                r" (?:the )?(?:num_?class(?:es)?|class_?num|number of classes)",
-            ),
-            sure=0.92,
-        ),
-        Sign(
-            id="embedding_index_out_of_range",
-            said=words(
-                r"indices\[[\d, ]+\] ?= ?-?\d+ is not in \[0, ?\d+\)",
-                r"\btoken (?:id|index) \d+ (?:is )?(?:out of|beyond|exceeds)",
-                r"Variable value \(input\) of OP\([\w.]*embedding\) expected",
-            ),
-            sure=0.9,
-        ),
-    ),
 )

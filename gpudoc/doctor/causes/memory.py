@@ -11,7 +11,7 @@ from gpudoc.doctor.causes import allocator
 from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.lexicon import HOST_MEMORY
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -65,7 +65,6 @@ _OPTIMIZER = words(
     r"adamw?\.py",
     r"_multi_tensor_adam",
 )
-_NO_STEP = words(r"loss\.backward\(\)[^\n]*\n[^\n]*$", r"torch/autograd/__init__\.py.{0,200}backward")
 _ACCUMULATES = words(
     r"nested_concat",
     r"preds_host|logits_host|all_preds|all_logits|all_outputs",
@@ -327,33 +326,5 @@ def _find_disguised(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("oom_capacity", _find_oom),
-    *finders(
-        Sign(
-            id="oom_after_batch_size_finder",
-            said=words(r"No executable batch size found", r"Batch size finder .{0,60}(?:fail|exceed|error)"),
-            sure=0.85,
-        ),
-    ),
-    *finders(
-        Sign(
-            id="oom_other_process",
-            said=words(*NOT_RELEASED),
-            also=words(r"\b(?:crash|kill|interrupt|stopp?|terminat|zombie|finish|exit|quit)\w*", r"ctrl"),
-            sure=0.7,
-            severity="warning",
-        ),
-        Sign(
-            id="gpu_shared",
-            in_training=True,
-            said=words(
-                r"(?:other|another|someone|somebody)[^.\n]{0,40}(?:job|process|user|people|run)\w*[^.\n]{0,30}"
-                r"same (?:gpu|card)",
-            ),
-            also=words(r"\bslow\w*", r"takes? \d+"),
-            unless=words("out of memory", r"\boom\b"),
-            sure=0.6,
-            severity="warning",
-        ),
-    ),
     text_finder("oom_masked_as_library_error", _find_disguised),
 )

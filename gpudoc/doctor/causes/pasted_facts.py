@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.cards import plain_address
-from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -306,20 +306,4 @@ FINDERS = (
     text_finder("container_without_gpu_access", _find_inside),
     text_finder("wsl_windows_or_kernel_too_old", _find_old_windows),
     text_finder("vgpu_unlicensed", _find_throttled_slice),
-    *finders(
-        Sign(
-            id="device_permission_denied",
-            said=words(
-                r"NVreg_DeviceFileMode ?= ?0?6[0-6]0\b",
-                r"c(?:rw-){1,2}-{3,} \d+ root \w+ 195, ?\d+ .{0,40}nvidia",
-            ),
-            also=words(
-                r"(?:regular|normal|other|non-?root|ordinary|unprivileged) users?",
-                r"(?:can ?not|can't|not|unable|no) [^.\n]{0,30}(?:access|open|cuda|gpu|device)",
-                UNAVAILABLE,
-            ),
-            unless=words(r"is_available\(\)\W{0,8}True"),
-            sure=0.8,
-        ),
-    ),
 )

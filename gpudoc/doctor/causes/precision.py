@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.causes.tensors import HALF, NAN, NAN_LOSS
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
@@ -179,55 +179,4 @@ FINDERS = (
     text_finder("fp16_overflow_nan", _find_nan),
     text_finder("fp16_overflow_nan", _find_instead),
     text_finder("fp16_overflow_nan", _find_zeros),
-    *finders(
-        Sign(
-            id="amp_no_gradients",
-            said=words(r"found_inf_per_device[\"']\]\) > 0", r"No inf checks were recorded prior to update"),
-            sure=0.9,
-        ),
-        # a picture of numbers that are none is black
-        Sign(
-            id="fp16_overflow_nan",
-            said=words(
-                r"\b(?:images?|outputs?|pictures?|results?|frames?) (?:\w+ ){0,3}black\b",
-                r"\ball[- ]black\b|全黑|黑图",
-            ),
-            also=_MIXED,
-            sure=0.66,
-        ),
-        Sign(
-            id="fp16_overflow_nan",
-            said=words(
-                r"\bgradient overflow\b[^.\n]{0,30}\b(?:in |at |on )?(?:every|each|always|constantly|all)\b",
-                r"\bloss[ _]scaler? (?:is|was|becomes?|became|goes to|drops? to|dropped to|falls? to|down to) "
-                r"(?:0\b(?!\.[1-9])|zero|1e-\d)",
-            ),
-            sure=0.85,
-        ),
-        Sign(
-            id="amp_fp16_params_with_scaler",
-            said=words(
-                r"Found param \S+ with type torch\.(?:cuda\.)?(?:Half|BFloat16)Tensor",
-                r"you do not need to call \.half\(\) on your model",
-                r"\bunscal\w+[^.\n]{0,40}\bfp16 grad\w*|\bfp16 grad\w*[^.\n]{0,40}\bunscal\w+",
-                r"_amp_(?:foreach_)?non_finite_check_and_unscale\w*\W{1,3} not implemented for '?(?:BFloat16|Half)",
-            ),
-            sure=0.94,
-        ),
-        Sign(
-            id="amp_scaler_misuse",
-            said=words(
-                r"internal Amp state has not been initialized",
-                r"has no attribute '_amp_stash'",
-                r"Closure use is not currently supported if GradScaler is enabled",
-                r"AMP and the LBFGS optimizer are not compatible",
-                r"\w*MixedPrecision\w*[^\n]{0,60}does not support (?:optimizer )?closures?",
-                r"assert outputs\.is_cuda or outputs\.device\.type",
-                r"(?:\bnot|n't|\bwithout|\bforg[eo]t\w*|\bnever|\bbefore) (?:\w+ ){0,3}unscal\w+[^.\n]{0,60}\bclip\w*",
-                r"\bclip\w*[^.\n]{0,60}(?:\bnot|n't|\bwithout|\bforg[eo]t\w*|\bnever|\bbefore) (?:\w+ ){0,3}unscal\w+",
-                r"\.unscale_\(\w*\) (?:was |is )?called (?:twice|two times|again)",
-            ),
-            sure=0.9,
-        ),
-    ),
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Package
@@ -30,7 +30,6 @@ _WANTS_GPU = words(
     r"\bslow(?:ly|er)?\b",
     r"(?:use|using|see|find|detect)s? (?:the |my |a )?gpu",
 )
-_WORKS = words(r"Is CUDA available: (?:True|Yes)")
 
 
 def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -280,62 +279,4 @@ FINDERS = (
     text_finder("jetson_generic_wheel", _find_jetson),
     text_finder("torchvision_torch_mismatch", _find_vision),
     text_finder("mixed_cuda_packages", _find_mixed),
-    *finders(
-        Sign(
-            id="cpu_only_torch",
-            said=words(
-                r"(?:torch|pytorch)\W{0,4}(?:==)?[\d.]+\+cpu",
-                r"download\.pytorch\.org/whl/cpu",
-                r"_pytorch_select .{0,60}cpu",
-                r"pytorch-mutex .{0,40}cpu",
-                r"\bcpuonly\b",
-                r"pytorch .{0,24}\bcpu_(?:py|generic|mkl)?\w*",
-                r"CPU[- ]only (?:version|build|wheel|torch|pytorch)",
-                r"torch-[\d.]+-cp\d+\S*-win_amd64\.whl",
-            ),
-            also=_WANTS_GPU,
-            unless=words(r"Is CUDA available: (?:True|Yes)", r"mac ?os", r"torchvision::nms"),
-            sure=0.85,
-        ),
-        Sign(
-            id="cpu_only_torch",
-            said=words(
-                r"Torch not compiled with CUDA enabled",
-                r"PyTorch (?:was )?(?:built|compiled|installed) without (?:CUDA|GPU)",
-                r"not (?:compiled|built|linked) with (?:CUDA|GPU)\b",
-                r"torch\.version\.cuda\W{0,12}None",
-                r"Could not run 'aten::\S+' with arguments from the 'CUDA' backend",
-            ),
-            unless=words(r"Is CUDA available: (?:True|Yes)", r"mac ?os", r"torchvision::nms"),
-            sure=0.85,
-        ),
-        Sign(
-            id="wrong_accelerator_build",
-            said=words(
-                r"libamdhip64\.so\S*: cannot open",
-                r"\+rocm[\d.]*.{0,400}(?:nvidia|geforce|rtx)",
-                r"(?:nvidia|geforce|rtx).{0,400}\+rocm[\d.]+",
-                r"No HIP GPUs are available",
-                r"(?:amd|radeon|rocm).{0,200}(?:\+cu\d{3}|CUDA (?:version|build) of (?:torch|pytorch))",
-                r"Torch not compiled with (?:ROCm|XPU)",
-                r"built for (?:rocm|cuda).{0,60}(?:nvidia|amd)",
-            ),
-            unless=_WORKS,
-            sure=0.8,
-        ),
-        Sign(
-            id="jetson_generic_wheel",
-            said=words(r"\bjetson\b", r"\btegra\b", r"\bjetpack\b", r"\bl4t\b", r"\borin\b", "xavier"),
-            also=words(
-                UNAVAILABLE,
-                r"not compiled with CUDA",
-                r"cannot open shared",
-                r"\+cpu",
-                r"no CUDA",
-                r"Is CUDA available: False",
-                "CUDA not available",
-            ),
-            sure=0.88,
-        ),
-    ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
 
@@ -31,32 +32,7 @@ def about_training(text: Text) -> bool:
     return text.find(_TRAINING) is not None
 
 
-_TRAINING = words(
-    r"\b(?:py)?torch\w*",
-    r"\btrain\w*",
-    r"\bepochs?\b",
-    r"data_?loaders?\b",
-    "num_workers",
-    r"\bnccl\b",
-    r"\bddp\b",
-    "DataParallel",
-    r"\bdatasets?\b",
-    r"\bvalidation (?:phase|loss|set|step|loop)\b|\bimagenet\b",
-    r"\bitem\(\)",
-    r"cudnn[._]benchmark",
-    r"\.backward\(\)|optimi[sz]er\.step",
-    r"\bgpu ?#?0\b[^.\n]{0,40}\bothers\b",
-    r"\bbatch(?:es|_size)?\b",
-    r"gpus?[- ]?util\w*",
-    r"multi-?gpu",
-    r"\bc10d\b",
-    r"\bgloo\b",
-    r"world_size|local_rank",
-    r"deep learning|neural|fine-?tun\w*",
-    r"\bgpu is idle\b",
-    "训练|数据集",
-    r"\b(?:two|2|four|4|eight|8|multiple|several) gpus\b",
-)
+_TRAINING = Listed("training")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.loading import SLOW
 from gpudoc.doctor.causes.memory import RAN_OUT
-from gpudoc.doctor.causes.sign import Sign, about_training, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import Text
 
@@ -83,60 +82,8 @@ _CRAWLS = words(
     r"\d{2,} ?(?:hours|hrs)\b",
 )
 
-_FETCHING = "_try_get_data|_next_data|_get_data|_MultiProcessingDataLoaderIter"
-_COPIES_COST = words(
-    r"\b[1-9]\d ?%",
-    r"\bslow\w*",
-    r"\b(?:gpu|device|kernels?)[^.\n]{0,40}(?:idle|wait\w*|no |gap\w*)",
-    r"\b(?:bottleneck|most of the time)",
-    r"no kernels?\b",
-)
 
 FINDERS = (
     text_finder("dataloader_bottleneck", _find_starved),
     text_finder("vram_spill_to_system_memory", _find_spill),
-    *finders(
-        Sign(
-            id="collate_in_main_process",
-            in_training=True,
-            said=words(
-                r"(?:time|slow\w*|wait\w*|bottleneck|\d\d ?%)[^.\n]{0,60}\b(?:default_)?collat\w+",
-                r"\bcollat\w+[^.\n]{0,40}(?:slow\w*|takes?|time|bottleneck|main process|single[- ]thread\w*)",
-            ),
-            also=SLOW,
-            sure=0.6,
-            severity="warning",
-        ),
-        Sign(
-            id="dataloader_bottleneck",
-            in_training=True,
-            said=words(
-                r"gpu[^.\n]{0,20}util\w*[^.\n]{0,40}(?:goes|drops?|falls?|jumps?)[^.\n]{0,16}(?:\bzero\b|\b0\b)"
-            ),
-            unless=words(r"\b(?:hang|hung|stuck|freez|frozen|crash|died?)\w*", r"time[d-]? ?out"),
-            sure=0.5,
-            severity="warning",
-        ),
-        # the frames in which the main process waits for its workers
-        Sign(
-            id="dataloader_bottleneck",
-            said=words(
-                rf"\d\d ?%[^\n]{{0,60}}(?:{_FETCHING})",
-                rf"(?:{_FETCHING})[^\n]{{0,60}}\b[3-9]\d(?:\.\d+)? ?%",
-            ),
-            sure=0.6,
-            severity="warning",
-        ),
-        Sign(
-            id="pageable_copies",
-            said=words(
-                r"(?:memcpy )?HtoD\W{0,3}\(?pageable",
-                r"pageable[^.\n]{0,50}\b(?:copy|copies|memcpy|transfers?|memory)\b",
-                r"(?:copy|copies|memcpy|transfers?)[^.\n]{0,50}\bpageable\b",
-            ),
-            also=_COPIES_COST,
-            sure=0.65,
-            severity="warning",
-        ),
-    ),
 )

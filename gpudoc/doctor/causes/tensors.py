@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import Sign, finders, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_ASSERT = words("device-side assert", r"indexSelect\w*", "Assertion")
 _LOSS = words(
     r"nll_?loss",
     "ClassNLL",
@@ -187,26 +186,6 @@ def _find_overflow(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="fp16_overflow_nan", confidence=0.78, evidence=seen)
 
 
-_ILLEGAL = words(
-    r"an illegal memory access was encountered",
-    r"cudaErrorIllegalAddress",
-    r"CUDA_ERROR_ILLEGAL_ADDRESS",
-    r"misaligned address",
-    r"Invalid __(?:global|shared|local)__ (?:read|write|atomic)",
-    r"Warp Illegal (?:Address|Instruction)|Warp Out-of-range Address",
-)
-_BF16 = words(
-    r"bf16.{0,60}(?:not supported|unsupported|requires?|only supported|isn't supported).{0,80}",
-    r"(?:setup|device|gpu|card) (?:doesn't|does not|don't) support (?:bf16|bfloat16)",
-    r"bfloat16 is (?:only|not) supported",
-    r"bfloat16.{0,50}compute capability (?:of )?(?:at least|>=|higher)",
-    r"Current CUDA Device does not support bfloat16",
-    r"You need torch>=1\.10, using Ampere GPU",
-    r"\.bf16' requires (?:\.target )?sm_80",
-    r"type 'bf16' not supported|bf16 .{0,40}sm_80",
-    r"CUDA_R_16BF.{0,200}CUBLAS_STATUS_NOT_SUPPORTED|CUBLAS_STATUS_NOT_SUPPORTED.{0,250}CUDA_R_16BF",
-)
-
 NAN_LOSS = words(
     r"\bloss\w*\W{0,4}(?:(?:is|are|was|becomes?|became|turns?|goes?|gets?|went|to|into|value|always|"
     r"suddenly) )*\W{0,3}nans?\b",
@@ -227,95 +206,4 @@ FINDERS = (
     text_finder("label_out_of_range", _find_label),
     text_finder("embedding_index_out_of_range", _find_index),
     text_finder("fp16_overflow_nan", _find_overflow),
-    *finders(
-        Sign(id="illegal_memory_access", said=_ILLEGAL, sure=0.8),
-        Sign(
-            id="bf16_unsupported_gpu",
-            said=_BF16,
-            unless=words(r"bf(?:loat)?16 is not supported (?:by|in|on) (?:numpy|onnx\w*|mps|cpu)"),
-            sure=0.93,
-        ),
-        Sign(
-            id="half_on_cpu",
-            said=words(
-                r"\"\w*(?:cpu|KernelImpl|kernel|_impl)\w*\" not implemented for '?Half",
-                r"not implemented for '?Half'?.{0,40}cpu",
-                r"(?:fp16|float16|half).{0,60}(?:cannot|not) (?:be )?(?:run|used|support\w*|work\w*) (?:with|on) "
-                r"(?:the )?`?cpu",
-                r"fp16 mixed precision requires a GPU",
-                r"(?:CPU|cpu) (?:tensors? )?does(?:n't| not) support (?:half|fp16|float16)",
-            ),
-            # a program that goes on in fp32 has lost nothing
-            unless=words(r"using FP32 instead"),
-            sure=0.94,
-        ),
-        Sign(id="half_on_cpu", said=words(r"\"\w+\" not implemented for '?Half"), sure=0.7),
-        Sign(id="half_on_cpu", said=words(r"FP16 is not supported on CPU"), sure=0.6, severity="warning"),
-        Sign(id="amp_fp16_params_with_scaler", said=words(r"unscale (?:the )?fp16 grad\w*"), sure=0.97),
-        Sign(
-            id="amp_no_gradients",
-            said=words(r"No inf checks were recorded", r"optimizer.{0,40}no (?:inf|gradient) .{0,20}recorded"),
-            sure=0.95,
-        ),
-        Sign(
-            id="amp_scaler_misuse",
-            said=words(
-                r"unscale_\(\) has already been called on this optimizer",
-                r"step\(\) has already been called since the last update",
-                r"unscale_\(\) is being called after step",
-                r"Attempted \w+ but _scale is None",
-                r"unscale_.{0,60}(?:called twice|already)",
-            ),
-            sure=0.96,
-        ),
-        Sign(
-            id="amp_scaler_misuse",
-            said=words(r"lr_scheduler\.step\(\)` before `optimizer\.step\(\)"),
-            also=words("GradScaler", r"scaler\.step", "fp16", r"\bamp\b", "mixed.precision", "accelerat"),
-            sure=0.55,
-            severity="warning",
-        ),
-        Sign(
-            id="state_dict_module_prefix",
-            said=words(
-                r"(?:Unexpected|Missing) key\(s\) in state_dict: ?\W{0,3}(?:module|_orig_mod)\.",
-                r"(?:unexpected|missing)[_ ]keys?.{0,40}['\"](?:module|_orig_mod)\.",
-                r"KeyError: ['\"]?(?:unexpected key )?['\"]?module\.",
-                r"state_dict.{0,120}['\"]module\.",
-            ),
-            sure=0.93,
-        ),
-        Sign(
-            id="kernel_launch_timeout",
-            said=words(
-                r"the launch timed out and was terminated",
-                r"cudaErrorLaunchTimeout",
-                r"CUDA_ERROR_LAUNCH_TIMEOUT",
-                r"Xid[^\n]{0,30}: 8,",
-                r"display driver .{0,40}(?:stopped responding|has recovered)",
-            ),
-            sure=0.95,
-        ),
-        Sign(
-            id="compile_recompiles",
-            said=words(
-                r"(?:hit|reached) (?:torch\._dynamo\.)?config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit)",
-                r"(?:recompile|cache_size)_limit \W?\(?\d* ?\)? ?(?:reached|hit|exceeded)",
-                r"FailOnRecompileLimitHit|RecompileLimitExceeded|CacheLimitExceeded",
-                r"(?:recompiles?|recompiling|recompilations?) (?:(?:on|at|for) )?(?:every|each|again and again)",
-                r"\[__recompiles\].{0,200}\[__recompiles\]",
-                r"(?:triggers?|causes?|excessive|many|too many|constant\w*|always|repeatedly|keeps?) recompil\w+",
-                r"recompil\w+ (?:always|constantly|repeatedly|every time|whenever|as soon as)",
-                r"\bGuardFail\(",
-            ),
-            sure=0.92,
-            severity="warning",
-        ),
-        Sign(
-            id="compile_recompiles",
-            said=words(r"\[__recompiles\]", r"Recompiling function \w+ in", "torch\\._dynamo.{0,40}recompil"),
-            sure=0.7,
-            severity="warning",
-        ),
-    ),
 )

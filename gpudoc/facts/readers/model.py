@@ -58,7 +58,7 @@ _SCRIPTS_MEET = Pattern(
 class Text:
     """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
 
-    __slots__ = ("_lowered", "_starts", "flat", "lines")
+    __slots__ = ("_starts", "flat", "lines", "lowered")
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self.lines = lines
@@ -74,18 +74,19 @@ class Text:
             place += len(part) + 1
         self._starts = starts
         self.flat = "\n".join(parts)
-        self._lowered = self.flat.replace("\n", " ").lower()
+        # without its line ends, so that a message which was wrapped is found in it
+        self.lowered = self.flat.replace("\n", " ").lower()
 
     def find(self, pattern: Pattern | Words) -> Mention | None:
         """The first place where `pattern` matches the flat text, or None."""
         flat = self.flat
-        match = pattern.search(flat, self._lowered) if isinstance(pattern, Words) else pattern.search(flat)
+        match = pattern.search(flat, self.lowered) if isinstance(pattern, Words) else pattern.search(flat)
         return None if match is None else Mention(match, self._line_at(match.start()))
 
     def find_all(self, pattern: Pattern | Words, most: int = 200) -> Iterator[Mention]:
         """Every place where `pattern` matches, first to last, at most `most`."""
         if isinstance(pattern, Words):
-            matches = pattern.finditer(self.flat, self._lowered)
+            matches = pattern.finditer(self.flat, self.lowered)
         else:
             matches = pattern.finditer(self.flat)
         for count, match in enumerate(matches):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE
@@ -13,7 +13,7 @@ _OPTIONAL = ("?", "*", "{0")
 
 
 @dataclass(frozen=True, slots=True)
-class _Alternative:
+class Alternative:
     """One way to say it: the pattern's source, and words of which one must occur (none: always searched)."""
 
     source: str
@@ -27,15 +27,24 @@ class Words:
 
     def __init__(self, *alternatives: str) -> None:
         self._given = alternatives
-        self._known: tuple[_Alternative, ...] | None = None
+        self._known: tuple[Alternative, ...] | None = None
 
     @property
-    def _alternatives(self) -> tuple[_Alternative, ...]:
+    def _alternatives(self) -> tuple[Alternative, ...]:
         # taken apart when a text is first searched: at import there are hundreds of them and no text
         if self._known is None:
-            parts = (part for given in self._given for part in _branches(given))
-            self._known = tuple(_Alternative(part, anchors_of(part)) for part in parts)
+            self._known = tuple(Alternative(*way) for given in self._given for way in ways_of(given))
         return self._known
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        """Words of which one stands in every text that matches; empty when that can be told of none."""
+        found: dict[str, None] = {}
+        for alternative in self._alternatives:
+            if not alternative.anchors:
+                return ()
+            found |= dict.fromkeys(alternative.anchors)
+        return tuple(found)
 
     def search(self, flat: str, lowered: str) -> re.Match[str] | None:
         """The leftmost match of any alternative in `flat`, whose lower-case form is `lowered`."""
@@ -65,106 +74,73 @@ def _compile(source: str) -> re.Pattern[str]:
 
 def anchors_of(source: str) -> tuple[str, ...]:
     """Lower-case words of which every match of `source` holds at least one; empty when none can be told."""
+    return _choices(anchors for _, anchors in ways_of(source))
+
+
+def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The parts of `source` between the bars outside any group, each with its anchors."""
+    tokens = [(match.lastgroup or "", match[0], match.start()) for match in _TOKEN.finditer(source)]
+    _, anchors, bars = _read_ways(tokens, 0)
+    ends = [*bars, len(source)]
+    starts = [0, *(bar + 1 for bar in bars)]
+    return [(source[start:end], way) for start, end, way in zip(starts, ends, anchors, strict=True)]
+
+
+# plain characters come as a run; a sign of repetition behind it belongs to its last one
+_TOKEN = re.compile(
+    r"(?P<plain>[^\\\[().^$*+?{|]+)|(?P<escaped>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|"
+    r"(?P<ahead>\(\?<?[=!])|(?P<open>\((?:\?:|\?P<\w+>)?)|(?P<close>\))|(?P<bar>\|)|"
+    r"(?P<repeat>(?:[*+?]|\{\d*,?\d*\})\??)|(?P<other>.)",
+    re.DOTALL,
+)
+_END = ("", "", 0)
+
+
+def _read_ways(tokens: list[tuple[str, str, int]], place: int) -> tuple[int, list[tuple[str, ...]], list[int]]:
+    """From `place` to the end of the group: the place behind it, the anchors of each way, and where its bars stand."""
+    ways: list[tuple[str, ...]] = []
+    bars: list[int] = []
     best: tuple[str, ...] = ()
-    for words in _mandatory(source):
-        if all(len(w) >= _SHORTEST for w in words) and _weight(words) > _weight(best):
-            best = words
-    return best
+    run = ""
+    while place < len(tokens):
+        kind, text, start = tokens[place]
+        place += 1
+        choices: tuple[str, ...] = ()
+        if kind in ("open", "ahead"):
+            place, inner, _ = _read_ways(tokens, place)
+            # what stands ahead or behind is no part of the match
+            choices = _choices(inner) if kind == "open" else ()
+        elif kind == "bar":
+            ways.append(_better(best, (run,)))
+            bars.append(start)
+            best, run = (), ""
+            continue
+        elif kind == "close":
+            break
+        then, sign, _ = tokens[place] if place < len(tokens) else _END
+        repeated = then == "repeat"
+        place += repeated
+        plain = text.lower() if kind == "plain" else text[1:] if kind == "escaped" and not text[1:].isalnum() else ""
+        run += plain[:-1] if repeated else plain
+        if repeated or not plain:
+            best, run = _better(best, (run,)), ""
+            if choices and not sign.startswith(_OPTIONAL):
+                best = _better(best, choices)
+    return place, [*ways, _better(best, (run,))], bars
+
+
+def _choices(ways: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The anchors of all ways together; none when one of them has none."""
+    given = list(ways)
+    return tuple(word for way in given for word in way) if all(given) else ()
+
+
+def _better(best: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:
+    # long words are rare; each further choice makes a hit likelier
+    if not all(len(word) >= _SHORTEST for word in words):
+        return best
+    return words if not best or _weight(words) > _weight(best) else best
 
 
 def _weight(words: tuple[str, ...]) -> float:
-    # long words are rare; each further choice makes a hit likelier
-    return min(map(len, words)) - 0.5 * len(words) if words else 0.0
-
-
-def _branches(source: str) -> list[str]:
-    """The parts between the bars outside any group."""
-    parts, depth, start = [], 0, 0
-    for place, char in _outside_escapes(source):
-        if char == "(":
-            depth += 1
-        elif char == ")":
-            depth -= 1
-        elif char == "|" and depth == 0:
-            parts.append(source[start:place])
-            start = place + 1
-    return [*parts, source[start:]]
-
-
-def _outside_escapes(source: str) -> Iterator[tuple[int, str]]:
-    """The characters that are neither escaped nor in a character class, with their places."""
-    place, in_class = 0, False
-    while place < len(source):
-        char = source[place]
-        if char == "\\":
-            place += 2
-            continue
-        if char == "[" and not in_class:
-            in_class = True
-        elif char == "]" and in_class:
-            in_class = False
-        elif not in_class:
-            yield place, char
-        place += 1
-
-
-def _mandatory(source: str) -> Iterator[tuple[str, ...]]:
-    """The runs of plain characters, and the choices of groups, that every match must go through."""
-    place, run = 0, ""
-    while place < len(source):
-        width, plain, choices = _element(source, place)
-        after = source[place + width : place + width + 2]
-        optional = after.startswith(_OPTIONAL)
-        quantified = optional or after[:1] in ("+", "{")
-        if plain and not quantified:
-            run += plain
-        else:
-            yield (run,)
-            run = ""
-            if not optional and choices:
-                yield choices
-        place += width + (len(_quantifier(source[place + width :])) if quantified else 0)
-    yield (run,)
-
-
-def _quantifier(rest: str) -> str:
-    match = re.match(r"(?:[?*+]|\{\d*,?\d*\})\??", rest)
-    return match[0] if match else ""
-
-
-def _element(source: str, place: int) -> tuple[int, str, tuple[str, ...]]:
-    """The next element: its width, the plain text it stands for, or the words of which a group holds one."""
-    char = source[place]
-    if char == "\\":
-        escaped = source[place + 1 : place + 2]
-        plain = escaped.lower() if escaped and not escaped.isalnum() else ""
-        return 2, plain, ()
-    if char == "[":
-        end = place + 1
-        while end < len(source) and (source[end] != "]" or end == place + 1):
-            end += 2 if source[end] == "\\" else 1
-        return end - place + 1, "", ()
-    if char == "(":
-        return _group(source, place)
-    return 1, "" if char in ".^$*+?{}|)" else char.lower(), ()
-
-
-def _group(source: str, place: int) -> tuple[int, str, tuple[str, ...]]:
-    depth, end = 0, len(source)
-    for offset, char in _outside_escapes(source[place:]):
-        depth += (char == "(") - (char == ")")
-        if depth == 0:
-            end = place + offset
-            break
-    inner = source[place + 1 : end]
-    if inner.startswith("?"):
-        if not inner.startswith(("?:", "?P<")):
-            return end - place + 1, "", ()
-        inner = inner[2:] if inner.startswith("?:") else inner[inner.index(">") + 1 :]
-    choices: list[str] = []
-    for branch in _branches(inner):
-        anchors = anchors_of(branch)
-        if not anchors:
-            return end - place + 1, "", ()
-        choices += anchors
-    return end - place + 1, "", tuple(choices)
+    return min(map(len, words)) - 0.5 * len(words)

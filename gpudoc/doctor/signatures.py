@@ -1,0 +1,114 @@
+"""The one matcher of the signatures: which rows of knowledge/signatures a text fires, as findings with their lines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpudoc.doctor.causes.sign import quote
+from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.doctor.vocabulary import as_words
+from gpudoc.facts.model import Absent
+from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.knowledge.signature_rows import Signature, signatures
+
+_GIVEN, _KNOWN = ("true", "false"), "known"
+
+
+class Matcher:
+    """Rows made ready once: of a text only those are looked at of whose patterns a mandatory word stands in it."""
+
+    def __init__(self, rows: Sequence[Signature]) -> None:
+        self._rows = [_Ready(row) for row in rows]
+        self._by_anchor: dict[str, list[int]] = {}
+        self._always: list[int] = []
+        for place, row in enumerate(self._rows):
+            anchors = row.any.anchors
+            for anchor in anchors:
+                self._by_anchor.setdefault(anchor, []).append(place)
+            if not anchors:
+                self._always.append(place)
+
+    def find(self, evidence: Evidence) -> Iterator[Finding | Skip]:
+        """A finding for each row that fires, in the order of the rows."""
+        assert evidence.reading is not None
+        text = evidence.reading.text
+        for place in self._candidates(text):
+            finding = self._rows[place].find(text, evidence)
+            if finding is not None:
+                yield finding
+
+    def _candidates(self, text: Text) -> list[int]:
+        lowered = text.lowered
+        places = set(self._always)
+        for anchor, rows in self._by_anchor.items():
+            if anchor in lowered:
+                places.update(rows)
+        return sorted(places)
+
+
+class _Ready:
+    """One row with its patterns as Words."""
+
+    __slots__ = ("about", "all", "any", "row", "unless")
+
+    def __init__(self, row: Signature) -> None:
+        self.row = row
+        self.any = as_words(row.any)
+        self.all = tuple(as_words(group) for group in row.all)
+        self.about = tuple(as_words(group) for group in row.about)
+        self.unless = as_words(row.unless) if row.unless else None
+
+    def find(self, text: Text, evidence: Evidence) -> Finding | None:
+        """The row's finding, None where it does not fire."""
+        row = self.row
+        first = text.find(self.any)
+        if first is None or any(text.find(words) is None for words in self.about):
+            return None
+        if self.unless is not None and text.find(self.unless) is not None:
+            return None
+        beside = [text.find(words) for words in self.all]
+        if None in beside or not _facts_allow(row, evidence):
+            return None
+        seen = [quote(first, row.fact), *(quote(one, "beside it") for one in beside if one is not None)]
+        return Finding(
+            id=row.cause,
+            confidence=row.confidence,
+            severity=row.severity,
+            title=_title(row.title, first),
+            evidence=tuple(dict.fromkeys(seen)),
+            explains=row.explains,
+        )
+
+
+def _facts_allow(row: Signature, evidence: Evidence) -> bool:
+    machine = evidence.machine
+    wanted = all(_holds(machine, path, value) for path, value in row.when_fact.items())
+    return wanted and not any(_holds(machine, path, value) for path, value in row.unless_fact.items())
+
+
+def _holds(machine: object, path: str, wanted: str) -> bool:
+    value: object = machine
+    for part in path.split("."):
+        value = value.get(part, Absent("")) if isinstance(value, Mapping) else getattr(value, part)
+        if isinstance(value, Absent):
+            return False
+    return wanted == _KNOWN or (str(value).lower() if wanted in _GIVEN else str(value)) == wanted
+
+
+def _title(template: str, first: Mention) -> str:
+    """The row's own title, in which {1} stands for what the first group of its pattern read."""
+    return template.replace("{1}", first[1]) if "{1}" in template else template
+
+
+@functools.cache
+def _matcher() -> Matcher:
+    return Matcher(signatures())
+
+
+def finder(matcher: Matcher | None = None) -> Finder:
+    """The rows as a finder; of the project's own ones they are read when the first text is."""
+    return Finder(id="signatures", find=lambda evidence: (matcher or _matcher()).find(evidence), reads="text")
+
+
+FINDERS = (finder(),)

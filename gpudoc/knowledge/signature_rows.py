@@ -1,0 +1,151 @@
+"""Reads the signatures: what a text must hold to show a cause, as rows of YAML, a file per family.
+
+A pattern is the text that a program prints, or a regular expression after `re:`; both are blind to case, and a blank
+stands for any white space, so a message that was wrapped still matches. `$name` stands for a list of vocabulary.yaml.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Literal, cast
+
+from gpudoc.knowledge.tables import Row
+
+Severity = Literal["broken", "warning", "info"]
+
+FAMILIES = ("driver", "hardware", "container", "install", "memory", "compute", "ranks", "data", "speed")
+VOCABULARY = "vocabulary"
+REGEX = "re:"
+LIST = "$"
+# a list of vocabulary may name another list, and no more
+_DEEPEST = 3
+# examples are for the tests and for whoever reads the file: left out, the rest is parsed in a third of the time
+_EXAMPLES = re.compile(r"^  (?:examples|not):\n(?:(?: {4}.*)?\n)+", re.MULTILINE)
+
+
+class RowError(ValueError):
+    """A row that cannot be used: which file and row, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """One message: `cause` is found with `confidence` where the patterns stand in a text as the row says.
+
+    `any`: one of them is the evidence. `all`: each of these is there too (of a list one of it). `about`: as `all`, and
+    too common to be shown. `unless`: none of these is. `when_fact` and `unless_fact` name facts by their dotted path.
+    """
+
+    id: str
+    cause: str
+    any: tuple[str, ...]
+    confidence: float
+    source: str
+    all: tuple[tuple[str, ...], ...] = ()
+    about: tuple[tuple[str, ...], ...] = ()
+    unless: tuple[str, ...] = ()
+    when_fact: Mapping[str, str] = field(default_factory=dict)
+    unless_fact: Mapping[str, str] = field(default_factory=dict)
+    severity: Severity = "broken"
+    title: str = ""
+    explains: tuple[str, ...] = ()
+    fact: str = "text"
+    examples: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+@functools.cache
+def signatures() -> tuple[Signature, ...]:
+    """Every row of every family, without its examples."""
+    return load_folder(_folder())
+
+
+@functools.cache
+def vocabulary(name: str) -> tuple[str, ...]:
+    """The patterns of one list of vocabulary.yaml; RowError when there is none of this name."""
+    return _expanded((LIST + name,), _lists(_folder(), examples=False), "vocabulary")
+
+
+def load_folder(folder: Path, *, examples: bool = False) -> tuple[Signature, ...]:
+    """The rows of the families in `folder`; RowError for one that is misspelt or lacks what every row has."""
+    lists = _lists(folder, examples=examples)
+    rows = []
+    for family in FAMILIES:
+        path = folder / f"{family}.yaml"
+        for row in _rows(path, examples=examples):
+            rows.append(_signature(row, lists, f"{path.name}: {row.get('id', '?')}"))
+    return tuple(rows)
+
+
+def _folder() -> Path:
+    return cast(Path, resources.files("gpudoc.knowledge") / "signatures")
+
+
+def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
+    import yaml
+
+    text = path.read_text("utf-8")
+    # every value is a text: without the search for dates and numbers the C parser takes half the time
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    return cast(Sequence[Row], yaml.load(text if examples else _EXAMPLES.sub("", text), Loader=loader) or ())  # noqa: S506  texts only
+
+
+def _lists(folder: Path, *, examples: bool) -> Mapping[str, tuple[str, ...]]:
+    rows = _rows(folder / f"{VOCABULARY}.yaml", examples=examples)
+    return {str(row["id"]): _texts(row["any"]) for row in rows}
+
+
+def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Signature:
+    known = {one.name for one in fields(Signature)} - {"others"} | {"not"}
+    if unknown := row.keys() - known:
+        raise RowError(f"{where}: unknown key {', '.join(sorted(unknown))}")
+    if missing := {"id", "cause", "any", "confidence", "source"} - row.keys():
+        raise RowError(f"{where}: lacks {', '.join(sorted(missing))}")
+
+    def patterns(key: str) -> tuple[str, ...]:
+        return _expanded(_texts(row.get(key, ())), lists, where)
+
+    def groups(key: str) -> tuple[tuple[str, ...], ...]:
+        given = cast(Sequence[object], row.get(key, ()))
+        return tuple(_expanded(_texts(one), lists, where) for one in given)
+
+    return Signature(
+        id=str(row["id"]),
+        cause=str(row["cause"]),
+        any=patterns("any"),
+        all=groups("all"),
+        about=groups("about"),
+        unless=patterns("unless"),
+        when_fact=cast(Mapping[str, str], row.get("when_fact", {})),
+        unless_fact=cast(Mapping[str, str], row.get("unless_fact", {})),
+        confidence=float(str(row["confidence"])),
+        severity=cast(Severity, row.get("severity", "broken")),
+        title=str(row.get("title", "")),
+        explains=_texts(row.get("explains", ())),
+        fact=str(row.get("fact", "text")),
+        source=str(row["source"]),
+        examples=_texts(row.get("examples", ())),
+        others=_texts(row.get("not", ())),
+    )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(str(one) for one in cast(Sequence[object], value))
+
+
+def _expanded(patterns: Sequence[str], lists: Mapping[str, tuple[str, ...]], where: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_expand(patterns, lists, where, _DEEPEST)))
+
+
+def _expand(patterns: Sequence[str], lists: Mapping[str, tuple[str, ...]], where: str, deep: int) -> Iterator[str]:
+    for pattern in patterns:
+        if not pattern.startswith(LIST):
+            yield pattern
+        elif pattern[1:] in lists and deep:
+            yield from _expand(lists[pattern[1:]], lists, where, deep - 1)
+        else:
+            raise RowError(f"{where}: no list {pattern} in {VOCABULARY}.yaml")

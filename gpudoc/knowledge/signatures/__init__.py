@@ -1,0 +1,1 @@
+"""What programs print when something is wrong: one row per message, in a file per family."""
