@@ -28,6 +28,8 @@ from gpudoc.facts.model import Absent, Machine
 
 _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 _MOST_EVIDENCE = 6
+# a value of so many characters is a line of words; shorter ones, as a count, are alike by chance
+_A_LINE = 20
 _ENOUGH_CANDIDATES = 3
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
@@ -187,9 +189,8 @@ def _merge_one(group: list[Finding]) -> Finding:
     # independent signs of one cause: it is missed only if each of them misleads, but never beyond 0.99
     lead = max(group, key=lambda f: (-_RANK[f.severity], f.confidence))
     doubt = 1.0
-    for finding in group:
-        if finding.severity == lead.severity:
-            doubt *= 1 - finding.confidence
+    for finding in _independent([f for f in group if f.severity == lead.severity]):
+        doubt *= 1 - finding.confidence
     evidence = list(dict.fromkeys(o for f in (lead, *group) for o in f.evidence))[:_MOST_EVIDENCE]
     explains = tuple(dict.fromkeys(e for f in group for e in f.explains))
     # what the advice will touch: a card with a lesser fault, or another number of the kernel log, is not meant by it
@@ -199,6 +200,23 @@ def _merge_one(group: list[Finding]) -> Finding:
     confidence = lead.confidence if len(group) == 1 else min(max(1 - doubt, lead.confidence), 0.99)
     confidence = round(confidence, 3)
     return replace(lead, confidence=confidence, evidence=tuple(evidence), cards=cards, advise=advise, explains=explains)
+
+
+def _independent(group: Sequence[Finding]) -> list[Finding]:
+    """Of findings that rest on one line the surest: the same words, read twice, are one sign."""
+    kept: list[Finding] = []
+    for finding in sorted(group, key=lambda f: -f.confidence):
+        if not any(_same_line(finding.evidence[:1], other.evidence[:1]) for other in kept):
+            kept.append(finding)
+    return kept
+
+
+def _same_line(one: Sequence[Observation], other: Sequence[Observation]) -> bool:
+    """Whether both quote one line: the kernel log's, say, and the text's that holds it, with or without its date."""
+    if not one or not other:
+        return False
+    short, long = sorted((one[0].value, other[0].value), key=len)
+    return one[0] == other[0] or (len(short) >= _A_LINE and short in long)
 
 
 def _distinct(cards: Iterable[Card]) -> tuple[Card, ...]:

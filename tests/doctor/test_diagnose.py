@@ -112,6 +112,35 @@ def test_the_catalogue_fills_what_the_finder_left_empty_and_ignore_drops():
     assert (only.title, only.why, only.fix[0].say, only.url) == ("a title", "w", "do it", "https://example.org")
 
 
+LINE = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+
+
+def seen(confidence, value, origin, fact="kernel log"):
+    return Finding(id="a", confidence=confidence, evidence=(Observation(fact, value, origin),))
+
+
+@pytest.mark.parametrize(
+    ("other", "sure"),
+    [
+        # the line itself, and the line with the date before it, read out of the text that holds it
+        (seen(0.8, LINE, "line 1", fact="text"), 0.9),
+        (seen(0.8, f"[ 12.5] {LINE}", "line 1", fact="text"), 0.9),
+        (seen(0.8, "the host sees no device at 3b:00.0", "line 2"), 0.98),
+    ],
+)
+def test_one_line_read_twice_is_one_sign_and_two_lines_are_two(other, sure):
+    for pair in ((seen(0.9, LINE, "kernel log"), other), (other, seen(0.9, LINE, "kernel log"))):
+        (root,) = judge([finder("a", *pair)], [cause("a")]).findings
+        assert root.confidence == sure
+        assert len(root.evidence) == 2
+
+
+def test_a_count_that_is_alike_by_chance_is_a_sign_of_its_own():
+    pair = (seen(0.6, "1", "NVML", fact="GPU 0 rows"), seen(0.5, "1", "NVML", fact="GPU 1 rows"))
+    (root,) = judge([finder("a", *pair)], [cause("a")]).findings
+    assert root.confidence == 0.8
+
+
 def test_severity_orders_before_confidence_and_decides_the_verdict():
     report = judge(
         [finder("w", finding("w", 0.99, "warning")), finder("b", finding("b", 0.6))], [cause("w"), cause("b")]
