@@ -11,8 +11,8 @@ from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
 
-# more than tensors, on a CPU: code that torch loads with the first step and what a trial holds for training, 21 MiB
-# for three models (torch 2.13); rounded up so that the first probe fits, whose measure then corrects the rest
+# on a CPU, in addition to tensors: code that torch loads with the first step and what a trial holds for training. Up to
+# 21 MiB for three models (torch 2.13), rounded up so that the first probe fits; what it measures corrects the rest
 _LAZY_BYTES = 34 * MIB
 _ORDER_BYTES_PER_SAMPLE = 8
 

@@ -62,7 +62,7 @@ def test_a_sleep_in_the_data_set_is_waiting_and_not_cpu(order):
 
 def test_a_run_trains_on_every_sample_once_before_any_comes_again(order):
     bench = Bench(order)
-    answered = bench.run(LoaderSetting(num_workers=0), 0.1, 0.02)
+    answered = bench.run(LoaderSetting(num_workers=0), 5, 1.0)
     assert answered.steps == 5
     seen = [value for batch in net_of(bench).batches for value in batch]
     assert len(seen) == 4 * (2 + 5)
@@ -80,7 +80,7 @@ def test_a_step_changes_the_weights_in_every_precision(order):
 
 def test_workers_deliver_the_same_batches(order):
     bench = Bench(order)
-    answered = bench.run(LoaderSetting(num_workers=2), 0.1, 0.02)
+    answered = bench.run(LoaderSetting(num_workers=2), 5, 1.0)
     seen = [value for batch in net_of(bench).batches for value in batch]
     assert answered.steps == 5
     assert len(seen) == 4 * (3 + 5)
