@@ -247,7 +247,8 @@ class _Search:
         path = store.folder_to_write().parent / "journals" / f"{self._loaded.name}-{name}.jsonl"
         recorded = None if self._options.fresh else recorded_limit(path, key)
         limit_bytes = self._limit(told, recorded)
-        journal = open_journal(path, Header(key, limit_bytes, round(start_s, 3)), fresh=self._options.fresh)
+        header = Header(key=key, limit_bytes=limit_bytes, start_s=round(start_s, 3))
+        journal = open_journal(path, header, fresh=self._options.fresh)
         if journal.num_replayed:
             self._progress.say(
                 f"going on with {journal.num_replayed} finished trials of an earlier run (--fresh starts anew)"

@@ -5,35 +5,32 @@ Format history: gpudoc.tune.journal.v1 (0.1.0) first released form.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
-from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.messages import End, Part, Request, Trial
 
-SCHEMA = "gpudoc.tune.journal.v1"
+SCHEMA: Literal["gpudoc.tune.journal.v1"] = "gpudoc.tune.journal.v1"
 _MAX_HEADER = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Part):
     """What a journal is about: it is used only where `key` is the same; `limit_bytes` is the memory it ran under.
 
     `start_s` are the seconds before the first trial; a run that goes on counts those of the first, to decide the same.
     """
 
-    key: Mapping[str, str]
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    schema_name: Literal["gpudoc.tune.journal.v1"] = Field(default=SCHEMA, alias="schema")
+    key: dict[str, str]
     limit_bytes: int | None
     start_s: float = 0.0
-
-    def line(self) -> str:
-        """The first line of the file."""
-        known = {"schema": SCHEMA, "key": dict(self.key), "limit_bytes": self.limit_bytes, "start_s": self.start_s}
-        return json.dumps(known, sort_keys=True)
 
 
 @dataclass(slots=True)
@@ -71,15 +68,16 @@ class Journal:
 def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
     """The journal at `path` for `header`; another key, another schema or `fresh` starts it anew."""
     journal = Journal(path, start_s=header.start_s)
-    kept = None if fresh else _read(path, header)
-    if kept is not None:
+    known = None if fresh else _read_header(path)
+    same = known is not None and (known.key, known.limit_bytes) == (header.key, header.limit_bytes)
+    kept = _read_trials(path) if same else None
+    if known is not None and kept is not None:
         if kept and kept[-1].end is End.USER_ERROR:
             # it ended that search, and may be corrected by now
             kept.pop()
         journal.trials.extend(kept)
         journal.num_replayed = len(kept)
-        started = (_first_line(path) or {}).get("start_s")
-        journal.start_s = float(started) if isinstance(started, float | int) else 0.0
+        journal.start_s = known.start_s
         return journal
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,32 +85,26 @@ def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
             path.unlink()
     except OSError as problem:
         journal.lost = problem.strerror or str(problem)
-    journal._append(header.line())
+    journal._append(header.model_dump_json(by_alias=True))
     return journal
 
 
 def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:
     """The memory limit of the journal at `path` when it is about `key`; None otherwise."""
-    first = _first_line(path)
-    if first is None or first.get("key") != dict(key):
-        return None
-    limit = first.get("limit_bytes")
-    return limit if isinstance(limit, int) else None
+    known = _read_header(path)
+    return known.limit_bytes if known is not None and known.key == key else None
 
 
-def _first_line(path: Path) -> Mapping[str, object] | None:
+def _read_header(path: Path) -> Header | None:
     try:
-        with path.open(encoding="utf-8") as stream:
-            first = json.loads(stream.readline(_MAX_HEADER))
-    except (OSError, ValueError):
+        with path.open("rb") as stream:
+            found = Header.model_validate_json(stream.readline(_MAX_HEADER), strict=True)
+    except (OSError, ValidationError):
         return None
-    return first if isinstance(first, dict) and first.get("schema") == SCHEMA else None
+    return found if "schema_name" in found.model_fields_set else None
 
 
-def _read(path: Path, header: Header) -> list[Trial] | None:
-    first = _first_line(path)
-    if first is None or first.get("key") != dict(header.key) or first.get("limit_bytes") != header.limit_bytes:
-        return None
+def _read_trials(path: Path) -> list[Trial] | None:
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):

@@ -3,7 +3,7 @@ from pathlib import Path
 from gpudoc.tune.search.journal import Header, open_journal, recorded_limit
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 
-HEADER = Header({"model": "abc"}, 1 << 30, 2.5)
+HEADER = Header(key={"model": "abc"}, limit_bytes=1 << 30, start_s=2.5)
 RELEASED = Path(__file__).parents[2] / "journals"
 
 
@@ -19,7 +19,7 @@ def test_what_was_added_is_found_by_the_next_run(tmp_path):
     journal.add(trial(4))
     again = open_journal(path, HEADER)
     assert again.num_replayed == 1
-    assert open_journal(path, Header(HEADER.key, 1 << 30, 9.0)).start_s == 2.5
+    assert open_journal(path, HEADER.model_copy(update={"start_s": 9.0})).start_s == 2.5
     assert again.find(Request(kind="fit", batches=(4,))) == trial(4)
     assert again.find(Request(kind="fit", batches=(5,))) is None
     assert recorded_limit(path, HEADER.key) == 1 << 30
@@ -44,8 +44,8 @@ def test_a_journal_of_another_workload_machine_or_limit_is_not_used(tmp_path):
     path = tmp_path / "journal.jsonl"
     open_journal(path, HEADER).add(trial(4))
     assert recorded_limit(path, {"model": "other"}) is None
-    for other in (Header({"model": "other"}, 1 << 30), Header({"model": "abc"}, 1 << 29)):
-        assert open_journal(path, other).trials == []
+    for change in ({"key": {"model": "other"}}, {"limit_bytes": 1 << 29}):
+        assert open_journal(path, HEADER.model_copy(update=change)).trials == []
         path.unlink()
         open_journal(path, HEADER).add(trial(4))
 
@@ -71,7 +71,9 @@ def test_fresh_forgets(tmp_path):
 
 def test_a_file_that_is_no_journal_is_replaced(tmp_path):
     path = tmp_path / "journal.jsonl"
-    for content in (b"", b"\xff\x00", b"[1]\n", b'{"schema": "gpudoc.tune.journal.v9"}\n', b"text\n"):
+    first = b'"key": {"model": "abc"}, "limit_bytes": 1073741824}\n'
+    others = (b'{"schema": "gpudoc.tune.journal.v9", ' + first, b"{" + first, first.replace(b"1073", b'"1073'))
+    for content in (b"", b"\xff\x00", b"[1]\n", b"text\n", *others):
         path.write_bytes(content)
         assert open_journal(path, HEADER).trials == []
         open_journal(path, HEADER).add(trial(1))
@@ -90,8 +92,16 @@ def test_a_full_disk_is_said_and_the_trials_stay_in_memory(tmp_path):
 def test_the_journal_of_the_first_release_is_still_read():
     path = RELEASED / "v1.jsonl"
     key = {"config": "abc", "device": "cpu", "method": "1", "model": "m"}
-    journal = open_journal(path, Header(key, 1073741824))
+    journal = open_journal(path, Header(key=key, limit_bytes=1073741824))
     assert [t.end.value for t in journal.trials] == ["fits", "fits", "fits", "oom_host", "fits", "leak"]
     assert journal.trials[3].failed_batch == 105
     assert journal.trials[2].point(104).peak_bytes == 1068896256
     assert journal.trials[0].request.feed.num_workers == 0
+
+
+def test_a_header_of_a_later_version_may_say_more(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    open_journal(path, HEADER).add(trial(4))
+    path.write_bytes(path.read_bytes().replace(b'"start_s"', b'"also":1,"start_s"', 1))
+    again = open_journal(path, HEADER)
+    assert (again.num_replayed, again.start_s) == (1, 2.5)

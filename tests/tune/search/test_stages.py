@@ -144,7 +144,7 @@ def searched(path, machine):
     """A whole search with its journal at `path`: what it found, in words."""
     session = Session(
         launcher=machine,
-        journal=open_journal(path, Header({"of": "this test"}, machine.limit)),
+        journal=open_journal(path, Header(key={"of": "this test"}, limit_bytes=machine.limit)),
         where=Where(device="cpu", limit_bytes=machine.limit),
         progress=machine,
         budget_s=60.0,
