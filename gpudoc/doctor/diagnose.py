@@ -15,6 +15,7 @@ from gpudoc.doctor.model import (
     Evidence,
     Finder,
     Finding,
+    Observation,
     Report,
     Setting,
     Severity,
