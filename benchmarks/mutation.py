@@ -218,7 +218,7 @@ def main() -> None:
     found = load(state)
     with tempfile.TemporaryDirectory(prefix="gpudoc-mutation-") as folder:
         copy = pathlib.Path(folder) / "copy"
-        git("worktree", "add", "--detach", str(copy), commit)
+        git("worktree", "add", "--quiet", "--detach", str(copy), commit)
         try:
             every = targets(copy)
             drawn = random.Random(chosen.seed).sample(every, min(chosen.count, len(every)))

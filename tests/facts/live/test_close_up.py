@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 
 from gpudoc.facts.live import spy
 from gpudoc.facts.live.close_up import RATE_HZ, CloseUp
@@ -14,6 +13,7 @@ def first():
 def second():
     until = time.perf_counter() + 0.05
     while time.perf_counter() < until: pass
+print(flush=True)
 while True:
     first()
     second()
@@ -25,9 +25,9 @@ def test_one_process_is_seen_more_often_than_in_the_whole_watch(tmp_path):
     assert isinstance(program, str)
     script = tmp_path / "alternates.py"
     script.write_text(ALTERNATES)
-    with subprocess.Popen([sys.executable, script]) as job:
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as job:
         try:
-            time.sleep(1.0)
+            job.stdout.readline()
             stacks = CloseUp(program, job.pid, tmp_path).finish()
             assert not isinstance(stacks, Absent), stacks
             main = next(t for t in stacks.threads if t.is_main)

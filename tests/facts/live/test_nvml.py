@@ -4,13 +4,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 from gpudoc.facts.live.nvml import GpuRecorder, parse
 from gpudoc.facts.live.tree import read_stat
 from gpudoc.facts.model import Absent
+from tests.waiting import wait_until
 
 HEAD = {"gpus": [{"name": "Test GPU", "memory_total_bytes": 80, "pcie_generation_max": 4, "pcie_width_max": 16}]}
 LOOK = {"utilization_percent": 50, "throttle_mask": 0x40 | 0x4, "power_w": 100.5, "temperature_c": None}
@@ -43,7 +43,8 @@ def test_a_torn_last_line_is_forgiven_and_an_error_is_a_reason():
 
 def test_without_a_driver_the_reason_comes_back_from_the_child(tmp_path):
     recorder = GpuRecorder(tmp_path / "gpus.jsonl")
-    time.sleep(1.5)
+    # without a driver it says so and ends; with one it goes on
+    wait_until(lambda: recorder._process.poll() is not None or (tmp_path / "gpus.jsonl").stat().st_size)
     found = recorder.finish()
     assert isinstance(found, Absent) or found
 
@@ -62,50 +63,52 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *m) { 
 """
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
-def test_the_child_samples_a_driver_library_at_ten_a_second(tmp_path):
+@pytest.fixture
+def with_driver(tmp_path):
+    """Runs Python code beside a driver library that answers; the first argument is where the child writes."""
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler")
     source = tmp_path / "fake.c"
     source.write_text(FAKE)
-    library = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
-    code = textwrap.dedent("""
-        import pathlib, sys, time
-        from gpudoc.facts.live.nvml import GpuRecorder
-        recorder = GpuRecorder(pathlib.Path(sys.argv[1]))
-        time.sleep(3)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def call(code):
+        line = [sys.executable, "-c", LOOKS + textwrap.dedent(code), tmp_path / "gpus.jsonl"]
+        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+    return call
+
+
+LOOKS = """
+import os, pathlib, sys, time
+from gpudoc.facts.live.nvml import GpuRecorder
+place = pathlib.Path(sys.argv[1])
+recorder = GpuRecorder(place)
+while len(place.read_text().splitlines()) < 7:
+    time.sleep(0.05)
+"""
+
+
+def test_the_child_looks_at_a_driver_library_again_and_again(with_driver):
+    done = with_driver("""
         gpu, = recorder.finish()
         last = gpu.moments[-1]
         print(gpu.name, gpu.power_limit_w, len(gpu.moments), last.utilization_percent, last.power_w,
               last.memory_used_bytes, *last.throttle_reasons, sep="|")
     """)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "gpus.jsonl"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     name, limit, count, *rest = done.stdout.strip().split("|")
     assert (name, limit, rest) == ("F", "400.0", ["42", "123.0", "600", "software thermal slowdown"])
     assert int(count) >= 5
 
 
-def test_the_child_ends_when_its_parent_dies(tmp_path):
-    code = (
-        "import os, pathlib, sys, time\n"
-        "from gpudoc.facts.live.nvml import GpuRecorder\n"
-        "r = GpuRecorder(pathlib.Path(sys.argv[1]))\n"
-        "print(r._process.pid, flush=True)\n"
-        "time.sleep(1)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True, check=False)
+def test_the_child_ends_when_its_parent_dies(with_driver):
+    done = with_driver("""
+        print(recorder._process.pid, flush=True)
+        os.kill(os.getpid(), 9)
+    """)
     child = int(done.stdout)
-    until = time.monotonic() + 20
-    while _lives(child) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not _lives(child)
+    wait_until(lambda: not _lives(child))
 
 
 def _lives(pid):

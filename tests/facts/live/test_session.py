@@ -3,22 +3,21 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from gpudoc.facts.live.session import watch
 from gpudoc.facts.model import Absent
 
-BUSY = "def spins():\n    while True:\n        sum(range(1000))\nspins()\n"
+BUSY = "def spins():\n    while True:\n        sum(range(1000))\nprint(flush=True)\nspins()\n"
 
 
 @pytest.fixture
 def busy(tmp_path):
     script = tmp_path / "busy.py"
     script.write_text(BUSY)
-    with subprocess.Popen([sys.executable, script], cwd=tmp_path) as job:
-        time.sleep(1.0)
+    with subprocess.Popen([sys.executable, script], cwd=tmp_path, stdout=subprocess.PIPE) as job:
+        job.stdout.readline()
         yield job
         job.kill()
 

@@ -55,12 +55,12 @@ def test_every_refusal_is_told_in_words():
 def test_the_sampler_sees_where_a_real_process_stands(tmp_path):
     program = spy.find()
     assert isinstance(program, str)
-    code = "import time\ndef waits_here():\n    time.sleep(60)\nwaits_here()\n"
+    code = "import time\ndef waits_here():\n    time.sleep(600)\nprint(flush=True); waits_here()\n"
     script = tmp_path / "sleeper.py"
     script.write_text(code)
-    with subprocess.Popen([sys.executable, script]) as job:
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as job:
         try:
-            time.sleep(1.0)
+            job.stdout.readline()
             recorder = spy.Recorder(program, job.pid, tmp_path / "stacks.json", 30)
             time.sleep(2.0)
             stacks = recorder.finish()

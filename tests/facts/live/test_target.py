@@ -2,12 +2,14 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live.target import choose, is_python, loads_torch
 from gpudoc.facts.live.tree import descendants
+from tests.waiting import wait_until
 
 
 def test_no_such_process_is_told_with_what_to_type():
@@ -46,9 +48,7 @@ def test_below_a_shell_the_python_is_found():
     command = f"{sys.executable} -c 'import time; time.sleep(60)'; true"
     with subprocess.Popen(["sh", "-c", command], start_new_session=True) as job:
         try:
-            until = time.monotonic() + 30
-            while not any(map(is_python, descendants(job.pid)[1:])) and time.monotonic() < until:
-                time.sleep(0.1)
+            wait_until(lambda: any(map(is_python, descendants(job.pid)[1:])))
             target = choose(job.pid)
             assert target.pid != job.pid
             assert is_python(target.pid)
@@ -70,7 +70,7 @@ def test_one_rank_leads_to_its_launcher(tmp_path):
     with subprocess.Popen([sys.executable, launcher], stdout=subprocess.PIPE, start_new_session=True) as job:
         try:
             rank = int(job.stdout.readline())
-            time.sleep(0.5)
+            wait_until(lambda: b"RANK=0" in Path(f"/proc/{rank}/environ").read_bytes())
             target = choose(rank)
             assert target.pid == job.pid
             assert "all ranks" in target.note
