@@ -61,19 +61,18 @@ def test_importing_the_package_is_cheap():
         (["train", "--profile", "no-such.yaml", "--model", "quickstart"], "no-such.yaml"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_one_screen_without_a_traceback(arguments, says):
-    done = gpudoc_command(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) < 20
+def test_wrong_usage_is_exit_code_2_and_one_screen_without_a_traceback(arguments, says, capfd):
+    assert app.run(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert says in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) < 20
 
 
-def test_with_json_a_failure_is_a_document_too():
-    done = gpudoc_command("tune", "--model", "no-such.yaml", "--json")
-    assert done.returncode == 2
-    failure = json.loads(done.stdout)
+def test_with_json_a_failure_is_a_document_too(capfd):
+    assert app.run(["tune", "--model", "no-such.yaml", "--json"]) == 2
+    failure = json.loads(capfd.readouterr().out)
     assert failure["schema"] == "gpudoc.error.v1"
     assert "no-such.yaml" in failure["message"]
 

@@ -195,6 +195,7 @@ def test_a_rank_that_is_gone_is_noticed_and_named(tmp_path):
     assert "pair.cc" not in said
 
 
+@pytest.mark.slow
 def test_a_rank_without_memory_for_the_exchange_says_so_and_the_other_is_not_left_waiting(tmp_path):
     done = torchrun(
         tmp_path,

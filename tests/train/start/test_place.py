@@ -140,6 +140,7 @@ def test_two_ranks_then_one_train_as_one_process_does(place, alone):
     assert_same(alone, weights(place, "ranks"))
 
 
+@pytest.mark.slow
 def test_a_killed_rank_comes_back_and_the_run_ends_as_if_nothing_had_been(place, alone):
     process = start(place, "ranks", "--gpus", "2", "--resume", "never", sleep=0.05)
     wait_for_step(place, "ranks", 5)

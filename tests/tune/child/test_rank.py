@@ -87,7 +87,7 @@ def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launch):
     "request_",
     [
         Request(kind="calibrate", batches=(64,), ranks=2),
-        Request(kind="steady", batches=(24,), ranks=2, steps=6),
+        pytest.param(Request(kind="steady", batches=(24,), ranks=2, steps=6), marks=pytest.mark.slow),
         Request(kind="speed", batches=(4, 8), ranks=2, seconds_per_batch=0.2),
         Request(kind="joint", batches=(8,), ranks=2, feed=Feed(num_workers=1), seconds_per_batch=0.2),
     ],
@@ -99,6 +99,7 @@ def test_ranks_run_as_many_steps_as_each_other_whatever_their_clocks_say(launch,
     assert trial.points[-1].batch in (*request_.batches, 64)
 
 
+@pytest.mark.slow
 def test_a_resting_trial_of_two_ranks_goes_on_together(launch):
     running = launch().start(Request(kind="fit", batches=(8,), ranks=2, stay=True), CPU)
     assert running.collect(until_waiting=True) is None
@@ -118,6 +119,7 @@ def gpudoc(folder, *arguments, code=0):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_the_search_with_two_ranks_finds_what_the_worst_one_fits_and_train_takes_it(tmp_path):
     """Rank 1 fails from batch 40 on, where memory would allow thousands; the limit itself is tested below."""
     write_workload(tmp_path, fault="rank 1", at=40, data={"count": 4000})
@@ -140,6 +142,7 @@ def test_the_search_with_two_ranks_finds_what_the_worst_one_fits_and_train_takes
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_each_rank_lives_under_the_limit(tmp_path):
     """A sample takes 512 KiB; memory runs out in the exchange of gradients as well as in the step itself."""
     write_workload(tmp_path, net={"width": 65_536, "hidden": 8}, data={"count": 2000})

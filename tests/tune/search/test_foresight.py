@@ -35,7 +35,11 @@ def session(tmp_path, monkeypatch):
         launcher.close()
 
 
-@pytest.mark.parametrize("net", [{"depth": 3, "spread": 4096}, {"width": 4096, "hidden": 8}], ids=["deep", "samples"])
+@pytest.mark.parametrize(
+    "net",
+    [{"depth": 3, "spread": 4096}, pytest.param({"width": 4096, "hidden": 8}, marks=pytest.mark.slow)],
+    ids=["deep", "samples"],
+)
 def test_the_predicted_memory_per_sample_is_what_a_calibration_measures(session, net):
     """Also where it is the samples that take it: those that are read, beside the batch that is made of them."""
     search = session(net=net, data={"count": 100_000})

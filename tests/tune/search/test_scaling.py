@@ -233,6 +233,7 @@ def test_one_and_two_ranks_are_measured_and_compared(scaled):
     assert "Does it scale?" in (folder / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_after_a_kill_no_trial_is_repeated(scaled):
     folder, document, _ = scaled
     (path,) = (folder / "data" / "gpudoc" / "journals").glob("*.jsonl")
@@ -269,12 +270,14 @@ def test_ctrl_c_shows_what_was_measured(tmp_path):
     assert "nothing to compare: only one rank was measured" in out
 
 
+@pytest.mark.slow
 def test_a_rank_that_runs_out_of_memory_is_a_point_without_figures(tmp_path):
     write_workload(tmp_path, fault="rank 1", at=8)
     out, _ = finish(start(tmp_path), code=1)
     assert "2 ranks: oom_host" in out
 
 
+@pytest.mark.slow
 def test_the_batch_and_its_scaling_in_one_go(tmp_path):
     write_workload(tmp_path)
     process = start(tmp_path, "--only", "speed,scaling", "--budget", "20s", "--json", "--out", "profile.yaml")

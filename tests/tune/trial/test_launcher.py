@@ -87,6 +87,7 @@ def test_the_memory_limit_is_real_and_repeats(launch):
     assert below.end is End.OOM_HOST
 
 
+@pytest.mark.slow
 def test_what_comes_later_is_part_of_the_steady_script(launch):
     launcher = launch(net={"faults": {"24": "eval", "25": "partial later", "26": "leak", str(512 % 25): "partial"}})
     ends = {batch: launcher.run(Request(kind="steady", batches=(batch,), steps=16), CPU) for batch in (24, 25, 26)}
@@ -150,6 +151,7 @@ def test_a_template_that_dies_is_a_result_and_is_replaced(launch):
     assert launcher.run(fit(4), CPU).fits
 
 
+@pytest.mark.slow
 def test_trials_that_cannot_be_forked_import_for_themselves_and_end_as_forked_ones_do(launch, monkeypatch):
     monkeypatch.setenv(
         "PLANT_AT_IMPORT", "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
