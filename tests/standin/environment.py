@@ -153,17 +153,26 @@ class Environment:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """Makes what is missing; while it is used no other run changes it."""
+        """Makes what is missing; while it is used no other run changes it, and who has the same sources uses it too."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with (self.folder.parent / f"{self.torch}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            # the lock is let go between the two kinds, so that another run may have done it meanwhile, or undone it
+            waits = False
             while not (self.is_done("installed") and self.is_done("built")):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                for step, make in (("installed", self.install), ("built", self.build)):
-                    if not self.is_done(step):
-                        make()
-                        self.stamp(step)
+                # who uses it now may have made it of other sources, and who makes it now of the same: not waited for
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if not waits:
+                        say(f"{self.torch}: waiting for another run, which makes this or uses it as it is ...")
+                    waits = True
+                    time.sleep(0.2)
+                else:
+                    for step, make in (("installed", self.install), ("built", self.build)):
+                        if not self.is_done(step):
+                            make()
+                            self.stamp(step)
                 fcntl.flock(lock, fcntl.LOCK_SH)
             yield
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import threading
+
 import pytest
 
 from tests.standin import environment
@@ -67,3 +71,26 @@ def test_each_step_is_done_once_and_again_after_a_change_or_a_stop(made, monkeyp
     one.constraints.write_text(one.constraints.read_text() + "# another\n")
     with one.ready():
         assert done[3:] == ["install", "build"]
+
+
+def test_who_waited_for_the_same_uses_it_beside_who_made_it(made, monkeypatch):
+    """Two runs find it used by a third that has other sources: when that ends one makes it, and both go on."""
+    one, waiting, done, both = made(0), threading.Semaphore(0), [], threading.Barrier(2)
+    monkeypatch.setattr(environment, "say", lambda text: waiting.release())
+    monkeypatch.setattr(Environment, "install", lambda self: done.append("install"))
+    monkeypatch.setattr(Environment, "build", lambda self: done.append("build"))
+
+    def use():
+        with one.ready(), contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(60)
+
+    runs = [threading.Thread(target=use, daemon=True) for _ in range(2)]
+    with (one.folder.parent / "1.2.3.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        for run in runs:
+            run.start()
+        assert all(waiting.acquire(timeout=60) for _ in runs)
+    for run in runs:
+        run.join()
+    assert done == ["install", "build"]
+    assert not both.broken
