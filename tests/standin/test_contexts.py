@@ -16,7 +16,7 @@ BENCH = ("bench", "--quick", "--device", "cuda", "--only")
 TRAIN = ("train", "--model", "cfg.yaml", "--profile", "off", "--device", "cuda", "--steps", "4", "--no-preflight")
 
 
-def watched(gpus, *arguments):
+def watched(gpus, *arguments, **environment):
     """The command's result, and the most processes that had a context on one GPU at the same time."""
     most, over = collections.Counter(), threading.Event()
 
@@ -29,7 +29,7 @@ def watched(gpus, *arguments):
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        return gpus.gpudoc(*arguments), dict(most)
+        return gpus.gpudoc(*arguments, **environment), dict(most)
     finally:
         over.set()
         watcher.join()
@@ -51,9 +51,19 @@ def by_process(gpus):
         (2, (*BENCH, "launch"), [("examined_python", [0, 1]), ("gpudoc.bench.worker", [0])]),
         (1, TRAIN, [("gpudoc", [0])]),
         (1, (*TRAIN, "--num-workers", "2"), [("gpudoc", [0])]),
+        (2, (*BENCH, "p2p"), [("examined_python", [0, 1]), ("gpudoc.bench.worker", [0, 1])]),
         (2, (*TRAIN, "--gpus", "2"), [("gpudoc", [0]), ("gpudoc", [1])]),
+        (2, (*TRAIN, "--gpus", "1"), [("gpudoc", [0])]),
     ],
-    ids=["doctor", "bench", "train", "train with loader workers", "train on two GPUs"],
+    ids=[
+        "doctor",
+        "bench",
+        "train",
+        "train with loader workers",
+        "bench between two GPUs",
+        "train on two GPUs",
+        "train on one GPU of two",
+    ],
 )
 def test_every_rank_has_one_context_and_nobody_else_has_one(standin, tmp_path, num_gpus, arguments, expected):
     write_workload(tmp_path)
@@ -61,5 +71,27 @@ def test_every_rank_has_one_context_and_nobody_else_has_one(standin, tmp_path, n
     done, most = watched(gpus, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert by_process(gpus) == expected
+    assert set(most.values()) <= {1}
+    assert gpus.holders() == []
+
+
+# a cap so low that few trials are run
+TUNE = ("tune", "--model", "cfg.yaml", "--goal", "largest", "--only", "batch", "--max-batch", "8", "--budget", "1h")
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [(("--device", "cuda:1"), {(1,)}), (("--gpus", "2"), {(0,), (1,)})],
+    ids=["one GPU of two", "both"],
+)
+def test_every_trial_has_one_context_on_its_own_gpu_and_no_other_process_has_one(standin, tmp_path, where, expected):
+    write_workload(tmp_path)
+    gpus = standin(gpus=2, memory="4G", math_ops="1e5")
+    done, most = watched(gpus, *TUNE, "--fresh", *where, XDG_DATA_HOME=str(tmp_path / "data"))
+    assert done.returncode == 0, done.stderr
+    found = [tuple(on) for name, on in by_process(gpus) if name == "gpudoc"]
+    assert set(found) == expected
+    # ranks of a trial come and go together, and there is one trial at a time
+    assert {found.count(on) for on in expected} == {len(found) // len(expected)}
     assert set(most.values()) <= {1}
     assert gpus.holders() == []

@@ -22,6 +22,8 @@ from tests.train.support import metrics, summary
 pytestmark = pytest.mark.standin
 
 MODULE = '''
+import os
+import signal
 import time
 
 import torch
@@ -42,12 +44,18 @@ class Points(torch.utils.data.Dataset):
         return self.x[index], self.y[index]
 
 class Net(nn.Module):
-    """`on_default` puts one number where code that says "cuda" puts it."""
-    def __init__(self, hidden=16, dropout=0.0, on_default=False):
+    """`on_default` puts one number where code that says "cuda" puts it; forward number `killed` is the last of rank 1,
+    in the first `attempts` starts."""
+    def __init__(self, hidden=16, dropout=0.0, on_default=False, killed=0, attempts=1):
         super().__init__()
+        doomed = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < attempts and os.environ.get("RANK") == "1"
+        self.left = killed if doomed else 0
         self.body = nn.Sequential(nn.Linear(8, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 4))
         self.on_default = on_default
     def forward(self, x):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.on_default:
             torch.zeros(1, device="cuda")
         return self.body(x)
@@ -273,6 +281,36 @@ def test_resume_is_exact_on_a_gpu(standin, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exact: killed after step 5 and resumed" in done.stdout
+
+
+def content(run_dir: Path, step: int) -> dict[str, str]:
+    """What a checkpoint holds of weights and optimizer, by digest."""
+    files = json.loads((run_dir / f"checkpoints/step-{step}/manifest.json").read_text())["files"]
+    return {name: row["sha256"] for name, row in files.items() if name in ("model.safetensors", "optimizer.pt")}
+
+
+def test_a_killed_rank_takes_the_others_with_it_and_the_run_ends_as_if_it_had_lived(standin, tmp_path):
+    """SIGKILL, once and then at every start: on the GPUs the others wait in NCCL for a rank that will not come."""
+    train = ["--gpus", 2, "--no-preflight", "--set", "checkpoint_every=2"]
+    place(tmp_path, model={"dropout": 0.3})
+    whole = standin(gpus=2, memory="2G").gpudoc(*line(tmp_path, "whole", *train))
+    assert whole.returncode == 0, whole.stderr
+    place(tmp_path, model={"dropout": 0.3, "killed": 6})
+    once = standin(gpus=2, memory="2G")
+    done = once.gpudoc(*line(tmp_path, "once", *train))
+    assert done.returncode == 0, done.stderr
+    assert summary(tmp_path / "once")["resumed_from"] == "step-4"
+    assert content(tmp_path / "once", 12) == content(tmp_path / "whole", 12)
+    # two ranks and two more, each on its own GPU; the first two are gone
+    assert sorted(gpu for _, gpu, _ in once.contexts()) == [0, 0, 1, 1]
+    assert once.holders() == []
+    place(tmp_path, model={"dropout": 0.3, "killed": 2, "attempts": 99})
+    always = standin(gpus=2, memory="2G")
+    done = always.gpudoc(*line(tmp_path, "always", *train))
+    assert done.returncode == 1, done.stderr
+    assert "rank 1 ended: killed by SIGKILL" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert always.holders() == []
 
 
 def test_a_run_goes_on_with_another_number_of_gpus(standin, tmp_path, alone):
