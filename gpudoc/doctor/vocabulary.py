@@ -31,3 +31,7 @@ class Listed(Words):
         if self._known is None:
             self._known = as_words(vocabulary(self._name))._alternatives
         return self._known
+
+
+DOCKER = Listed("docker")
+WITHOUT_GPU_OPTION = Listed("docker-run-without-gpu")

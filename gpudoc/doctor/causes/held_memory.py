@@ -90,7 +90,6 @@ def _find_dry(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="host_oom_killed", confidence=0.66, evidence=(quote(dry, "memory"),))
 
 
-_BARE = words("out of memory")
 _GOES_DOWN = words(
     r"\b(?:system|machine|computer|server|pc|os|workstation) (?:\w+ ){0,2}(?:crash\w*|freez\w*|froze|hangs?|reboots?|"
     r"dies|goes down)\b|死机|宕机"
@@ -129,48 +128,6 @@ def _find_given_back(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]
         )
 
 
-# the allocator's own hint stands in each of its messages and says nothing
-_HELPED = words(
-    r"\b(?:expandable_segments|max_split_size_mb|PYTORCH_(?:CUDA_)?ALLOC_CONF|garbage_collection_threshold)\b"
-    r"[^.\n]{0,60}\b(?:help(?:s|ed)|fix(?:es|ed)?|solv(?:es|ed)|works?|worked|went away|no (?:more )?oom)\b",
-    r"\b(?:memory|gpu|vram|heap) (?:is |gets? |becomes? |was |heavily |very |so |too )*fragment(?:ed|s)\b",
-    r"(?<!avoid\x20)(?<!reduce\x20)(?<!prevent\x20)\bfragmentation (?:of|in|on) (?:the )?(?:gpu|memory|vram|card)",
-    r"\b(?:lots? of|much|a lot of|most of the|\d+ ?g(?:i?b)?(?: of)?) (?:\w+ )?(?:memory|it) (?:is |was )?reserved but "
-    r"(?:unallocated|not used|unused)",
-)
-
-
-def _find_fragments(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Memory in pieces, told without the message that would say how large they are."""
-    del evidence
-    ran_out = text.find(RAN_OUT) or text.find(_BARE)
-    told = text.find(_HELPED) if ran_out else None
-    if ran_out and told:
-        both = (quote(ran_out, "error"), quote(told, "allocator"))
-        yield Finding(id="oom_fragmentation", confidence=0.78, evidence=tuple(dict.fromkeys(both)))
-
-
-_CHOSEN_SIZE = words(
-    r"--?batch(?:[-_]size)?[ =]-1\b|\bbatch(?:_size)? ?= ?-1\b",
-    r"\bauto(?:matic)?[- ](?:\w+ )?batch\b(?![-_ ]?norm)",
-    r"\b(?:tuner|finder|search|scaler)\b[^.\n]{0,40}\b(?:chose\w*|choos\w*|pick\w*|found|finds|select\w*|set\w*|return\w*|"
-    r"suggest\w*)\b[^.\n]{0,20}\bbatch[_ -]?size",
-    r"\bbatch[_ -]?size\b[^.\n]{0,40}\b(?:found|chosen|picked|selected|suggested|determined)\b[^.\n]{0,20}"
-    r"\b(?:automatic\w*|tuner|finder|search)",
-    r"\b(?:picks?|chooses?|chose|selects?)\b[^.\n]{0,20}\bautomatic\w*",
-)
-
-
-def _find_chosen_size(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Memory runs out with a batch size that a program chose."""
-    del evidence
-    ran_out = text.find(RAN_OUT) or text.find(_BARE)
-    chosen = text.find(_CHOSEN_SIZE) if ran_out else None
-    if ran_out and chosen and text.find(words(r"\bbatch")):
-        both = (quote(chosen, "batch size"), quote(ran_out, "error"))
-        yield Finding(id="oom_after_batch_size_finder", confidence=0.84, evidence=tuple(dict.fromkeys(both)))
-
-
 _RESUMES = words(
     r"\bresum\w*|\b(?:load\w*|restor\w*) (?:\w+ ){0,3}(?:checkpoint|ckpt|state|weights|model)\b",
     r"\bcheckpoint\b|断点|恢复训练",
@@ -202,7 +159,5 @@ FINDERS = (
     text_finder("host_oom_killed", _find_dry),
     text_finder("host_memory_leak", _find_swallowed),
     text_finder("worker_copy_on_write_growth", _find_given_back),
-    text_finder("oom_fragmentation", _find_fragments),
-    text_finder("oom_after_batch_size_finder", _find_chosen_size),
     text_finder("extra_contexts_on_gpu0", _find_resumed),
 )

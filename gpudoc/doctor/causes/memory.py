@@ -13,30 +13,12 @@ from gpudoc.doctor.causes.lexicon import HOST_MEMORY
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes
 
-RAN_OUT = words(
-    r"(?:CUDA|HIP|XPU|MPS backend) out of memory",
-    r"(?:torch|cuda)\S*OutOfMemoryError",
-    r"CUDA error: out of memory",
-    r"out of memory at /",
-    r"error[ =]*\(?2\)? ?: out of memory",
-    r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
-    r"Tried to allocate [\d.]+ [KMGT]iB",
-    r"\bOOM\b(?!-?kill)",
-    r"out of (?:gpu |cuda |video |v)(?:memory|ram)\b",
-    r"exceed\w* (?:the )?(?:gpu|cuda|video|card'?s?)[- ]?(?:memory|ram)\b",
-    r"GPU .{0,20}out of memory",
-    r"cuda (?:runs? |ran |running )?out (?:of )?(?:the )?mem\w*",
-    r"gpu oom",
-    r"RESOURCE_EXHAUSTED",
-    "显存不足|显存溢出|爆显存|超显存|显存(?:就|会|又|直接|也)?(?:爆|炸|不够|超)",
-    r"OOM when allocating tensor",
-    r"No available memory for the cache blocks",
-    r"Free memory on device .{0,80}less than desired",
-)
+RAN_OUT = Listed("ran-out")
 # said without the device, in a text that has one
 _BARE = words(r"out of memory", r"memory (?:\w+ ){0,2}(?:explod\w+|overflow\w*|blow\w* up|is exhausted)")
 _ON_DEVICE = words(r"\bgpus?\b", r"\b[1-5]0[5-9]0(?: ?ti)?\b", r"\b[RG]TX\b", r"\bcuda\b", r"\bvram\b", "显存")

@@ -7,16 +7,11 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.causes.tensors import HALF, NAN, NAN_LOSS
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_MIXED = words(
-    r"\bGradScaler\b|\bscaler\.(?:scale|step|update|unscale_)\b",
-    r"\bautocast\b|\bamp\b|\bapex\b",
-    r"\bfp16\b|\bfloat16\b|\b16-mixed\b|precision\W{1,4}16\b|16 ?-?bit\b",
-    r"mix(?:ed)?[-_ ]precision|half[- ]precision|precision\W{1,4}half\b",
-    "混合精度|半精度",
-)
+_MIXED = Listed("half-or-mixed")
 _SCALES = words(r"\bscaler\.scale\(")
 _SCALER_STEPS = words(r"\bscaler\.step\(")
 _UPDATES = words(r"\bscaler\.update\(")
@@ -60,36 +55,8 @@ def _find_scaled_clip(text: Text, evidence: Evidence) -> Iterator[Finding | Skip
         yield Finding(id="amp_scaler_misuse", confidence=0.6, evidence=tuple(dict.fromkeys(both)))
 
 
-_NO_GRAPH = words(
-    r"element 0 of (?:tensors|variables) does(?: not|n't) require grad(?: and does not have a grad_fn)?",
-    r"None of the inputs have requires_grad=True\. Gradients will be None",
-)
-
-
-def _find_no_graph(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A scaled loss that no parameter took part in."""
-    del evidence
-    said, mixed = text.find(_NO_GRAPH), text.find(_MIXED)
-    if said and mixed:
-        both = (quote(said, "loss"), quote(mixed, "precision"))
-        yield Finding(id="amp_no_gradients", confidence=0.7, evidence=tuple(dict.fromkeys(both)))
-
-
-_NAN_METRIC = words(
-    r"\b\w*loss\w*[\"']?\W{0,4}\bnans?\b(?!\w)",
-    r"\bgrad_?norm[\"']?\W{1,4}\bnans?\b",
-    r"(?:loss|损失)[^。\n]{0,16}(?:变|出现|为|是|成|等于)[^。\n]{0,4}nan",
-    r"\bloss is nan, stopping|\bloss became infinite or nan",
-    r"\bnan or inf found in input tensor",
-    r"matrix contains invalid numeric entries",
-    r"boxes1\[:, 2:\] ?>= ?boxes1\[:, :2\]",
-    r"found invalid values:.{0,40}\bnan\b",
-    r"Function '\w+Backward\d?' returned nan values",
-    r"\bnans?\b[^.\n]{0,30}\b(?:in|of) (?:the |my |all )?(?:gradients?|grads?|weights|activations|logits|outputs?)\b",
-    r"\b(?:collaps\w*|diverg\w*|explod\w*|turn\w*|becom\w*|go(?:es)?|went|lead\w*) (?:\w+ ){0,2}(?:to|into|in) nans?\b",
-    r"\ball nans?\b|\bnan\b[^.\n]{0,30}\b(?:weights|activations|logits|predictions)\b",
-)
-_ANY_NAN = words("nan", "invalid numeric", r"boxes1\[")
+_NAN_METRIC = Listed("nan-metric")
+_ANY_NAN = Listed("any-nan")
 _FULL_WIDTH = words(
     r"\b(?:fp32|float32|full precision|32-true)\b",
     r"\b(?:without|no|disabl\w+|turn\w* off|not us\w+) (?:the )?(?:amp|fp16|mixed precision)\b[^.\n]{0,40}"
@@ -98,23 +65,6 @@ _FULL_WIDTH = words(
 )
 _ZERO_LOSS = Pattern(r"['\"]loss['\"]\s*:\s*['\"]?0(?:\.0+)?['\"]?\s*[,}]")
 _MANY_ZEROS = 3
-
-
-_INFINITE = words(
-    r"\b\w*loss\w*[\"']?\W{0,4}\binf(?:inity)?\b",
-    r"\bgrad\w*[\"']?\W{0,4}\binf(?:inity)?\b",
-    r"\binf(?:inity|inite|s)?\b[^.\n]{0,20}\b(?:gradients?|grads?|loss\w*)\b",
-)
-
-
-def _find_infinite(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A loss or gradient beyond every number, in half precision: its largest is 65504."""
-    del evidence
-    mixed = text.find(_MIXED)
-    said = text.find(_INFINITE) if mixed else None
-    if said and mixed and not text.find(_ANY_NAN):
-        both = (quote(said, "loss"), quote(mixed, "precision"))
-        yield Finding(id="fp16_overflow_nan", confidence=0.7, evidence=tuple(dict.fromkeys(both)))
 
 
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -136,27 +86,6 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-_NO_WIDER = words(
-    r"(?:\bnot|n't|\bcannot|\bunable to|\bno) (?:\w+ ){0,3}(?:bf16|bfloat16)\b",
-    r"\b(?:bf16|bfloat16)\b[^.\n]{0,24}(?:\bnot|n't|\bcannot|\bunsupported|\bunavailable)",
-    r"不支持 ?(?:bf16|bfloat16)",
-)
-_HALF_USED = words(r"\bfp16\b|\bfloat16\b|\b16-(?:mixed|true)\b|\bhalf\b")
-
-
-def _find_instead(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """No number comes out in fp16 on a card that is said to lack bf16: the lack is why fp16 was taken."""
-    del evidence
-    if text.find(_ANY_NAN) is None:
-        return
-    said = text.find(NAN_LOSS) or text.find(NAN) or text.find(_NAN_METRIC)
-    lacks, half = text.find(_NO_WIDER), text.find(_HALF_USED)
-    # a card that refused bf16 would have ended the run with an error
-    if said and lacks and half and not text.find(words(r"Traceback \(|\w+Error:")):
-        both = (quote(said, "loss"), quote(lacks, "precision"))
-        yield Finding(id="fp16_overflow_nan", confidence=0.95, evidence=tuple(dict.fromkeys(both)))
-
-
 def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Losses of exactly zero in one step after the other: what overflowed was left out of them."""
     del evidence
@@ -174,9 +103,6 @@ def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 FINDERS = (
     text_finder("amp_scaler_misuse", _find_misuse),
     text_finder("amp_scaler_misuse", _find_scaled_clip),
-    text_finder("amp_no_gradients", _find_no_graph),
-    text_finder("fp16_overflow_nan", _find_infinite),
     text_finder("fp16_overflow_nan", _find_nan),
-    text_finder("fp16_overflow_nan", _find_instead),
     text_finder("fp16_overflow_nan", _find_zeros),
 )

@@ -27,27 +27,4 @@ def _find_too_many_ranks(text: Text, evidence: Evidence) -> Iterator[Finding | S
         yield Finding(id="duplicate_gpu_ranks", confidence=0.82, evidence=seen)
 
 
-_ON_FIRST = words(
-    r"\b(?:puts?|places?|assigns?|runs?|starts?|moves?|sends?) (?:every|all|each|both) (?:the |of the |my )?"
-    r"(?:process\w*|ranks?|workers?|models?)\b[^.\n]{0,12}\b(?:on|to|onto) "
-    r"(?:gpu ?[:#]?0|cuda:0|the first gpu|the same gpu)",
-)
-_OTHERS_IDLE = words(
-    r"\b(?:second|other|others|remaining|rest|gpu ?[1-9])\b[^.\n]{0,30}\b(?:empty|idle|unused|not used|free|nothing)",
-    r"\b(?:empty|idle|unused)\b[^.\n]{0,20}\b(?:other|others|remaining|rest)\b",
-)
-
-
-def _find_placed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A launcher or a line of code that gives each rank the first device, while the others idle."""
-    del evidence
-    placed, idle = text.find(_ON_FIRST), text.find(_OTHERS_IDLE)
-    if placed and idle:
-        both = (quote(placed, "ranks"), quote(idle, "other devices"))
-        yield Finding(id="duplicate_gpu_ranks", confidence=0.8, evidence=tuple(dict.fromkeys(both)))
-
-
-FINDERS = (
-    text_finder("duplicate_gpu_ranks", _find_too_many_ranks),
-    text_finder("duplicate_gpu_ranks", _find_placed),
-)
+FINDERS = (text_finder("duplicate_gpu_ranks", _find_too_many_ranks),)

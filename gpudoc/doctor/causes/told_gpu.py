@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.containers import DOCKER
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.vocabulary import DOCKER
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.containers import WITHOUT_GPU_OPTION
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import UNAVAILABLE, Sign, finders, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.vocabulary import WITHOUT_GPU_OPTION
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
