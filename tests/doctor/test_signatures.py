@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpudoc.doctor import registry
+from gpudoc.doctor import registry, signatures
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Evidence, Finding
+from gpudoc.doctor.model import Cause, Evidence, Finding
+from gpudoc.doctor.remedies import always, do
 from gpudoc.doctor.signatures import Matcher
 from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Machine, TorchBuild
@@ -172,27 +173,53 @@ def test_a_cause_that_is_ignored_is_not_named_by_its_row():
     assert "libcuda_mismatch_803" not in [f.id for f in diagnose(evidence, ignore=["libcuda_mismatch_803"]).findings]
 
 
-def test_a_new_message_is_one_row(tmp_path):
-    """The recipe of CONTRIBUTING.md: a row appended to a family's file, and doctor names its cause."""
-    message = "frobnicator: the flux capacitor of card 3 has run dry"
+MESSAGE = "frobnicator: the flux capacitor of card 3 has run dry"
+NEW_CAUSE = Cause(
+    id="flux_capacitor_dry",
+    family="runtime",
+    title="The flux capacitor is dry",
+    meaning="no flux is left in the card",
+    why="It cannot jump.",
+    fix=always(do("Fill it.")),
+    sources=("https://example.org/flux",),
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "catalogue"),
+    [
+        ("gpu_hardware_fault", registry.CATALOGUE),
+        (NEW_CAUSE.id, {**registry.CATALOGUE, NEW_CAUSE.id: NEW_CAUSE}),
+    ],
+    ids=["a new message", "a new cause"],
+)
+def test_a_row_is_all_that_a_message_takes(tmp_path, cause, catalogue):
+    """The recipe of CONTRIBUTING.md: a row at the end of a family's file, and doctor names its cause first."""
 
     def named(folder: Path) -> list[str]:
-        reading = reading_of(message)
+        reading = reading_of(MESSAGE)
         evidence = Evidence(source="file", machine=reading.machine, reading=reading)
-        finders = (registry.signatures.finder(Matcher(load_folder(folder))),)
-        return [finding.id for finding in diagnose(evidence, finders=finders, catalogue=registry.CATALOGUE).findings]
+        finders = (*registry.FINDERS, signatures.finder(Matcher(load_folder(folder))))
+        return [finding.title for finding in diagnose(evidence, finders=finders, catalogue=catalogue).findings]
 
-    folder = tmp_path / "signatures"
-    shutil.copytree(FOLDER, folder)
-    assert "gpu_hardware_fault" not in named(folder)
+    folder = shutil.copytree(FOLDER, tmp_path / "signatures")
+    assert catalogue[cause].title not in named(folder)
     row = {
         "id": "flux-capacitor-dry",
-        "cause": "gpu_hardware_fault",
+        "cause": cause,
         "any": ["the flux capacitor of card"],
         "confidence": 0.9,
         "source": "https://example.org/flux",
-        "examples": [message],
+        "examples": [MESSAGE],
     }
     with (folder / "hardware.yaml").open("a", encoding="utf-8") as file:
         file.write("\n" + yaml.safe_dump([row]))
-    assert named(folder)[0] == "gpu_hardware_fault"
+    assert named(folder)[0] == catalogue[cause].title
+
+
+def test_the_row_that_the_recipe_shows_is_a_row():
+    recipe = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    (shown,) = yaml.safe_load(recipe.split("```yaml\n")[1].split("```")[0])
+    row = next(row for row in ROWS if row.id == shown["id"])
+    assert (row.cause, row.confidence, row.source) == (shown["cause"], shown["confidence"], shown["source"])
+    assert all(fires(row, text) for text in shown["examples"])

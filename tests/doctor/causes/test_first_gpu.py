@@ -5,7 +5,6 @@ import pytest
 from tests.doctor.causes.judge import first, report_of
 
 CASES = [
-    ("dataparallel_imbalance", "With nn.DataParallel the first GPU uses 15 GB and the others 6 GB; it is slower than one card."),
     ("dataparallel_imbalance", "I train on three cards; GPU-0 always takes about 4 GB more memory than the others, why?"),
     ("dataparallel_imbalance", "torch: the logits are gathered on GPU 0 for the loss, its memory is full and the rest half empty"),
     ("extra_contexts_on_gpu0", "torchrun with 4 ranks: there are three additional processes of 500 MB each on GPU 0"),

@@ -24,12 +24,6 @@ LOOSE = (
     "already allocated; 1.10 GiB free; 13.60 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
 )
 CASES = [
-    ("oom_other_process", "My script crashed and the GPU memory has not been released, 11 GB are still in use"),
-    (
-        "oom_other_process",
-        "CUDA memory is never freed after I press Ctrl-C; the next start ends with out of memory on the GPU",
-    ),
-    ("gpu_shared", "torch training got slow after epoch 12, then I saw that another user runs a job on the same GPU"),
     ("oom_eval_without_no_grad", "GPU memory explodes in the validation loop; adding torch.no_grad() around it helped"),
     ("oom_variable_length_batch", "THCStorage.cu line=58 error=2 : out of memory\nstep 4120/9000 loss 2.31"),
     ("oom_eval_accumulates_predictions", "evaluate() keeps all_logits until the end and exceeds the GPU memory"),

@@ -22,7 +22,6 @@ def _calls(own: float, who: str) -> str:
     ("cause", "text"),
     [
         ("communication_bound", "This run has high time cost on communication. 38.2% of the step time is in communication."),
-        ("dataloader_bottleneck", "This run has high time cost on input data loading. 61.0% of the step time is in DataLoader."),
         ("launch_bound", "31.5 % of the total step time sampled is spent on 'Kernel Launch'. It could be due to CPU contention"),
         ("python_bound", "44.1 % of the total step time sampled is spent on 'All Others' time."),
         ("checkpoint_too_often", _row("[Callback]ModelCheckpoint{'every_n_train_steps': 5}.on_train_batch_end", 48.2)),

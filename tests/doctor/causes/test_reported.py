@@ -6,16 +6,12 @@ from tests.doctor.causes.judge import first, report_of
 
 HEAD = "Collecting environment information...\n"
 CASES = [
-    ("cpu_only_torch", "AssertionError: Torch not compiled with CUDA enabled"),
     ("cpu_only_torch", HEAD + "PyTorch version: 2.4.1+cpu\nCUDA used to build PyTorch: Could not collect\nIs CUDA available: False\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 3060\nNvidia driver version: 560.81"),
-    ("cpu_only_torch", "pytorch                   2.1.0           py3.11_cpu_0    pytorch\npytorch-mutex             1.0                         cpu    pytorch\n>>> torch.cuda.is_available()\nFalse"),
     ("gpu_newer_than_wheel_archs", "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch installation.\nThe current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90."),
     ("gpu_newer_than_wheel_archs", HEAD + "PyTorch version: 1.8.0\nCUDA used to build PyTorch: 10.2\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 3080\nRuntimeError: CUDA error: no kernel image is available for execution on the device"),
     ("gpu_older_than_wheel_archs", "Found GPU0 Tesla K40c which is of cuda capability 3.5.\nPyTorch no longer supports this GPU because it is too old."),
     ("gpu_older_than_wheel_archs", HEAD + "PyTorch version: 2.9.0+cu130\nCUDA used to build PyTorch: 13.0\nGPU models and configuration: GPU 0: Tesla V100-SXM2-32GB\nRuntimeError: CUDA error: no kernel image is available"),
     ("wrong_accelerator_build", HEAD + "PyTorch version: 2.3.0+rocm6.0\nROCM used to build PyTorch: 6.0.32830\nIs CUDA available: False\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 4090\nNvidia driver version: 550.54.14"),
-    ("jetson_generic_wheel", "Jetson Orin Nano, JetPack 6.0\n$ pip install torch\n>>> torch.__version__\n'2.5.0+cpu'\n>>> torch.cuda.is_available()\nFalse"),
-    ("torchvision_torch_mismatch", "torch==2.5.1+cu124\ntorchvision==0.17.0+cpu\nRuntimeError: operator torchvision::nms does not exist"),
     ("wrong_accelerator_build", "Radeon RX 6800 on Arch, installed with pip.\nError: no NVIDIA driver found on your system"),
     ("wrong_accelerator_build", "GPU models and configuration: AMD Vega 8\nCUDA driver version is insufficient for CUDA runtime version"),
 ]  # fmt: skip

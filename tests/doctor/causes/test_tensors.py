@@ -5,34 +5,15 @@ import pytest
 from tests.doctor.causes.judge import first, ids, report_of
 
 CASES = [
-    ("compile_recompiles", "torch.compile constantly recompiles my model, every new sequence length takes 20 s"),
-    ("compile_recompiles", "GuardFail(reason=\"tensor 'L['x']' size mismatch at index 1. expected 32, actual 48\")"),
-    ("label_out_of_range", "../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed."),
-    ("label_out_of_range", "IndexError: Target 10 is out of bounds."),
     ("label_out_of_range", "  loss = F.cross_entropy(out, y)\nRuntimeError: CUDA error: device-side assert triggered"),
-    ("label_out_of_range", "RuntimeError: Class values must be smaller than num_classes."),
-    ("embedding_index_out_of_range", "../aten/src/ATen/native/cuda/Indexing.cu:1255: indexSelectSmallIndex: Assertion `srcIndex < srcSelectDimSize` failed."),
-    ("embedding_index_out_of_range", "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\nIndexError: index out of range in self"),
     ("embedding_index_out_of_range", "  File modeling_gpt2.py, inputs_embeds = self.wte(input_ids)\nRuntimeError: CUDA error: device-side assert triggered"),
     ("embedding_index_out_of_range", "/tmp/inductor/c2.py:8: unknown: block: [1,0,0] Assertion `index out of bounds: 0 <= tmp9 < 32100` failed."),
     ("fp16_overflow_nan", "The gradient norm becomes nan after 3000 steps of training with opt-level O2, with O0 it does not"),
     ("fp16_overflow_nan", "训练用了混合精度, 后来 grad norm is nan"),
     ("fp16_overflow_nan", "WARNING: The grad norm is inf. Skipping the update.\n" * 5),
-    ("illegal_memory_access", "RuntimeError: CUDA error: an illegal memory access was encountered"),
     ("illegal_memory_access", "NVRM: Xid (PCI:0000:41:00): 31, pid=900, name=python3, Ch 00000010, intr 00000000. MMU Fault"),
-    ("kernel_launch_timeout", "cudaErrorLaunchTimeout: the launch timed out and was terminated"),
-    ("bf16_unsupported_gpu", "ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0"),
-    ("bf16_unsupported_gpu", "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has compute capability 7.5."),
-    ("half_on_cpu", 'RuntimeError: "addmm_impl_cpu_" not implemented for \'Half\''),
-    ("half_on_cpu", "ValueError: fp16 mixed precision requires a GPU (not 'cpu')."),
-    ("amp_fp16_params_with_scaler", "ValueError: Attempting to unscale FP16 gradients."),
-    ("amp_no_gradients", "AssertionError: No inf checks were recorded for this optimizer."),
-    ("amp_scaler_misuse", "RuntimeError: unscale_() has already been called on this optimizer since the last update()."),
-    ("fp16_overflow_nan", "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding."),
     ("fp16_overflow_nan", "epoch 3 step 120 loss: nan\nusing fp16=True"),
     ("fp16_overflow_nan", "\n".join(f"Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {2.0 ** e}" for e in range(5, -10, -1))),
-    ("state_dict_module_prefix", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "conv.weight"\n\tUnexpected key(s) in state_dict: "module.conv.weight"'),
-    ("compile_recompiles", "torch._dynamo hit config.cache_size_limit (8)\n   function: 'forward'\n   last reason: tensor 'L['x']' size mismatch"),
 ]  # fmt: skip
 
 
@@ -65,7 +46,6 @@ IN_WORDS = [
     ("fp16_overflow_nan", "under autocast the loss value will become NaN after ten epochs, in float32 it does not"),
     ("fp16_overflow_nan", "with precision='16-mixed' I get nan at every step"),
     ("fp16_overflow_nan", "in amp mode hidden states are overflowing to inf"),
-    ("amp_fp16_params_with_scaler", "my fine-tuning ends in ValueError: cannot unscale fp16 gradients"),
     ("embedding_index_out_of_range", "I trained my own tokenizer for the run and now get cuda runtime error (59) : device-side assert triggered"),
 ]  # fmt: skip
 

@@ -5,21 +5,12 @@ import pytest
 from tests.doctor.causes.judge import first, report_of
 
 CASES = [
-    ("training_on_cpu", "The script uses the CPU instead of my GPU (RTX 3070), an epoch takes hours"),
-    ("training_on_cpu", "GPU usage is 0% and the CPU 100% although I call model.to(device); training"),
     ("visible_devices_set_too_late", "os.environ['CUDA_VISIBLE_DEVICES'] = '3' stands below import torch, it consistently uses GPU 0"),
     ("visible_devices_hides_gpu", "export CUDA_VISIBLE_DEVICES=\n>>> torch.cuda.is_available()\nFalse"),
     ("visible_devices_hides_gpu", "$CUDA_VISIBLE_DEVICES is set to -1 in my terminal, torch.cuda.device_count() returns 0, nvidia-smi shows the A40"),
     ("visible_devices_hides_gpu", "CUDA_VISIBLE_DEVICES=-1 python train.py\nRuntimeError: No CUDA GPUs are available"),
     ("visible_devices_hides_gpu", "nvidia-smi -L\nGPU 0: NVIDIA L4 (UUID: GPU-1c)\nCUDA_VISIBLE_DEVICES=1 python t.py\nRuntimeError: No CUDA GPUs are available"),
     ("visible_devices_set_too_late", "import torch\nprint(torch.cuda.device_count())\nos.environ['CUDA_VISIBLE_DEVICES'] = '2'\nstill uses GPU 0"),
-    ("invalid_device_ordinal", "RuntimeError: CUDA error: invalid device ordinal"),
-    ("invalid_device_ordinal", "RuntimeError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 1."),
-    ("no_gpu_on_machine", "Google Colab\nRuntimeError: No CUDA GPUs are available"),
-    ("no_gpu_on_machine", "[login node] $ srun -p cpu python t.py\nRuntimeError: No CUDA GPUs are available"),
-    ("training_on_cpu", "GPU available: True (cuda), used: False\nTPU available: False"),
-    ("visible_devices_hides_gpu", "$ CUDA_VISIBLE_DEVICES=3 python fit.py\nerror=38 : no CUDA-capable device is detected\nTrain epoch 1"),
-    ('training_on_cpu', '笔记本是RTX4060，训练的时候一直显示是CPU'),
     ('visible_devices_hides_gpu', 'services:\n  trainer:\n    environment:\n      CUDA_VISIBLE_DEVICES: "-1"\nRuntimeError: No CUDA GPUs are available'),
 ]  # fmt: skip
 
