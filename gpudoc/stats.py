@@ -59,3 +59,28 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line:
     intercept = mean_y - slope * mean_x
     residual = max(abs(y - intercept - slope * x) for x, y in points)
     return Line(intercept, slope, residual)
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """The median slope of all pairs of points, and about a 95 % interval of it."""
+
+    value: float
+    low: float
+    high: float
+
+
+def steady_slope(points: Sequence[tuple[float, float]]) -> Slope:
+    """Theil and Sen's slope with its interval from Kendall's statistic; ValueError with fewer than two distinct x.
+
+    One point in four may lie anywhere without moving it.
+    """
+    slopes = sorted(
+        (b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[i + 1 :] if a[0] != b[0]
+    )
+    if not slopes:
+        raise ValueError("a slope needs two distinct x")
+    count = len(points)
+    half = 1.96 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18) / 2
+    low = max(0, math.floor(len(slopes) / 2 - half))
+    return Slope(median(slopes), slopes[low], slopes[len(slopes) - 1 - low])

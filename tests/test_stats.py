@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from gpudoc.stats import fit_line, median, median_interval, quantile
+from gpudoc.stats import fit_line, median, median_interval, quantile, steady_slope
 
 
 def test_quantiles_interpolate():
@@ -40,3 +40,13 @@ def test_a_line_through_exact_points_has_no_residual():
 def test_one_x_makes_no_line():
     with pytest.raises(ValueError, match="two distinct"):
         fit_line([(1, 5), (1, 7)])
+
+
+def test_a_slope_that_one_wild_point_does_not_move():
+    slope = steady_slope([(x, 3.0 * x) for x in range(7)] + [(7, 500.0)])
+    assert slope.value == 3.0
+    assert slope.low == 3.0
+    flat = steady_slope([(x, (0, 3, 1, 2)[x % 4]) for x in range(12)])
+    assert flat.low < 0 < flat.high
+    with pytest.raises(ValueError, match="two distinct x"):
+        steady_slope([(1, 2.0), (1, 3.0)])

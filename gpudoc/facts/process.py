@@ -72,8 +72,9 @@ class ProcessTrack:
     """One process of the job over the watch; counters are what was added while it was seen (`/proc/PID`).
 
     `age_s` is how long it had lived when it was first seen. `memory` and `cpu` are series of (seconds, bytes) and
-    (seconds, CPU seconds). `blocked` counts the moments in which the main thread waited, per system call and the
-    file system behind it. `pages` holds what copies of shared memory show (`cat /proc/PID/smaps_rollup`).
+    (seconds, CPU seconds); so are `moved`, bytes read and written, and `wakes`, how often the main thread was woken;
+    both empty where /proc does not tell. `blocked` counts the moments in which the main thread waited, per system
+    call and the file system behind it. `pages` holds what copies of shared memory show (`cat /proc/PID/smaps_rollup`).
     """
 
     pid: int
@@ -100,6 +101,8 @@ class ProcessTrack:
     blocked: Mapping[str, int] = field(default_factory=dict)
     memory: tuple[tuple[float, int], ...] = ()
     cpu: tuple[tuple[float, float], ...] = ()
+    moved: tuple[tuple[float, int], ...] = ()
+    wakes: tuple[tuple[float, int], ...] = ()
     pages: tuple[Pages, ...] = ()
     born_during_watch: bool = False
     died_during_watch: bool = False

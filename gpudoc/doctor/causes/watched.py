@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes import watched_gpu, watched_host, watched_input, watched_loop, watched_memory
+from gpudoc.doctor.causes import watched_gpu, watched_hang, watched_host, watched_input, watched_loop, watched_memory
 from gpudoc.doctor.live.device import summarise_devices
 from gpudoc.doctor.live.phases import COMPUTE, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, percent
@@ -13,6 +13,7 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, 
 from gpudoc.facts.model import Absent
 
 _OTHERS = (
+    *watched_hang.FINDERS,
     *watched_host.FINDERS,
     *watched_memory.FINDERS,
     *watched_input.FINDERS,

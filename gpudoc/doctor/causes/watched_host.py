@@ -1,12 +1,11 @@
-"""What the machine holds back while a job runs: CPUs, a quota, and a job in which nothing moves."""
+"""What the machine holds back while a job runs: CPUs and a quota."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.live.phases import Phase
-from gpudoc.doctor.live.say import PROC, STACKS, estimated, finding, percent, place
-from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
+from gpudoc.doctor.live.say import PROC, estimated, finding, percent
+from gpudoc.doctor.live.shares import JobShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
@@ -14,7 +13,6 @@ from gpudoc.facts.process import Watch
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
 THROTTLED_AT_ALL = 0.05
-HUNG_AFTER_S = 4.0
 
 
 def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -111,71 +109,7 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
     )
 
 
-def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Nothing moves: no CPU used, no I/O, every rank in one place for the whole watch."""
-    watch = evidence.watch
-    if watch is None:
-        return
-    job = summarise(watch)
-    if not job.has_stacks:
-        stacks = watch.stacks
-        yield Skip(f"stacks: {stacks.reason}" if isinstance(stacks, Absent) else "no stacks")
-        return
-    if watch.ended or not job.ranks:
-        return
-    still_s = min(rank.unmoved for rank in job.ranks) * watch.seconds
-    if still_s < max(HUNG_AFTER_S, 0.4 * watch.seconds) or _used_lately(watch, still_s - 1) > 0.03:
-        return
-    waiting_for = _whom_others_wait_for(job)
-    where = [
-        f"rank {r.rank if r.rank is not None else 0}: "
-        f"{_top(r, watch)}{'  <- the others wait for it' if r is waiting_for else ''}"
-        for r in job.ranks
-    ]
-    asleep = all(r.share(Phase.SLEEP) > 0.9 for r in job.ranks)
-    yield finding(
-        "job_hung",
-        lost=1.0,
-        sure=0.6 if asleep else 0.9,
-        title=f"Nothing has moved for {still_s:.0f} s"
-        + (f": the other ranks wait for rank {waiting_for.rank}" if waiting_for is not None else ""),
-        evidence=(
-            Observation("cpu_used", f"{_used_lately(watch, still_s - 1):.3f} cores in that time", PROC),
-            *(Observation("stack", text, STACKS) for text in where[:8]),
-        ),
-        fix=(
-            Remedy(say="See every thread of it.", run=f"py-spy dump --subprocesses --pid {watch.pid}"),
-            Remedy(
-                say="Ranks in different collectives, or one that left the loop early, hang like this: "
-                "make all of them call the same ones."
-            ),
-        ),
-    )
-
-
-def _used_lately(watch: Watch, seconds: float) -> float:
-    """Cores that the job used on average in the last `seconds`."""
-    total = 0.0
-    for track in watch.processes:
-        late = [(t, used) for t, used in track.cpu if t >= watch.seconds - seconds]
-        total += late[-1][1] - late[0][1] if len(late) > 1 else 0.0
-    return total / max(seconds, 1e-9)
-
-
-def _whom_others_wait_for(job: JobShares) -> RankShares | None:
-    outside = [r for r in job.ranks if r.share(Phase.COLLECTIVE) < 0.5]
-    return outside[0] if len(outside) == 1 and len(job.ranks) > 1 else None
-
-
-def _top(rank: RankShares, watch: Watch) -> str:
-    phase = rank.timeline[-1]
-    own = next(iter(rank.sites.get(phase, ())), None)
-    last = rank.last_stack[-1].function if rank.last_stack else "unknown"
-    return f"{phase.value} in {last}()" + (f", from {place(own.frame, watch)} {own.text}" if own is not None else "")
-
-
 FINDERS = (
-    Finder(id="job_hung", find=find_hang, reads="watch"),
     Finder(id="cgroup_cpu_limit", find=find_cpu_quota, reads="watch"),
     Finder(id="cpu_oversubscription", find=find_oversubscription, reads="watch"),
 )

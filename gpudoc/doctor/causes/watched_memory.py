@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gpudoc.doctor.live.phases import Phase
 from gpudoc.doctor.live.say import MODEL, PROC, finding, place
@@ -15,6 +16,8 @@ from gpudoc.units import format_bytes, format_seconds
 # a process fills its memory with imports and first steps, and for a worker the first batches copy what they touch
 SETTLED_AFTER_S = 10.0
 WORKER_SETTLED_AFTER_S = 5.0
+# in the first steps the allocator learns the sizes, and a crowded machine takes seconds for each
+LEAST_STEPS = 10
 
 
 def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -29,8 +32,12 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
     if watch.seconds < LEAST_SECONDS:
         yield Skip(f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20")
         return
+    steps = _steps(job)
+    if steps is not None and steps < LEAST_STEPS:
+        yield Skip(f"{steps} steps were seen, and memory is looked at over {LEAST_STEPS} at least: --seconds 120")
+        return
     settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
-    growing = [(t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t))) is not None]
+    growing = [(t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t), t.cpu)) is not None]
     if not growing:
         return
     worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
@@ -58,6 +65,16 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
         ),
         fix=_leak_fix(name, kept, several_ranks=len(job.ranks) > 1),
     )
+
+
+def _steps(job: JobShares) -> int | None:
+    """How often the leading rank came to the same phase again; None where it shows no two phases to count by."""
+    lead = job.lead
+    if lead is None:
+        return None
+    often = [phase for phase, share in lead.phases.items() if 0.02 <= share <= 0.98]
+    entries = [sum(b is phase and a is not phase for a, b in pairwise(lead.timeline)) for phase in often]
+    return max(entries, default=None)
 
 
 def _settled(track: ProcessTrack) -> list[tuple[float, int]]:

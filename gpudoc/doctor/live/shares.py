@@ -197,11 +197,14 @@ def _is_spawned(track: ProcessTrack | None) -> bool:
 
 
 def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrack | None) -> RankShares:
+    # a job that was interrupted unwinds its stack for a second before it ends
+    spare = int(1.5 * stacks.rate_hz) if watch.interrupted and watch.ended else 0
+    samples = thread.samples[: max(1, len(thread.samples) - spare)]
     known: dict[tuple[int, ...], Sighting] = {}
-    for sample in set(thread.samples):
+    for sample in set(samples):
         known[sample] = classify([stacks.frames[i] for i in sample], stacks.lines)
     known = settle(known, stacks, watch.glances, thread.pid)
-    seen = [known[sample] for sample in thread.samples]
+    seen = [known[sample] for sample in samples]
     begin = _first_training(seen)
     seen = seen[begin:] or seen
     count = len(seen)
@@ -214,8 +217,8 @@ def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrac
         sites={phase: _sites([s for s in seen if s.phase is phase], count, stacks) for phase in phases},
         timeline=tuple(s.phase for s in seen),
         startup_samples=begin,
-        unmoved=_unmoved([known[sample] for sample in thread.samples]),
-        last_stack=tuple(stacks.frames[i] for i in thread.samples[-1]),
+        unmoved=_unmoved([known[sample] for sample in samples]),
+        last_stack=tuple(stacks.frames[i] for i in samples[-1]),
         cpu=track.main_cpu_s / track.seconds if track is not None else 0.0,
         cpu_wanted=_wanted(track),
         track=track,

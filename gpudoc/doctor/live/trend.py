@@ -1,17 +1,23 @@
-"""Whether a series of memory figures grows steadily, as a leak does, and not in one step, as a cache does."""
+"""Whether memory grows and goes on to, as a leak does, and does not settle, as caches and arenas do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpudoc.stats import fit_line, median
+from gpudoc.stats import median, steady_slope
 
 # below this a leak takes days to matter, and noise of the allocator looks the same
 LEAST_BYTES_PER_S = 512 * 1024
 # in less time a few slow steps look like a trend: a healthy job on a crowded machine rose by 15 MiB over 8 s and fell
 LEAST_SECONDS = 12.0
+
+_MOST_BLOCKS = 8
+# each block but two adds this part of the average, and the last third this part of the first
+_EVEN, _GOES_ON = 0.3, 0.6
+# the low end of the slope's interval as a part of it
+_SURE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +29,44 @@ class Growth:
     bytes_per_s: float
 
 
-def grows(series: Sequence[tuple[float, int]]) -> Growth | None:
-    """The growth of (seconds, bytes) when all quarters of the time grow alike; None otherwise."""
+def grows(series: Sequence[tuple[float, int]], work: Sequence[tuple[float, float]] = ()) -> Growth | None:
+    """The growth of (seconds, bytes) when it is even, goes on to the end and stands out of its noise; None otherwise.
+
+    `work` holds CPU seconds at the same moments. A loop that a busy neighbour slows down leaks less per second and as
+    much per CPU second, while a cache or an arena that settles takes less and less of both.
+    """
     if len(series) < 8 or series[-1][0] - series[0][0] < LEAST_SECONDS:
         return None
-    # quarters by their medians: a single peak of a step moves neither
-    size = len(series) // 4
-    quarters = [median([b for _, b in series[i * size : (i + 1) * size]]) for i in range(4)]
-    steps = [later - earlier for earlier, later in pairwise(quarters)]
-    average = sum(steps) / 3
-    if average <= 0 or min(steps) < 0.35 * average:
+    points = _by_work(series, dict(work))
+    count = min(_MOST_BLOCKS, len(points) // 2)
+    blocks = [points[i * len(points) // count : (i + 1) * len(points) // count] for i in range(count)]
+    # what is kept is what stays when a step gives back all it took, so the low points count
+    lows = [(sum(x for x, _ in block) / len(block), float(min(size for _, size in block))) for block in blocks]
+    rises = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairwise(lows)]
+    rise = lows[-1][1] - lows[0][1]
+    average = rise / (lows[-1][0] - lows[0][0])
+    if average <= 0 or sum(each >= _EVEN * average for each in rises) < len(rises) - 2:
         return None
-    line = fit_line([(t, float(b)) for t, b in series])
-    rate = line.slope
-    if line.residual > 0.5 * (quarters[3] - quarters[0]):
+    # a cache that has just filled is as large as it was in the last block
+    tops = [max(size for _, size in block) for block in blocks[-2:]]
+    at_last = min(rises[-1], (tops[1] - tops[0]) / (lows[-1][0] - lows[-2][0]))
+    if at_last < _EVEN * average or sum(rises[-3:]) < _GOES_ON * sum(rises[:3]):
         return None
-    if rate < LEAST_BYTES_PER_S or quarters[3] - quarters[0] < 0.01 * quarters[0]:
+    spread = median([max(size for _, size in block) - min(size for _, size in block) for block in blocks])
+    slope = steady_slope(lows)
+    if rise < spread or slope.low < _SURE * slope.value:
+        return None
+    seconds = series[-1][0] - series[0][0]
+    rate = slope.value * (points[-1][0] - points[0][0]) / seconds
+    if rate < LEAST_BYTES_PER_S or rise < 0.01 * lows[0][1]:
         return None
     return Growth(float(series[0][1]), float(series[-1][1]), rate)
+
+
+def _by_work(series: Sequence[tuple[float, int]], work: Mapping[float, float]) -> list[tuple[float, int]]:
+    """The series over CPU seconds where all moments have them and they rise throughout, else over seconds."""
+    done = [work.get(time_s) for time_s, _ in series]
+    known = [value for value in done if value is not None]
+    if len(known) < len(series) or any(later <= earlier for earlier, later in pairwise(known)):
+        return list(series)
+    return [(value, size) for value, (_, size) in zip(known, series, strict=True)]

@@ -22,6 +22,7 @@ from types import FrameType
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live import launcher, spy
 from gpudoc.facts.live.session import Looking
+from gpudoc.facts.live.stillness import Stillness, look
 from gpudoc.facts.live.target import is_python, loads_torch
 from gpudoc.facts.live.tree import descendants
 from gpudoc.facts.model import Absent, Fact
@@ -35,6 +36,7 @@ TICK_S = 0.1
 LONGEST_START_S = 180.0
 # without permission to look, torch's library in memory and this much time stand for "it trains"
 BLIND_START_S = 8.0
+LOOK_BEFORE_S = 1.0
 LOG_BYTES = 400_000
 _TRAINS = ("torch/autograd/graph.py", "torch/optim/", "torch/utils/data/dataloader.py")
 
@@ -195,18 +197,24 @@ class _Job:
                     self.sink(number, block)
 
     def wait_until_it_trains(self, progress: Progress) -> int | None:
-        """The Python process that trains, once its stack shows a training step; None when the job ends before."""
-        began, loaded_s = time.monotonic(), 0.0
-        program = spy.find()
+        """The Python process that trains, once its stack shows a training step, or that nothing moves any more; None
+        when the job ends before."""
+        began, loaded_s, looked_s = time.monotonic(), 0.0, 0.0
+        program, stillness = spy.find(), Stillness()
         while self.runs() and not self.interrupted:
             self.follow()
-            target = next((p for p in descendants(self.pid) if is_python(p)), None)
-            loaded = [p for p in descendants(self.pid) if loads_torch(p)]
+            pids = descendants(self.pid)
+            target = next((p for p in pids if is_python(p)), None)
+            loaded = any(loads_torch(p) for p in pids)
             waited = time.monotonic() - began
-            if target is not None and loaded:
-                loaded_s = loaded_s or waited
-                sees = _sees_training(program, target) if isinstance(program, str) else None
-                if sees or (sees is None and waited - loaded_s > BLIND_START_S):
+            # with torch the first step may come at any moment; without it, only a job that stands still counts
+            if target is not None and (loaded or waited - looked_s >= LOOK_BEFORE_S):
+                loaded_s, looked_s = loaded_s or (waited if loaded else 0.0), waited
+                looks = _look(program, target) if isinstance(program, str) else None
+                if looks is None:
+                    if loaded and waited - loaded_s > BLIND_START_S:
+                        return target
+                elif any(map(_is_a_step, looks)) or stillness.takes(look(waited, pids, looks)):
                     return target
             if target is not None and waited > LONGEST_START_S:
                 return target
@@ -275,8 +283,8 @@ class _AncestorRecorder:
         return spy.read_recording(self.pid, self.output, self.output.with_suffix(".err"))
 
 
-def _sees_training(program: str, pid: int) -> bool | None:
-    """Whether a stack of the job stands in a training step; None when nobody may look."""
+def _look(program: str, pid: int) -> list[Glance] | None:
+    """The main threads of a job; empty when none was seen this time, None when nobody may look."""
     try:
         done = subprocess.run(
             spy.dump_command(program, pid),
@@ -289,16 +297,15 @@ def _sees_training(program: str, pid: int) -> bool | None:
     except subprocess.TimeoutExpired:
         return None
     if done.returncode != 0:
-        return None if "ptrace" in spy.explain_refusal(done.stderr, pid) else False
-    looks = spy.parse_dump(done.stdout, 0.0)
-    return any(_is_a_step(look) for look in looks)
+        return None if "ptrace" in spy.explain_refusal(done.stderr, pid) else []
+    return spy.parse_dump(done.stdout, 0.0)
 
 
-def _is_a_step(look: Glance) -> bool:
+def _is_a_step(glance: Glance) -> bool:
     # while torch is imported its files are on the stack too
-    if any("importlib" in frame.file for frame in look.frames):
+    if any("importlib" in frame.file for frame in glance.frames):
         return False
-    return any(mark in frame.file for frame in look.frames for mark in _TRAINS)
+    return any(mark in frame.file for frame in glance.frames for mark in _TRAINS)
 
 
 def _end_of(place: pathlib.Path) -> str:

@@ -114,6 +114,8 @@ class _Track:
     blocked: Counter[str] = field(default_factory=Counter)
     memory: list[tuple[float, int]] = field(default_factory=list)
     cpu: list[tuple[float, float]] = field(default_factory=list)
+    moved: list[tuple[float, int]] = field(default_factory=list)
+    wakes: list[tuple[float, int]] = field(default_factory=list)
     pages: list[Pages] = field(default_factory=list)
     gone: bool = False
     age_s: float = 0.0
@@ -188,7 +190,7 @@ class TreeSampler:
         if stat is None or main is None or stat.state in "ZX":
             return
         queue = _queued(pid, self.root)
-        io = _read_io(pid, self.root)
+        io = read_io(pid, self.root)
         switches = _field(read_text(f"{self.root}/{pid}/status"), "nonvoluntary_ctxt_switches")
         track = self._tracks.get(pid)
         if track is None or track.first.started_ticks != stat.started_ticks:
@@ -216,6 +218,11 @@ class TreeSampler:
         track.last, track.last_s, track.last_main_cpu_s = stat, now, main.cpu_s
         track.last_queue, track.last_io, track.last_switches = queue, io, switches
         track.cpu.append((now, stat.cpu_s - track.first.cpu_s))
+        if "rchar" in io and "wchar" in io:
+            track.moved.append((now, io["rchar"] + io["wchar"]))
+        wakes = _field(read_text(f"{self.root}/{pid}/task/{pid}/status"), "voluntary_ctxt_switches")
+        if wakes is not None:
+            track.wakes.append((now, wakes))
         pages = read_text(f"{self.root}/{pid}/statm").split()
         if len(pages) > 2:
             track.memory.append((now, (int(pages[1]) - int(pages[2])) * PAGE))
@@ -274,7 +281,8 @@ def _queued(pid: int, root: str) -> tuple[float | None, float | None]:
     return (total, main) if main is not None else (None, None)
 
 
-def _read_io(pid: int, root: str) -> Mapping[str, int]:
+def read_io(pid: int, root: str) -> Mapping[str, int]:
+    """The counters of /proc/PID/io; empty where they may not be read."""
     pairs = (line.split(":") for line in read_text(f"{root}/{pid}/io").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
 
@@ -325,6 +333,8 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         blocked=dict(track.blocked),
         memory=tuple(track.memory),
         cpu=tuple(track.cpu),
+        moved=tuple(track.moved),
+        wakes=tuple(track.wakes),
         pages=tuple(track.pages),
         born_during_watch=track.born,
         died_during_watch=track.gone,

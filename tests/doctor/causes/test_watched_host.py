@@ -1,13 +1,10 @@
 import dataclasses
 
-from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_hang, find_oversubscription
+from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_oversubscription
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Limits
 from tests.facts.live.made import track, watch, worker
-
-STILL = tuple((i / 2, 0.0) for i in range(41))
-WORKS = tuple((i / 2, i / 2) for i in range(41))
 
 
 def ask(find, *arguments, **changes):
@@ -68,27 +65,6 @@ def test_a_quota_that_is_hardly_reached_and_no_quota():
     )
     assert ask(find_cpu_quota, {1: "backward*100"}) == []
     assert isinstance(ask(find_cpu_quota, {1: "backward*100"}, limits=Absent("no /proc"))[0], Skip)
-
-
-def test_ranks_that_wait_for_one_that_left():
-    ranks = [track(1, rank=0, cpu=STILL, cpu_s=0), track(2, rank=1, cpu=STILL, cpu_s=0)]
-    (found,) = ask(find_hang, {1: "backward*20 collective*380", 2: "backward*20 sleep*380"}, ranks)
-    assert found.severity == "broken"
-    assert "wait for rank 1" in found.title
-    assert any("train.py:42" in o.value for o in found.evidence)
-
-
-def test_a_job_that_computes_in_one_place_is_not_hung():
-    assert ask(find_hang, {1: "backward*400"}, [track(cpu=WORKS)]) == []
-
-
-def test_a_job_that_moves_is_not_hung():
-    assert ask(find_hang, {1: "wait*10 backward*10 " * 20}, [track(cpu=STILL)]) == []
-
-
-def test_a_job_that_ended_is_not_hung():
-    assert ask(find_hang, {1: "wait*400"}, [track(cpu=STILL)], ended=True) == []
-    assert isinstance(ask(find_hang, Absent("refused"), [track(cpu=STILL)])[0], Skip)
 
 
 def test_a_process_without_schedstat_is_skipped():

@@ -92,3 +92,11 @@ def test_copies_of_which_nothing_can_be_said_are_skipped_with_the_reason():
     (restarted,) = ask(find_copied_pages, LOADED, [track(), worker(2, pages=copying, died_during_watch=True)])
     assert "began or ended" in restarted.because
     assert ask(find_copied_pages, {1: "backward*100"}, [track()]) == []
+
+
+def test_few_steps_say_nothing_of_a_leak():
+    (skipped,) = ask(find_memory_growth, {1: "forward*20 backward*20 " * 5}, [track(memory=LEAK)])
+    assert isinstance(skipped, Skip)
+    assert "5 steps" in skipped.because
+    (found,) = ask(find_memory_growth, {1: "forward*5 backward*5 " * 20}, [track(memory=LEAK)])
+    assert found.id == "host_memory_leak"
