@@ -74,12 +74,14 @@ def test_train_finds_the_profile_learns_and_says_what_it_did(tuned):
     assert rows[-1]["step"] == 60
 
 
+@pytest.mark.slow
 def test_train_without_a_profile_says_which_preset_and_how_to_tune(tmp_path):
     done = gpudoc(tmp_path, "train", "--model", "quickstart", "--device", "cpu", "--steps", "2")
     assert "preset cpu" in done.stderr
     assert "gpudoc tune --model quickstart" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_images_workload_trains_on_a_folder_that_the_command_drew(tmp_path):
     draw = [sys.executable, "-m", "gpudoc.workload.images", "images-data", "--per-class", "10"]
     subprocess.run(draw, cwd=tmp_path, check=True, capture_output=True)

@@ -1,5 +1,6 @@
 """The bench command as a person meets it: real processes, real files."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,8 @@ import sys
 import time
 
 import pytest
+
+from tests.waiting import wait_until
 
 GPUDOC = [sys.executable, "-m", "gpudoc", "bench"]
 
@@ -106,13 +109,15 @@ def test_ctrl_c_shows_and_saves_what_was_measured(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    # the parent tells nobody when the first row is there: a second after the worker forked its first round it is
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not rounds_of(process.pid):
-        time.sleep(0.1)
-    time.sleep(6.0)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
+    try:
+        # the parent tells nobody when the first row is there: seconds after the worker forked its first round it is
+        wait_until(lambda: rounds_of(process.pid))
+        time.sleep(6.0)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
     assert process.returncode == 130, stderr
     assert "interrupted:" in stdout
     record = json.loads(out.read_text())
@@ -125,5 +130,10 @@ def rounds_of(pid):
     """Whether the worker below `pid` has forked a round."""
     import psutil
 
-    below = psutil.Process(pid).children(recursive=True)
-    return [one for one in below if one.ppid() != pid and "gpudoc.bench.worker" in " ".join(one.cmdline())]
+    def is_round(one):
+        # it may have ended since it was listed
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return one.ppid() != pid and "gpudoc.bench.worker" in " ".join(one.cmdline())
+        return False
+
+    return [one for one in psutil.Process(pid).children(recursive=True) if is_round(one)]

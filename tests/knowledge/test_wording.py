@@ -68,6 +68,7 @@ def learned(tmp_path, monkeypatch):
         cache.cache_clear()
 
 
+@pytest.mark.slow
 def test_what_the_tool_learned_is_what_doctor_weighs(learned):
     assert learned["causes"] == ["port_in_use", "slow_storage", "thermal_throttle"]
     # what stands in too many reports, or in too few, is no word of the table

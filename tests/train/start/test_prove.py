@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.train.support import train, write_workload
 
 
@@ -17,6 +19,7 @@ def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path):
     assert not list(tmp_path.glob("runs/*")), "a proof leaves nothing behind"
 
 
+@pytest.mark.slow
 def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path):
     write_workload(tmp_path)
     module = tmp_path / "tiny_workload.py"
@@ -33,6 +36,7 @@ def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path):
     assert "state outside the checkpoint" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_by_itself_is_no_verdict(tmp_path):
     write_workload(tmp_path, data={"raise_at": 3})
     done = train(tmp_path, "--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume")
