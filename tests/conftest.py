@@ -22,6 +22,7 @@ LONGEST = (
     "tune/trial/test_launcher.py",
     "tune/test_run.py",
     "doctor/test_fault_matrix.py",
+    "test_flow.py",
     "train/start/test_place.py",
     "train/step/test_rescue.py",
     "tune/search/test_feeding.py",
@@ -40,7 +41,8 @@ LONGEST = (
     "train/ranks/test_fsdp.py",
     "tune/loader/test_session.py",
     "train/step/test_boundary.py",
-    "test_bad_input.py",
+    "facts/live/test_job.py",
+    "facts/live/test_session.py",
 )
 
 
