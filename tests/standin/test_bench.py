@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+
+from tests.standin.gpus import PATIENCE_S, ROOT
 
 pytestmark = pytest.mark.standin
 
@@ -18,6 +21,27 @@ if sys.argv[1] == "1":
     torch.distributed.init_process_group = lambda *a, **k: time.sleep(600)
 collective.main()
 """
+
+
+# read by every process as it starts: a CPU that computes for two GPUs, and for others, is no hang
+PATIENT = f"""
+from gpudoc.bench import run
+from gpudoc.bench.cases import all_reduce
+run.SILENCE_S, all_reduce.TIMEOUT_S = {PATIENCE_S}, {PATIENCE_S - 100}
+"""
+
+
+@pytest.fixture
+def patient(standin, tmp_path):
+    """Stand-in GPUs beside which a bench waits as long as it takes."""
+    (tmp_path / "sitecustomize.py").write_text(PATIENT)
+
+    def make(**settings):
+        gpus = standin(**settings)
+        gpus.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
+        return gpus
+
+    return make
 
 
 def measured(done):
@@ -40,15 +64,15 @@ def left_behind(gpus):
     return [pid for pid, _, _ in gpus.holders() if Path(f"/proc/{pid}").exists()]
 
 
-def test_copies_of_all_sizes_are_checked_without_killing_the_context(standin):
-    record = measured(standin(memory="4G").gpudoc("bench", "--quick", "--device", "cuda", "--only", "copies", "--json"))
+def test_copies_of_all_sizes_are_checked_without_killing_the_context(patient):
+    record = measured(patient(memory="4G").gpudoc("bench", "--quick", "--device", "cuda", "--only", "copies", "--json"))
     assert failures(record) == []
     assert {row["parameters"]["bytes"] for row in rows(record, "h2d")} >= {4096, 2**28}
     assert [row["corrupted"] for row in record["measurements"] if row["corrupted"]] == []
 
 
-def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leaves_nothing(standin):
-    gpus = standin(gpus=2, memory="2560M")
+def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leaves_nothing(patient):
+    gpus = patient(gpus=2, memory="2560M")
     done = gpus.python(
         "import sys; from gpudoc.cli.app import main\n"
         "sys.argv = ['gpudoc', 'bench', '--quick', '--device', 'cuda:1', '--json']\n"
@@ -71,19 +95,19 @@ def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leav
     assert left_behind(gpus) == []
 
 
-def test_behind_a_mask_the_first_gpu_is_the_one_that_is_left(standin):
+def test_behind_a_mask_the_first_gpu_is_the_one_that_is_left(patient):
     options = ("--quick", "--device", "cuda", "--only", "launch", "--json")
-    record = measured(standin(gpus=2).gpudoc("bench", *options, CUDA_VISIBLE_DEVICES="1"))
+    record = measured(patient(gpus=2).gpudoc("bench", *options, CUDA_VISIBLE_DEVICES="1"))
     assert failures(record) == []
     assert record["environment"]["pci_address"] == "0000:11:00.0"
     # the process that measures was seen there, by NVML, which counts the GPUs without the mask
     assert rows(record, "launch_round_trip")[0]["context"]["gpu_processes_max"] == 1.0
 
 
-def test_each_speed_is_the_one_that_the_gpu_is_made_with(standin):
+def test_each_speed_is_the_one_that_the_gpu_is_made_with(patient):
     # large operators without arithmetic, so that products take no minutes; the checks of data need the rest of it
     speeds = {"tflops": 120, "gbps": 800, "pcie_gbps": 12, "peer_gbps": 30}
-    gpus = standin(gpus=2, clock="virtual", math_ops="2e9", **speeds)
+    gpus = patient(gpus=2, clock="virtual", math_ops="2e9", **speeds)
     cases = "copies,device_memory,matmul,p2p"
     record = measured(gpus.gpudoc("bench", "--quick", "--device", "cuda", "--only", cases, "--json"))
     assert failures(record) == []
