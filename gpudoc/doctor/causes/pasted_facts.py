@@ -10,53 +10,9 @@ from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip, obse
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_NO_CUDA = words(
-    UNAVAILABLE,
-    r"CUDA unknown error|CUDA error: unknown error|\b999\b|CUDA_ERROR_UNKNOWN",
-    r"no CUDA-capable device|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE",
-    r"CUDA (?:is )?not available",
-    r"\bcuda\b[^.\n]{0,40}(?:not work\w*|n't work|fail\w*)",
-    r"\bno cuda\b",
-)
 _WORKS = words(r"is_available\(\)\W{0,8}True", r"Is CUDA available: (?:True|Yes)")
 
 _BUSY = words(r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable")
-
-_NODES = Pattern(r"/?\bdev/nvidia0\b|--device[ =]/dev/nvidia0\b|^nvidia0\b")
-_CONTROL = Pattern(r"\bnvidiactl\b")
-_UVM = Pattern(r"(?i)nvidia[-_]uvm|\buvm\b|--gpus|libnvidia-container")
-_DENIED = words("permission denied", "not permitted", "EACCES", r"Insufficient Permissions", r"crw-(?:rw-)?r?w?-{3,}")
-
-
-def _find_no_uvm_node(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A list of device files, or of those handed to a container, in which the one that CUDA needs is not."""
-    del evidence
-    node, control = text.find(_NODES), text.find(_CONTROL)
-    if node is None or control is None or text.find(_UVM) or text.find(_DENIED) or text.find(_WORKS):
-        return
-    dead = text.find(_NO_CUDA)
-    if dead is not None:
-        yield Finding(
-            id="nvidia_uvm_missing",
-            confidence=0.84,
-            evidence=(quote(node, "device files"), quote(dead, "effect")),
-            explains=("container_without_gpu_access", "uvm_broken_after_suspend", "no_gpu_on_machine"),
-        )
-
-
-# lsmod: name, size, users; the module of CUDA's memory is not among them
-_LOADED = Pattern(r"(?m)^\W{0,3}nvidia(?:_modeset|_drm)? \d{5,}\b[^\n]*")
-
-
-def _find_no_uvm_module(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
-    loaded = text.find(_LOADED)
-    if loaded is None or text.find(_UVM) or text.find(_WORKS):
-        return
-    dead = text.find(_NO_CUDA)
-    if dead is not None:
-        seen = (quote(loaded, "loaded modules"), quote(dead, "effect"))
-        yield Finding(id="nvidia_uvm_missing", confidence=0.72, evidence=seen)
 
 
 _KERNEL_MODULE = Pattern(
@@ -298,8 +254,6 @@ def _find_throttled_slice(text: Text, evidence: Evidence) -> Iterator[Finding | 
 
 
 FINDERS = (
-    text_finder("nvidia_uvm_missing", _find_no_uvm_node),
-    text_finder("nvidia_uvm_missing", _find_no_uvm_module),
     text_finder("driver_library_mismatch", _find_two_versions),
     text_finder("mig_enabled_no_instance", _find_in_table),
     text_finder("no_gpu_on_machine", _find_hosted),

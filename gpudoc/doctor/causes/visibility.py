@@ -29,20 +29,6 @@ _UNAVAILABLE = words(
     r"Invalid device",
     r"RuntimeError",
 )
-_NONE_LEFT = words(
-    r"No CUDA GPUs are available",
-    r"no CUDA-capable device is detected",
-    r"No HIP GPUs are available",
-)
-
-
-def _find_masked_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """CUDA works in a plain interpreter and is empty in the program: the program masks it."""
-    del evidence
-    empty, works = text.find(_NONE_LEFT), text.find(_WORKS)
-    if empty and works:
-        seen = (quote(empty, "in the program"), quote(works, "outside it"))
-        yield Finding(id="visible_devices_hides_gpu", confidence=0.78, evidence=seen)
 
 
 _SET_IN_CODE = Pattern(
@@ -154,14 +140,8 @@ def _find_too_late(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="visible_devices_set_too_late", confidence=sure, evidence=seen)
 
 
-_WORKS = words(
-    r"\bcuda[ _](?:is[ _])?available\)?\W{0,6}(?:True|Yes)\b",
-    r"is_available\(\)\W{0,4}(?:is |returns? |gives? |= )?\W{0,4}True",
-)
-
 FINDERS = (
     text_finder("visible_devices_hides_gpu", _find_hidden),
     text_finder("visible_devices_hides_gpu", _find_mask_in_words),
-    text_finder("visible_devices_hides_gpu", _find_masked_inside),
     text_finder("visible_devices_set_too_late", _find_too_late),
 )

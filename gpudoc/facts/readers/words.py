@@ -69,7 +69,9 @@ class Words:
 # few of the many patterns are ever needed in one run: each is compiled when its words first occur
 @functools.cache
 def _compile(source: str) -> re.Pattern[str]:
-    return re.compile(source.replace(" ?", r"\s*").replace(" ", r"\s+"), _FLAGS)
+    # " +" means no more than a blank does, and Python 3.10 refuses the two signs that would come of it
+    plain = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*")
+    return re.compile(plain.replace(" ", r"\s+"), _FLAGS)
 
 
 def anchors_of(source: str) -> tuple[str, ...]:

@@ -77,3 +77,15 @@ def test_a_match_always_holds_one_of_its_anchors(pieces, text):
     expected = plain.search(lines)
     found = search(Words(source), lines)
     assert (found is None) == (expected is None)
+
+
+def test_a_blank_that_may_come_again_is_one_expression_that_every_python_knows():
+    spaced = Words("line 3: +killed", "step *5")
+    assert spaced.search("line 3:   Killed", "line 3:   killed")
+    assert spaced.search("step5", "step5")
+    assert not spaced.search("line 3:killed", "line 3:killed")
+
+
+def test_anchors_of_several_ways_are_those_of_each_or_none():
+    assert Words("first way", "second").anchors == ("first way", "second")
+    assert Words("first way", r"\d+").anchors == ()
