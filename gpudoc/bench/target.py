@@ -6,9 +6,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpudoc.bench.environment import FULL_S, QUICK_S
 from gpudoc.doctor.device import Choice, choose, has_gpu
+from gpudoc.doctor.sharing import require_alone
 from gpudoc.facts import collect
 from gpudoc.facts.model import Machine
+from gpudoc.units import format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +43,15 @@ def find_target(device: str) -> Target:
         machine = collect(python=python)
     choice = choose(device, machine)
     return Target(machine, choice if device == "auto" else choice.required())
+
+
+def before_measuring(target: Target, *, quick: bool, shared: bool) -> list[str]:
+    """What is said before the first figure: who else computes on the GPU, and how long it takes at most.
+
+    GpudocError (exit 1) when others compute there and `shared` was not given.
+    """
+    others = (
+        require_alone(target.machine, [target.choice.index], shared=shared) if target.choice.device == "cuda" else ""
+    )
+    lasts = f"takes about {format_seconds(QUICK_S if quick else FULL_S)}, and what --data and several GPUs need on top"
+    return [f"{others}; every figure holds beside them only"] * bool(others) + [lasts] * (not quick)

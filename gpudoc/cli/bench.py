@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, OutFile, PlainFlag, VerboseFlag
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, OutFile, PlainFlag, SharedFlag, VerboseFlag
 
 Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these cases: memory,matmul.")]
 Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead of 90.")]
@@ -24,6 +24,7 @@ def bench(
     quick: Quick = False,
     data: Data = None,
     device: DeviceName = "auto",
+    shared: SharedFlag = False,
     as_json: JsonFlag = False,
     html: HtmlFile = None,
     out: OutFile = None,
@@ -38,7 +39,7 @@ def bench(
     from gpudoc.bench.documents import check_places, load_record, save_record
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run
-    from gpudoc.bench.target import find_target
+    from gpudoc.bench.target import before_measuring, find_target
     from gpudoc.render.bench import show
     from gpudoc.render.bench_page import save
     from gpudoc.render.live import Live
@@ -48,6 +49,8 @@ def bench(
     with Live(plain=plain or as_json) as progress:
         target = find_target(device)
         progress.say(target.said)
+        for sentence in before_measuring(target, quick=quick, shared=shared):
+            progress.say(sentence)
         record = run(Options.of(target.choice.name, only, quick, data, old), target.machine, progress)
     if out:
         save_record(out, record)

@@ -23,4 +23,5 @@ OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Als
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page to this file.")
 ]
+SharedFlag = Annotated[bool, typer.Option("--shared", help="Go on though others compute on the GPU.")]
 DeviceName = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]

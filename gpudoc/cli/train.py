@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, VerboseFlag
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag
 
 ModelSource = Annotated[
     str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")
@@ -63,6 +63,7 @@ def train(
     resume: Resume = "auto",
     gpus: Gpus = None,
     slurm: Slurm = None,
+    shared: SharedFlag = False,
     no_preflight: NoPreflight = False,
     prove_resume: ProveResume = False,
     trace: Trace = 0,
@@ -103,6 +104,7 @@ def train(
         log_to=tuple(name for name in log_to.split(",") if name),
         arguments=tuple(sys.argv[2:]),
         may_restart=True,
+        shared=shared,
     )
     screen = Screen(as_json=json, plain=plain, verbose=verbose, html=html, quiet=is_follower())
     if prove_resume:

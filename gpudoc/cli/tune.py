@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, VerboseFlag
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag
 
 Model = Annotated[str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long the search may take: 90s, 5m, 1h.")]
@@ -39,6 +39,7 @@ def tune(
     max_batch: MaxBatch = None,
     device: DeviceName = "auto",
     gpus: Gpus = None,
+    shared: SharedFlag = False,
     memory_limit: Limit = "",
     target: Target = "",
     out: Out = None,
@@ -63,7 +64,7 @@ def tune(
 
     options = Options.of(
         source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit
-    ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus)
+    ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
     with Live(plain=plain or as_json) as progress:
         result = run(options, progress, since=started)
     if html:

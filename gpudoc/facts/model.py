@@ -111,12 +111,14 @@ class Link:
 class GpuProcess:
     """A process that holds memory on a GPU; `name` is the executable's base name only.
 
+    `sm_percent` is the most that it used of the SMs in the last seconds (`nvidia-smi pmon -c 1`).
     `command` is its program and script without arguments, `own` whether the user who asks owns it, `container` and
     `job` what can be stopped in its place: 'docker 3f2a91c04d17', 'slurm 4711'.
     """
 
     pid: int
     memory_bytes: Fact[int] = NOT_READ
+    sm_percent: Fact[int] = NOT_READ
     name: Fact[str] = NOT_READ
     alive: Fact[bool] = NOT_READ
     user: Fact[str] = NOT_READ

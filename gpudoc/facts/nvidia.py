@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from gpudoc.facts.files import read_int
 from gpudoc.facts.holders import describe
 from gpudoc.facts.model import Absent, Fact, GpuProcess, Link
 from gpudoc.facts.nvlink import read_fabric, read_nvlink_ends, read_nvlink_errors, read_nvlink_states
-from gpudoc.facts.nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED_CODE, Device, Nvml, plain_bus_id
+from gpudoc.facts.nvml import FUNCTION_NOT_FOUND, NOT_FOUND_CODE, NOT_SUPPORTED_CODE, Device, Nvml, plain_bus_id
 from gpudoc.facts.telling import Teller
 
 _BRANDS = {
@@ -271,7 +271,31 @@ def _processes(gpu: Device, root: Path) -> Fact[tuple[GpuProcess, ...]]:
     found, code = gpu.ask_with_code("nvmlDeviceGetComputeRunningProcesses_v3")
     if code == FUNCTION_NOT_FOUND:
         found = gpu.ask("nvmlDeviceGetComputeRunningProcesses_v2")
-    return found if isinstance(found, Absent) else tuple(_process(entry, root) for entry in found)
+    if isinstance(found, Absent):
+        return found
+    processes = tuple(_process(entry, root) for entry in found)
+    used = _work(gpu, {process.pid for process in processes}) if processes else {}
+    return tuple(
+        replace(process, sm_percent=used if isinstance(used, Absent) else used.get(process.pid, 0))
+        for process in processes
+    )
+
+
+def _work(gpu: Device, pids: Set[int]) -> Fact[Mapping[int, int]]:
+    """The most that each process used of the SMs, in percent, in the seconds of which the driver keeps samples."""
+    samples, code = gpu.ask_with_code("nvmlDeviceGetProcessUtilization", 0)
+    if code == NOT_FOUND_CODE:
+        # no process did anything
+        return {}
+    if isinstance(samples, Absent):
+        return samples
+    most: dict[int, int] = {}
+    for sample in samples:
+        most[int(sample.pid)] = max(most.get(int(sample.pid), 0), int(sample.smUtil))
+    if any(used and pid not in pids for pid, used in most.items()):
+        # in a container the two answers may number the same process differently
+        return Absent("the driver counts work under numbers of processes that it does not list")
+    return most
 
 
 def _accounted(gpu: Device, root: Path, computing: Fact[tuple[GpuProcess, ...]]) -> Fact[int]:

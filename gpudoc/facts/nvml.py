@@ -18,7 +18,7 @@ _REASONS = {
     16: "the GPU needs a reset",
     999: "the driver answered: unknown error",
 }
-INVALID_ARGUMENT, NOT_SUPPORTED_CODE, FUNCTION_NOT_FOUND = 2, 3, 13
+INVALID_ARGUMENT, NOT_SUPPORTED_CODE, NOT_FOUND_CODE, FUNCTION_NOT_FOUND = 2, 3, 6, 13
 LOST, RESET_REQUIRED, UNKNOWN = 15, 16, 999
 # a GPU may decline any single question in these ways and be well
 _DECLINED = (0, 3, 4, 13)

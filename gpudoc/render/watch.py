@@ -45,7 +45,8 @@ def render(report: Report, watch: Watch, *, verbose: bool = False) -> str:
     lines = [_headline(watch, job), *_where_time_goes(watch, job, verbose)]
     shown = report.findings if verbose else report.findings[:1]
     if report.verdict == "unknown":
-        lines.append("? It does not train yet: all that was seen is start-up. Watch it again later, or for longer.")
+        seen = "; ".join(o.value for o in report.unexplained) or "it does not train yet"
+        lines += _fold("? ", f"{seen[0].upper()}{seen[1:]}. Watch it again later, or for longer.")
         lines.append(f"    $ gpudoc doctor --pid {watch.pid} --seconds 60")
     if report.verdict == "healthy" and not any(f.id == "compute_bound" for f in report.findings):
         lines.append(_no_finding(watch, job))

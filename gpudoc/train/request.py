@@ -15,6 +15,7 @@ class Request:
     """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat.
 
     `may_restart`: this process is the command itself and may begin anew when the allocator needs another environment.
+    `shared`: others may compute on the GPU meanwhile.
     """
 
     model: str = "quickstart"
@@ -29,6 +30,7 @@ class Request:
     log_to: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     may_restart: bool = False
+    shared: bool = False
 
 
 def go_on(request: Request, run_dir: Path) -> str:

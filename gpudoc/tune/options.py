@@ -8,8 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from gpudoc.doctor.device import Choice
+from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import GpudocError
-from gpudoc.units import parse_duration, parse_size
+from gpudoc.facts.model import Machine
+from gpudoc.progress import Progress
+from gpudoc.units import format_seconds, parse_duration, parse_size
 
 T = TypeVar("T")
 PARTS = ("batch", "speed", "loader", "scaling")
@@ -31,6 +35,12 @@ class Options:
     out: Path | None = None
     fresh: bool = False
     gpus: str | None = None
+    shared: bool = False
+
+    def cost(self, devices: int, *, on_gpu: bool) -> str:
+        """The most that the search takes, in minutes and, on GPUs, in hours of all of them."""
+        hours = f", {devices * self.budget_s / 3600:.2f} GPU-hours" if on_gpu else ""
+        return f"takes at most {format_seconds(self.budget_s)}{hours}"
 
     @property
     def is_scaling_only(self) -> bool:
@@ -49,9 +59,11 @@ class Options:
             memory_limit_bytes=_read(parse_size, "--memory-limit", memory_limit) if memory_limit else None,
         )
 
-    def also(self, *, max_batch: int | None, out: Path | None, fresh: bool, gpus: str | None = None) -> Options:
+    def also(
+        self, *, max_batch: int | None, out: Path | None, fresh: bool, gpus: str | None = None, shared: bool = False
+    ) -> Options:
         """The same with the options that need no reading."""
-        return replace(self, max_batch=max_batch, out=out, fresh=fresh, gpus=gpus)
+        return replace(self, max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
 
     def check(self) -> None:
         """GpudocError (exit 2) for values that make no sense together."""
@@ -73,6 +85,14 @@ class Options:
             raise GpudocError(
                 "--only scaling tunes nothing, so there is no profile for --out", hint="--json > scaling.json"
             )
+
+
+def look_around(options: Options, choice: Choice, machine: Machine, progress: Progress, ranks: int) -> None:
+    """GpudocError (exit 1) when others compute on the GPUs of the trials and --shared was not given."""
+    ordinals = range(ranks) if ranks > 1 else [choice.index]
+    others = require_alone(machine, ordinals, shared=options.shared) if choice.device == "cuda" else ""
+    if others:
+        progress.say(f"{others}; what is found holds beside them only")
 
 
 def check_writable(path: Path) -> None:

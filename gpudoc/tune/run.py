@@ -26,7 +26,7 @@ from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.scaling import Scaling
-from gpudoc.tune.options import Options, check_writable
+from gpudoc.tune.options import Options, check_writable, look_around
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
@@ -90,6 +90,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     choice = choose(options.device, machine).required()
     limit.check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
+    look_around(options, choice, machine, progress, 1)
     with terminating_like_ctrl_c(), Launcher(options.source) as launcher:
         return _Search(options, loaded, choice, machine, progress, started).run(launcher)
 
@@ -133,7 +134,9 @@ class _Search:
         if launcher.no_fork:
             self._progress.say(f"every trial imports anew and is not forked: {launcher.no_fork}")
         self._choose_ranks(told)
+        self._progress.say(self._options.cost(max(self._ranks, self._most), on_gpu=self._on_gpu))
         if self._on_gpu and self._ranks > 1:
+            look_around(self._options, self._choice, self._machine, self._progress, self._ranks)
             # what is free may differ from card to card
             told = self._inspect(launcher, anywhere, self._ranks)
         start_s = time.monotonic() - self._started

@@ -1,9 +1,11 @@
 import pytest
 
 from gpudoc.bench import target
+from gpudoc.doctor.device import Choice
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.facts.model import Machine, TorchBuild
+from gpudoc.facts.model import GpuProcess, Machine, TorchBuild
 from tests.bench.builders import machine
+from tests.machines import built
 
 
 @pytest.fixture
@@ -47,3 +49,20 @@ def test_a_gpu_that_cannot_be_used_leaves_the_cpu_and_says_why(asked):
 def test_a_device_that_is_none(asked):
     with pytest.raises(GpudocError, match="no such device"):
         target.find_target("tpu")
+
+
+def test_beside_others_nothing_is_measured_unless_told_to():
+    other = GpuProcess(pid=2**22 + 7, alive=True, name="python", sm_percent=90)
+    busy = built.machine(built.gpu(0, processes=(other,)), built.gpu(1))
+    on = target.Target(busy, Choice(device="cuda", index=0, why="asked for"))
+    with pytest.raises(GpudocError, match="others compute on cuda:0: python") as caught:
+        target.before_measuring(on, quick=True, shared=False)
+    assert caught.value.exit_code == ExitCode.BAD_ANSWER
+    (said,) = target.before_measuring(on, quick=True, shared=True)
+    assert "beside them only" in said
+    free = target.Target(busy, Choice(device="cuda", index=1, why="asked for"))
+    assert target.before_measuring(free, quick=True, shared=False) == []
+    assert target.before_measuring(free, quick=False, shared=False)[0].startswith("takes about 1 min 20 s")
+    assert (
+        target.before_measuring(target.Target(busy, Choice(device="cpu", why="asked")), quick=True, shared=False) == []
+    )

@@ -80,6 +80,19 @@ def test_processes_are_named_and_the_dead_are_told(machine):
     assert [(p.pid, p.memory_bytes, p.alive) for p in gpu.processes] == [(4242, GIB, True), (999999, 2 * GIB, False)]
     assert gpu.processes[0].name == "python"
     assert isinstance(gpu.processes[1].name, Absent)
+    assert all(isinstance(process.sm_percent, Absent) for process in gpu.processes)
+
+
+@pytest.mark.parametrize(
+    ("samples", "used"),
+    [("4242:30 4242:80", [80, 0]), ("", [0, 0]), ("4242:0 77:0", [0, 0]), ("77:5", [None, None])],
+)
+def test_what_each_process_uses_of_the_sms(machine, samples, used):
+    machine.answer("nvmlDeviceGetComputeRunningProcesses", f"4242:{GIB} 999:{GIB}", 0)
+    machine.answer("nvmlDeviceGetProcessUtilization", samples, 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    found = [None if isinstance(process.sm_percent, Absent) else process.sm_percent for process in gpu.processes]
+    assert found == used
 
 
 def test_nvml_that_does_not_start_says_how(machine):

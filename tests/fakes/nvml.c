@@ -225,6 +225,28 @@ PROCESSES(nvmlDeviceGetComputeRunningProcesses)
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
 
+/* value: pid:percent pid:percent ... */
+struct work { unsigned pid; u64 time; unsigned sm, memory, encoder, decoder; };
+int nvmlDeviceGetProcessUtilization(void *handle, struct work *out, unsigned *count, u64 since) {
+    const char *value = "";
+    (void)since;
+    int answer = obey("nvmlDeviceGetProcessUtilization", gpu_of(handle), 3, &value);
+    unsigned found = 0;
+    for (const char *at = value; !answer && *at;) {
+        char *end;
+        unsigned pid = (unsigned)strtoul(at, &end, 10);
+        if (*end != ':') break;
+        unsigned sm = (unsigned)strtoul(end + 1, &end, 10);
+        if (out && found < *count) out[found] = (struct work){pid, found + 1, sm, 0, 0, 0};
+        found++;
+        at = *end ? end + 1 : end;
+    }
+    if (answer) return answer;
+    int fits = out && found <= *count;
+    *count = found;
+    return found == 0 ? 6 : fits ? 0 : INSUFFICIENT_SIZE;
+}
+
 int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **out) {
     unsigned count = 0;
     number("mig_instances", handle, &count);

@@ -1,9 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpudoc.doctor.device import Choice
 from gpudoc.errors import GpudocError
-from gpudoc.tune.options import Options
+from gpudoc.facts.model import GpuProcess
+from gpudoc.tune.options import Options, look_around
+from tests.machines.built import gpu, machine
 
 
 def typed(**changes):
@@ -40,3 +44,30 @@ def test_what_makes_no_sense_is_said_with_the_option(changes, says):
 def test_a_batch_below_one_is_refused():
     with pytest.raises(GpudocError, match="at least 1"):
         typed().also(max_batch=0, out=None, fresh=False).check()
+
+
+def test_what_a_search_costs_at_most():
+    options = typed(budget="5m")
+    assert options.cost(1, on_gpu=False) == "takes at most 5 min 00 s"
+    assert options.cost(4, on_gpu=True) == "takes at most 5 min 00 s, 0.33 GPU-hours"
+
+
+def test_beside_others_nothing_is_tried_unless_told_to():
+    other = GpuProcess(pid=2**22 + 7, alive=True, name="python", sm_percent=90)
+    busy = machine(gpu(0), gpu(1, processes=(other,)))
+    choice, heard = Choice(device="cuda", index=0, why="asked for"), Heard()
+    look_around(typed(), choice, busy, heard, 1)
+    with pytest.raises(GpudocError, match="others compute on cuda:1: python") as caught:
+        look_around(typed(), choice, busy, heard, 2)
+    assert caught.value.exit_code == 1
+    assert heard.said == []
+    look_around(replace(typed(), shared=True), choice, busy, heard, 2)
+    assert "beside them only" in heard.said[0]
+
+
+class Heard:
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.live.device import summarise_devices
-from gpudoc.doctor.live.phases import Phase
+from gpudoc.doctor.live.phases import TRAINING, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, finding, place
 from gpudoc.doctor.live.shares import JobShares, RankShares, Site, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
@@ -17,8 +17,8 @@ from gpudoc.facts.process import Watch
 from gpudoc.units import format_bytes
 
 HUNG_AFTER_S = 4.0
-# a first batch or a long calculation may fill the half of a watch
-BUSY_AFTER_S, BUSY_SHARE = 10.0, 0.9
+# what the main thread runs or wants to run; in less time a first batch is prepared
+BUSY_AFTER_S, BUSY_SHARE, BUSY_CORES = 10.0, 0.9, 0.5
 GPU_IDLE = 0.05
 # a thread that waits in vain is woken by time limits only, each some seconds long
 STILL_WAKES_PER_S = 2.0
@@ -109,13 +109,12 @@ def find_hang(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     if (watch.ended and not watch.interrupted) or not job.ranks:
         return
-    still_s = min(rank.unmoved for rank in job.ranks) * watch.seconds
-    if still_s < max(HUNG_AFTER_S, 0.4 * watch.seconds):
+    busy = _busy(watch, job)
+    if busy is not None:
+        yield busy
         return
-    if _used_lately(watch, still_s - 1) > STILL_CORES:
-        busy = _busy(watch, job, still_s)
-        if busy is not None:
-            yield busy
+    still_s = min(rank.unmoved for rank in job.ranks) * watch.seconds
+    if still_s < max(HUNG_AFTER_S, 0.4 * watch.seconds) or _used_lately(watch, still_s - 1) > STILL_CORES:
         return
     moving = _what_moves(watch, job, still_s - 1)
     yield Skip(moving) if moving else _hung(watch, job, still_s)
@@ -149,14 +148,16 @@ def _hung(watch: Watch, job: JobShares, still_s: float) -> Finding:
     )
 
 
-def _busy(watch: Watch, job: JobShares, still_s: float) -> Finding | None:
-    """A main thread that computes in one line of the user's and never came to a training step in the whole watch."""
+def _busy(watch: Watch, job: JobShares) -> Finding | None:
+    """A main thread that computes in one function of the user's and came to no training step in the watch."""
     lead = job.ranks[0]
-    if len(job.ranks) > 1 or not lead.last_stack or still_s < max(BUSY_AFTER_S, BUSY_SHARE * watch.seconds):
+    python = lead.sites.get(Phase.PYTHON, ())
+    if len(job.ranks) > 1 or watch.seconds < BUSY_AFTER_S or not python or lead.cpu_wanted < BUSY_CORES:
         return None
-    site = _site(lead)
-    if site is None or site.frame != lead.last_stack[-1] or lead.share(Phase.PYTHON) < BUSY_SHARE or lead.cpu < 0.5:
+    one_place = len({(site.frame.file, site.frame.function) for site in python}) == 1
+    if not one_place or lead.share(Phase.PYTHON) < BUSY_SHARE or lead.share(*TRAINING, Phase.COLLECTIVE) > 0:
         return None
+    site, still_s = python[0], lead.share(Phase.PYTHON) * watch.seconds
     where = f"{place(site.frame, watch)} in {site.frame.function}()"
     return finding(
         "job_hung",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from gpudoc.doctor.causes.watched_input import WORTH_TELLING
 from gpudoc.doctor.live.gain import without
-from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
+from gpudoc.doctor.live.phases import COMPUTE, DATA, TRAINING, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, at_sites, estimated, finding, percent, place
 from gpudoc.doctor.live.shares import JobShares, RankShares, Site, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
@@ -37,7 +37,8 @@ def judge_python(watch: Watch, job: JobShares, lead: RankShares) -> Finding | No
     """The user's own Python in the loop, where it takes the time and keeps a CPU busy, or sleeps."""
     del job
     share = lead.share(Phase.PYTHON, Phase.SLEEP)
-    if share < WORTH_TELLING:
+    # without a step in the watch it is no loop that could be faster
+    if share < WORTH_TELLING or lead.share(*TRAINING, Phase.COLLECTIVE) == 0:
         return None
     sites = sorted((*lead.sites.get(Phase.PYTHON, ()), *lead.sites.get(Phase.SLEEP, ())), key=lambda s: -s.share)
     functions = _by_function(sites)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.examine import Request, examine_text
-from gpudoc.doctor.live.phases import Phase
+from gpudoc.doctor.live.phases import TRAINING, Phase
 from gpudoc.doctor.live.say import STACKS, percent
-from gpudoc.doctor.live.shares import summarise
+from gpudoc.doctor.live.shares import RankShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Observation, Report
 from gpudoc.facts.live.job import Outcome
 from gpudoc.facts.process import Watch
@@ -27,11 +27,23 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     began = time.perf_counter()
     report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=_finders())
     lead = summarise(watch).lead
-    if not report.findings and lead is not None and lead.share(Phase.STARTUP) >= MOSTLY:
-        share = percent(lead.share(Phase.STARTUP))
-        seen = Observation("start_up", f"{share} of the time: it does not train yet", STACKS)
-        report = dataclasses.replace(report, verdict="unknown", unexplained=(seen,))
+    if not report.findings and lead is not None and lead.share(*TRAINING, Phase.COLLECTIVE) <= 1 - MOSTLY:
+        seen = _no_step(report, lead)
+        report = report if seen is None else dataclasses.replace(report, verdict="unknown", unexplained=(seen,))
     return dataclasses.replace(report, seconds={"total": watch.seconds + time.perf_counter() - began})
+
+
+def _no_step(report: Report, lead: RankShares) -> Observation | None:
+    """What was seen in place of training steps; None when there were some."""
+    if lead.share(Phase.STARTUP) >= MOSTLY:
+        share = percent(lead.share(Phase.STARTUP))
+        return Observation("start_up", f"{share} of the time went into start-up: it does not train yet", STACKS)
+    if lead.share(*TRAINING, Phase.COLLECTIVE) > 0:
+        return None
+    phase = max(lead.phases, key=lambda each: lead.phases[each])
+    moves = next((f"; {skip.because}" for skip in report.skipped if skip.id == "job_hung"), "")
+    text = f"no training step was seen: {phase.value} {percent(lead.share(phase))} of the time{moves}"
+    return Observation("no_training_step", text, STACKS)
 
 
 def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) -> Report:

@@ -130,7 +130,7 @@ _LINES = tuple(
     )
 )
 _PLAIN_PYTHON = Pattern(
-    r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b"
+    r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b|^(pass|continue|break|else:)$"
     r"|\b(range|len|sorted|zip|enumerate|str|int|dict|list|set|ord|chr)\("
     r"|\b(math|np|numpy|random|re|json|hashlib|statistics)\."
     r"|\.(append|split|join|strip|replace|get|items)\("

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpudoc.facts.live.sources import is_library
 from gpudoc.facts.live.tree import read_io, read_stat
 from gpudoc.facts.process import Frame, Glance
 
@@ -37,7 +38,7 @@ class Stillness:
         """Take a look in; whether the job has stood in one place for so long that it is to be watched as it is."""
         first = self._since
         # an import reads its files at the same few lines of Python's own code
-        if first is None or first.stacks != look.stacks or _imports(look) or not look.stacks:
+        if first is None or _places(first) != _places(look) or _imports(look) or not look.stacks:
             self._since = look
             return False
         seconds = look.time_s - first.time_s
@@ -55,6 +56,15 @@ def look(time_s: float, pids: Iterable[int], glances: Sequence[Glance], root: st
         counters = read_io(pid, root)
         moved += counters.get("rchar", 0) + counters.get("wchar", 0)
     return Look(time_s, tuple(sorted((g.pid, g.frames) for g in glances)), cpu, moved)
+
+
+def _places(seen: Look) -> list[tuple[object, ...]]:
+    """The stacks, without the line in the user's own innermost function: an endless loop goes round in a few."""
+    return [(pid, frames[:-1], *_place(frames[-1])) if frames else (pid,) for pid, frames in seen.stacks]
+
+
+def _place(frame: Frame) -> tuple[object, ...]:
+    return (frame,) if is_library(frame.file) else (frame.file, frame.function)
 
 
 def _imports(seen: Look) -> bool:

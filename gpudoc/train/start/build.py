@@ -30,7 +30,7 @@ from gpudoc.train.settings import Settings, Surroundings, resolve
 from gpudoc.train.start.identity import hardware_here, num_cpus, workload_key
 from gpudoc.train.start.parts import Form, be_deterministic, build_parts
 from gpudoc.train.start.preflight import Flight, check_device, collect_quickly, open_device
-from gpudoc.train.start.profiles import Chosen, of_run
+from gpudoc.train.start.profiles import Chosen, lasting, of_run
 from gpudoc.train.start.profiles import choose as choose_profile
 from gpudoc.train.start.room import is_taken, no_room
 from gpudoc.train.state.capture import Progress, restore, restore_rng
@@ -73,7 +73,7 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
     GpudocError when memory runs out meanwhile: no smaller batch would help.
     """
     workload = _load(request)
-    flight = check_device(request.device, check=request.preflight, place=place_here())
+    flight = check_device(request.device, check=request.preflight, place=place_here(), shared=request.shared)
     yield from flight.said
     ranks = ranks or ranks_here(flight.device)
     if request.flags.get("deterministic", workload.config.train.deterministic):
@@ -111,7 +111,8 @@ def _build_on(
     settings = resolve(request.flags, workload.config, chosen.profile, around)
     precision = choose_precision(settings.precision, device)
     settings = replace(settings, precision=precision.name)
-    yield from (Said(note) for note in settings.notes)
+    lasts = lasting(chosen.profile, settings, ranks.world, on_gpu=device.type == "cuda")
+    yield from (Said(note) for note in (*settings.notes, *((lasts,) if lasts else ())))
     yield from _start_again(request, settings, device, ranks)
     fixed = identity(workload.config, {"seed": settings.seed, "global_batch": settings.global_batch})
     locks: list[Lock] = []

@@ -13,6 +13,7 @@ import torch
 from gpudoc.doctor.device import choose
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Finding
+from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts import collect
 from gpudoc.facts.identify import gpu_at
@@ -37,12 +38,18 @@ class Flight:
 
 
 def check_device(
-    asked: str, *, check: bool, place: Place | None = None, collect_facts: Callable[[], Machine] | None = None
+    asked: str,
+    *,
+    check: bool,
+    place: Place | None = None,
+    shared: bool = False,
+    collect_facts: Callable[[], Machine] | None = None,
 ) -> Flight:
     """The device for --device; GpudocError (exit 1) with cause and fix when it, or what it stands on, is broken.
 
     Several processes at one `place` take the GPU of their own number each. Without `check` only torch is asked;
-    doctor's findings do not count then. Nothing is put on a GPU; `open_device` does that.
+    doctor's findings and other people's work on the GPU do not count then. With `shared` that work is only said.
+    Nothing is put on a GPU; `open_device` does that.
     """
     began = time.perf_counter()
     machine = with_torch(Machine() if not check else (collect_facts or collect_quickly)())
@@ -58,6 +65,8 @@ def check_device(
         ours = [finding for finding in broken if _concerns(finding, machine, here)]
         if choice.device == "cuda":
             _stop_at(ours)
+            others = require_alone(machine, sorted(here), shared=shared)
+            said += [Said(f"{others}; memory and speed are shared with them", warning=True)] * bool(others)
         warnings = [f for f in report.findings if f.severity == "warning" or (f in broken and f not in ours)]
         said += [Said(f"doctor: {finding.title}{_way_out(finding)}", warning=True) for finding in warnings[:_MOST_SAID]]
     stage: dict[str, object] = {

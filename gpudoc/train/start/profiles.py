@@ -13,6 +13,7 @@ from gpudoc.profile import store
 from gpudoc.profile.match import explain, match, ranks_hint
 from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Rescue, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.units import format_seconds
 
 if TYPE_CHECKING:
     from gpudoc.train.job import Job
@@ -52,6 +53,21 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
         )
     soft = "; ".join(str(difference) for difference in found_differences)
     return Chosen(kind="named", profile=profile, sentence=f"profile {path.name}" + (f"; {soft}" if soft else ""))
+
+
+def lasting(profile: Profile | None, settings: Settings, world: int, *, on_gpu: bool) -> str:
+    """How long the whole run takes at the pace that tune measured with these settings; '' where it measured none."""
+    if profile is None:
+        return ""
+    batch, evidence = settings.micro_batch, profile.evidence
+    paces = [t.samples_per_s for t in evidence.trials if t.batch == batch and t.fits and t.samples_per_s]
+    fed = [t.samples_per_s for t in evidence.loader if t.num_workers == settings.num_workers and t.samples_per_s > 0]
+    if not paces:
+        return ""
+    pace = min(max(paces), max(fed)) if fed else max(paces)
+    seconds = settings.steps * settings.global_batch / (pace * world)
+    hours = f", {world * seconds / 3600:.2f} GPU-hours" if on_gpu else ""
+    return f"all its steps take about {format_seconds(seconds)}{hours}, at the pace that tune measured"
 
 
 def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:

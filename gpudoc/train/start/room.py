@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from gpudoc.doctor.causes.holders import describe_holder, end_of
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Gpu, GpuProcess, Machine
@@ -46,7 +47,7 @@ def no_room(
     others = _others(gpu)
     said = [f"{device} has no room to begin: {_fill(gpu)}"]
     if others:
-        said.append(f"held by {', '.join(_name(process) for process in others[:_MOST_NAMED])}")
+        said += map(describe_holder, others[:_MOST_NAMED])
     if needs:
         needs += ", and CUDA's own context comes on top"
     return GpudocError("; ".join(said) + needs, hint=_way_out(machine, index, others), exit_code=ExitCode.BAD_ANSWER)
@@ -75,12 +76,6 @@ def _others(gpu: Gpu | None) -> list[GpuProcess]:
     return sorted(others, key=lambda p: -1 if isinstance(p.memory_bytes, Absent) else p.memory_bytes, reverse=True)
 
 
-def _name(process: GpuProcess) -> str:
-    name = "a process that is not visible here" if isinstance(process.name, Absent) else process.name
-    held = "" if isinstance(process.memory_bytes, Absent) else f": {format_bytes(process.memory_bytes)}"
-    return f"{name} (pid {process.pid}{held})"
-
-
 def _needed_bytes(workload: Workload) -> int | None:
     """What the model takes before the first batch; None when it cannot be built."""
     try:
@@ -101,7 +96,10 @@ def _way_out(machine: Machine, index: int, others: list[GpuProcess]) -> str:
         for ordinal, gpu in free.items()
         if gpu is not None and not isinstance(gpu.memory_free_bytes, Absent)
     ]
-    ways = [f"end it: kill {others[0].pid}"] if others else ["a smaller model, or more GPUs to spread it over"]
+    # ending somebody else's work is not the caller's to do
+    end = end_of(others[0]) if others else ""
+    ask = f"wait for it or ask its owner (pid {others[0].pid})" if others else ""
+    ways = [f"end it: {end}" if end else ask] if others else ["a smaller model, or more GPUs to spread it over"]
     if rooms and others and "RANK" not in os.environ:
         most, ordinal = max(rooms)
         ways.append(f"or take --device cuda:{ordinal}, where {format_bytes(most)} is free")

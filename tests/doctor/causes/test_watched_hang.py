@@ -51,7 +51,7 @@ def test_ranks_that_wait_for_one_that_left():
     ],
 )
 def test_what_it_waits_for_and_where(stack, text, says):
-    (found,) = ask(stands(*stack, text=text), [track(cpu=STILL, cpu_s=0)])
+    (found,) = ask(stands(*stack, text=text), [track(cpu=STILL, cpu_s=0, main_cpu_s=0)])
     assert found.title.startswith("Nothing has moved for at least 20 s: ")
     assert says in found.title
     assert found.title.endswith("at train.py:50")
@@ -111,6 +111,25 @@ def test_an_endless_loop_is_busy_at_its_line():
     (found,) = ask(stands(HERE, text="for x in forever():"), [track(cpu=WORKS, main_cpu_s=20)])
     assert found.title.startswith("Busy at train.py:50 in hold() for 20 s without a training step")
     assert found.confidence < 0.7
+
+
+def test_a_loop_goes_round_in_several_lines_of_one_function():
+    frames = (HERE, Frame("hold", USER, 51), Frame("other", USER, 70))
+    lines = {(f.file, f.line): "for x in forever():" for f in frames}
+
+    def busy(*places):
+        samples = tuple((place,) for place in places) * (400 // len(places))
+        threads = (ThreadStacks(pid=1, tid=1, name="MainThread", samples=samples),)
+        seen = Stacks(rate_hz=20.0, start_s=0.0, frames=frames, threads=threads, lines=lines)
+        return ask(seen, [track(cpu=WORKS, main_cpu_s=20)])
+
+    assert busy(0, 1)[0].title.startswith("Busy at train.py:50 in hold()")
+    # work in several functions is a program that prepares something
+    assert busy(0, 2) == []
+
+
+def test_python_in_a_loop_that_trains_is_not_busy_in_one_place():
+    assert ask({1: "python*380 backward*20"}, [track(cpu=WORKS, main_cpu_s=20)]) == []
 
 
 def test_a_job_that_computes_in_one_place_is_not_hung():

@@ -4,7 +4,8 @@ from gpudoc.facts.live.stillness import BUSY_S, STILL_S, Look, Stillness, look
 from gpudoc.facts.process import Frame, Glance
 
 HERE = (Frame("hold", "/home/me/train.py", 50),)
-THERE = (Frame("hold", "/home/me/train.py", 51),)
+NEXT_LINE = (Frame("hold", "/home/me/train.py", 51),)
+THERE = (Frame("load", "/home/me/train.py", 80),)
 IMPORT = (Frame("_call_with_frames_removed", "<frozen importlib._bootstrap>", 241),)
 
 
@@ -29,6 +30,11 @@ def test_what_computes_or_moves_bytes_in_one_place_gets_longer():
     for cpu, moved in ((1.0, 0), (0.0, 1 << 20)):
         looks = [(t, HERE, t * cpu, t * moved) for t in (0, STILL_S, 2 * STILL_S, BUSY_S)]
         assert feed(Stillness(), *looks) == [False, False, False, True]
+
+
+def test_a_loop_over_a_few_lines_is_one_place():
+    looks = [(t, stack, t, 0) for t, stack in ((0, HERE), (10, NEXT_LINE), (20, HERE), (BUSY_S, NEXT_LINE))]
+    assert feed(Stillness(), *looks) == [False, False, False, True]
 
 
 def test_imports_and_jobs_without_a_stack_are_never_still():

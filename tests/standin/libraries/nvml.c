@@ -155,6 +155,21 @@ int nvmlDeviceGetComputeRunningProcesses(void *h, u32 *count, u64 *out) {  // at
     for (u32 i = 0; i < *count; i++) out[2 * i] = all[i].pid, out[2 * i + 1] = all[i].bytes;
     return OK;
 }
+// what each did in the last two seconds
+typedef struct { u32 pid; u64 time; u32 sm, memory, encoder, decoder; } work;
+int nvmlDeviceGetProcessUtilization(void *h, work *out, u32 *count, u64 since) {
+    u32 room = *count, found = 0;
+    long now = nanoseconds();
+    ALIVE(h);
+    for (int i = 0; i < HOLDERS; i++) {
+        holder one = holders()[i];
+        if (!one.pid || one.gpu != of(h) || !living(one.pid) || one.busy_until < now - 2000000000L) continue;
+        if (found < room && out) out[found] = (work){(u32)one.pid, since + 1, 97, 40, 0, 0};
+        found++;
+    }
+    *count = found;
+    return !found ? NOT_FOUND : found > room ? NO_ROOM : OK;
+}
 
 // ---- how it is
 

@@ -10,7 +10,7 @@ import torch
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Card, Evidence, Finding
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import CudaDevice, Driver, Gpu, Machine, PciDevice
+from gpudoc.facts.model import CudaDevice, Driver, Gpu, GpuProcess, Machine, PciDevice
 from gpudoc.train.ranks.distributed import Place
 from gpudoc.train.start import preflight
 from gpudoc.train.start.preflight import check_device
@@ -80,6 +80,21 @@ def test_a_broken_gpu_stops_only_the_run_that_uses_it(cuda_works, monkeypatch):
     # all ranks of a machine refuse alike, or the others would wait for the one that did
     with pytest.raises(GpudocError, match="doctor says: X"):
         check_device("auto", check=True, place=TWO[1], collect_facts=lambda: machine)
+
+
+def test_others_on_the_gpu_stop_the_run_unless_told_to_share(cuda_works):
+    other = GpuProcess(pid=2**22 + 7, alive=True, name="python", user="ann", sm_percent=90)
+    busy = two_gpus(processes=(other,))
+    with pytest.raises(GpudocError, match="others compute on cuda:0: ann's python") as caught:
+        check_device("cuda:0", check=True, collect_facts=lambda: busy)
+    assert caught.value.exit_code == 1
+    assert "--shared" in caught.value.hint
+    flight = check_device("cuda:0", check=True, shared=True, collect_facts=lambda: busy)
+    assert any("ann's python" in said.text and said.warning for said in flight.said)
+    assert check_device("cuda:1", check=True, collect_facts=lambda: busy).device == "cuda:1"
+    # all ranks of a machine refuse alike
+    with pytest.raises(GpudocError, match="others compute on cuda:0"):
+        check_device("auto", check=True, place=TWO[1], collect_facts=lambda: busy)
 
 
 def test_each_of_several_processes_has_the_gpu_of_its_number(cuda_works):

@@ -2,8 +2,9 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile import store
-from gpudoc.profile.model import Hardware, Made, Profile, Settings, WorkloadKey
-from gpudoc.train.start.profiles import choose
+from gpudoc.profile.model import Evidence, Hardware, LoaderTrial, Made, Profile, Settings, Trial, WorkloadKey
+from gpudoc.train.settings import Settings as RunSettings
+from gpudoc.train.start.profiles import choose, lasting
 from tests.train.support import summary, train, write_workload
 
 HERE = Hardware(device="cpu", name="EPYC", memory_bytes=8 << 30, torch="2.13.0+cpu", cpu_cores=2)
@@ -23,6 +24,16 @@ def tuned(**changes):
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GPUDOC_PROFILE_DIR", str(tmp_path / "user"))
+
+
+def test_how_long_a_run_takes_is_said_at_the_pace_that_was_measured():
+    settings = RunSettings(micro_batch=24, global_batch=48, steps=1000, num_workers=2)
+    trials = (Trial(kind="speed", batch=24, fits=True, samples_per_s=100.0), Trial(kind="memory", batch=24, fits=True))
+    fed = (LoaderTrial(num_workers=2, prefetch_factor=2, samples_per_s=80.0, wait_share=0.1),)
+    known = tuned().model_copy(update={"evidence": Evidence(trials=trials, loader=fed)})
+    assert lasting(known, settings, 1, on_gpu=False).startswith("all its steps take about 10 min 00 s, at")
+    assert "5 min 00 s, 0.17 GPU-hours" in lasting(known, settings, 2, on_gpu=True)
+    assert lasting(tuned(), settings, 1, on_gpu=True) == lasting(None, settings, 1, on_gpu=True) == ""
 
 
 def test_off_is_no_profile():

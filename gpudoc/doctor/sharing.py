@@ -1,0 +1,96 @@
+"""Whether somebody else computes on the GPUs that a long run is about to use; what is said then, in one wording."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpudoc.doctor.causes.holders import describe_holder, end_of, holders_of
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.identify import gpu_at
+from gpudoc.facts.model import Absent, Gpu, GpuProcess, Machine
+from gpudoc.facts.patterns import Pattern
+
+MOST_NAMED = 3
+# they have a context for a screen or for their clients; the names are cut to the 15 letters that the kernel keeps
+_NO_WORK = Pattern(
+    r"^(Xorg|X|Xwayland|gnome-shell|gnome-remote-de|kwin_\w*|plasmashell|mutter|sway|weston|Hyprland|cinnamon|"
+    r"xfwm4|picom|gdm\S*|sddm\S*|nvidia-cuda-mps\S*|nvidia-persiste\S*|dcgm\S*|nv-hostengine)$"
+)
+
+
+def sharers(gpu: Gpu) -> tuple[GpuProcess, ...]:
+    """The processes of others that compute on the GPU: a context and, where NVML tells, use of the SMs.
+
+    A notebook that holds memory and does nothing is none; neither are a screen's processes and this run's own.
+    """
+    if gpu.mig_enabled is True:
+        # NVML lists the processes of all instances, which share no SM
+        return ()
+    return tuple(process for process in holders_of(gpu) if _computes(process) and not _is_of_this_run(process.pid))
+
+
+def name_sharers(processes: Iterable[GpuProcess]) -> str:
+    """The first few by user, program, process id and memory, and how many more there are."""
+    named = [describe_holder(process) for process in processes]
+    more = f"; {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return "; ".join(named[:MOST_NAMED]) + more
+
+
+def require_alone(machine: Machine, ordinals: Iterable[int], *, shared: bool) -> str:
+    """What is said of others on these GPUs (CUDA's numbers), '' without any; GpudocError (exit 1) unless `shared`.
+
+    Figures measured beside somebody else's work say nothing of the GPU, and a batch that fits now may not fit later.
+    """
+    busy = [
+        (ordinal, found)
+        for ordinal in ordinals
+        if (gpu := gpu_at(ordinal, machine)) is not None and (found := sharers(gpu))
+    ]
+    if not busy:
+        return ""
+    said = "; ".join(f"others compute on cuda:{ordinal}: {name_sharers(found)}" for ordinal, found in busy)
+    if shared:
+        return said
+    own = next((end for _, found in busy for process in found if (end := end_of(process))), "")
+    ways = [f"end what is yours: {own}"] if own else []
+    free = _free(machine, {ordinal for ordinal, _ in busy})
+    ways += [f"--device cuda:{free}, where nobody computes"] if free is not None else []
+    raise GpudocError(
+        said,
+        hint="; or ".join((*ways, "--shared to go on beside them, with figures that are theirs, too")),
+        exit_code=ExitCode.BAD_ANSWER,
+    )
+
+
+def _computes(process: GpuProcess) -> bool:
+    name = "" if isinstance(process.name, Absent) else process.name
+    return not _NO_WORK.search(name) and (isinstance(process.sm_percent, Absent) or process.sm_percent > 0)
+
+
+def _is_of_this_run(pid: int) -> bool:
+    """Whether it is this process, above it, below it, or started beside it by the same launcher."""
+    above = _above(pid)
+    of_launcher = "RANK" in os.environ and os.getppid() > 1 and os.getppid() in above
+    return os.getpid() in (pid, *above) or pid in _above(os.getpid()) or of_launcher
+
+
+def _above(pid: int) -> list[int]:
+    found: list[int] = []
+    while pid > 1 and len(found) < 64:
+        try:
+            after = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            break
+        pid = int(after[1])
+        found.append(pid)
+    return found
+
+
+def _free(machine: Machine, busy: set[int]) -> int | None:
+    """The first GPU of CUDA's on which nobody computes."""
+    count = machine.torch.device_count
+    candidates = range(0 if isinstance(count, Absent) else count)
+    free = (n for n in candidates if n not in busy and (gpu := gpu_at(n, machine)) is not None and not sharers(gpu))
+    return next(free, None)
