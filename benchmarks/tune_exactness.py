@@ -303,7 +303,7 @@ def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
 
     With `more_mib` its process may have so much more, which its imports take: both then look for the same batch.
     """
-    from gpudoc.tune.trial.limit import allocator_environment
+    from gpudoc.process.allocator import MALLOC
 
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
@@ -312,7 +312,7 @@ def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
                 if any(row["more_mib"] == more_mib for row in same("peer", kind, limit_mib)):
                     continue
                 command = [sys.executable, "-c", PEER, folder, kind, str((limit_mib + more_mib) * MIB)]
-                environment = {**os.environ, **allocator_environment("exact")}
+                environment = {**os.environ, **MALLOC}
                 start = time.perf_counter()
                 done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
                 theirs_s = time.perf_counter() - start

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpudoc.process.arguments import without
 from gpudoc.train.settings import Value
 
 
@@ -35,15 +36,7 @@ class Request:
 
 def go_on(request: Request, run_dir: Path) -> str:
     """The command that continues this run."""
-    kept: list[str] = []
-    words = iter(request.arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in ("--resume", "--run-dir"):
-            if not equals:
-                next(words, None)
-            continue
-        kept.append(word)
+    kept = without(request.arguments, "--resume", "--run-dir")
     if not any(word.partition("=")[0] == "--model" for word in kept):
         kept += ["--model", request.model]
     return shlex.join(["gpudoc", "train", *kept, "--resume", str(run_dir)])

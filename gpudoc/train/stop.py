@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from gpudoc.errors import ExitCode
+from gpudoc.process.lifetime import die_with_parent
 
 _ASKS_TO_RESUME = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
@@ -71,13 +73,9 @@ def ignore_in_worker() -> None:
     """In a loader worker: leave signals to the parent, and die with it."""
     for number in (signal.SIGINT, *_ASKS_TO_RESUME):
         signal.signal(number, signal.SIG_IGN)
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    except (OSError, AttributeError, TypeError):
-        # no such call here, or (Windows) no library without a name
-        return
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        die_with_parent(parent.pid)
 
 
 def slurm_deadline() -> float | None:

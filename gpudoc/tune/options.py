@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from typing import TypeVar
 from gpudoc.doctor.device import Choice
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Machine
+from gpudoc.facts.host import memory_free_bytes
+from gpudoc.facts.model import Absent, Machine
 from gpudoc.progress import Progress
 from gpudoc.units import format_seconds, parse_duration, parse_size
 
@@ -116,3 +118,20 @@ def _read(read: Callable[[str], T], option: str, text: str) -> T:
         return read(text)
     except ValueError as problem:
         raise GpudocError(f"{option}: {problem}") from None
+
+
+def check_system(on_gpu: bool) -> None:
+    """GpudocError where trials cannot be started (no fork), or on a CPU not be limited (no /proc)."""
+    hint = "on Windows: inside WSL 2; gpudoc train works here as well, with --batch-size N"
+    if not hasattr(os, "fork"):
+        raise GpudocError("tune starts its trials by fork, which this system does not have", hint=hint)
+    if not on_gpu and not Path("/proc/self/status").exists():
+        raise GpudocError("tune on a CPU needs a real memory limit, which only Linux has", hint=hint)
+
+
+def free_host_bytes() -> int:
+    """Memory that the trials may take on the host; GpudocError where that cannot be read and has to be said."""
+    free = memory_free_bytes()
+    if isinstance(free, Absent):
+        raise GpudocError("how much memory is free cannot be read here", hint="say it: --memory-limit 8GiB")
+    return free

@@ -26,7 +26,7 @@ from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.scaling import Scaling
-from gpudoc.tune.options import Options, check_writable, look_around
+from gpudoc.tune.options import Options, check_system, check_writable, free_host_bytes, look_around
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
@@ -43,7 +43,6 @@ from gpudoc.tune.search.scaling import (
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import Abilities
-from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Inspection
@@ -88,7 +87,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
         check_writable(options.out or store.folder_to_write() / "probe.yaml")
     machine = facts.collect(quick=True)
     choice = choose(options.device, machine).required()
-    limit.check_system(on_gpu=choice.device == "cuda")
+    check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
     look_around(options, choice, machine, progress, 1)
     with terminating_like_ctrl_c(), Launcher(options.source) as launcher:
@@ -209,7 +208,7 @@ class _Search:
             self._ranks = self._most
 
     def _scaling_stage(self, told: Inspection, session: Session, settings: Settings) -> ScalingStage:
-        limited = limited_for(session, self._most, limit.free_host_bytes(), self._options.memory_limit_bytes)
+        limited = limited_for(session, self._most, free_host_bytes(), self._options.memory_limit_bytes)
         return ScalingStage(limited, settings, counts_up_to(self._most), told)
 
     def _scale_only(self, told: Inspection, session: Session) -> ScalingResult:
@@ -262,7 +261,7 @@ class _Search:
         """The memory a trial may have: what was asked, what the journal ran under, or what is free; said aloud."""
         asked = self._options.memory_limit_bytes
         card = told.card
-        free = limit.free_host_bytes() if card is None else card.free_bytes
+        free = free_host_bytes() if card is None else card.free_bytes
         if asked is not None:
             chosen = asked if card is None else min(asked, free)
             self._progress.say(f"memory limit {format_bytes(chosen)}{self._each()}, as asked")

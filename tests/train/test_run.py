@@ -98,7 +98,7 @@ def guarded(name, globals=None, *rest, **named):
 builtins.__import__ = guarded
 for name in ("fork", "killpg", "statvfs", "sched_getaffinity", "geteuid", "getloadavg"):
     delattr(os, name)
-for name in ("SIGUSR1", "SIGUSR2", "SIGHUP"):
+for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGKILL"):
     delattr(signal, name)
 from gpudoc.cli.app import run
 sys.exit(run(sys.argv[1:]))

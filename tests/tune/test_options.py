@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,7 +6,8 @@ import pytest
 
 from gpudoc.doctor.device import Choice
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import GpuProcess
+from gpudoc.facts.model import Absent, GpuProcess
+from gpudoc.tune import options
 from gpudoc.tune.options import Options, look_around
 from tests.machines.built import gpu, machine
 
@@ -44,6 +46,30 @@ def test_what_makes_no_sense_is_said_with_the_option(changes, says):
 def test_a_batch_below_one_is_refused():
     with pytest.raises(GpudocError, match="at least 1"):
         typed().also(max_batch=0, out=None, fresh=False).check()
+
+
+def test_the_trials_may_take_what_is_free_where_that_is_known(monkeypatch):
+    monkeypatch.setattr(options, "memory_free_bytes", lambda: 300)
+    assert options.free_host_bytes() == 300
+    monkeypatch.setattr(options, "memory_free_bytes", lambda: Absent("no /proc"))
+    with pytest.raises(GpudocError, match="cannot be read"):
+        options.free_host_bytes()
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_a_system_that_cannot_fork_is_told_where_tune_works(monkeypatch, on_gpu):
+    options.check_system(on_gpu)
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(GpudocError, match="by fork") as caught:
+        options.check_system(on_gpu)
+    assert "WSL" in caught.value.hint
+
+
+def test_a_cpu_without_a_limit_of_memory_is_not_tuned(monkeypatch):
+    monkeypatch.setattr(options.Path, "exists", lambda self: str(self) != "/proc/self/status")
+    options.check_system(on_gpu=True)
+    with pytest.raises(GpudocError, match="only Linux"):
+        options.check_system(on_gpu=False)
 
 
 def test_what_a_search_costs_at_most():

@@ -12,11 +12,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.memory import lift_limit
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, Order
 from gpudoc.train.data.reader import Reads
 from gpudoc.train.data.stream import StoppedError, StreamReader
-from gpudoc.train.limits import lift_in_worker
 from gpudoc.train.stop import Stop, ignore_in_worker
 from gpudoc.workload.batch import Batch, map_tensors
 
@@ -175,7 +175,7 @@ def _leave_unwatched(iterator: object) -> None:
 def _start_worker(number: int) -> None:
     del number
     ignore_in_worker()
-    lift_in_worker()
+    lift_limit()
 
 
 def _as_it_is(batch: Batch) -> Batch:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gpudoc.errors import ExitCode
+from gpudoc.process.allocator import missing_environment
 from gpudoc.profile import store
 from gpudoc.train import limits
 from gpudoc.train.data.draws import Generators, seed_all
@@ -173,7 +174,7 @@ def _load(request: Request) -> Workload:
 
 def _start_again(request: Request, settings: Settings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
     """Allocators read their environment when a process starts: with another one this process begins anew."""
-    missing = limits.allocator_environment(settings.allocator, device.type)
+    missing = missing_environment(settings.allocator, device.type)
     if not missing or not request.may_restart:
         return
     words = " ".join(f"{name}={value}" for name, value in missing.items())

@@ -8,10 +8,10 @@ import os
 import torch
 from torch import nn
 
-from gpudoc.facts.host import cpus_usable
+from gpudoc.facts.host import cpus_usable, memory_usable_bytes
+from gpudoc.facts.model import Absent
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.train.data.stream import first_batch
-from gpudoc.train.limits import total_bytes
 from gpudoc.units import GIB
 from gpudoc.workload.batch import Batch, tensors_in
 from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
@@ -30,17 +30,17 @@ def hardware_here(device: torch.device, limit_bytes: int | None = None, count: i
             torch=torch.__version__,
             cuda=torch.version.cuda or torch.version.hip,
             cpu_cores=float(num_cpus()),
-            ram_bytes=total_bytes(),
+            ram_bytes=_ram_bytes(),
             shm_bytes=_shm_bytes(),
         )
     return Hardware(
         device="cpu",
         name=_cpu_name(),
-        memory_bytes=limit_bytes or total_bytes(),
+        memory_bytes=limit_bytes or _ram_bytes(),
         count=count,
         torch=torch.__version__,
         cpu_cores=float(num_cpus()),
-        ram_bytes=total_bytes(),
+        ram_bytes=_ram_bytes(),
         shm_bytes=_shm_bytes(),
     )
 
@@ -97,6 +97,11 @@ def _cpu_name() -> str:
     except OSError:
         return ""
     return row.partition(":")[2].strip()
+
+
+def _ram_bytes() -> int | None:
+    usable = memory_usable_bytes()
+    return None if isinstance(usable, Absent) else usable
 
 
 def _shm_bytes() -> int | None:

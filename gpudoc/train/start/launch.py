@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import dataclasses
 import os
 import signal
@@ -21,12 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from gpudoc.errors import ExitCode, GpudocError
-
-if TYPE_CHECKING:
-    import psutil
+from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.process.lifetime import die_with_parent
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
@@ -123,7 +121,7 @@ def agent(arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    die_with_parent(signal.SIGTERM, int(arguments[0]))
+    die_with_parent(int(arguments[0]), signal.SIGTERM)
     if not _agent_knows("signals_to_handle"):
         # an older torchrun would die of these at once; the process that started it sends SIGTERM instead
         for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -132,8 +130,8 @@ def agent(arguments: Sequence[str]) -> int:
         run(parse_args(list(arguments[1:])))  # type: ignore[no-untyped-call]
     except ChildFailedError as problem:
         rank, failure = problem.get_first_failure()
-        how = f"killed by {failure.signal_name()}" if failure.exitcode < 0 else f"exit status {failure.exitcode}"
-        sys.stderr.write(f"gpudoc: rank {rank} ended: {how}; {MAX_RESTARTS} restarts are used up\n")
+        how = how_it_ended(failure.exitcode)
+        sys.stderr.write(f"gpudoc: rank {rank} {how}; {MAX_RESTARTS} restarts are used up\n")
         return int(ExitCode.BAD_ANSWER)
     except Exception as problem:
         # torchrun raises its own kind when a signal ended it; the ranks have saved by now
@@ -182,14 +180,6 @@ def exit_rank(status: int) -> NoReturn:
     os._exit(status)
 
 
-def die_with_parent(number: signal.Signals, parent: int) -> None:
-    """Have the kernel send `number` to this process when its parent ends (Linux); at once if it already has."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os.kill(os.getpid(), number)
-
-
 def _agent_knows(option: str) -> bool:
     from torch.distributed.launcher.api import LaunchConfig
 
@@ -213,7 +203,11 @@ def _wait(process: subprocess.Popen[bytes], place: Path) -> int:
         if told is None and _exit_code(place, 0) in errors:
             told = time.monotonic()
         elif told is not None and time.monotonic() - told > FOLLOW_SECONDS:
-            kill_family(process)
+            ended = end_family(process, patience_s=SHUTDOWN_SECONDS)
+            sys.stderr.write(
+                f"gpudoc: {FOLLOW_SECONDS} s after a rank ended with an error others still hung; "
+                f"killed: {', '.join(ended.killed)}\n"
+            )
 
 
 @contextlib.contextmanager
@@ -227,7 +221,7 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
             if number == signal.SIGINT:
                 interrupted[0] += 1
                 if interrupted[0] > 1:
-                    _kill_all(process)
+                    end_family(process, patience_s=0)
                     return
             process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
@@ -239,28 +233,4 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if process.poll() is None:
-            kill_family(process)
-
-
-def kill_family(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """Kill a process and all that it started, each rank in a session of its own, and wait until they have ended."""
-    import psutil
-
-    family = _kill_all(process)
-    process.wait()
-    psutil.wait_procs(family, timeout=SHUTDOWN_SECONDS)
-
-
-def _kill_all(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> list[psutil.Process]:
-    """Kill torchrun and every rank: each has a session of its own, so they are found as its descendants."""
-    import psutil
-
-    family: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        family = psutil.Process(process.pid).children(recursive=True)
-    # first the one that would start others again
-    process.kill()
-    for member in family:
-        with contextlib.suppress(psutil.Error):
-            member.kill()
-    return family
+            end_family(process, patience_s=SHUTDOWN_SECONDS)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.arguments import without
 from gpudoc.train.request import Request
 from gpudoc.train.start.launch import choose_ranks, end, launch, nodes_here
 from gpudoc.train.start.slurm import Job, sbatch_text
@@ -88,19 +89,6 @@ def _waits_for_device() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def without(arguments: Sequence[str], *names: str) -> list[str]:
-    """The command line without the options `names` and their values."""
-    kept: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name not in names:
-            kept.append(word)
-        elif not equals:
-            next(words, None)
-    return kept
-
-
 def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
     from gpudoc.train.start.identity import num_cpus
     from gpudoc.workload.config import load_config
@@ -110,7 +98,7 @@ def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
     ranks = 1 if gpus in (None, "auto") else choose_ranks(gpus, device="cpu", num_gpus=0)
     job = Job(
         name=load_config(request.model).name,
-        arguments=[word for word in without(request.arguments, "--gpus", "--slurm") if word != "--plain"],
+        arguments=without(request.arguments, "--gpus", "--slurm", flags=("--plain",)),
         python=sys.executable,
         folder=str(Path.cwd()),
         ranks=ranks,

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import cast
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.arguments import without
+from gpudoc.process.ending import end_family
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.start.identity import digest
-from gpudoc.train.start.launch import kill_family
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.loaded import load
 
@@ -23,6 +24,9 @@ SCHEMA = "gpudoc.prove.v1"
 STEPS = 12
 KILL_AFTER = 5
 _DEADLINE_S = 1800.0
+# what a proof sets and says itself
+_SET_HERE = ("--steps", "--epochs", "--run-dir", "--resume", "--html", "--trace", "--log-to")
+_SAID_HERE = ("--prove-resume", "--json", "--plain", "--verbose", "-v")
 # what may differ between two runs that are the same: clocks
 _NOT_STATE = ("seconds",)
 
@@ -57,7 +61,8 @@ def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
     """
     with tempfile.TemporaryDirectory(prefix="gpudoc-prove-") as folder:
         home = Path(folder)
-        line = [*_without(arguments), "--set", "log_every=1", "--set", "eval_every=1000000", "--steps", str(STEPS)]
+        given = without(arguments, *_SET_HERE, flags=_SAID_HERE)
+        line = [*given, "--set", "log_every=1", "--set", "eval_every=1000000", "--steps", str(STEPS)]
         progress.say(f"1/3 {STEPS} steps without a break")
         _run([*line, "--run-dir", str(home / "whole")])
         progress.say(f"2/3 the same, killed with SIGKILL after step {KILL_AFTER}, then resumed")
@@ -99,22 +104,6 @@ def explain(verdict: Verdict) -> str:
     )
 
 
-def _without(arguments: Sequence[str]) -> list[str]:
-    """The arguments without what a proof sets itself."""
-    kept: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in ("--prove-resume", "--json", "--plain", "--verbose", "-v"):
-            continue
-        if name in ("--steps", "--epochs", "--run-dir", "--resume", "--html", "--trace", "--log-to"):
-            if not equals:
-                next(words, None)
-            continue
-        kept.append(word)
-    return kept
-
-
 def _run(line: Sequence[str]) -> None:
     done = subprocess.run(_command(line), capture_output=True, text=True, timeout=_DEADLINE_S)
     if done.returncode != 0:
@@ -136,8 +125,7 @@ def _run_and_kill(line: Sequence[str], run: Path) -> None:
                     break
                 time.sleep(0.005)
         finally:
-            if process.poll() is None:
-                kill_family(process)
+            end_family(process)
         if not checkpoint.found_in(run / "checkpoints"):
             said.seek(0)
             last = said.read().strip().splitlines()[-1:]

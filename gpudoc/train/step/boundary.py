@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train import limits
+from gpudoc.process.memory import room_bytes
 from gpudoc.train.data.order import Order
 from gpudoc.train.events import Evaluated, Event, Rescued, Said, Saved
 from gpudoc.train.job import Job
@@ -204,7 +204,7 @@ class Boundary:
         parts = self._job.stepper.parts
         if parts.device.type != "cpu" or parts.ranks.is_sharded:
             return False
-        room = limits.room_bytes()
+        room = room_bytes()
         return room is not None and room < copied_bytes(parts.model, parts.optimizer) + _WRITER_BYTES
 
     def _capture(self, random: Mapping[int, Mapping[str, object]], wanted: bool) -> Content:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from gpudoc.process.memory import read_process_memory
+from gpudoc.train import limits
 from gpudoc.train.start.identity import hardware_here, workload_key
 from gpudoc.train.start.parts import may_fuse
 from gpudoc.train.step.precision import has_native_bf16
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.wire import Card, Emit, Ended, Inspection, Place
 from gpudoc.workload.recompute import can_recompute
@@ -18,10 +19,11 @@ from gpudoc.workload.recompute import can_recompute
 def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
     """Emit fingerprints, sizes and the device as torch sees it; or the user's own error."""
     torch.set_num_threads(prepared.num_threads)
-    baseline = limit.read_process_memory().data_bytes
+    baseline = read_process_memory().data_bytes
     try:
         device = take_device(place)
-        limit.apply_limit(place.device, place.limit_bytes)
+        if place.limit_bytes is not None:
+            limits.enforce(place.limit_bytes, device)
         workload = prepared.workload
         model = workload.build_model()
         found = Inspection(

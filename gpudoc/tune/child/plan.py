@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
-from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
@@ -33,7 +33,7 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
 
 
 def _predict(prepared: Prepared, request: Request, place: Place) -> dict[str, float]:
-    baseline = limit.read_process_memory().data_bytes
+    baseline = read_process_memory().data_bytes
     limit_bytes = int(request.extra["limit_bytes"])
     cap = request.batches[0]
     peak = _peaks(prepared, request, place, baseline, accumulation=1)

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
+from gpudoc.process.memory import lift_limit, read_process_memory
+from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
 from gpudoc.tune.child.heartbeat import beat_while_compiling
@@ -20,7 +22,6 @@ from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.scaling import Stand, measure_legs, ready
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.memory import growth_per_step, next_calibration_batch
-from gpudoc.tune.trial import limit
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.messages import End, Feed, Point, Request
 from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Measured, Place, Stage, Waiting
@@ -320,7 +321,7 @@ class Probe:
         if self._device.type == "cuda":
             peak, rest = torch.cuda.max_memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
         else:
-            memory = limit.read_process_memory()
+            memory = read_process_memory()
             peak, rest = memory.peak_data_bytes, memory.data_bytes
         # the worst rank decides; all have the same point, so that all go on with the same batch
         told = self._ranks.gather((peak, rest, self._retries(), seconds))
@@ -335,7 +336,7 @@ class Probe:
     def _resting_bytes(self) -> int:
         if self._device.type == "cuda":
             return int(torch.cuda.memory_allocated(self._device))
-        return limit.read_process_memory().data_bytes
+        return read_process_memory().data_bytes
 
     def _retries(self) -> int:
         if self._device.type != "cuda":
@@ -348,9 +349,10 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
-        # steps fed by a real loader do not use the kept samples: their memory is added to the limit
-        extra = prepared.kept_bytes if request.feed is not None else 0
-        limit.apply_limit(place.device, place.limit_bytes, extra)
+        # steps that read the data set do so beside the kept samples
+        besides = prepared.kept_bytes if request.feed is not None and place.device == "cpu" else 0
+        if place.limit_bytes is not None:
+            limits.enforce(place.limit_bytes + besides, torch.device(place.device))
         held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
         del held
@@ -368,7 +370,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
 
 def start_worker(_: int) -> None:
     """What every loader worker does first: shed the limit it inherited, and compute with one thread."""
-    limit.lift_data_limit()
+    lift_limit()
 
 
 def endless(loader: DataLoader[object]) -> Iterator[object]:

@@ -1,15 +1,12 @@
-"""The process that measures loaders: `python -m gpudoc.tune.loader.child`, questions on stdin, answers on stdout.
+"""The process that measures loaders: questions on stdin, answers on stdout.
 
 What the user's code prints goes to stderr, so that the answers stay alone on stdout.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
-import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,6 +17,7 @@ from typing import TextIO
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from gpudoc.process.lifetime import die_with_parent
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, LoaderCosts, LoaderSetting, resample_batches
@@ -27,7 +25,6 @@ from gpudoc.tune.trial.wire import decode, encode
 from gpudoc.workload.batch import Batch, num_bytes
 from gpudoc.workload.build import Workload
 
-PR_SET_PDEATHSIG = 1
 _PARENT = "gpudoc tune"
 
 
@@ -222,14 +219,6 @@ def private_bytes() -> int:
     return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith("Private_"))
 
 
-def die_with_parent() -> None:
-    """Have the kernel end this process when the one that started it ends, however that happens (Linux)."""
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
-
-
 def answer(bench: Bench, question: Question) -> Answer:
     """The answer to one question; what the user's code raises is a `Failure`."""
     asks = question.asks
@@ -251,11 +240,11 @@ def describe(problem: BaseException) -> Failure:
     return Failure(failure=f"{type(problem).__name__}: {last}", traceback=text)
 
 
-def main(questions: TextIO) -> int:
-    """Answer until the questions end; the exit code is 0 then."""
+def main(questions: TextIO, parent: int) -> int:
+    """Answer until the questions or process `parent`, which asks them, end; the exit code is 0 then."""
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)
-        die_with_parent()
+        die_with_parent(parent)
 
         def reply(said: Answer) -> None:
             replies.write(encode(said) + b"\n")
@@ -271,7 +260,3 @@ def main(questions: TextIO) -> int:
         for line in questions:
             reply(answer(bench, decode(Question, line.encode(), _PARENT)))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.stdin))

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.container import memory_headroom_bytes
-from gpudoc.facts.host import cpus_usable, memory_available_bytes, shm_free_bytes
+from gpudoc.facts.host import cpus_usable, memory_free_bytes, shm_free_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.progress import SILENT, Progress
 from gpudoc.stats import median, quantile
@@ -203,11 +202,10 @@ def tune_loader(
 
 def bounds_here(*, ranks: int = 1, seconds: float = 60.0) -> LoaderBounds:
     """What one of `ranks` training processes on this machine may use: its CPUs, half the free memory, most of shm."""
-    free = [room for room in (memory_available_bytes(), memory_headroom_bytes()) if not isinstance(room, Absent)]
-    shm = shm_free_bytes()
+    free, shm = memory_free_bytes(), shm_free_bytes()
     return LoaderBounds(
         cpus=cpus_usable() / ranks,
-        ram_bytes=int(min(free) * SHARE_OF_RAM / ranks) if free else None,
+        ram_bytes=None if isinstance(free, Absent) else int(free * SHARE_OF_RAM / ranks),
         shm_bytes=None if isinstance(shm, Absent) else int(shm * SHARE_OF_SHM / ranks),
         seconds=seconds,
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from types import TracebackType
 from typing import IO
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.arguments import own_python
+from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.tune.loader.messages import Answer, AskCosts, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.messages import Variant
@@ -21,7 +21,7 @@ from gpudoc.tune.trial.wire import Message, decode, encode
 from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
-_CHILD = "from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin))"
+_CHILD = "from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin, {}))"
 START_SECONDS = 300.0
 RUN_GRACE_SECONDS = 60.0
 
@@ -74,10 +74,7 @@ class LoaderSession:
         """End the process and all that it started."""
         process, self._process = self._process, None
         if process is not None:
-            # the group outlives its leader: loader workers stay in it
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end_family(process)
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
@@ -95,7 +92,7 @@ class LoaderSession:
     def _start(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process died, closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {_CHILD}"],
+            own_python(_CHILD.format(os.getpid())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -148,8 +145,7 @@ class LoaderSession:
             status = 0
         complaint = self._last_complaint()
         self.close()
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        return MeasurementError(f"the measuring process ended: {how}{complaint}")
+        return MeasurementError(f"the measuring process {how_it_ended(status)}{complaint}")
 
     def _last_complaint(self) -> str:
         if self._complaints is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -13,7 +12,8 @@ from collections import deque
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.tune.trial import limit
+from gpudoc.process.allocator import missing_environment
+from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.tune.trial.messages import Allocator, Trial
 from gpudoc.tune.trial.wire import Failed, Ready, Start, Told, command, receive, send
 
@@ -34,7 +34,7 @@ class ForkServerProcess:
         self._source = source
         self._log = folder / f"server-{allocator}-{next(_NUMBERS)}.log"
         self._inbox: dict[int | None, deque[Told]] = {}
-        self._environment = {**os.environ, **limit.allocator_environment(allocator), "TMPDIR": str(folder)}
+        self._environment = {**os.environ, **missing_environment(allocator), "TMPDIR": str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
         try:
@@ -105,18 +105,13 @@ class ForkServerProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
-        code = self._process.returncode
-        return f"exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'no output'}"
+        last = text.strip().splitlines()[-1] if text.strip() else "no output"
+        return f"{how_it_ended(self._process.returncode)}: {last}"
 
     def close(self) -> None:
         """End the fork server and everything it started."""
         self._channel.close()
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        end_family(self._process, grace_s=2.0)
 
 
 def trial_error(trial: Trial) -> GpudocError:

@@ -5,7 +5,6 @@ Where a test shows that forked processes do not work, each is a new program that
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.ending import signal_group
+from gpudoc.process.lifetime import adopt_orphans, die_with_parent
 from gpudoc.tune.trial.wire import (
     Event,
     Exited,
@@ -36,7 +37,6 @@ from gpudoc.tune.trial.wire import (
 if TYPE_CHECKING:
     from gpudoc.tune.child.probe import Prepared
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # who sends the orders
 _PARENT = "gpudoc tune"
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -48,13 +48,6 @@ class _Child:
     rank: int
     pid: int
     group: int
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when `parent` dies, even by SIGKILL; ends at once if it already has."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def main(handle: int, source: str, parent: int) -> None:
@@ -86,8 +79,8 @@ def serve(handle: int, source: str, parent: int) -> None:
 
 
 def _stand_by(handle: int, parent: int) -> socket.socket:
-    """The channel to the parent; from now on this process adopts orphans, ignores signals and dies with the parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """The channel to the parent, in a process that adopts orphans, leaves signals to the parent and ends with it."""
+    adopt_orphans()
     die_with_parent(parent)
     # the parent handles them and ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -224,7 +217,7 @@ class ForkServer:
         os.close(handle)
         siblings = [other for other in self._children.values() if other.trial == child.trial]
         if not siblings:
-            _kill_group(child.group)
+            signal_group(child.group)
             self._kill_strays()
         status = os.waitstatus_to_exitcode(wait_status)
         send(self._channel, Told(trial=child.trial, rank=child.rank, event=Exited(status=status)))
@@ -239,7 +232,7 @@ class ForkServer:
 
     def _end_all(self) -> None:
         for child in self._children.values():
-            _kill_group(child.group)
+            signal_group(child.group)
         self._children.clear()
         self._kill_strays()
 
@@ -252,13 +245,6 @@ def _own_children() -> list[int]:
 def _set_group(pid: int, group: int) -> None:
     try:
         os.setpgid(pid, group)
-    except (PermissionError, ProcessLookupError):
-        return
-
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
     except (PermissionError, ProcessLookupError):
         return
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.tune.trial import limit
+from gpudoc.process.cgroup import oom_kills
+from gpudoc.process.ending import signal_group
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
@@ -89,7 +90,7 @@ class Running:
         self._id = id_
         self._log = log
         self._seen = _Progress()
-        self._kills = limit.cgroup_oom_kills()
+        self._kills = oom_kills()
         self._spent_s = 0.0
         self._started_at = time.time()
 
@@ -154,15 +155,13 @@ class Running:
     def go_on(self, steps: int) -> None:
         """Let a resting trial continue with the rest of the script and `steps` more steps."""
         self._log.with_suffix(".steps").write_text(str(steps))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._seen.group, signal.SIGUSR1)
+        signal_group(self._seen.group, signal.SIGUSR1)
 
     def kill(self) -> None:
         """End the trial's processes at once and wait until they are gone."""
         if not self._seen.group:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._seen.group, signal.SIGKILL)
+        signal_group(self._seen.group)
         with contextlib.suppress(ForkServerDiedError):
             deadline = time.monotonic() + 5.0
             while len(self._seen.statuses) < self._request.ranks and time.monotonic() < deadline:
@@ -191,11 +190,11 @@ class Running:
             case Ended() as ended:
                 seen.ends[told.rank] = ended
                 if ended.end is not End.FITS and self._request.ranks > 1:
-                    self._kill_group()
+                    signal_group(seen.group)
             case Exited(status=status):
                 seen.statuses[told.rank] = status
                 if told.rank not in seen.ends and self._request.ranks > 1:
-                    self._kill_group()
+                    signal_group(seen.group)
 
     def _take_point(self, point: Point) -> None:
         """Keep the newest at each batch; every rank tells the same, that of the worst rank."""
@@ -204,10 +203,6 @@ class Running:
             self._seen.points.append(point)
             return
         self._seen.points[known] = point
-
-    def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._seen.group, signal.SIGKILL)
 
     def _judge(self) -> tuple[End, str]:
         seen = self._seen
@@ -218,7 +213,7 @@ class Running:
             return End.FITS, seen.ends[0].detail
         rank = next(rank for rank in seen.statuses if rank not in seen.ends)
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
-        return classify_status(seen.statuses[rank], log, lambda: limit.cgroup_oom_kills() > self._kills)
+        return classify_status(seen.statuses[rank], log, lambda: oom_kills() > self._kills)
 
     def _patience_s(self) -> float:
         """Building a model may read files and import packages; a step that says nothing for long hangs."""

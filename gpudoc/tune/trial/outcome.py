@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Callable
 
+from gpudoc.process.ending import how_it_ended
 from gpudoc.tune.trial.messages import End
 from gpudoc.workload.memory import OWN_CHECKS, Shortage, links, shortage, shortage_in
 
@@ -41,7 +42,6 @@ def classify_text(text: str) -> End | None:
 def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool]) -> tuple[End, str]:
     """The end and a sentence for a process that ended without a word; `status` is negative for a signal."""
     if status < 0:
-        name = signal.Signals(-status).name
         if -status == signal.SIGKILL:
             if cgroup_killed():
                 return End.OOM_CGROUP, "the kernel killed the process: the cgroup's memory is used up"
@@ -50,11 +50,11 @@ def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool])
             return End.OOM_SHM, "SIGBUS: shared memory (/dev/shm) is used up"
         if -status == signal.SIGABRT and classify_text(stderr) is not None:
             return classify_text(stderr) or End.SIGNAL, _last_line(stderr)
-        return End.SIGNAL, f"the process died of {name}: {_last_line(stderr)}".rstrip(": ")
+        return End.SIGNAL, f"the process {how_it_ended(status)}: {_last_line(stderr)}".rstrip(": ")
     found = classify_text(stderr)
     if found is not None:
         return found, _last_line(stderr)
-    return End.USER_ERROR, f"the process ended with exit code {status}: {_last_line(stderr)}".rstrip(": ")
+    return End.USER_ERROR, f"the process {how_it_ended(status)}: {_last_line(stderr)}".rstrip(": ")
 
 
 def _of_message(text: str) -> End | None:

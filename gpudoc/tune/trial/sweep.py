@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpudoc.process.lifetime import is_running
+
 
 def sweep_shared_memory(first_pid: int, since: float) -> None:
     """Remove torch's shared memory files of this trial's dead processes; a killed process cannot do it itself."""
@@ -17,7 +19,7 @@ def sweep_shared_memory(first_pid: int, since: float) -> None:
             pid = int(path.name.split("_")[1])
             status = path.stat()
             is_ours = status.st_uid == os.getuid() and status.st_ctime >= since and pid >= first_pid > 0
-            if is_ours and not Path(f"/proc/{pid}").exists():
+            if is_ours and not is_running(pid):
                 path.unlink()
 
 
@@ -26,7 +28,7 @@ def clean_up_after_the_dead() -> None:
     for folder in _tune_folders():
         with contextlib.suppress(ValueError, IndexError):
             pid = int(folder.name.split("-")[2])
-            if not Path(f"/proc/{pid}").exists():
+            if not is_running(pid):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

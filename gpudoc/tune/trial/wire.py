@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.arguments import own_python
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.tune.trial.messages import End, How, Part, Point, Request
 
@@ -226,5 +226,4 @@ def receive(channel: socket.socket, kind: type[M], sender: str) -> M | None:
 
 def command(call: str) -> list[str]:
     """A Python process that makes one call to a function of the fork server."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; import gpudoc.tune.trial.fork_server as it; it.{call}"
-    return [sys.executable, "-c", code]
+    return own_python(f"import gpudoc.tune.trial.fork_server as it; it.{call}")

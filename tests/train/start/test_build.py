@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import Request
 from gpudoc.train.start import build
@@ -58,16 +57,6 @@ def test_the_allocators_environment_starts_the_process_anew(tmp_path):
     assert done.stderr.count("starts again with the environment") == 1
     written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
     assert written["settings"]["allocator"] == "exact"
-
-
-def test_the_environment_is_asked_for_only_when_it_is_missing(monkeypatch):
-    for name in limits.MALLOC_ENVIRONMENT["exact"]:
-        monkeypatch.delenv(name, raising=False)
-    assert limits.allocator_environment("exact", "cpu") == limits.MALLOC_ENVIRONMENT["exact"]
-    for name, value in limits.MALLOC_ENVIRONMENT["exact"].items():
-        monkeypatch.setenv(name, value)
-    assert limits.allocator_environment("exact", "cpu") == {}
-    assert limits.allocator_environment("default", "cpu") == {}
 
 
 @pytest.mark.parametrize("fused", [True, False])

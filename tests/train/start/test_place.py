@@ -19,7 +19,7 @@ from gpudoc.train.blame import KernelError
 from gpudoc.train.ranks.distributed import PeerLostError, abandoned
 from gpudoc.train.request import Request
 from gpudoc.train.start import launch
-from gpudoc.train.start.place import as_rank, elsewhere, is_follower, without
+from gpudoc.train.start.place import as_rank, elsewhere, is_follower
 from tests.train.support import ROOT
 
 CONFIG = """
@@ -221,11 +221,6 @@ def test_one_process_on_a_cpu_needs_no_launcher(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert elsewhere(Request(device="cpu"), gpus=None, slurm=None) is None
     assert not is_follower()
-
-
-def test_options_are_taken_off_the_command_line():
-    line = ["--gpus", "2", "--model", "a.yaml", "--gpus=3", "--slurm", "x"]
-    assert without(line, "--gpus", "--slurm") == ["--model", "a.yaml"]
 
 
 def _raise(problem: Exception) -> int:

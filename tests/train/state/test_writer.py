@@ -107,7 +107,7 @@ def test_not_beside_the_steps_it_is_written_when_start_returns_and_by_no_thread(
 NO_STACK = """
 import resource, sys, threading, torch
 from pathlib import Path
-from gpudoc.train import limits
+from gpudoc.process import memory
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.writer import Writer
 def content(step):
@@ -115,7 +115,7 @@ def content(step):
 # what the first checkpoint loads is loaded before the limit
 Writer(Path(sys.argv[1])).start(content(1), (), beside=False)
 threading.stack_size(64 << 20)
-held = limits.read_process_memory().data_bytes
+held = memory.read_process_memory().data_bytes
 resource.setrlimit(resource.RLIMIT_DATA, (held + (32 << 20), held + (32 << 20)))
 try:
     threading.Thread(target=print).start()

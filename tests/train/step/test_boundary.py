@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from gpudoc.train import limits
 from gpudoc.train.data.feed import DirectFeed
 from gpudoc.train.state import checkpoint, writer
 from gpudoc.train.step import boundary
@@ -137,7 +136,7 @@ def test_a_copy_that_would_not_fit_beside_the_highest_step_is_not_begun(tmp_path
 
     monkeypatch.setattr(boundary, "capture", seen)
     for room, in_place in ((None, False), (1 << 30, False), (17 << 20, False), (16 << 20, True)):
-        monkeypatch.setattr(limits, "room_bytes", lambda room=room: room)
+        monkeypatch.setattr(boundary, "room_bytes", lambda room=room: room)
         taken.clear()
         assert train_here(tmp_path, *LINE, "--run-dir", f"run-{room}") == 0
         assert set(taken) == {in_place}

@@ -2,10 +2,10 @@
 
 import pytest
 
+from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.plan import run_plan
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.samples import collect_samples
-from gpudoc.tune.trial.limit import read_process_memory
 from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Ended, Fact, Place, Stage
 from gpudoc.units import GIB, MIB

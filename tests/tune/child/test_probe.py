@@ -3,13 +3,12 @@ from typing import ClassVar
 import pytest
 import torch
 
+from gpudoc.process.memory import read_process_memory
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child import probe
 from gpudoc.tune.child.probe import Prepared, Probe, endless
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.trial import limit
-from gpudoc.tune.trial.limit import read_process_memory
 from gpudoc.tune.trial.messages import Feed, Request
 from gpudoc.tune.trial.wire import Fact, Measured, Place, Stage
 from gpudoc.units import GIB, MIB
@@ -86,7 +85,7 @@ def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tm
     workload = load_workload(str(write_workload(tmp_path)))
     prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
     given = []
-    monkeypatch.setattr(limit, "apply_limit", lambda device, limit_bytes, besides: given.append(besides))
+    monkeypatch.setattr(probe.limits, "enforce", lambda limit_bytes, device: given.append(limit_bytes - 64 * GIB))
     monkeypatch.setattr(probe.signal, "pthread_sigmask", lambda how, signals: None)
     for request in (Request(kind="joint", batches=(8,), feed=Feed()), Request(kind="fit", batches=(8,))):
         probe.run_probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB), lambda event: None)

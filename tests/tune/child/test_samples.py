@@ -88,7 +88,7 @@ def test_what_stands_for_read_samples_is_held_until_the_next_batch_or_let_go():
 
 MEASURED = """
 import torch
-from gpudoc.tune.trial.limit import read_process_memory
+from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.samples import copy_bytes, copy_of
 sample = {sample}
 kept = [copy_of(sample) for _ in range(1000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpudoc.process.arguments import own_python
 from gpudoc.tune.loader.child import Bench, TimedBatches, TimedCollate, TimedDataset, answer, describe, private_bytes
 from gpudoc.tune.loader.messages import Answer, AskCosts, Open, Opened, Question
 from gpudoc.tune.model.loader import LoaderSetting
@@ -145,7 +147,7 @@ def test_the_users_prints_do_not_disturb_the_answers(tmp_path):
     order = Open(loaded=load_config(str(tmp_path / "c.yaml")), batch_size=4, device="cpu")
     asked = [order, Question(asks=AskCosts(seconds=0.05))]
     done = subprocess.run(
-        [sys.executable, "-m", "gpudoc.tune.loader.child"],
+        own_python(f"from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin, {os.getpid()}))"),
         input=b"".join(encode(message) + b"\n" for message in asked),
         capture_output=True,
         timeout=120,

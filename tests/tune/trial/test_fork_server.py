@@ -1,23 +1,29 @@
-import os
 import subprocess
 import sys
 
 import psutil
 import pytest
 
+# a search that starts a server and is killed before it could end it
+SEARCH = """
+import os, socket, subprocess, sys, time
+from gpudoc.tune.trial.wire import command
+own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+call = f"serve({theirs.fileno()}, 'cfg.yaml', {os.getpid()})"
+server = subprocess.Popen(command(call), pass_fds=[theirs.fileno()], start_new_session=True)
+print(server.pid, flush=True)
+time.sleep(600)
+"""
 
-def test_a_process_dies_with_its_parent_even_by_sigkill():
-    child = "import os, time; from gpudoc.tune.trial.fork_server import die_with_parent as d; d(os.getppid()); "
-    child += "print(os.getpid(), flush=True); time.sleep(600)"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    pid = int(process.stdout.readline())
-    assert psutil.pid_exists(pid)
-    orphan = psutil.Process(pid)
-    process.kill()
-    process.wait()
+
+def test_a_fork_server_ends_with_the_search_that_was_killed():
+    search = subprocess.Popen([sys.executable, "-c", SEARCH], stdout=subprocess.PIPE, text=True)
+    server = psutil.Process(int(search.stdout.readline()))
+    search.kill()
+    search.wait()
+    search.stdout.close()
     try:
-        orphan.wait(timeout=20)
+        server.wait(timeout=60)
     except psutil.TimeoutExpired:
-        pytest.fail("the child outlived its parent")
-    assert os.getpid() != pid
+        server.kill()
+        pytest.fail("the fork server outlived the search")
