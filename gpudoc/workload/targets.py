@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.workload.memory import is_out_of_memory
+from gpudoc.process.shortage import is_out_of_memory
 
 ALWAYS_ALLOWED = ("torch", "gpudoc.workload")
 

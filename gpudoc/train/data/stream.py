@@ -10,12 +10,12 @@ import torch
 from torch.utils.data import default_collate
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import ENDLESS, Chunk, sample_seed
 from gpudoc.train.data.reader import Reader, Reads
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset, Workload, is_stream
-from gpudoc.workload.memory import is_out_of_memory
 
 # what a worker that is not a fork starts without: it opens the stream itself
 _NOT_SENT: Mapping[str, object] = {

@@ -21,8 +21,8 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.ranks.protocol import OOM, Alone, Ranks, off_stdout
-from gpudoc.workload.memory import is_out_of_memory
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from gpudoc.doctor.causes.holders import describe_holder, end_of
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Gpu, GpuProcess, Machine
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.ranks.distributed import AbandonedError
 from gpudoc.train.ranks.fsdp import COPIES
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload
-from gpudoc.workload.memory import is_out_of_memory
 
 _MOST_NAMED = 3
 # what a GPU in exclusive mode, which another process has, answers

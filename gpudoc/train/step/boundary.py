@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.memory import room_bytes
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.data.order import Order
 from gpudoc.train.events import Evaluated, Event, Rescued, Said, Saved
 from gpudoc.train.job import Job
@@ -21,7 +22,6 @@ from gpudoc.train.step.meters import Meter, clock
 from gpudoc.train.step.rescue import free_memory
 from gpudoc.units import MIB
 from gpudoc.workload.build import ReportsEvaluation
-from gpudoc.workload.memory import is_out_of_memory
 
 # a thread's stack of 8 MiB, and what writing takes besides (1.2 MiB, 2026-11-21), with room
 _WRITER_BYTES = 16 * MIB

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.blame import in_data, in_model
 from gpudoc.train.data.draws import Generators
 from gpudoc.train.data.feed import Feeds
@@ -19,7 +20,6 @@ from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.step.step import Parts
 from gpudoc.train.stop import Stop
 from gpudoc.workload.batch import Batch, shapes, to_device
-from gpudoc.workload.memory import is_out_of_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

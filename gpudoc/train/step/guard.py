@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.step.step import Micro, Stepper
-from gpudoc.workload.memory import is_out_of_memory
 
 Moment = Literal["backward", "state", "update"]
 # called inside `except`, with where the step failed and its micro batches: the flags to vote with, or it raises

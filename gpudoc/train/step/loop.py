@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.blame import in_data
 from gpudoc.train.data.draws import Snapshot
 from gpudoc.train.data.feed import DirectFeed, Feed
@@ -23,7 +24,6 @@ from gpudoc.train.step.sequence import READING, Driver, Missing, StepSequence, s
 from gpudoc.train.step.step import Micro
 from gpudoc.train.step.trace import Tracer
 from gpudoc.workload.batch import Batch
-from gpudoc.workload.memory import is_out_of_memory
 
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25

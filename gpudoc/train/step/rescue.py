@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.profile.model import Rescue
 from gpudoc.train.blame import in_model
 from gpudoc.train.events import Event, Rescued
@@ -20,7 +21,6 @@ from gpudoc.train.step.guard import Moment
 from gpudoc.train.step.step import Micro
 from gpudoc.train.step.undo import Undo
 from gpudoc.workload import recompute
-from gpudoc.workload.memory import is_out_of_memory
 
 _MOST_TOLD = 200
 

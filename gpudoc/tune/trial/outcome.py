@@ -7,8 +7,8 @@ import signal
 from collections.abc import Callable
 
 from gpudoc.process.ending import how_it_ended
+from gpudoc.process.shortage import OWN_CHECKS, Shortage, links, shortage, shortage_in
 from gpudoc.tune.trial.messages import End
-from gpudoc.workload.memory import OWN_CHECKS, Shortage, links, shortage, shortage_in
 
 _MEMORY = {
     Shortage.DEVICE: End.OOM_DEVICE,

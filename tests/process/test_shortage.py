@@ -7,8 +7,8 @@ import errno
 import pytest
 import torch
 
+from gpudoc.process.shortage import Shortage, is_out_of_memory, links, shortage, shortage_in
 from gpudoc.tune.trial.outcome import classify_exception
-from gpudoc.workload.memory import Shortage, is_out_of_memory, links, shortage, shortage_in
 
 TEXTS = {
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB": Shortage.DEVICE,
