@@ -90,6 +90,7 @@ def test_what_is_written_to_files_is_without_secrets(job, tmp_path):
         assert secret not in text
 
 
+@pytest.mark.slow
 def test_the_screen_and_the_page_of_a_running_job(job, tmp_path):
     process = job("workers_none")
     done = doctor("--pid", process.pid, "--seconds", 4, "--html", tmp_path / "page.html", "--fail-on", "warning")

@@ -162,6 +162,7 @@ def test_nothing_fits_says_by_how_much(tmp_path):
     assert "--memory-limit" in err
 
 
+@pytest.mark.slow
 def test_a_global_batch_in_the_config_caps_the_search(tmp_path):
     write_workload(tmp_path, global_batch=16)
     finish(start(tmp_path))

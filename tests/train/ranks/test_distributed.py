@@ -226,6 +226,7 @@ def test_a_rank_without_memory_for_the_exchange_says_so_and_the_other_is_not_lef
     assert told(tmp_path, 0)["said"].startswith("another rank is gone")
 
 
+@pytest.mark.slow
 def test_a_rank_leaves_its_group_however_it_ends(tmp_path):
     done = torchrun(
         tmp_path,

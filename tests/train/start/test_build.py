@@ -50,6 +50,7 @@ def test_a_profile_for_another_model_is_refused_with_the_difference(tmp_path, ca
     assert "gpudoc tune --model" in told
 
 
+@pytest.mark.slow
 def test_the_allocators_environment_starts_the_process_anew(tmp_path):
     write_workload(tmp_path)
     done = train(tmp_path, *LINE, "--profile", "off", "--steps", 1, "--set", "allocator=exact")

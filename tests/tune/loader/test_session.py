@@ -164,6 +164,7 @@ def test_a_hang_ends_at_its_deadline(session, monkeypatch):
         assert asked.run(ONE, seconds=0.1, period_s=0.01).steps > 0
 
 
+@pytest.mark.slow
 def test_nothing_survives_a_killed_parent(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE.replace("class Plain", "class Fast").replace("Plain", "Fast"))
     (tmp_path / "c.yaml").write_text(
