@@ -6,64 +6,13 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Text
 
-_TIMEOUT = words(
-    r"Watchdog caught collective operation timeout",
-    r"collective operation timeout: WorkNCCL",
-    r"ran for \d+ milliseconds before timing out",
-    r"(?:NCCL|gloo).{0,60}(?:timed? ?out|timeout)",
-    r"Timed out (?:waiting|initializing)",
-    r"(?:Socket|store).{0,20}Timeout",
-    r"Wait timeout after \d+ms",
-    r"monitoredBarrier.{0,60}(?:timeout|failed)",
-)
-_BUSY = words(
-    r"tokeniz\w*",
-    r"pre-?process\w*",
-    r"\bdatasets?\.map\b|Map(?:ping)?\W{0,3}(?:\(num_proc|\d+%)|Running tokenizer",
-    r"\bsav(?:e|es|ing)\b",
-    r"checkpoint\w*",
-    r"\bevaluat\w*",
-    r"\bvalidat\w*",
-    r"only (?:on )?(?:the )?(?:main|rank ?0|first)",
-    r"(?:rank|process) ?(?:==? ?)?0 (?:is )?\b",
-    r"download\w*",
-    r"main_process_first",
-    r"wait_for_everyone",
-    r"\bbarrier\b",
-    r"upload\w*",
-    r"generat\w*",
-    r"index(?:ing|es)",
-    r"loading",
-)
-_UNEVEN = words(
-    r"uneven (?:inputs?|number|batches|data|shards?)",
-    r"(?:different|unequal|differing|fewer|uneven|same) (?:\w+ )?(?:number|count|"
-    r"amount)s? of (?:\w+ )?(?:batch|step|sample|"
-    r"iteration|input|example|utterance|item|image|sequence|token|shard)\w*",
-    r"number of (?:batches|samples|steps|examples|utterances)[^.\n]{0,40}(?:differ\w*|not (?:the )?same|var(?:y|ies))",
-    r"rank-?dependent",
-    r"(?:one|some|a|each|other) (?:rank|process|worker|gpu)s? .{0,60}(?:fewer|less|more|runs? out|finish\w*|"
-    r"exhaust\w*|ends?) .{0,30}(?:batch|step|data|sample|epoch|earlier|first|before)\w*",
-    r"\bJoin\b.{0,20}context|with Join\(|model\.join\(\)",
-    r"drop_last",
-    r"DistributedSampler",
-    r"last (?:batch|step|iteration)",
-    r"end of (?:the |each |an )?epoch",
-    r"len\(\w*(?:loader|dataset|sampler)\).{0,60}(?:differ|rank)",
-    r"IterableDataset",
-)
-_STUCK = words(
-    r"\bhang\w*\b",
-    r"\bhung\b",
-    r"\bstuck\b",
-    r"\bfreez\w*|\bfrozen\b",
-    r"dead ?lock\w*",
-    r"never (?:returns|finish\w*|ends)",
-    r"\bstall\w*",
-    r"waits? forever",
-)
+_TIMEOUT = Listed("ranks-timeout")
+_BUSY = Listed("ranks-busy")
+_UNEVEN = Listed("ranks-uneven")
+_STUCK = Listed("ranks-stuck")
 _BARRIER = words(r"\bbarrier\b", "wait_for_everyone", "monitored_barrier", r"other (?:ranks|processes) (?:to )?wait")
 # work that one process does while the others wait for it
 _ALONE = words(
@@ -77,17 +26,7 @@ _COLLECTIVE_MISMATCH = words(
     r"Mismatched? (?:collective|number of)",
     r"ranks? (?:did not|failed to) (?:call|join|reach)",
 )
-_P2P = words(
-    r"NCCL_P2P_DISABLE",
-    r"\bACS\b",
-    r"\bIOMMU\b",
-    r"p2pBandwidthLatencyTest",
-    r"peer[- ]to[- ]peer",
-    r"\bP2P\b",
-    r"simpleP2P",
-    r"amd_iommu|intel_iommu|iommu=",
-    r"NCCL_P2P_LEVEL",
-)
+_P2P = Listed("ranks-p2p")
 _REFUSES_RTX = words(
     r"RTX (?:\d{4} (?:or|and) )?\d{4} series does ?n.t support faster communication",
     r"doesn't support faster communication broadband",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import MIB, format_bytes
@@ -77,24 +78,7 @@ def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 # one card is compared with the rest: "GPU 0 takes 10 GB while the others take 3"
-_LOPSIDED = words(
-    rf"{_FIRST}[^.\n]{{0,80}}(?:mem\w*|usage|util\w*|\d ?[MG]i?B)[^.\n]{{0,60}}\bothers?\b",
-    rf"{_FIRST}[^.\n]{{0,40}}(?:more|larger|higher|large|twice|double|\dx|full)\b[^.\n]{{0,80}}\b(?:others?|rest)\b",
-    rf"(?:mem\w*|usage)[^.\n]{{0,30}}{_FIRST}[^.\n]{{0,40}}(?:more|larger|higher)\b",
-    rf"gather\w*[^.\n]{{0,30}}{_FIRST}",
-    rf"(?:more|most|lots?|higher|large\w*)[^.\n]{{0,24}}\b(?:memory|mem|usage|vram)\b[^.\n]{{0,24}}{_FIRST}[^.\n]{{0,40}}"
-    r"\b(?:others?|rest)\b",
-    rf"(?:overhead|more|extra|a lot of|too much|twice|higher)[^.\n]{{0,38}}{_FIRST}"
-    r"[^\n]{0,60}\b(?:multi-?gpu|gpus)\b",
-    rf"{_FIRST}[^.\n]{{0,40}}(?:alloc|tak|us|consum|need|hold)\w*[^.\n]{{0,20}}(?:more|most|much|a lot)",
-    r"\bone of (?:my|the) gpus?\b[^.\n]{0,60}(?:more|a lot|much|higher)[^.\n]{0,40}\bothers?\b|"
-    r"\bone of (?:my|the) gpus?\b[^.\n]{0,60}(?:a lot|much) (?:of |more )*memory",
-    rf"\bonly (?:the )?{_FIRST}[^.\n]{{0,60}}(?:mem\w*|us(?:es|ing|ed)|full|large|work\w*)",
-    r"(?:util\w*|memory|usage|load)[^.\n]{0,40}(?:not (?:the )?same|differ\w*|unequal|not (?:equal|balanced|"
-    r"even))[^.\n]{0,30}"
-    r"gpus?\b",
-    r"(?:(?:im|un)balanc\w*|uneven)[^.\n]{0,30}(?:gpu|memor)|(?:gpu|memory)[^.\n]{0,30}(?:im|un)balanc\w*",
-)
+_LOPSIDED = Listed("first-gpu-lopsided")
 _ONE_PROCESS_EACH = words(
     r"\bDDP\b", "DistributedDataParallel", "torchrun", r"local_rank", "--multiprocessing-distributed"
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.sign import about_training, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -33,25 +34,9 @@ def _find_memory_errors(text: Text, evidence: Evidence) -> Iterator[Finding | Sk
                 yield Finding(id="gpu_ecc_error", confidence=sure, evidence=(seen,), cards=told_card(gpu))
 
 
-_THROTTLE = words(
-    r"\bthrottl\w+",
-    r"HW (?:Thermal )?Slowdown\s*: Active",
-    r"SW Thermal Slowdown\s*: Active",
-    "hw_thermal_slowdown",
-    r"clock\w*.{0,60}(?:drop|fall|fell|down|cut|reduc|low)\w*",
-    r"(?:drop|fall|fell|cut|reduc)\w*.{0,40}(?:clock|mhz|frequency)",
-    r"clock[^\n]{0,40}\d{3,4}(?:-\d{3,4})? MHz[^\n]{0,30}(?:default|max|boost|instead|of|rather)[^\n]{0,12}\d{4}",
-)
+_THROTTLE = Listed("hardware-throttle")
 _HOT = Pattern(r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b")
-_TOO_HOT = words(
-    r"overheat\w*",
-    r"降频|过热|温度(?:过|太)高",
-    "too hot",
-    r"thermal (?:issue|problem|limit|"
-    r"paste)\w*",
-    "cooling pad",
-    r"(?:gets?|got|getting) hot",
-)
+_TOO_HOT = Listed("hardware-too-hot")
 _SLOWER = words(
     r"\bslow(?:s|ed|er|ing|down)?\b",
     r"(?:speed|fps|throughput)[^.\n]{0,40}(?:lower|drop\w*|decreas\w*|degrad\w*|fall\w*)",
@@ -91,17 +76,7 @@ def _find_throttle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-_DOWNGRADED = words(
-    r"LnkSta:.{0,80}(?:downgraded)",
-    r"limited by .{0,12}GT/s PCIe x\d+ link",
-    r"(?:Gen ?[12]|2\.5 ?GT/s|5(?:\.0)? ?GT/s|x[1248])\b.{0,60}(?:instead of|rather than|should be|expected|but|"
-    r"under load|of x16)",
-    r"(?:instead of|rather than|not|expected) .{0,20}(?:Gen ?[345]|x16)\b",
-    r"(?:pcie|link).{0,60}(?:degraded|downgraded|down-?train|only (?:at )?(?:gen ?[12]|x[1248])\b|at x[1248]\b)",
-    r"PCIe (?:link )?(?:running )?at (?:gen ?[12]|x[1248])\b",
-    r"\bonly (?:\w+ ){0,4}?(?:x[1248]|gen ?[12]|[1248] lanes?)\b",
-    r"\bx?[1248] (?:out )?of (?:\w+ )?(?:x16|16 (?:pcie )?lanes)\b",
-)
+_DOWNGRADED = Listed("hardware-downgraded")
 _TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
 # the speed of an idle link is low too: it counts where transfers were measured
 _SLOW_LINK = words(r"LnkSta:\s*Speed (?:2\.5|5(?:\.0)?) ?GT/s", r"\bPCIe GEN ?[12] ?@ ?\d+x")

@@ -130,69 +130,20 @@ def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             )
 
 
-_GROWS = words(
-    r"(?:memory|ram|rss|(?:memory|ram|mem)[-_ ]usage)\b(?:[^.]|\.\d){0,80}\b(?:grow\w*|increas\w*|leak\w*|"
-    r"ris(?:es|ing)|climb\w*|"
-    r"keeps? (?:going|getting)|accumulat\w*|(?:fills?|go(?:es|ing)?|went|builds?|piles?) up|creep\w*)\b"
-    r"(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))",
-    r"(?:usage|consumption) (?:\w+ ){0,3}?(?:grow\w*|increas\w*|ris(?:es|ing)|climb\w*|creep\w*)",
-    r"more and more (?:\w+ ){0,2}(?:memory|ram|vram)\b",
-    r"\b(?:us|tak|need|consum|requir|eat)\w* more (?:\w+ )?(?:memory|ram|vram)\b[^.\n]{0,30}\b(?:each|every|over|"
-    r"with)\b",
-    r"\b(?:memory|ram|vram)\b[^.\n]{0,12} explo(?:d\w+|sion)",
-    r"\b(?:memory|ram|rss|vram)\b[^.\n]{0,40}\b(?:grew|rose|crept)\b",
-    r"\b(?:grow\w*|increas\w*|leak\w*|rising|climb\w*)\b(?! (?:the |my |its )?(?:batch|num|lr|learning|speed|workers?))"
-    r".{0,60}\b(?:memory|ram|rss|vram)\b",
-)
-_HOST_SIDE = words(
-    r"(?<!gpu)(?<!gpu\x20)(?<!cuda\x20)\bram\b",
-    r"cpu memory",
-    r"host memory",
-    r"system memory",
-    r"\bworkers?\b",
-    r"num_workers",
-    r"\brss\b",
-    r"DataLoader",
-    r"main memory",
-    r"\bshm\b",
-)
-_DEVICE_SIDE = words(
-    r"gpu memory",
-    r"\bvram\b",
-    r"cuda memory",
-    r"memory_allocated",
-    r"nvidia-smi",
-    r"gpu ram",
-    r"memory (?:of|on) (?:the |my )?gpu",
-    r"\bgpu\b[^.\n]{0,30}\bmemory\b",
-    r"\bcuda\b.{0,40}memory",
-    "CUDA out of memory",
-    "memory_reserved",
-)
+_GROWS = Listed("loader-grows")
+_HOST_SIDE = Listed("loader-host-side")
+_DEVICE_SIDE = Listed("loader-device-side")
 _ENDED = words(r"CUDA out of memory", r"\boom\b", r"oom[-_ ]?kill\w*", r"\bkilled\b", r"out of memory")
 _KILLED_ONLY = words(r"oom[-_ ]?kill\w*", r"\bkilled\b")
 _DEVICE_RAN_OUT = words("CUDA out of memory", r"gpu[^.\n]{0,20}out of memory", r"OutOfMemoryError")
 # what forked workers copy are Python's own objects, and without workers nothing grows
-_COPIED = words(
-    r"copy[- ]on[- ]\w+|refcount\w*|ref(?:erence)? count\w*|\bfork\w*",
-    r"\b(?:python )?(?:lists?|dicts?|dictionar\w+) (?:of|with|in|that)\b|python objects?",
-    r"workers?\W{1,5}(?:to )?0\b[^.\n]{0,60}\b(?:flat|stable|constant|not (?:grow|increase|leak)|no leak|fine|stays?)",
-    r"\b(?:each|every|all|per) (?:data ?loader |loader )?worker\w*[^.\n]{0,60}\b(?:grow|increas|leak|copy|copies)\w*",
-    r"\bmore workers[^.\n]{0,60}\b(?:faster|more|quick\w*)",
-)
+_COPIED = Listed("loader-copied")
 _NO_WORKERS = words(r"\bnum_?workers?\W{1,5}(?:to )?0\b|\bwithout (?:loader )?workers\b")
 _FLAT = words(
     r"\b(?:flat|stable|constant|fine|stays?|ok|okay|nothing|no|not|but|whereas|while (?:with|for|using|at))\b|n't"
 )
 # the same without workers, or in one process that is none of them
-_NOT_IN_WORKERS = words(
-    r"(?:with|even|also|use[ds]?|using|set\w*|tried)[^.\n]{0,40}\bnum_?workers?\W{1,5}(?:to )?0\b[^.\n]{0,60}"
-    r"\b(?:same|still|also|again|too)\b",
-    r"\b(?:regardless of|no matter|independent\w*|neither)\b[^.\n]{0,40}workers",
-    r"\bnum_?workers?\W{1,6}0\b[^\n]{0,200}\bnext\(",
-    r"\bone of the (?:python )?process\w*",
-    r"\b(?:main|parent) process\b",
-)
+_NOT_IN_WORKERS = Listed("loader-not-in-workers")
 _EACH_STEP = words(
     r"(?:every|each|per|with) (?:\w+ )?(?:step|iteration|epoch|batch)",
     r"(?:steadily|constantly|continu\w*|keeps?|more and more|unlimit\w*|endless\w*|ceaseless\w*)",
@@ -206,21 +157,7 @@ _GROWS_IN_EVAL = words(
     r"\b(?:validation|evaluation|eval)\b[^.\n]{0,80}more and more (?:\w+ ){0,2}(?:memory|vram)",
     r"\bmemory\b[^.\n]{0,40}(?:grow\w*|increas\w*|leak\w*)[^.\n]{0,40}\b(?:validation|evaluation|eval)\b",
 )
-_KEEPS = words(
-    r"\w*loss\w*\s?\+=\s?[\w.\[\]'\"]*loss\w*(?![\w.(]|\s*\.)",
-    r"(?:sum|total|running|epoch|train|avg|acc|cum)\w*\s?\+=\s?\w*(?:likelihood|nll|error|energy|objective|output)\w*"
-    r"(?![\w.(\[]|\s*\.)",
-    r"\.append\(\s?(?:\w+\.)?(?:loss|out|output|logits|pred\w*)\s?\)",
-    r"retain_graph\s?=\s?True",
-    r"without (?:\.?detach|\.?item)",
-    r"(?:forg\w+|miss\w+|need\w*|add\w*) .{0,20}\.?(?:detach|item)\(\)",
-    r"keep\w* .{0,30}(?:graph|history)",
-    r"create_graph\s?=\s?True",
-    r"computation(?:al)? graph",
-    r"accumulat\w+ .{0,20}loss",
-    r"\b(?:stor|keep|collect|sav|append)\w* (?:\w+ ){0,3}(?:loss(?:es)?|graphs?)\b(?! (?:value|scalar|\.item))",
-    r"\bloss(?:es)?\b (?:\w+ ){0,2}(?:stored|kept|collected|appended|accumulated)\b(?! as (?:a )?(?:floats?|numbers?))",
-)
+_KEEPS = Listed("loader-keeps")
 
 
 def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:

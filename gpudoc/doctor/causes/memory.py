@@ -25,55 +25,10 @@ _ON_DEVICE = words(r"\bgpus?\b", r"\b[1-5]0[5-9]0(?: ?ti)?\b", r"\b[RG]TX\b", r"
 _ON_CARD = words(r"\bvram\b|CUDA out|gpu (?:memory|oom|ram)|cuda (?:memory|oom)|显存")
 _BARE_OOM = words(r"\booms?\b")
 _FILLS = words(r"\b(?:increas|grow|leak|releas|full|exceed|highest|ris|fill|climb)\w*")
-_HOST = words(
-    "oom[-_ ]?kill",
-    "Killed process",
-    "DefaultCPUAllocator",
-    r"killed by signal: Killed",
-    "OOMKilled",
-    "Memory cgroup out of memory",
-)
-_OPTIMIZER = words(
-    r"torch/optim/\w+\.py",
-    r"_init_group",
-    r"\bexp_avg(?:_sq)?\b",
-    r"\bsgd\b[^\n]{0,80}\badamw?\b[^.\n]{0,40}(?:oom|memory)",
-    # a traceback or a sentence says that it was there; a listing of the loop holds the call too
-    r"(?:\x20File \"|-+>|❱|│|\bat|\bin|after|during|when|on)[^\n]{0,120}\n?[^\n]{0,40}\boptim\w*\.step\b",
-    r"self\.optimizer_step",
-    r"at the first (?:optimizer )?step",
-    r"optimizer states?",
-    r"state\[['\"]exp_avg",
-    r"adamw?\.py",
-    r"_multi_tensor_adam",
-)
-_ACCUMULATES = words(
-    r"nested_concat",
-    r"preds_host|logits_host|all_preds|all_logits|all_outputs",
-    r"eval_accumulation_steps",
-    r"preprocess_logits_for_metrics",
-    r"torch\.cat\([(\[]?\s?(?:self\.)?(?:all_|val_|eval_|test_)?(?:preds|outputs|logits|predictions)",
-    r"validation_epoch_end|on_validation_epoch_end|test_epoch_end",
-    r"(?:gather|collect|accumulat|aggregat|concat|stor|keep)\w* (?:all )?(?:the )?(?:predictions|logits|outputs)",
-    r"(?:outputs?|predictions|logits)\b[^.\n]{0,40} (?:added|appended|kept|collected|gathered) "
-    r"(?:to|in|into) (?:a |one |the )?list",
-    r"gather_for_metrics|_pad_across_processes",
-    r"EvalLoopContainer",
-    r"(?:keep|stor|append|collect|accumulat|hold)\w*[^.\n]{0,60}\b(?:gpu|cuda|memory)\b[^.\n]{0,100}"
-    r"(?:get_preds|predict\w*|\binference\b|validat\w*|evaluat\w*)",
-)
-_EVALUATING = words(
-    r"\bin (?:evaluate|validate|validation\w*|eval\w*|test\w*|val\w*|predict\w*)\b",
-    r"(?:during|in|at|while|when|on|after) (?:the )?(?:\w+ )?(?:validation|validating|evaluation|evaluating|eval|"
-    r"inference|testing)\b",
-    r"\b(?:validation|eval(?:uation)?|val) (?:phase|loop|step|stage|epoch|set)\b",
-    r"(?:validation|evaluation) .{0,40}out of memory",
-    r"(?:when|while|during|once|upon|as soon as|until|before|at) (?:\w+ ){0,4}?"
-    r"(?:start\w* |begin\w* |try\w* |initiat\w* |run\w* )"
-    r"(?:to |the |of |with )*(?:validat\w*|evaluat\w*|inferenc\w*|val)\b",
-    r"\b(?:validation|evaluation|validating|evaluating|val)\b (?:\w+ ){0,3}?"
-    r"(?:start|begin|come|kick|take|occup|use|need|spike)\w*",
-)
+_HOST = Listed("oom-host")
+_OPTIMIZER = Listed("oom-optimizer")
+_ACCUMULATES = Listed("oom-accumulates")
+_EVALUATING = Listed("oom-evaluating")
 # "max mem: 14655" at the end of each logged step
 _PEAKS = Pattern(r"(?im)^(?P<head>[^\n]*?)\bmax[_ ]mem\w*\W{1,3}(?P<peak>\d+)")
 _NO_GRAD_USED = words(
@@ -90,51 +45,9 @@ _NO_GRAD_LACKS = words(
     r"no_grad",
     r"volatile=True",
 )
-_VARIABLE = words(
-    r"(?:variable|varying|vari\w+|different|dynamic|long(?:er|est)?|large(?:r|st)?|big(?:ger)?|huge|rare) "
-    r".{0,24}(?:length|sequences?|sentences?|samples?|batch\w*|images?|inputs?|sizes?|clips?|documents?|utterances?)",
-    r"(?:random(?:ly)?|sudden(?:ly)?|sometimes|occasional\w*|intermittent\w*|sporadic\w*|eventually|at some "
-    r"(?:point|batch|step))\b",
-    r"after (?:(?:training|running) (?:(?:on|for|with) )?)?(?:about |around |over |more than |~|a few |some |"
-    r"several |\d[\d,]* ?|many |"
-    r"thousands of )+(?:\w+ ){0,2}?\w* ?(?:k )?(?:steps?|iterations?|iters?|batch\w*|epochs?|hours?|minutes?|"
-    r"examples?|samples?|sentences?|images?|videos?|files?)\b",
-    r"(?:at|in|around|by) (?:iteration|iter|step|batch|epoch)\s*#?\d{3,}",
-    r"after (?:about |around |~)?(?:\w+ )?(?:hours?|days?|epochs?)\b",
-    r"lengths? (?:between|from|up to|vary)",
-    r"(?:middle of|midway|mid-?epoch|halfway|part ?way)",
-    r"(?:max|sequence)[_ ]length .{0,40}\d{3,}",
-    r"seq(?:uence)?_?len\w*\W{1,4}\d{3,}",
-    r"bucket\w*|pad(?:ding|ded) to the longest",
-    r"(?:limit\w*|truncat\w*|max(?:imum)?)[ _](?:the )?(?:sequence|sentence|input)s?\b",
-    r"after (?:the )?(?:first|1st|second|2nd|third|3rd|one|two|three) epochs?\b",
-)
-_FINDER = words(
-    r"auto_(?:scale|find)_batch_size(?!\W{1,4}False)",
-    r"scale_batch_size",
-    r"find_executable_batch_size",
-    r"No executable batch size found",
-    r"AutoBatch",
-    r"batch[- ]size (?:finder|scaler|search)",
-    r"Batch size \d+ (?:succeeded|failed), trying batch size",
-    r"BatchSizeFinder",
-    r"Finished batch size finder|largest batch size",
-    r"lr_find|tuner\.scale",
-)
-NOT_RELEASED = (
-    r"(?:gpu|device|cuda)[^.\n]{0,20} ?memory[^.\n]{0,30}(?:\bnot|n't|never)[^.\n]{0,12}(?:releas|freed|dealloc)\w*",
-    r"(?:still|keeps?) (?:hold|occup|us)\w* (?!more)[^.\n]{0,24}\bmemory(?![^.\n]{0,16}\b(?:each|every|per)\b)",
-)
-_OTHERS = words(
-    r"(?:other|another|zombie|left-?over|orphan\w*|previous|old|stale|dead|crashed) (?:\w+ )?(?:process|job|run|"
-    r"program|kernel|notebook|user|instance)\w*",
-    r"kill -9 \d*",
-    r"already (?:in use|used|occupied|taken) by",
-    r"(?:someone|somebody) else",
-    r"\bfuser -v\b",
-    r"no (?:running )?process\w* (?:found|listed|shown)",
-    *NOT_RELEASED,
-)
+_VARIABLE = Listed("oom-variable")
+_FINDER = Listed("oom-finder")
+_OTHERS = Listed("oom-others")
 _RISING_STEPS = 4
 _BATCH = Pattern(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
@@ -148,18 +61,7 @@ SPILLS = words(
     r"sysmem fallback",
     r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*",
 )
-_DISGUISES = words(
-    r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
-    r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|EXECUTION_FAILED)",
-    r"Unable to find a valid cuDNN algorithm",
-    r"unable to find an engine to execute",
-    r"CUSOLVER_STATUS_(?:INTERNAL_ERROR|ALLOC_FAILED|NOT_INITIALIZED)",
-    r"CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR)",
-    r"Failed to (?:create|initialize) .{0,20}cu(?:blas|dnn|solver|sparse) handle",
-    r"Cuda failure (?:2 )?'out of memory'",
-    r"cuDNN error: \w+ALLOC",
-    r"CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES|NOT_INITIALIZED)",
-)
+_DISGUISES = Listed("oom-disguises")
 
 
 def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:

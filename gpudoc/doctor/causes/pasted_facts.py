@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.cards import plain_address
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
@@ -74,17 +75,7 @@ def _find_in_table(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-_NO_GPU_HERE = words(
-    r"Found no NVIDIA driver",
-    r"No CUDA GPUs are available",
-    r"no CUDA-capable device",
-    r"machine only has: \[\]",
-    r"Torch not compiled with CUDA enabled",
-    r"nvidia-smi: (?:command )?not found",
-    r"kernel driver does not appear to be running",
-    r"NVML Shared Library Not Found",
-    UNAVAILABLE,
-)
+_NO_GPU_HERE = Listed("pasted-no-gpu-here")
 # where hosted notebooks keep the program: a traceback names the place that its author does not
 _HOSTED = Pattern(
     r"(?:File \"|\s|^|[ %!:(])(/content/|/kaggle/(?:working|input|src)|/home/studio-lab-user/|/workspaces/\w)"
@@ -118,15 +109,7 @@ _INSIDE = Pattern(
     r"\w+Error)\b"
     r"|\broot@[0-9a-f]{12}:|\b[\w.-]+ exited with code [1-9]"
 )
-_NO_DRIVER_INSIDE = words(
-    r"Found no NVIDIA driver",
-    r"No CUDA GPUs are available",
-    r"no CUDA-capable device",
-    r"nvidia-smi: (?:command )?not found",
-    r"libcuda\.so\.1: cannot open",
-    r"NVML Shared Library Not Found",
-    r"CUDA driver library cannot be found",
-)
+_NO_DRIVER_INSIDE = Listed("pasted-no-driver-inside")
 
 
 def _find_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -159,22 +142,9 @@ _NOT_WSL = words(
     r"\b(?:not|n't) (?:use|using) WSL",
 )
 _DRIVER_INSIDE = words(r"apt(?:-get)? install .{0,30}nvidia-(?:driver|utils|compute)", r"nvidia-(?:driver|utils)-\d{3}")
-_GPU_DEAD = words(
-    r"\b(?:gpus?|cuda|nvidia\w*|nvidia-smi|torch|device)\b[^.\n]{0,50}(?:not|n't|no longer|fail\w*|unable|error|"
-    r"unavailable|missing|without)\b",
-    r"(?:not|n't|no longer|fail\w*|unable|can ?not|without)[^.\n]{0,40}\b(?:gpus?|cuda)\b",
-    UNAVAILABLE,
-    r"busy or unavailable",
-    r"Found no NVIDIA driver",
-)
+_GPU_DEAD = Listed("pasted-gpu-dead")
 # a kernel alone is weak evidence, so CUDA itself must be what fails
-_CUDA_DEAD = words(
-    UNAVAILABLE,
-    r"\bcuda\b[^.\n]{0,30}\b(?:not|n't|no longer|never) (?:\w+ )?(?:work|available|found|detect|recogni)\w*",
-    r"(?:can ?not|can't|not|n't|unable to) (?:\w+ ){0,2}(?:see|find|detect|use|recogni[sz]e) (?:the |my |"
-    r"any )?(?:gpus?|cuda)\b",
-    r"Found no NVIDIA driver|couldn.t communicate with the NVIDIA driver|no CUDA-capable|busy or unavailable",
-)
+_CUDA_DEAD = Listed("pasted-cuda-dead")
 # the first Windows 10 whose WSL hands on the GPU is 21H2, 19044; those from 20150 to 21999 were previews of Windows 11
 _FIRST_BUILD, _PREVIEWS = 19044, range(20100, 22000)
 
@@ -224,13 +194,7 @@ _SLOWS = words(
     r"(?:from|instead of) (?:\w+ ){0,3}(?:seconds?|ms|milliseconds?) to (?:\w+ ){0,4}(?:minutes?|seconds|hours)",
     r"takes? (?:\w+ ){0,3}(?:longer|minutes)",
 )
-_MINUTES = words(
-    r"(?:after|for|first|within|every) (?:\w+ ){0,4}(?:\d+|few|some|several|twenty|fifteen|couple of)[ -]?(?:min\w*|"
-    r"hours?)",
-    r"after (?:a while|some time|a few|one use|a single)",
-    r"\b(?:20|15)[ -]?min\w*",
-    r"\b(?:few|several|first) minutes",
-)
+_MINUTES = Listed("pasted-minutes")
 _MACHINE_OF_OTHERS = words(r"\bVMs?\b|virtual machines?", r"\bazure\b|\bAKS\b|vmware|proxmox|esxi|citrix|\bguest\b")
 
 

@@ -6,30 +6,17 @@ import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Package
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import has_index, vision_for
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
 
-_WANTS_GPU = words(
-    UNAVAILABLE,
-    r"not compiled with CUDA",
-    r"can'?t use (?:the )?gpu",
-    r"gpu (?:is )?not (?:used|found|available|detected|working|recogni[sz]ed)",
-    # collect_env's own fields say the same on every machine without a GPU, where nothing is wrong
-    r"(?<!Is\s)\bcuda\b(?! available:)[^\n]{0,40}(?:not available|False\b|unavailable|not enabled)",
-    r"\.cuda\(\)",
-    r"\.to\(['\"]cuda",
-    r"requested GPUs?",
-    r"device=['\"]?(?:cuda|0)\b",
-    r"AssertionError",
-    r"\bslow(?:ly|er)?\b",
-    r"(?:use|using|see|find|detect)s? (?:the |my |a )?gpu",
-)
+_WANTS_GPU = Listed("torch-build-wants-gpu")
 
 
 def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -73,22 +60,8 @@ def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _WINDOWS = words(r"\bwindows\b", r"win_amd64", r"\b[A-Z]:\\", r"\.dll\b", r"WinError")
-_NVIDIA_ONLY = words(
-    r"Found no NVIDIA driver",
-    r"not compiled with CUDA",
-    r"No CUDA GPUs are available",
-    "skip-torch-cuda-test",
-    r"no nvidia drivers? (?:was |were |is )?(?:found|detected|installed)",
-    r"CUDA driver version is insufficient",
-)
-_AMD_CARD = words(
-    r"\bRX ?\d{3,4} ?(?:XTX|XT|GRE|S)?\b",
-    r"\bradeon\b",
-    r"\bgfx\d{3,4}\b",
-    r"\bMI\d{3}X?\b",
-    r"AMD (?:GPU|card)",
-    r"GPU models and configuration: .{0,12}\bAMD\b",
-)
+_NVIDIA_ONLY = Listed("torch-build-nvidia-only")
+_AMD_CARD = Listed("torch-build-amd-card")
 _NVIDIA_CARD = words(r"geforce", r"\bRTX\b", r"\bGTX\b", r"\btesla\b", r"quadro", r"nvidia-smi")
 
 

@@ -11,52 +11,16 @@ from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_LOSS = words(
-    r"nll_?loss",
-    "ClassNLL",
-    "cross_?entropy",
-    "binary_cross_entropy",
-    "BCELoss",
-    "one_hot",
-    "focal_?loss",
-    r"scatter_\(.{0,40}(?:label|target|\by\b)",
-    r"(?:labels?|targets?)\.(?:unsqueeze|long|view)\b",
-    r"\bnum_labels\b|\bn(?:um)?_classes\b",
-)
-_LOOKUP = words(
-    r"\bembedding",
-    "index_select",
-    "srcIndex",
-    "input_ids",
-    "position_ids",
-    r"wte\b",
-    r"tok_embeddings",
-    r"\bgather\(",
-)
+_LOSS = Listed("tensors-loss")
+_LOOKUP = Listed("tensors-lookup")
 _LABEL_ASSERTS = Listed("label-asserts")
 _INDEX_ASSERTS = Listed("index-asserts")
 # a library that is first used after a failed look-up reports that it cannot start
 _AFTERMATH = words(
     r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|EXECUTION_FAILED)", r"CUDNN_STATUS_(?:EXECUTION|MAPPING)_\w+"
 )
-_IDS = words(
-    r"input_ids",
-    r"token_?ids?",
-    r"\bvocab\w*",
-    r"position_ids|max_position_embeddings",
-    r"token_type_ids",
-    r"resize_token_embeddings",
-    r"\btokenizers?\b",
-    r"nn\.Embedding|torch\.embedding|F\.embedding",
-    r"Running this sequence through the model will result in indexing errors",
-)
-_GENERIC_INDEX = words(
-    r"index out of bounds\W",
-    r"-sizes\[i\] <= index && index < sizes\[i\]",
-    r"index >= -sizes\[i\] && index < sizes\[i\]",
-    r"idx_dim >= 0 && idx_dim < index_size",
-    r"device-side assert triggered",
-)
+_IDS = Listed("tensors-ids")
+_GENERIC_INDEX = Listed("tensors-generic-index")
 
 
 # a kernel that torch.compile wrote names the size of what it reads from

@@ -5,30 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_UNAVAILABLE = words(
-    UNAVAILABLE,
-    r"No CUDA GPUs are available",
-    r"no CUDA-capable device",
-    r"Is CUDA available: False",
-    r"CUDA (?:is )?not available",
-    r"device_count\(\)[^\n\w]{0,8}(?:is |returns? |gives? )?0\b",
-    r"Found no NVIDIA driver",
-    r"no (?:gpu|device)s? (?:found|available|detected|visible)",
-    r"invalid device ordinal",
-    r"No HIP GPUs",
-    r"torch\.cuda\.is_available\(\) is False",
-    r"does(?: not|n't) (?:see|find|detect|use) (?:the |any )?gpu",
-    r"requested GPU",
-    r"Invalid device",
-    r"RuntimeError",
-)
+_UNAVAILABLE = Listed("mask-unavailable")
 
 
 _SET_IN_CODE = Pattern(
@@ -40,19 +25,7 @@ _IMPORTS = Pattern(
     r"\bimport\s+torch\b|from\s+torch\b|torch\.cuda\.\w+\(|import\s+(?:transformers|lightning|pytorch_lightning|"
     r"catalyst)"
 )
-_NO_EFFECT = words(
-    r"(?:no|without|any) effect",
-    r"ignor\w*",
-    r"(?:still|always|consistently) (?:use\w*|run\w*|see\w*|goes|pick\w*|show\w*|on|train\w*|return\w*|allocat\w*)",
-    r"does(?:n't| not) (?:work|change|take)",
-    r"changes nothing",
-    r"device_count\(\)\W{0,10}\d",
-    r"too late",
-    r"(?:gpu|cuda:) ?0\b",
-    r"before (?:import\w*|torch)",
-    r"after (?:import\w*|torch|cuda)",
-    r"not (?:work\w*|respected|taken)",
-)
+_NO_EFFECT = Listed("mask-no-effect")
 
 
 _ONE_GPU = words(
