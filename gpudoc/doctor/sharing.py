@@ -90,7 +90,6 @@ def _above(pid: int) -> list[int]:
 
 def _free(machine: Machine, busy: set[int]) -> int | None:
     """The first GPU of CUDA's on which nobody computes."""
-    count = machine.torch.device_count
-    candidates = range(0 if isinstance(count, Absent) else count)
+    candidates = range(0 if isinstance(machine.gpus, Absent) else len(machine.gpus))
     free = (n for n in candidates if n not in busy and (gpu := gpu_at(n, machine)) is not None and not sharers(gpu))
     return next(free, None)

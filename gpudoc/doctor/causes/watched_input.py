@@ -101,7 +101,7 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
             title=f"{percent(collating)} of the time goes into collating batches in the main process",
             evidence=(*seen, *_with_plan(plan)),
             fix=(
-                *((_use_workers(plan),) if plan.gain >= ENOUGH else ()),
+                *((_use_workers(job, plan),) if plan.gain >= ENOUGH else ()),
                 Remedy(say="Make collate_fn cheaper: stack once, without a Python loop per sample."),
             ),
         )
@@ -112,7 +112,7 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
         lost=share,
         title=f"{percent(share)} of the time the main process loads data itself (num_workers=0)",
         evidence=(*seen, _cpus(job), *_with_plan(plan)),
-        fix=(_use_workers(plan),),
+        fix=(_use_workers(job, plan),),
     )
 
 
@@ -304,16 +304,26 @@ def _cpus(job: JobShares) -> Observation:
     return Observation("cpus", text, PROC)
 
 
-def _use_workers(plan: LoaderPlan) -> Remedy:
+def _use_workers(job: JobShares, plan: LoaderPlan) -> Remedy:
     return Remedy(
         say=f"Load in other processes: DataLoader(..., num_workers={plan.num_workers}, persistent_workers=True). "
-        f"Then the limit is {plan.limit}."
+        f"Then the limit is {plan.limit}.{_more_than_cpus(job, plan, plan.num_workers)}"
+    )
+
+
+def _more_than_cpus(job: JobShares, plan: LoaderPlan, number: int) -> str:
+    """Why more workers than CPUs are right here though PyTorch warns of them; '' for no more than CPUs."""
+    if number <= job.cpus:
+        return ""
+    return (
+        f" PyTorch will warn of more workers than CPUs ({job.cpus:g}): loading waits {percent(plan.waits)} of its "
+        "time, without a CPU."
     )
 
 
 def _more(job: JobShares, plan: LoaderPlan | None) -> tuple[Remedy, ...]:
     wanted = max(plan.num_workers if plan is not None else 0, round(job.num_workers) + 1)
-    then = f" Then the limit is {plan.limit}." if plan is not None else ""
+    then = f" Then the limit is {plan.limit}.{_more_than_cpus(job, plan, wanted)}" if plan is not None else ""
     return (Remedy(say=f"Use more workers: DataLoader(..., num_workers={wanted}, persistent_workers=True).{then}"),)
 
 

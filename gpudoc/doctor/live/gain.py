@@ -16,6 +16,8 @@ from gpudoc.facts.process import Stacks, Watch
 # a rate within this of what can be had is as good as it gets; a gain below it is not worth advising
 ENOUGH = 1.1
 MOST_WORKERS = 64
+# workers that need a CPU for more of their time are no more than there are CPUs
+WAITS = 0.3
 HANDING = "what handing over a batch costs"
 
 
@@ -23,12 +25,14 @@ HANDING = "what handing over a batch costs"
 class LoaderPlan:
     """The number of workers to use, how much faster the job would be, and what then limits it.
 
-    `step` is how long a step takes now, where that is known and workers are new to the job.
+    `step` is how long a step takes now, where that is known and workers are new to the job. `waits` is the share of the
+    time in which what makes batches needs no CPU.
     """
 
     num_workers: int
     gain: float
     limit: str
+    waits: float = 0.0
     step: Pace | None = None
 
 
@@ -58,13 +62,20 @@ def plan_workers(watch: Watch) -> LoaderPlan:
     lengths = {n: max(_terms(job, queue, n).values()) for n in range(1, MOST_WORKERS + 1)}
     best = min(lengths.values())
     fewest = next(n for n, length in lengths.items() if length <= ENOUGH * best)
+    waits = 1 - min(1.0, queue.per_worker)
+    if waits < WAITS:
+        # PyTorch warns of more workers than CPUs, and here it is right
+        fewest = min(fewest, max(1, int(job.cpus)))
+        best = lengths[fewest] if lengths[fewest] > ENOUGH * best else best
     terms = _terms(job, queue, min(lengths, key=lambda n: (lengths[n], n)))
     limit = max(terms, key=lambda name: terms[name])
     gain = 1 / max(best, 0.02)
     free = replace(queue, handing=0.0)
     if gain < ENOUGH <= 1 / min(max(_terms(job, free, n).values()) for n in lengths):
         limit = HANDING
-    return LoaderPlan(num_workers=fewest, gain=max(1.0, gain) if job.workers else gain, limit=limit, step=pace)
+    return LoaderPlan(
+        num_workers=fewest, gain=max(1.0, gain) if job.workers else gain, limit=limit, waits=waits, step=pace
+    )
 
 
 def _queue(watch: Watch, job: JobShares, lead: RankShares, pace: Pace | None) -> _Queue:

@@ -125,3 +125,10 @@ def test_without_stacks_the_cpu_of_the_workers_speaks_with_less_certainty():
 def test_only_the_finder_of_the_cause_yields_it():
     evidence = Evidence(source="process", watch=watch({1: "load*60 backward*40"}))
     assert [f.id for f in FINDERS if list(f.find(evidence))] == ["too_few_workers"]
+
+
+def test_that_pytorch_will_warn_of_the_advised_workers_is_said_with_the_reason():
+    waits = judge({1: "load*90 backward*10"}, [track(cpu_s=2, main_cpu_s=2)], 2)
+    assert "PyTorch will warn of more workers than CPUs (2): loading waits 90 % of its time" in waits.fix[0].say
+    computes = judge({1: "load*90 backward*10"}, [track(cpu_s=20, main_cpu_s=20)], 2)
+    assert "warn" not in computes.fix[0].say

@@ -108,3 +108,12 @@ def test_the_speed_up_of_a_part_that_falls_away():
     assert without(0.5) == 2.0
     assert without(1.0) == pytest.approx(50.0)
     assert without(0.0) == 1.0
+
+
+def test_more_workers_than_cpus_only_where_loading_was_seen_to_wait():
+    computing = plan_workers(watch({1: "load*90 backward*10"}, [track(cpu_s=20.0, main_cpu_s=20.0)], cpus=2))
+    assert computing.num_workers <= 2
+    assert computing.waits == 0
+    waiting = plan_workers(watch({1: "load*90 backward*10"}, [track(cpu_s=2.0, main_cpu_s=2.0)], cpus=2))
+    assert waiting.num_workers > 2
+    assert waiting.waits == pytest.approx(0.9)

@@ -1,0 +1,162 @@
+"""The advice of `gpudoc doctor --pid` on loader workers, tried: the gain that it names beside the gain of setting it.
+
+    python benchmarks/watch_advice.py [--only NAME,...] [--seconds 20] [--record FILE]
+
+Twelve data sets that wait, compute or do both train without workers on a small net. Each is watched, its advice is
+taken as written, and the speed is measured before and after. Wanted: the gain within a factor of 1.3 in nine of ten,
+and no number of workers that PyTorch warns about, unless the waiting was measured and said. Run it alone on a quiet
+machine: neighbours change both speeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# milliseconds of waiting and of computing for each sample, and of computing for each step
+DATA_SETS = {
+    "waits 1": (1, 0, 20), "waits 4": (4, 0, 20), "waits 10": (10, 0, 20), "waits 30": (30, 0, 20),
+    "computes 1": (0, 1, 20), "computes 3": (0, 3, 20), "computes 8": (0, 8, 20), "computes 2, long step": (0, 2, 60),
+    "both 2+2": (2, 2, 20), "both 8+2": (8, 2, 20), "both 2+8": (2, 8, 20), "both 5+1, long step": (5, 1, 80),
+}  # fmt: skip
+WITHIN, SHARE, WARM_S = 1.3, 0.9, 8.0
+
+
+def train(waits_ms: float, computes_ms: float, step_ms: float, workers: int, speed: str) -> None:
+    """The job: a net on one thread, batches of 8, and each step's moment appended to a file."""
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    torch.set_num_threads(1)
+
+    def burn(milliseconds: float) -> None:
+        until = time.thread_time() + milliseconds / 1e3
+        while time.thread_time() < until:
+            torch.ones(64, 64).matmul(torch.ones(64, 64))
+
+    class Samples(Dataset):
+        def __len__(self) -> int:
+            return 1 << 20
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            time.sleep(waits_ms / 1e3)
+            burn(computes_ms)
+            return torch.full((64,), float(index)), torch.zeros(1)
+
+    model = torch.nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    with pathlib.Path(speed).open("a", buffering=1) as moments:
+        for inputs, targets in DataLoader(Samples(), batch_size=8, num_workers=workers):
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            burn(step_ms)
+            loss.backward()
+            optimizer.step()
+            moments.write(f"{time.monotonic()}\n")
+
+
+class Job:
+    """One training as a process group of its own, killed at the end."""
+
+    def __init__(self, name: str, workers: int) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.speed = pathlib.Path(self._folder.name, "speed")
+        self.errors = pathlib.Path(self._folder.name, "errors")
+        command = [sys.executable, __file__, "--job", name, "--workers", str(workers), "--speed", str(self.speed)]
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(command, stderr=errors, start_new_session=True)
+
+    def __enter__(self) -> Job:
+        while not self.speed.exists() or self.speed.stat().st_size == 0:
+            if self.process.poll() is not None:
+                raise SystemExit(f"the job ended:\n{self.errors.read_text()}")
+            time.sleep(0.2)
+        time.sleep(WARM_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._folder.cleanup()
+
+    def steps_per_s(self, seconds: float) -> float:
+        """Steps in the next `seconds`, counted from step to step."""
+        before = len(self.speed.read_text().splitlines())
+        time.sleep(seconds)
+        moments = [float(line) for line in self.speed.read_text().splitlines()][before:]
+        return (len(moments) - 1) / (moments[-1] - moments[0]) if len(moments) > 2 else 0.0
+
+
+def look(pid: int, seconds: float) -> tuple[str, float, int, str]:
+    """The cause, the gain and the workers that doctor names, and the sentence; (cause, 1.0, 0, '') without advice."""
+    command = [sys.executable, "-m", "gpudoc", "doctor", "--pid", str(pid), "--seconds", str(seconds), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    first = next(iter(json.loads(done.stdout)["findings"]), None)
+    if first is None:
+        return "none", 1.0, 0, ""
+    gain = next((o["value"] for o in first["evidence"] if o["fact"] == "estimated_gain"), "1.0x")
+    say = next((r["say"] for r in first["fix"] if "num_workers=" in r["say"]), "")
+    workers = re.search(r"num_workers=(\d+)", say)
+    return first["id"], float(gain.rstrip("x")), int(workers[1]) if workers else 0, say
+
+
+def try_one(name: str, seconds: float) -> dict[str, object]:
+    """One data set: watched, mended as advised, measured before and after."""
+    with Job(name, 0) as job:
+        cause, gain, workers, say = look(job.process.pid, seconds)
+        before = job.steps_per_s(seconds)
+    row: dict[str, object] = {"data": name, "cause": cause, "workers": workers, "estimated": gain}
+    if not workers:
+        return {**row, "real": None, "ratio": None, "warned": False}
+    with Job(name, workers) as job:
+        after = job.steps_per_s(seconds)
+        warned = "worker processes in total" in job.errors.read_text()
+    real = after / before if before else 0.0
+    ratio = max(real / gain, gain / real) if real else float("inf")
+    return {**row, "real": round(real, 2), "ratio": round(ratio, 2), "warned": warned and "waits" not in say}
+
+
+def main() -> int:
+    """Try each data set and print a row for it; exit code 1 when the advice is not as good as wanted."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", default="")
+    options.add_argument("--seconds", type=float, default=20.0)
+    options.add_argument("--record", type=pathlib.Path)
+    options.add_argument("--job", help=argparse.SUPPRESS)
+    options.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
+    options.add_argument("--speed", help=argparse.SUPPRESS)
+    asked = options.parse_args()
+    if asked.job:
+        train(*DATA_SETS[asked.job], asked.workers, asked.speed)
+        return 0
+    rows = []
+    for name in [name for name in DATA_SETS if not asked.only or name in asked.only.split(",")]:
+        rows.append(try_one(name, asked.seconds))
+        print(json.dumps(rows[-1]), flush=True)
+    tried = [row for row in rows if row["ratio"] is not None]
+    good = sum(float(str(row["ratio"])) <= WITHIN for row in tried)
+    warned = sum(bool(row["warned"]) for row in rows)
+    print(f"{good} of {len(tried)} within a factor of {WITHIN}; {warned} with a warning of PyTorch's and no word of it")
+    if asked.record:
+        document = {
+            "date": datetime.date.today().isoformat(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "load": os.getloadavg()[0],
+            "seconds": asked.seconds,
+            "rows": rows,
+        }
+        asked.record.write_text(json.dumps(document, indent=1) + "\n")
+    return int(good < SHARE * len(tried) or warned > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
