@@ -1,55 +1,58 @@
-"""A run with everything built: what the loop works on."""
+"""A run with everything built: its loop, and what is told of it before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from gpudoc.profile.model import Profile
-from gpudoc.train.data.draws import Generators
-from gpudoc.train.data.feed import Feeds
-from gpudoc.train.data.order import Order
-from gpudoc.train.ranks.protocol import Ranks
+from gpudoc.train.events import Started
 from gpudoc.train.report.sinks import Sinks
 from gpudoc.train.settings import Settings
-from gpudoc.train.state.capture import Progress
 from gpudoc.train.state.run_dir import Run
-from gpudoc.train.state.staging import Staging
-from gpudoc.train.state.writer import Writer
-from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.course import Course
+from gpudoc.train.step.loop import Loop
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.workload.build import Workload
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a run comes from: the kind of its profile, the checkpoint it goes on from, the stages before training."""
+
+    profile_kind: str
+    resumed_from: str | None
+    stages: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The live parts of one run on one rank. `teaches`: a rescue also goes into the user's store of profiles."""
+    """One run on one rank."""
 
     workload: Workload
     settings: Settings
     run: Run
-    ranks: Ranks
-    stop: Stop
+    origin: Origin
+    course: Course
     stepper: Stepper
-    generators: Generators
-    order: Order
-    feeds: Feeds
-    eval_feeds: Feeds | None
-    progress: Progress
-    writer: Writer
-    staging: Staging
+    loop: Loop
     sinks: Sinks
-    constants: Mapping[str, object]
-    rates: Rates
-    profile: Profile | None = None
-    profile_kind: str = "off"
-    teaches: bool = False
-    resumed_from: str | None = None
-    stages: list[dict[str, object]] = field(default_factory=list)
-    trace_steps: int = 0
+    stop: Stop
 
-    @property
-    def end_step(self) -> int:
-        """The total number of optimizer steps."""
-        return self.settings.steps
+    def started(self) -> Started:
+        """What is told before the first step."""
+        parts, course = self.stepper.parts, self.course
+        order = course.order
+        return Started(
+            name=self.workload.name,
+            run_dir=self.run.path,
+            device=str(parts.device),
+            settings=self.settings,
+            num_parameters=sum(p.numel() for p in parts.model.parameters()),
+            num_samples=None if order.is_endless else order.num_samples,
+            steps_per_epoch=None if order.is_endless else order.steps_per_epoch,
+            step=course.progress.step,
+            end_step=course.end_step,
+            world=parts.ranks.world,
+            resumed_from=self.origin.resumed_from,
+        )

@@ -29,22 +29,23 @@ def run(request: Request) -> Iterator[Event]:
             return
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
-        from gpudoc.train.step.loop import Loop, note_of_syncs
+        from gpudoc.train.step.loop import note_of_syncs
 
-        loop = Loop(job)
-        first_step = job.progress.step
+        progress = job.course.progress
+        first_step = progress.step
         problem: Exception | None = None
         try:
-            yield from note_of_syncs(job)
-            yield from loop.events()
+            yield from note_of_syncs(job.stepper)
+            yield job.started()
+            yield from job.loop.events()
         except Exception as caught:
-            problem = in_kernel(caught, job.progress.step + 1)
+            problem = in_kernel(caught, progress.step + 1)
         finally:
             with suppress(OSError):
                 job.sinks.close()
         from gpudoc.train.report.finish import finish
 
-        finished = finish(request, loop, job, problem, (first_step, time.perf_counter() - began))
+        finished = finish(request, job, problem, (first_step, time.perf_counter() - began))
         if lock is not None:
             lock.release()
         if problem is not None:

@@ -1,16 +1,33 @@
-"""A job knows its end."""
+"""What a job says of itself before its first step."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from gpudoc.train.request import Request
+from gpudoc.train.start.build import build
+from gpudoc.train.stop import Stop
+from tests.train.support import forget_limit, write_workload
 
-from gpudoc.train.job import Job
-from gpudoc.train.settings import Settings
 
-
-def test_the_end_follows_the_settings_which_an_early_stop_changes():
-    parts = dict.fromkeys([name for name in Job.__dataclass_fields__ if name != "settings"], SimpleNamespace())
-    job = Job(settings=Settings(steps=9), **parts)
-    assert job.end_step == 9
-    job.settings = Settings(steps=4)
-    assert job.end_step == 4
+def test_what_is_built_is_told_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = Request(
+        model=str(write_workload(tmp_path)),
+        profile="off",
+        device="cpu",
+        preflight=False,
+        run_dir=tmp_path / "run",
+        flags={"steps": 5},
+    )
+    building = build(request, Stop())
+    try:
+        while True:
+            next(building)
+    except StopIteration as end:
+        job, lock = end.value
+    finally:
+        forget_limit()
+    lock.release()
+    told = job.started()
+    assert (told.name, told.run_dir, told.device, told.world) == ("cfg", tmp_path / "run", "cpu", 1)
+    assert (told.num_parameters, told.num_samples, told.steps_per_epoch) == (161, 96, 8)
+    assert (told.step, told.end_step, told.resumed_from) == (0, 5, None)

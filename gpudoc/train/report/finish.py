@@ -12,23 +12,23 @@ from gpudoc.train.request import Request, go_on
 from gpudoc.train.start.identity import num_cpus
 from gpudoc.train.state.checkpoint import found_in
 from gpudoc.train.state.run_dir import write_whole
-from gpudoc.train.step.loop import Loop
 from gpudoc.train.step.meters import NOTHING, Split
 
 
-def finish(request: Request, loop: Loop, job: Job, problem: Exception | None, ran: tuple[int, float]) -> Finished:
+def finish(request: Request, job: Job, problem: Exception | None, ran: tuple[int, float]) -> Finished:
     """Write summary.json and say how it ended; `ran` is (the first step of this process, seconds)."""
     import json
 
     first_step, seconds = ran
     status, reason, exit_code = _end_of(job, problem)
-    split = Split(dict(job.progress.seconds)) if job.progress.seconds else NOTHING
+    seconds_of = job.course.progress.seconds
+    split = Split(dict(seconds_of)) if seconds_of else NOTHING
     situation = Situation(
         settings=job.settings,
         model=request.model,
         device_type=job.stepper.parts.device.type,
         num_cpus=num_cpus(),
-        profile_kind=job.profile_kind,
+        profile_kind=job.origin.profile_kind,
         most_workers=most_workers(job.workload),
     )
     saved = bool(found_in(job.run.checkpoints))
@@ -38,15 +38,15 @@ def finish(request: Request, loop: Loop, job: Job, problem: Exception | None, ra
         reason=reason,
         exit_code=exit_code,
         seconds=seconds,
-        memory_peak_bytes=loop.memory_peak_bytes,
-        evaluation=loop.last_evaluation,
+        memory_peak_bytes=job.loop.memory_peak_bytes,
+        evaluation=job.loop.last_evaluation,
         verdict=verdict(split),
         advice=advise(split, situation),
         go_on=command,
         first_step=first_step,
     )
     summary = document(job, end)
-    if job.ranks.rank == 0:
+    if job.stepper.parts.ranks.rank == 0:
         try:
             write_whole(job.run.summary, json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
         except GpudocError:
@@ -60,6 +60,6 @@ def _end_of(job: Job, problem: Exception | None) -> tuple[str, str, ExitCode]:
     if problem is not None:
         code = problem.exit_code if isinstance(problem, GpudocError) else ExitCode.BAD_ANSWER
         return "failed", str(problem), code
-    if job.stop.asked and job.progress.step < job.end_step:
+    if job.stop.asked and job.course.progress.step < job.course.end_step:
         return "stopped", job.stop.reason, job.stop.exit_code
     return "finished", "", ExitCode.OK

@@ -5,7 +5,7 @@ Format history: v1 (0.1.0) first released form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudoc.errors import ExitCode
 from gpudoc.train.events import Evaluated
@@ -35,9 +35,11 @@ class End:
 
 def document(job: Job, end: End) -> dict[str, object]:
     """The summary of a run as plain data."""
-    progress = job.progress
+    progress, course = job.course.progress, job.course
     split = Split(dict(progress.seconds)) if progress.seconds else NOTHING
-    samples = job.order.samples_before(progress.step)
+    # an early stop ends a run sooner than it was asked for
+    settings = replace(job.settings, steps=course.end_step)
+    samples = course.order.samples_before(progress.step)
     found: dict[str, object] = {
         "schema": SCHEMA,
         "status": end.status,
@@ -46,9 +48,9 @@ def document(job: Job, end: End) -> dict[str, object]:
         "name": job.workload.name,
         "run_dir": str(job.run.path),
         "device": str(job.stepper.parts.device),
-        "world": job.ranks.world,
+        "world": job.stepper.parts.ranks.world,
         "steps": progress.step,
-        "end_step": job.end_step,
+        "end_step": course.end_step,
         "samples": samples,
         "first_loss": progress.first_loss,
         "final_loss": progress.final_loss,
@@ -60,9 +62,9 @@ def document(job: Job, end: End) -> dict[str, object]:
         "memory_peak_bytes": end.memory_peak_bytes,
         "num_skipped": progress.num_skipped,
         "rescues": progress.rescues,
-        "resumed_from": job.resumed_from,
-        "settings": {key: {"value": value, "from": source} for key, value, source in job.settings.rows()},
-        "stages": [*job.stages, *_own_stages(job, end, split)],
+        "resumed_from": job.origin.resumed_from,
+        "settings": {key: {"value": value, "from": source} for key, value, source in settings.rows()},
+        "stages": [*job.origin.stages, *_own_stages(job, end, split)],
         "verdict": end.verdict,
         "advice": [advice.document() for advice in end.advice],
         "go_on": end.go_on,
@@ -90,6 +92,6 @@ def _own_stages(job: Job, end: End, split: Split) -> list[dict[str, object]]:
     }
     status = "done" if end.evaluation is not None else "skipped"
     evaluate = {"name": "evaluate", "status": status, "seconds": round(evaluate_s, 3), "device": device}
-    if job.eval_feeds is None:
+    if job.workload.config.data.eval is None:
         evaluate["because"] = "the config names no eval set"
     return [train, {**evaluate, "memory_peak_bytes": end.memory_peak_bytes if status == "done" else None}]

@@ -5,67 +5,45 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import torch
-from torch import nn
 
 from gpudoc.errors import ExitCode
 from gpudoc.process.allocator import missing_environment
 from gpudoc.profile import store
 from gpudoc.train import limits
-from gpudoc.train.data.draws import Generators, seed_all
-from gpudoc.train.data.feed import Feeds, LoaderSettings
-from gpudoc.train.data.order import ENDLESS, Order, sample_seed
-from gpudoc.train.data.stream import StreamReader, eval_reader_of, length_of, most_workers, reader_of
+from gpudoc.train.data.order import ENDLESS
+from gpudoc.train.data.stream import StreamReader, length_of, most_workers
 from gpudoc.train.events import Event, Finished, Said
-from gpudoc.train.job import Job
+from gpudoc.train.job import Job, Origin
 from gpudoc.train.ranks.distributed import place_here, ranks_here
-from gpudoc.train.ranks.fsdp import council_of, shard_if_needed
+from gpudoc.train.ranks.fsdp import shard_if_needed
 from gpudoc.train.ranks.protocol import Ranks, on_rank_0
-from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
 from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings, Surroundings, resolve
+from gpudoc.train.start.assemble import Decisions, Live, assemble, make_live
 from gpudoc.train.start.identity import hardware_here, num_cpus, workload_key
-from gpudoc.train.start.parts import Form, be_deterministic, build_parts
+from gpudoc.train.start.parts import be_deterministic
 from gpudoc.train.start.preflight import Flight, check_device, collect_quickly, open_device
-from gpudoc.train.start.profiles import Chosen, lasting, of_run
+from gpudoc.train.start.profiles import Chosen, RunProfile, lasting, of_run
 from gpudoc.train.start.profiles import choose as choose_profile
 from gpudoc.train.start.room import is_taken, no_room
-from gpudoc.train.state.capture import Progress, restore, restore_rng
+from gpudoc.train.state.capture import restore, restore_rng
 from gpudoc.train.state.loaded import Loaded, load
-from gpudoc.train.state.run_dir import Choice, Lock, Run, cut_metrics, identity, write_config
+from gpudoc.train.state.run_dir import Choice, Lock, cut_metrics, identity, write_config
 from gpudoc.train.state.run_dir import choose as choose_run
-from gpudoc.train.state.staging import Staging
-from gpudoc.train.state.writer import Writer
 from gpudoc.train.step import schedule
-from gpudoc.train.step.crash import take_over
-from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.precision import choose as choose_precision
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.units import format_bytes
 from gpudoc.workload import recompute
-from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
+from gpudoc.workload.build import Workload, load_workload
 
 Built = tuple[Job, Lock | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """All decisions, before anything heavy is made."""
-
-    request: Request
-    stop: Stop
-    ranks: Ranks
-    workload: Workload
-    settings: Settings
-    precision: Precision
-    device: torch.device
-    choice: Choice
 
 
 def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
@@ -128,7 +106,7 @@ def _build_on(
     if choice.finished:
         return _nothing_to_do(choice)
     yield from (Said(f"{bad.path.name} is not used: {bad.reason}", warning=True) for bad in choice.bad)
-    plan = _Plan(
+    plan = Decisions(
         request=request,
         stop=stop,
         ranks=ranks,
@@ -138,20 +116,23 @@ def _build_on(
         device=device,
         choice=choice,
     )
-    job = _make_job(plan, model)
-    job.stages = [*flight.stages, _tune_stage(chosen)]
-    job.profile_kind = chosen.kind
-    job.teaches = chosen.kind in ("tuned", "preset")
-    job.profile = of_run(settings, chosen.profile, here, key)
-    yield from _scale_lr(plan, job)
+    live = make_live(plan, model)
+    yield from _scale_lr(plan, live.rates)
     if choice.checkpoint is not None:
-        yield from _go_on(plan, job, choice.checkpoint)
+        yield from _go_on(plan, live, choice.checkpoint)
+    profile = of_run(settings, chosen.profile, here, key)
     if ranks.rank == 0:
-        cut_metrics(choice.run, job.progress.step)
+        cut_metrics(choice.run, live.course.progress.step)
         write_config(choice.run, workload.config, fixed, workload.name)
-        store.save(job.profile, choice.run.profile)
-    job.sinks = _open_sinks(plan)
-    yield from take_over(job)
+        store.save(profile, choice.run.profile)
+    teaches = chosen.kind in ("tuned", "preset")
+    lesson = RunProfile(profile=profile, path=choice.run.profile, teaches=teaches) if ranks.rank == 0 else None
+    origin = Origin(
+        profile_kind=chosen.kind,
+        resumed_from=None if choice.checkpoint is None else choice.checkpoint.name,
+        stages=(*flight.stages, _tune_stage(chosen)),
+    )
+    job = yield from assemble(plan, live, origin, lesson)
     return job, locks[0] if locks else None
 
 
@@ -203,66 +184,7 @@ def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Gener
     return limit
 
 
-def _make_job(plan: _Plan, model: nn.Module) -> Job:
-    settings, workload, device, ranks = plan.settings, plan.workload, plan.device, plan.ranks
-    fingerprint = model_fingerprint(model)
-    form = Form(
-        precision=plan.precision,
-        activation_checkpointing=settings.activation_checkpointing,
-        channels_last=settings.channels_last,
-        compile=settings.compile,
-        fused=settings.fused,
-        grad_clip=settings.grad_clip,
-        lr=settings.lr,
-    )
-    parts = build_parts(workload, model, form, device, ranks)
-    # from here on the main generators belong to the model; every rank draws its own dropout masks
-    seed_all(sample_seed(settings.seed, ranks.rank, -2))
-    order = Order(
-        num_samples=length_of(workload),
-        global_batch=settings.global_batch,
-        micro_batch=settings.micro_batch,
-        seed=settings.seed,
-        rank=ranks.rank,
-        world=ranks.world,
-        shuffled=not workload.is_stream,
-    )
-    loader = LoaderSettings(
-        num_workers=settings.num_workers,
-        prefetch_factor=settings.prefetch_factor,
-        pin_memory=settings.pin_memory,
-    )
-    eval_reader = eval_reader_of(workload, settings.seed)
-    return Job(
-        workload=workload,
-        settings=settings,
-        run=plan.choice.run,
-        ranks=ranks,
-        stop=plan.stop,
-        stepper=Stepper(parts),
-        generators=Generators(device),
-        order=order,
-        feeds=Feeds(reader_of(workload, settings.seed), loader, plan.stop),
-        eval_feeds=None if eval_reader is None else Feeds(eval_reader, loader, plan.stop),
-        progress=Progress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing),
-        writer=Writer(plan.choice.run.checkpoints, council=council_of(ranks) if ranks.is_sharded else None),
-        staging=Staging(device, ranks.local_world),
-        sinks=NoSinks(),
-        constants={
-            "model_fingerprint": fingerprint,
-            "data_fingerprint": data_fingerprint(workload.dataset),
-            "num_samples": order.num_samples,
-            "seed": settings.seed,
-            "global_batch": settings.global_batch,
-            "world": ranks.world,
-            "precision": plan.precision.name,
-        },
-        rates=Rates(workload.config.schedule, parts.optimizer, settings.steps),
-        trace_steps=plan.request.trace_steps if ranks.rank == 0 else 0,
-    )
-
-
-def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
+def _scale_lr(plan: Decisions, rates: Rates) -> Iterator[Event]:
     """Scale the learning rate when the global batch grew by itself, and say so; a typed lr or batch stays."""
     settings = plan.settings
     grew_by_itself = settings.source("global_batch") == "default" and settings.lr is None
@@ -272,31 +194,30 @@ def _scale_lr(plan: _Plan, job: Job) -> Iterator[Event]:
     factor, rule = schedule.batch_factor(settings.lr_scaling, name, settings.global_batch, settings.reference_batch)
     if factor == 1.0:
         return
-    before = job.rates.base[0]
-    job.rates.base = [lr * factor for lr in job.rates.base]
+    before = rates.base[0]
+    rates.base = [lr * factor for lr in rates.base]
     yield Said(
         f"global batch {settings.reference_batch} -> {settings.global_batch} by itself, so the learning rate goes "
-        f"{before:g} -> {job.rates.base[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
+        f"{before:g} -> {rates.base[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
     )
 
 
-def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
-    """Put the checkpoint into the job."""
+def _go_on(plan: Decisions, live: Live, path: Path) -> Iterator[Event]:
+    """Put the checkpoint into what was built."""
     loaded = load(path, parts=plan.ranks.is_sharded)
-    job.progress = restore(loaded, job.stepper, job.constants)
-    job.resumed_from = path.name
-    asked = plan.settings.source("micro_batch") == "flag"
-    if job.progress.rescues and not asked:
-        smaller = min(job.progress.micro_batch, job.order.micro_batch)
-        job.order = job.order.with_micro_batch(smaller)
-    job.progress.micro_batch = job.order.micro_batch
-    if job.progress.activation_checkpointing and not plan.settings.activation_checkpointing:
-        recompute.apply(job.stepper.parts.model)
-    yield from _find_place(job, loaded)
+    course = live.course
+    progress = course.progress = restore(loaded, live.stepper, live.constants)
+    smaller = course.order.micro_batch
+    if progress.rescues and plan.settings.source("micro_batch") != "flag":
+        smaller = min(progress.micro_batch, smaller)
+    course.take_micro_batch(smaller)
+    if progress.activation_checkpointing and not plan.settings.activation_checkpointing:
+        recompute.apply(live.stepper.parts.model)
+    yield from _find_place(live, loaded)
     rng = loaded.rng(plan.ranks.rank)
     before = cast(int, loaded.state.get("world", 1))
     if rng is not None and before == plan.ranks.world:
-        restore_rng(rng, job.generators)
+        restore_rng(rng, live.generators)
     else:
         yield Said(
             f"{before} -> {plan.ranks.world} processes: the order of samples goes on, the dropout masks are others",
@@ -305,30 +226,22 @@ def _go_on(plan: _Plan, job: Job, path: Path) -> Iterator[Event]:
     yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
 
 
-def _find_place(job: Job, loaded: Loaded) -> Iterator[Event]:
+def _find_place(live: Live, loaded: Loaded) -> Iterator[Event]:
     """Let a stream go on where the checkpoint was, or say what finding the place costs."""
-    reader = job.feeds.reader
+    reader, course = live.feeds.reader, live.course
     if not isinstance(reader, StreamReader):
         return
     place = loaded.place()
     if place is not None:
         reader.go_to(place)
         return
-    epoch, start, _ = job.order.span(job.progress.step)
-    inside = f" of epoch {epoch}" if job.order.num_samples != ENDLESS else ""
+    epoch, start, _ = course.order.span(course.progress.step)
+    inside = f" of epoch {epoch}" if course.order.num_samples != ENDLESS else ""
     if start:
         yield Said(
             f"an iterable data set without a state_dict: its first {start} samples{inside} are read again and passed "
             "over; with state_dict and load_state_dict it would go on at once"
         )
-
-
-def _open_sinks(plan: _Plan) -> Sinks:
-    if plan.ranks.rank != 0:
-        return NoSinks()
-    run: Run = plan.choice.run
-    values = {key: value for key, value, _ in plan.settings.rows()}
-    return Sinks(run, open_extra(plan.request.log_to, run, values))
 
 
 def _nothing_to_do(choice: Choice) -> Finished:

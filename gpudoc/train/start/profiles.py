@@ -16,7 +16,6 @@ from gpudoc.profile.model import Settings as ProfileSettings
 from gpudoc.units import format_seconds
 
 if TYPE_CHECKING:
-    from gpudoc.train.job import Job
     from gpudoc.train.settings import Settings
 
 Kind = Literal["off", "tuned", "preset", "named"]
@@ -100,28 +99,36 @@ def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: W
     )
 
 
-def remember_rescue(job: Job, rescue: Rescue) -> None:
-    """Write the smaller micro batch into the run's profile and the user's store, never into a named profile file."""
-    if job.profile is None:
-        return
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    before = job.profile
-    settings = before.settings.model_copy(
-        update={
+@dataclass(kw_only=True)
+class RunProfile:
+    """The profile of a run on disk, which a rescue changes; `teaches`: the one in the user's store, too.
+
+    A profile that was named by its file is never written.
+    """
+
+    profile: Profile
+    path: Path
+    teaches: bool
+
+    def remember(self, rescue: Rescue, accumulation: int, recomputes: bool) -> None:
+        """Write the smaller micro batch, so that the next run starts with it."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        before = self.profile
+        changed = {
             "micro_batch": rescue.to_batch,
-            "accumulation": -(-job.order.global_batch // (rescue.to_batch * job.ranks.world)),
-            "activation_checkpointing": job.progress.activation_checkpointing,
+            "accumulation": accumulation,
+            "activation_checkpointing": recomputes,
         }
-    )
-    evidence = before.evidence.model_copy(update={"rescues": (*before.evidence.rescues, rescue)})
-    sentence = (
-        f"memory ran out in training at step {rescue.step} with micro batch {rescue.from_batch}, "
-        f"so the next run starts with {rescue.to_batch}"
-    )
-    made = before.made or Made(at=now, gpudoc=gpudoc.__version__, seconds=0.0, trials=0)
-    job.profile = before.model_copy(
-        update={"settings": settings, "evidence": evidence, "why": (*before.why, sentence), "made": made}
-    )
-    store.save(job.profile, job.run.profile)
-    if job.teaches:
-        store.save(job.profile, store.folder_to_write() / store.file_name(job.profile))
+        settings = before.settings.model_copy(update=changed)
+        evidence = before.evidence.model_copy(update={"rescues": (*before.evidence.rescues, rescue)})
+        sentence = (
+            f"memory ran out in training at step {rescue.step} with micro batch {rescue.from_batch}, "
+            f"so the next run starts with {rescue.to_batch}"
+        )
+        made = before.made or Made(at=now, gpudoc=gpudoc.__version__, seconds=0.0, trials=0)
+        self.profile = before.model_copy(
+            update={"settings": settings, "evidence": evidence, "why": (*before.why, sentence), "made": made}
+        )
+        store.save(self.profile, self.path)
+        if self.teaches:
+            store.save(self.profile, store.folder_to_write() / store.file_name(self.profile))

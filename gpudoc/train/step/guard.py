@@ -11,7 +11,8 @@ from torch import nn
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.step.step import Micro, Stepper
 
-Moment = Literal["backward", "state", "update"]
+# "torn": an update that may have left the weights half updated
+Moment = Literal["backward", "state", "update", "torn"]
 # called inside `except`, with where the step failed and its micro batches: the flags to vote with, or it raises
 Judge = Callable[[Exception, Moment, Sequence[Micro]], int]
 
@@ -55,7 +56,7 @@ class Guard:
         except Exception as problem:
             if is_out_of_memory(problem):
                 self._take_back(fresh, before)
-            return self._judge(problem, "update", ())
+            return self._judge(problem, "torn" if stepper.is_updating else "update", ())
         if self._guarded:
             if stepper.was_skipped():
                 # SGD's fused kernel was not allowed to write the new momentum, which holds whatever the memory held

@@ -2,270 +2,155 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.shortage import is_out_of_memory
-from gpudoc.train.blame import in_data
+from gpudoc.errors import ExitCode
 from gpudoc.train.data.draws import Snapshot
-from gpudoc.train.data.feed import DirectFeed, Feed
-from gpudoc.train.data.order import Chunk
-from gpudoc.train.events import Evaluated, Event, Progressed, Said, Started
-from gpudoc.train.job import Job
+from gpudoc.train.events import Evaluated, Event, Said
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
 from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.step.boundary import Boundary
-from gpudoc.train.step.crash import leave_smaller_batch, leave_unused
+from gpudoc.train.step.crash import Restart, leave_smaller_batch, leave_unused
+from gpudoc.train.step.fetch import Fetcher
 from gpudoc.train.step.guard import Moment
-from gpudoc.train.step.meters import Split, memory_peak_bytes
+from gpudoc.train.step.log import Log
 from gpudoc.train.step.rescue import Rescuer
-from gpudoc.train.step.sequence import READING, Driver, Missing, StepSequence, share_out
-from gpudoc.train.step.step import Micro
+from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.sequence import Driver, Missing, StepSequence
+from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.train.step.trace import Tracer
-from gpudoc.workload.batch import Batch
+from gpudoc.train.stop import Stop
 
-# fp16 needs up to 17 skipped steps to find its first loss scale
-_MOST_SKIPPED_IN_A_ROW = 25
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopParts:
+    """Who does what in the loop, besides the step itself."""
+
+    fetcher: Fetcher
+    rescuer: Rescuer
+    boundary: Boundary
+    log: Log
+    tracer: Tracer
+    stop: Stop
+    restart: Restart
 
 
 class Loop(Driver):
-    """Drives one job from its step to its end, or to a stop."""
+    """Drives a run from its step to its end, or to a stop."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._sequence = StepSequence(job.stepper, job.rates, self)
-        self._meter = job.stepper.meter
-        self._feed: Feed | None = None
-        self._chunks: list[Chunk] = []
-        self._on_host = job.stepper.parts.device.type == "cpu"
-        self._boundary = Boundary(job, self._meter)
-        self._rescuer = Rescuer(job, self._sequence.undo)
-        self._tracer = Tracer(job.run.path, job.trace_steps)
-        self._samples_logged = job.order.samples_before(job.progress.step)
-        self._skipped_in_a_row = 0
-        self._skipped_logged = 0
-        self._logged_step = job.progress.step
-        self._total = Split(dict(job.progress.seconds)) if job.progress.seconds else None
-        self.memory_peak_bytes = 0
+    def __init__(self, stepper: Stepper, rates: Rates, parts: LoopParts, log_every: int) -> None:
+        self._parts = parts
+        self._course = parts.restart.course
+        self._sequence = StepSequence(stepper, rates, self)
+        self._log_every = log_every
         self._agreed_to_stop = False
 
     def events(self) -> Iterator[Event]:
         """Train, telling what happens; ends at the last step, at a stop, or raises with the state at a boundary."""
-        job = self._job
-        yield self._started()
-        job.stepper.parts.model.train()
-        self._meter.restart()
+        parts, sequence, progress = self._parts, self._sequence, self._course.progress
+        sequence.stepper.parts.model.train()
+        sequence.meter.restart()
         try:
-            while job.progress.step < job.end_step and not self._is_stopped():
+            while progress.step < self._course.end_step and not self._is_stopped():
                 yield from self._step()
         except Exception:
             yield from self._save_what_there_is()
             raise
         finally:
-            self._close_feed()
-            self._tracer.close()
-        yield from self._boundary.close()
-        self._collect_split(self._meter.take())
-
-    def _is_stopped(self) -> bool:
-        """Whether all ranks know of a stop; one that was asked alone tells the others in the next vote."""
-        return self._agreed_to_stop if self._job.ranks.world > 1 else self._job.stop.asked
+            parts.fetcher.close()
+            parts.tracer.close()
+        yield from parts.boundary.close()
+        parts.log.collect(sequence.meter.take())
 
     @property
     def last_evaluation(self) -> Evaluated | None:
         """The newest evaluation of this process."""
-        return self._boundary.last_evaluation
+        return self._parts.boundary.last_evaluation
 
-    def _step(self) -> Iterator[Event]:
-        """One step and what is due after it; a step that ran out of memory is undone and its rescue told."""
-        job, progress, sequence = self._job, self._job.progress, self._sequence
-        outcome = sequence.run(progress.step)
-        if outcome.flags & STOP:
-            self._agreed_to_stop = True
-            job.stop.ask("another rank was asked to stop", ExitCode.RESUME)
-            return
-        if outcome.flags & OOM:
-            self._close_feed()
-            if self._boundary.give_way():
-                sequence.undo.back()
-                yield from self._boundary.tell()
-            else:
-                sequence.guard.restart()
-                yield from self._rescuer.shrink(outcome.seen, outcome.told)
-            return
-        progress.step += 1
-        for chunk in self._chunks:
-            # numbers only, so the hash is the same in every process; a resumed run must read the same samples
-            progress.samples_digest = hash((progress.samples_digest, chunk.indices))
-        if self._tracer.wanted:
-            yield from self._tracer.advance()
-        if progress.step >= self._boundary.due_at or progress.step % job.settings.log_every == 0:
-            yield from self._after(progress.step)
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most memory held so far, as of the last log point."""
+        return self._parts.log.memory_peak_bytes
 
     def fetch(self) -> list[Micro] | Missing:
-        """The step's micro batches on the host with their shares of the loss, or why any rank is without them."""
-        job = self._job
-        feed = self._open_feed(job.progress.step)
-        self._chunks = job.order.chunks(job.progress.step)
-        read: list[tuple[Batch, bool]] = []
-        missing = None
-        for chunk in self._chunks:
-            taken = self._take(feed, chunk)
-            if isinstance(taken, Missing):
-                missing = taken
-                read.clear()
-                break
-            read.append((taken, chunk.weightless))
-        try:
-            return share_out(job.stepper.parts, read, missing)
-        except AbandonedError:
-            leave_smaller_batch(job, READING)
-            raise
+        """The micro batches of the next step, on the host."""
+        return self._parts.fetcher.fetch()
+
+    def snapshot(self) -> Snapshot | None:
+        """The random state of this moment where the loader took it."""
+        return self._parts.fetcher.snapshot()
 
     def is_stopping(self) -> bool:
         """Whether this rank was asked to stop."""
-        return self._job.stop.asked
+        return self._parts.stop.asked
 
     def failed(self, problem: Exception, at: Moment, micros: Sequence[Micro]) -> int:
         """The flags to vote with after a failure that can be undone."""
-        return self._rescuer.judge(problem, at, micros)
+        return self._parts.rescuer.judge(problem, at, micros)
 
     def abandoned(self, problem: AbandonedError, seen: str) -> None:
         """Leave word for the ranks that are started after this one."""
         if isinstance(problem, UnusedError):
-            leave_unused(self._job)
+            leave_unused(self._parts.restart)
         else:
-            leave_smaller_batch(self._job, seen)
+            leave_smaller_batch(self._parts.restart, seen)
 
-    def snapshot(self) -> Snapshot | None:
-        """The random state that the loader just took; it knows nothing of a GPU's."""
-        return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
+    def _is_stopped(self) -> bool:
+        """Whether all ranks know of a stop; one that was asked alone tells the others in the next vote."""
+        alone = self._sequence.stepper.parts.ranks.world == 1
+        return self._parts.stop.asked if alone else self._agreed_to_stop
 
-    def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
-        """The chunk's batch; read once more when memory for it was missing beside a checkpoint."""
-        try:
-            batch = feed.take(chunk)
-        except Exception as problem:
-            told = in_data(problem, chunk.indices)
-            if not is_out_of_memory(problem):
-                raise told from problem
-            short = Missing(OOM, f"{READING}, {len(chunk.indices)} at once", told.message)
-        else:
-            return Missing(STOP) if batch is None else batch
-        if isinstance(feed, DirectFeed) and self._boundary.give_way():
-            return self._take(feed, chunk)
-        return short
-
-    def _open_feed(self, step: int) -> Feed:
-        """The loader at `step`. One set of workers serves all epochs, unless they are asked not to persist."""
-        job, end = self._job, self._job.end_step
-        if job.settings.num_workers and not job.settings.persistent_workers:
-            epoch, first = divmod(step, job.order.steps_per_epoch)
-            end = min(end, (epoch + 1) * job.order.steps_per_epoch)
-            if first == 0:
-                self._close_feed()
-        if self._feed is None:
-            self._feed = job.feeds.open(job.order, step, end)
-        return self._feed
+    def _step(self) -> Iterator[Event]:
+        """One step and what is due after it; a step that ran out of memory is undone and its rescue told."""
+        parts, progress, sequence = self._parts, self._course.progress, self._sequence
+        outcome = sequence.run(progress.step)
+        if outcome.flags & STOP:
+            self._agreed_to_stop = True
+            parts.stop.ask("another rank was asked to stop", ExitCode.RESUME)
+            return
+        if outcome.flags & OOM:
+            parts.fetcher.close()
+            gave_way = parts.boundary.saving.give_way()
+            sequence.undo.back()
+            if gave_way:
+                yield from parts.boundary.saving.tell()
+            else:
+                sequence.guard.restart()
+                yield from parts.rescuer.shrink(outcome.seen, outcome.told)
+            return
+        progress.step += 1
+        for chunk in parts.fetcher.chunks:
+            # numbers only, so the hash is the same in every process; a resumed run must read the same samples
+            progress.samples_digest = hash((progress.samples_digest, chunk.indices))
+        if parts.tracer.wanted:
+            yield from parts.tracer.advance()
+        if progress.step >= parts.boundary.due_at or progress.step % self._log_every == 0:
+            yield from self._after(progress.step)
 
     def _after(self, step: int) -> Iterator[Event]:
-        job = self._job
-        if step % job.settings.log_every == 0 or step == job.end_step:
-            yield self._log(step)
-        yield from self._boundary.act(step)
-
-    def _log(self, step: int) -> Progressed:
-        job, stepper = self._job, self._job.stepper
-        losses, grad_norm, split = self._sequence.read()
-        finite = [loss for loss in losses if math.isfinite(loss)]
-        loss = sum(finite) / len(finite) if finite else math.nan
-        if finite:
-            job.progress.final_loss = finite[-1]
-            if job.progress.first_loss is None:
-                job.progress.first_loss = finite[0]
-        self._collect_split(split)
-        samples = job.order.samples_before(step)
-        skipped = stepper.num_skipped() - self._skipped_logged
-        self._count_skipped(skipped, step - self._logged_step, step)
-        record = Progressed(
-            step=step,
-            end_step=job.end_step,
-            epoch=None if job.order.is_endless else samples / job.order.num_samples,
-            samples=samples,
-            loss=loss,
-            lr=float(stepper.parts.optimizer.param_groups[0]["lr"]),
-            samples_per_s=(samples - self._samples_logged) / split.wall_s if split.wall_s > 0 else 0.0,
-            split=split,
-            memory_peak_bytes=self.memory_peak_bytes,
-            grad_norm=grad_norm,
-            scale=stepper.scale(),
-            num_skipped=skipped,
-        )
-        self._samples_logged, self._logged_step = samples, step
-        job.sinks.add(record.document())
-        job.stop.check_time(2 * job.writer.last_seconds + split.wall_s)
-        return record
-
-    def _count_skipped(self, skipped: int, steps: int, step: int) -> None:
-        job = self._job
-        self._skipped_logged += skipped
-        job.progress.num_skipped += skipped
-        self._skipped_in_a_row = self._skipped_in_a_row + skipped if skipped == steps else 0
-        never = job.progress.num_skipped == step
-        if self._skipped_in_a_row >= _MOST_SKIPPED_IN_A_ROW or (never and step == job.end_step):
-            since = "from the first step on" if never else f"for {self._skipped_in_a_row} steps"
-            raise GpudocError(
-                f"the gradients are not finite {since} (step {step}): nothing is learned",
-                hint="--set lr=SMALLER, --precision fp32, train.grad_clip in the config, or look for NaN in the data",
-                exit_code=ExitCode.BAD_ANSWER,
-            )
-
-    def _collect_split(self, split: Split) -> None:
-        self._total = split if self._total is None else self._total + split
-        self._job.progress.seconds = dict(self._total.seconds)
-        self.memory_peak_bytes = memory_peak_bytes(self._job.stepper.parts.device)
-
-    def _close_feed(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
+        if step % self._log_every == 0 or step == self._course.end_step:
+            yield self._parts.log.write(step, self._sequence.read())
+        yield from self._parts.boundary.act(step)
 
     def _save_what_there_is(self) -> Iterator[Event]:
         """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
-        job = self._job
-        if job.stepper.is_updating or job.ranks.world > 1 or job.progress.step == 0:
+        stepper, boundary = self._sequence.stepper, self._parts.boundary
+        if stepper.is_updating or stepper.parts.ranks.world > 1 or self._course.progress.step == 0:
             # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
-            job.writer.collect(wait=True)
+            boundary.saving.writer.collect(wait=True)
             return
         try:
             self._sequence.undo.back()
-            yield from self._boundary.close()
+            yield from boundary.close()
         except Exception as problem:
             # the error that ended the run is the one to tell; after some of them the device answers nothing any more
             yield Said(f"the last state could not be saved: {str(problem).splitlines()[0]}", warning=True)
 
-    def _started(self) -> Started:
-        job = self._job
-        parts = job.stepper.parts
-        return Started(
-            name=job.workload.name,
-            run_dir=job.run.path,
-            device=str(parts.device),
-            settings=job.settings,
-            num_parameters=sum(p.numel() for p in parts.model.parameters()),
-            num_samples=None if job.order.is_endless else job.order.num_samples,
-            steps_per_epoch=None if job.order.is_endless else job.order.steps_per_epoch,
-            step=job.progress.step,
-            end_step=job.end_step,
-            world=job.ranks.world,
-            resumed_from=job.resumed_from,
-        )
 
-
-def note_of_syncs(job: Job) -> list[Said]:
+def note_of_syncs(stepper: Stepper) -> list[Said]:
     """What is said at the start when the optimizer cannot skip a bad step on the device."""
-    if not job.stepper.syncs_every_step:
+    if not stepper.syncs_every_step:
         return []
-    name = type(job.stepper.parts.optimizer).__name__
+    name = type(stepper.parts.optimizer).__name__
     return [Said(f"{name} has no fused form here: every step waits once for the device to see whether it was finite")]

@@ -15,8 +15,8 @@ from gpudoc.train.data.feed import DirectFeed
 from gpudoc.train.data.order import Order
 from gpudoc.train.events import Progressed
 from gpudoc.train.request import Request
-from gpudoc.train.start import build as building
-from gpudoc.train.step.loop import Loop
+from gpudoc.train.start import assemble
+from gpudoc.train.start.build import build
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.step.undo import Undo
 from gpudoc.train.stop import Stop
@@ -36,7 +36,7 @@ def _named(monkeypatch):
     """
     with monkeypatch.context() as patch:
         for owner, name, label in (
-            (building, "build_parts", _COUNTED),
+            (assemble, "build_parts", _COUNTED),
             (training, "build_parts", _COUNTED),
             (Stepper, "__init__", _COUNTED),
             (Undo, "__init__", _COUNTED),
@@ -71,9 +71,9 @@ def of_training(config, flags, monkeypatch) -> list[int]:
     )
     try:
         with _named(monkeypatch), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
-            job, lock = _result(building.build(request, stop))
+            job, lock = _result(build(request, stop))
             with record_function(_COUNTED):
-                for event in Loop(job).events():
+                for event in job.loop.events():
                     if isinstance(event, Progressed) and event.step == STEPS:
                         break
                 # the next step begins with this

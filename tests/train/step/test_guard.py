@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from gpudoc.errors import GpudocError
-from gpudoc.train.ranks.protocol import OOM, Alone
+from gpudoc.train.ranks.protocol import OOM
 from gpudoc.train.step.guard import Guard
 from gpudoc.train.step.precision import Precision
-from gpudoc.train.step.rescue import Rescuer
+from gpudoc.train.step.rescue import Rescuer, RescueRules
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
 
@@ -31,8 +31,8 @@ class Job:
             device=device,
             precision=Precision("fp32", "t"),
         )
-        self.ranks, self.stepper = Alone(), Stepper(parts)
-        self.guard = Guard(self.stepper, Rescuer(self, None).judge)
+        self.stepper = Stepper(parts)
+        self.guard = Guard(self.stepper, Rescuer(parts, None, RescueRules()).judge)
 
     def backward(self, factor=1.0):
         generator = torch.Generator().manual_seed(1)

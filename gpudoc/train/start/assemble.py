@@ -1,0 +1,186 @@
+"""From decisions to a job: the live objects, then the loop with everything that it works with."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gpudoc.train.data.draws import Generators, seed_all
+from gpudoc.train.data.feed import Feeds, LoaderSettings
+from gpudoc.train.data.order import Order, sample_seed
+from gpudoc.train.data.stream import eval_reader_of, length_of, reader_of
+from gpudoc.train.events import Event
+from gpudoc.train.job import Job, Origin
+from gpudoc.train.ranks.fsdp import council_of
+from gpudoc.train.ranks.protocol import Ranks
+from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
+from gpudoc.train.request import Request
+from gpudoc.train.settings import Settings
+from gpudoc.train.start.parts import Form, build_parts
+from gpudoc.train.start.profiles import RunProfile
+from gpudoc.train.state.capture import Progress
+from gpudoc.train.state.run_dir import Choice, Run
+from gpudoc.train.state.staging import Staging
+from gpudoc.train.state.writer import Writer
+from gpudoc.train.step.boundary import Boundary
+from gpudoc.train.step.course import Course, Rescues
+from gpudoc.train.step.crash import Restart, take_over
+from gpudoc.train.step.evaluation import Evaluation
+from gpudoc.train.step.fetch import Fetcher
+from gpudoc.train.step.log import Log
+from gpudoc.train.step.loop import Loop, LoopParts
+from gpudoc.train.step.precision import Precision
+from gpudoc.train.step.rescue import Rescuer, RescueRules
+from gpudoc.train.step.saving import Saving
+from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.step import Stepper
+from gpudoc.train.step.trace import Tracer
+from gpudoc.train.stop import Stop
+from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """All decisions, before anything heavy is made."""
+
+    request: Request
+    stop: Stop
+    ranks: Ranks
+    workload: Workload
+    settings: Settings
+    precision: Precision
+    device: torch.device
+    choice: Choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """What a checkpoint is put into, and what reads the samples."""
+
+    stepper: Stepper
+    rates: Rates
+    course: Course
+    generators: Generators
+    feeds: Feeds
+    eval_feeds: Feeds | None
+    constants: Mapping[str, object]
+
+
+def make_live(decisions: Decisions, model: nn.Module) -> Live:
+    """Everything that has state, as it is before the first step."""
+    settings, workload, device, ranks = decisions.settings, decisions.workload, decisions.device, decisions.ranks
+    fingerprint = model_fingerprint(model)
+    form = Form(
+        precision=decisions.precision,
+        activation_checkpointing=settings.activation_checkpointing,
+        channels_last=settings.channels_last,
+        compile=settings.compile,
+        fused=settings.fused,
+        grad_clip=settings.grad_clip,
+        lr=settings.lr,
+    )
+    parts = build_parts(workload, model, form, device, ranks)
+    # from here on the main generators belong to the model; every rank draws its own dropout masks
+    seed_all(sample_seed(settings.seed, ranks.rank, -2))
+    order = Order(
+        num_samples=length_of(workload),
+        global_batch=settings.global_batch,
+        micro_batch=settings.micro_batch,
+        seed=settings.seed,
+        rank=ranks.rank,
+        world=ranks.world,
+        shuffled=not workload.is_stream,
+    )
+    loader = LoaderSettings(
+        num_workers=settings.num_workers,
+        prefetch_factor=settings.prefetch_factor,
+        pin_memory=settings.pin_memory,
+    )
+    eval_reader = eval_reader_of(workload, settings.seed)
+    progress = Progress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing)
+    return Live(
+        stepper=Stepper(parts),
+        rates=Rates(workload.config.schedule, parts.optimizer, settings.steps),
+        course=Course(order=order, progress=progress, end_step=settings.steps),
+        generators=Generators(device),
+        feeds=Feeds(reader_of(workload, settings.seed), loader, decisions.stop),
+        eval_feeds=None if eval_reader is None else Feeds(eval_reader, loader, decisions.stop),
+        constants={
+            "model_fingerprint": fingerprint,
+            "data_fingerprint": data_fingerprint(workload.dataset),
+            "num_samples": order.num_samples,
+            "seed": settings.seed,
+            "global_batch": settings.global_batch,
+            "world": ranks.world,
+            "precision": decisions.precision.name,
+        },
+    )
+
+
+def assemble(
+    decisions: Decisions, live: Live, origin: Origin, lesson: RunProfile | None
+) -> Generator[Event, None, Job]:
+    """The loop and all that it works with, for a run whose state is restored."""
+    settings, workload, run, ranks = decisions.settings, decisions.workload, decisions.choice.run, decisions.ranks
+    stepper, course = live.stepper, live.course
+    sinks = _open_sinks(decisions)
+    restart = Restart(folder=run.path, course=course, rescue=settings.rescue)
+    rescues = Rescues(course=course, metrics=sinks, lesson=lesson)
+    # before anything looks at the micro batch: it may be halved here
+    yield from take_over(restart, ranks, rescues)
+    writer = Writer(run.checkpoints, council=council_of(ranks) if ranks.is_sharded else None)
+    saving = Saving(
+        stepper=stepper,
+        course=course,
+        writer=writer,
+        staging=Staging(decisions.device, ranks.local_world),
+        generators=live.generators,
+        constants=live.constants,
+        place=live.feeds.place,
+        keep=settings.keep,
+        saved_step=-1 if origin.resumed_from is None else course.progress.step,
+    )
+    evaluation = None
+    if live.eval_feeds is not None and workload.eval_dataset is not None:
+        evaluation = Evaluation(
+            parts=stepper.parts,
+            feeds=live.eval_feeds,
+            dataset=workload.eval_dataset,
+            rescues=rescues,
+            restart=restart,
+            stop=decisions.stop,
+            patience=settings.early_stop,
+        )
+    rules = RescueRules(rescue=settings.rescue, may_recompute=settings.may_checkpoint_activations)
+    every = {"checkpoint_every": settings.checkpoint_every, "eval_every": settings.eval_every}
+    parts = LoopParts(
+        fetcher=Fetcher(stepper.parts, live.feeds, restart, saving.give_way, persistent=settings.persistent_workers),
+        rescuer=Rescuer(stepper.parts, rescues, rules),
+        boundary=Boundary(saving, evaluation, **every),
+        log=Log(stepper, course, sinks, lambda wall_s: decisions.stop.check_time(2 * writer.last_seconds + wall_s)),
+        tracer=Tracer(run.path, decisions.request.trace_steps if ranks.rank == 0 else 0),
+        stop=decisions.stop,
+        restart=restart,
+    )
+    return Job(
+        workload=workload,
+        settings=settings,
+        run=run,
+        origin=origin,
+        course=course,
+        stepper=stepper,
+        loop=Loop(stepper, live.rates, parts, settings.log_every),
+        sinks=sinks,
+        stop=decisions.stop,
+    )
+
+
+def _open_sinks(decisions: Decisions) -> Sinks:
+    if decisions.ranks.rank != 0:
+        return NoSinks()
+    run: Run = decisions.choice.run
+    values = {key: value for key, value, _ in decisions.settings.rows()}
+    return Sinks(run, open_extra(decisions.request.log_to, run, values))

@@ -1,0 +1,59 @@
+"""Where a run is: how far it came, how its samples are cut into micro batches, and at which step it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpudoc.profile.model import Rescue
+from gpudoc.train.data.order import Order
+from gpudoc.train.events import Rescued
+from gpudoc.train.state.capture import Progress
+
+
+@dataclass(kw_only=True)
+class Course:
+    """Changes with every step, with a rescue and with an early stop. `end_step` is the total of optimizer steps."""
+
+    order: Order
+    progress: Progress
+    end_step: int
+
+    def take_micro_batch(self, size: int) -> None:
+        """Cut the same global batch into micro batches of `size` from the next step on."""
+        self.order = self.order.with_micro_batch(size)
+        self.progress.micro_batch = size
+
+
+class Metrics(Protocol):
+    """What takes the rows of metrics.jsonl."""
+
+    def add(self, document: Mapping[str, object]) -> None:
+        """Write one row."""
+
+
+class Lesson(Protocol):
+    """What carries a rescue to the next run."""
+
+    def remember(self, rescue: Rescue, accumulation: int, recomputes: bool) -> None:
+        """Begin the next run with the rescue's micro batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescues:
+    """Where a rescue is written down. `lesson` is None on every rank but the first."""
+
+    course: Course
+    metrics: Metrics
+    lesson: Lesson | None = None
+
+    def add(self, event: Rescued) -> None:
+        """Write the rescue into the checkpoint's state and metrics.jsonl; one in training also for the next run."""
+        progress, order = self.course.progress, self.course.order
+        progress.rescues.append(event.document())
+        self.metrics.add(event.document())
+        if event.phase == "train" and self.lesson is not None:
+            rescue = Rescue(step=event.step, from_batch=event.from_batch, to_batch=event.to_batch, shapes=event.shapes)
+            accumulation = -(-order.global_batch // (event.to_batch * order.world))
+            self.lesson.remember(rescue, accumulation, progress.activation_checkpointing)
