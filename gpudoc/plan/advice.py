@@ -9,10 +9,11 @@ import numpy as np
 
 from gpudoc.errors import GpudocError
 from gpudoc.plan.from_workload import workload_recipe
+from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan, plan_recipe
 from gpudoc.plan.settings import Settings
 from gpudoc.plan.tape import Block, Kind, Phase
-from gpudoc.plan.target import Advice, Need, Target
+from gpudoc.plan.target import Advice, Target
 from gpudoc.progress import Progress
 from gpudoc.workload.build import Workload
 
@@ -44,9 +45,11 @@ class Variants:
         if settings not in self._plans:
             self._progress.say(f"planning {_words(settings)}")
             try:
-                self._plans[settings] = plan_recipe(workload_recipe(self._workload, settings), progress=self._progress)
+                made = plan_recipe(workload_recipe(self._workload, settings), progress=self._progress)
+                count = None if self._workload.is_stream else self._workload.num_samples
+                self._plans[settings] = replace(made, num_samples=count)
             except GpudocError:
-                if not settings.activation_checkpointing and not settings.fused:
+                if not settings.activation_checkpointing:
                     raise
                 self._plans[settings] = None
         return self._plans[settings]
@@ -78,7 +81,7 @@ def _accumulated(variants: Variants, target: Target, base: Settings, reference: 
 
 def _over_gpus(variants: Variants, target: Target, base: Settings, reference: int) -> list[Advice]:
     """The fewest GPUs that hold a sharded model, plain, or else with everything recomputed."""
-    for settings, words in ((base, ""), (replace(base, activation_checkpointing=True, fused=True), " and the above")):
+    for settings, words in ((base, ""), (replace(base, activation_checkpointing=True), " and the above")):
         plan = variants.plan_or_none(settings)
         for ranks in _RANKS if plan is not None else ():
             assert plan is not None
@@ -91,14 +94,12 @@ def _over_gpus(variants: Variants, target: Target, base: Settings, reference: in
 def _changes(base: Settings) -> Iterator[tuple[str, Settings]]:
     if base.precision == "fp32":
         yield "precision bf16", replace(base, precision="bf16")
-    yield "fused optimizer", replace(base, fused=True)
     yield "activation checkpointing", replace(base, activation_checkpointing=True)
-    both = replace(base, activation_checkpointing=True, fused=True)
     if base.precision == "fp32":
-        both = replace(both, precision="bf16")
-        yield "precision bf16, activation checkpointing and fused optimizer", both
-    else:
-        yield "activation checkpointing and fused optimizer", both
+        yield (
+            "precision bf16 and activation checkpointing",
+            replace(base, precision="bf16", activation_checkpointing=True),
+        )
 
 
 def _judge(plan: Plan, target: Target, batch: int, change: str) -> Advice | None:
@@ -142,6 +143,5 @@ def unit_of(module: str) -> str:
 def _words(settings: Settings) -> str:
     words = [settings.precision]
     words += ["activation checkpointing"] if settings.activation_checkpointing else []
-    words += ["fused optimizer"] if settings.fused else []
     words += ["accumulation"] if settings.accumulation > 1 else []
     return ", ".join(words)

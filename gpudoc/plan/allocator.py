@@ -1,14 +1,16 @@
 """PyTorch's CUDA caching allocator as arithmetic: what a sequence of allocations reserves, and whether it fits.
 
-Rules and constants as in c10/cuda/CUDACachingAllocator.{h,cpp} of torch 2.6 to 2.13, one stream, default options
-(no max_split_size, no power-of-two rounding); `expandable` is PYTORCH_ALLOC_CONF=expandable_segments:True.
+Rules and constants as in c10/cuda/CUDACachingAllocator.{h,cpp} of torch 2.6 to 2.13, default options (no
+max_split_size, no power-of-two rounding); `expandable` is PYTORCH_ALLOC_CONF=expandable_segments:True. What one stream
+allocated is not given to another. Of free blocks of one size the lowest address is taken; segments are laid downwards,
+as Linux lays what it maps, or with `rising` upwards.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 MIN_BLOCK = 512
 SMALL_SIZE = 1 << 20
@@ -27,6 +29,7 @@ class _Block:
     address: int
     size: int
     small: bool
+    stream: int = 0
     allocated: bool = False
     before: _Block | None = None
     after: _Block | None = None
@@ -45,28 +48,30 @@ class Replay:
 class CachingAllocator:
     """One device's allocator with `limit_bytes` to reserve from (None: without end)."""
 
-    def __init__(self, limit_bytes: int | None = None, *, expandable: bool = False) -> None:
+    def __init__(self, limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False) -> None:
         self.limit_bytes = limit_bytes
         self.expandable = expandable
+        self.rising = rising
         self.allocated_bytes = self.reserved_bytes = self.retries = 0
         self.allocated_peak_bytes = self.reserved_peak_bytes = 0
-        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+        # free blocks by pool: small or large, and the stream that they belong to
+        self._free: dict[tuple[bool, int], list[tuple[int, int]]] = {}
         self._at: dict[int, _Block] = {}
-        self._next_address = 0
+        self._reached = 0 if rising else _TOP
         self._tails: dict[bool, _Block | None] = {True: None, False: None}
 
-    def allocate(self, size_bytes: int) -> int:
+    def allocate(self, size_bytes: int, stream: int = 0) -> int:
         """An address for `size_bytes`, rounded up to 512; OutOfMemoryError when nothing can be freed for it."""
         size = max(MIN_BLOCK, -(-size_bytes // MIN_BLOCK) * MIN_BLOCK)
         small = size <= SMALL_SIZE
-        block = self._take(size, small) or self._grow(size, small)
+        block = self._take(size, (small, stream)) or self._grow(size, small, stream)
         if block is None:
             self.retries += 1
-            self._give_back()
-            block = self._grow(size, small)
+            self.give_back()
+            block = self._grow(size, small, stream)
         if block is None:
             raise OutOfMemoryError(f"{size} bytes with {self.reserved_bytes} reserved of {self.limit_bytes}")
-        self._split(block, size, small)
+        self._split(block, size)
         block.allocated = True
         self.allocated_bytes += block.size
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, self.allocated_bytes)
@@ -77,43 +82,43 @@ class CachingAllocator:
         block = self._at[address]
         block.allocated = False
         self.allocated_bytes -= block.size
-        small = block.small
         for neighbour in (block.before, block.after):
             if neighbour is not None and not neighbour.allocated:
-                self._forget(neighbour, small)
+                self._forget(neighbour)
                 block = self._join(block, neighbour)
-        self._at[block.address] = block
-        insort(self._free[small], (block.size, block.address))
+        self._keep(block)
 
-    def _take(self, size: int, small: bool) -> _Block | None:
-        pool = self._free[small]
+    def _keep(self, block: _Block) -> None:
+        self._at[block.address] = block
+        insort(self._free.setdefault((block.small, block.stream), []), (block.size, block.address))
+
+    def _take(self, size: int, kind: tuple[bool, int]) -> _Block | None:
+        pool = self._free.get(kind, [])
         place = bisect_left(pool, (size, -1))
         if place == len(pool):
             return None
         return self._at[pool.pop(place)[1]]
 
-    def _split(self, block: _Block, size: int, small: bool) -> None:
-        rest = block.size - size
+    def _split(self, block: _Block, size: int) -> None:
+        rest, small = block.size - size, block.small
         if not (rest >= MIN_BLOCK if small or self.expandable else rest > SMALL_SIZE):
             return
-        tail = _Block(block.address + size, rest, small, before=block, after=block.after)
+        tail = _Block(block.address + size, rest, small, block.stream, before=block, after=block.after)
         if block.after is not None:
             block.after.before = tail
         block.after, block.size = tail, size
-        self._at[tail.address] = tail
-        insort(self._free[small], (tail.size, tail.address))
+        self._keep(tail)
         if self._tails[small] is block:
             self._tails[small] = tail
 
-    def _grow(self, size: int, small: bool) -> _Block | None:
+    def _grow(self, size: int, small: bool, stream: int) -> _Block | None:
         if self.expandable:
             return self._map(size, small)
         segment = SMALL_SEGMENT if small else LARGE_SEGMENT if size < MIN_LARGE else _up(size, ROUND_LARGE)
         if not self._reserve(segment):
             return None
-        block = _Block(self._next_address, segment, small)
-        # segments do not touch: a gap keeps addresses of neighbours apart
-        self._next_address += 2 * segment
+        self._reached += segment if self.rising else -segment
+        block = _Block(self._reached - (segment if self.rising else 0), segment, small, stream)
         self._at[block.address] = block
         return block
 
@@ -129,20 +134,21 @@ class CachingAllocator:
         if tail is not None:
             tail.after = block
         if tail is not None and spare:
-            self._forget(tail, small)
+            self._forget(tail)
             block = self._join(block, tail)
         self._at[block.address] = block
         self._tails[small] = block
         return block
 
-    def _give_back(self) -> None:
-        for small, pool in self._free.items():
+    def give_back(self) -> None:
+        """Return every segment without a living block to the device, as torch.cuda.empty_cache does."""
+        for pool in self._free.values():
             for _, address in list(pool):
                 block = self._at[address]
                 if self.expandable:
-                    self._unmap(block, small)
+                    self._unmap(block, block.small)
                 elif block.before is None and block.after is None:
-                    self._forget(block, small)
+                    self._forget(block)
                     self.reserved_bytes -= block.size
 
     def _unmap(self, block: _Block, small: bool) -> None:
@@ -152,12 +158,11 @@ class CachingAllocator:
         first, last = _up(block.address - origin, unit), (block.address + block.size - origin) // unit * unit
         if last <= first or self._tails[small] is not block:
             return
-        self._forget(block, small)
+        self._forget(block)
         self.reserved_bytes -= last - first
         block.size -= last - first
         if block.size:
-            self._at[block.address] = block
-            insort(self._free[small], (block.size, block.address))
+            self._keep(block)
             return
         self._tails[small] = block.before
         if block.before is not None:
@@ -182,33 +187,58 @@ class CachingAllocator:
             right.after.before = left
         return left
 
-    def _forget(self, block: _Block, small: bool) -> None:
-        pool = self._free[small]
+    def _forget(self, block: _Block) -> None:
+        pool = self._free[block.small, block.stream]
         place = bisect_left(pool, (block.size, block.address))
         assert pool[place] == (block.size, block.address)
         pool.pop(place)
         self._at.pop(block.address, None)
 
 
+# where segments that are laid downwards begin
+_TOP = 1 << 60
 # the two address spaces of expandable segments, far apart
 _ORIGIN = {True: 0, False: 1 << 50}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a story: `events` (i allocates block i, ~i frees it), the sizes of its blocks, and their streams.
+
+    `begins_anew`: what is cached is given back before it, as torch.cuda.empty_cache does.
+    """
+
+    sizes: Sequence[int]
+    events: Sequence[int]
+    streams: Mapping[int, int] = field(default_factory=dict)
+    begins_anew: bool = False
 
 
 def replay(
     sizes: Sequence[int], events: Sequence[int], limit_bytes: int | None = None, *, expandable: bool = False
 ) -> Replay:
     """Run `events` (i allocates block i, ~i frees it) through the allocator; stops where memory ends."""
-    allocator = CachingAllocator(limit_bytes, expandable=expandable)
+    return replay_parts([Part(sizes, events)], limit_bytes, expandable=expandable)
+
+
+def replay_parts(
+    parts: Iterable[Part], limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False
+) -> Replay:
+    """Run the parts through one allocator, where a later one may free blocks of an earlier; stops where memory ends."""
+    allocator = CachingAllocator(limit_bytes, expandable=expandable, rising=rising)
     addresses: dict[int, int] = {}
     fits = True
     try:
-        for event in events:
-            if event < 0:
-                address = addresses.pop(~event, None)
-                if address is not None:
-                    allocator.free(address)
-            elif sizes[event] > 0:
-                addresses[event] = allocator.allocate(sizes[event])
+        for part in parts:
+            if part.begins_anew:
+                allocator.give_back()
+            for event in part.events:
+                if event < 0:
+                    address = addresses.pop(~event, None)
+                    if address is not None:
+                        allocator.free(address)
+                elif part.sizes[event] > 0:
+                    addresses[event] = allocator.allocate(part.sizes[event], part.streams.get(event, 0))
     except OutOfMemoryError:
         fits = False
     return Replay(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from gpudoc.errors import GpudocError
 from gpudoc.knowledge.cards import context_bytes
 from gpudoc.plan.advice import Variants, advise
+from gpudoc.plan.need import Need
+from gpudoc.plan.planning import Plan
 from gpudoc.plan.roofline import least_step_s
 from gpudoc.plan.settings import Settings
-from gpudoc.plan.target import Need, Target, TargetAnswer, TargetsResult, parse_target
+from gpudoc.plan.target import Target, TargetAnswer, TargetsResult, parse_target
 from gpudoc.progress import SILENT, Progress
 from gpudoc.workload.build import Workload
 
-# cuDNN's workspaces and rules that could not be checked on a GPU: what was traced, and what had to be run on the CPU
-_TRACED_DOUBT, _PROBED_DOUBT = 0.05, 0.20
+# which share of the memory is in doubt: the size of the context where the step was traced, cuDNN's workspaces too where
+# it has convolutions, and all that CUDA does otherwise where it had to be run on the CPU
+_TRACED_DOUBT, _CONVOLUTION_DOUBT, _PROBED_DOUBT = 0.03, 0.05, 0.20
 # batches beyond the one found that are tried too, each a sixty-fourth further
 _BEYOND = 8
 
@@ -57,7 +59,7 @@ def answer(variants: Variants, target: Target, settings: Settings) -> TargetAnsw
     largest = need.largest_batch()
     at = max(1, largest)
     peak = need.peak_bytes(at)
-    doubt = _PROBED_DOUBT if plan.probed else _TRACED_DOUBT
+    doubt = _doubt(plan)
     asked = plan.memory.peak_bytes(at) + context_bytes(target.capability)
     return TargetAnswer(
         target=target,
@@ -73,15 +75,22 @@ def answer(variants: Variants, target: Target, settings: Settings) -> TargetAnsw
     )
 
 
+def _doubt(plan: Plan) -> float:
+    if plan.probed:
+        return _PROBED_DOUBT
+    convolves = any(block.op.startswith("convolution") for block in plan.memory.blocks)
+    return _CONVOLUTION_DOUBT if convolves else _TRACED_DOUBT
+
+
 def _interval(need: Need, largest: int, doubt: float) -> tuple[int, int]:
     """Between which batches the largest is expected: what fits into less and into more memory, and beyond a hole.
 
     Fragmentation leaves holes, where a batch fails although a larger one fits; a search ends at the edge of some hole.
+    Which of two free blocks of one size the allocator takes depends on where the driver laid them: both are tried.
     """
-    # a share of the memory is at least that share of the batch, for some of the memory does not grow with it
-    shares = [int(largest * (1 - doubt)), math.ceil(largest * (1 + doubt))]
-    found = [largest, *shares, need.largest_batch(1 - doubt), need.largest_batch(1 + doubt)]
-    limit, step = need.target.allocator_bytes, max(1, largest // 64)
+    found = [largest, *(need.largest_near(int(largest * share), share) for share in (1 - doubt, 1 + doubt))]
+    found.append(need.largest_near(largest, 1.0, rising=True))
+    step = max(1, largest // 64)
     beyond = [largest + step * number for number in range(1, _BEYOND + 1)]
-    fitting = [batch for batch in beyond if limit > 0 and need.replay(batch, limit).fits]
+    fitting = [batch for batch in beyond if need.fits(batch)]
     return min(found), max(*found, *fitting)

@@ -93,17 +93,32 @@ def _widening(name: str) -> Kernel:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             result: torch.Tensor
             if dtype is None and value.dtype in (torch.bfloat16, torch.float16):
-                try:
-                    # CUDA reads 16 bits and writes 32 in one kernel, without a wide copy of its input; softmax stands
-                    # in for its logarithm, whose fake kernel does not know that bfloat16 can do it too
-                    result = torch.ops.aten._softmax.default(value, dim, True)
-                except AssertionError:
-                    result = plain(value, dim, torch.float32)
+                result = _Widened.apply(value)  # type: ignore[no-untyped-call]
                 return result
             result = plain(value, dim, dtype)
             return result
 
     return widen
+
+
+class _Widened(torch.autograd.Function):
+    """CUDA's softmax of 16 bits reads them and writes 32 in one kernel, without a wide copy of its input.
+
+    Some versions' fake softmax knows that of float16 alone; of its logarithm, none.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 (torch's own context)
+        """Memory for the result."""
+        result = torch.empty_like(value, dtype=torch.float32)
+        ctx.save_for_backward(result)
+        ctx.dtype = value.dtype
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 (torch's own context)
+        """Memory for the gradient, as narrow as the input."""
+        return torch.empty_like(ctx.saved_tensors[0], dtype=ctx.dtype)
 
 
 def _in_float32(name: str) -> Kernel:

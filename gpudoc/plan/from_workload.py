@@ -25,6 +25,7 @@ from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
 from gpudoc.workload.build import Workload
+from gpudoc.workload.fused import may_fuse
 
 # enough to meet a long sample, few enough to read from disk at once
 _SAMPLES_LOOKED_AT = 64
@@ -44,7 +45,8 @@ def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
 
     GpudocError where the data set gives no usable sample.
     """
-    has_eval = workload.config.data.eval is not None
+    # a trial on a GPU evaluates in any case
+    has_eval = workload.config.data.eval is not None or settings.like == "cuda"
     before = Generators().snapshot()
     return Recipe(
         build=lambda: _build(workload, settings, before),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,15 +113,34 @@ class MemoryModel:
         return bool(superlinear.any())
 
 
-def largest_that(fits: object, most: int) -> int:
+def largest_that(fits: Callable[[int], bool], most: int) -> int:
     """The largest number up to `most` for which `fits(number)` holds, 0 for none, if it holds for all smaller ones."""
-    assert callable(fits)
     if not fits(1):
         return 0
     low, high = 1, 2
     while high <= most and fits(high):
         low, high = high, high * 2
     high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def largest_near(fits: Callable[[int], bool], guess: int, most: int) -> int:
+    """The same, looked for around `guess`; where holes are, the edge of one near it."""
+    step = max(1, guess // 64)
+    low, high = guess, guess + step
+    if guess >= 1 and fits(guess):
+        while high <= most and fits(high):
+            step *= 2
+            low, high = high, high + step
+    else:
+        low, high = guess - step, guess
+        while low > 0 and not fits(low):
+            step *= 2
+            low, high = low - step, low
+    low, high = max(0, low), min(high, most + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -50,6 +50,11 @@ class Owners:
                         seen.add(id(parameter))
                         yield "", parameter
 
+    def as_moved(self) -> Iterator[torch.Tensor]:
+        """Parameters and buffers in the order in which `Module.to` moves them: those of inner modules first."""
+        for top in self.modules.values():
+            yield from _inner_first(top)
+
     def num_parameters(self) -> int:
         """Elements of all parameters, tied ones counted once."""
         return sum(parameter.numel() for _, parameter in self.parameters())
@@ -109,6 +114,13 @@ class Owners:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _inner_first(module: nn.Module) -> Iterator[torch.Tensor]:
+    for child in module.children():
+        yield from _inner_first(child)
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)
 
 
 def _join(root: str, name: str) -> str:

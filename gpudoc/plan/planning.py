@@ -22,12 +22,14 @@ class Plan:
     """What a step will need: memory and work as functions of the batch.
 
     `probed` names why the step could not be traced, and where; its figures then come from two small real runs.
+    `num_samples` is the length of the training set, where it has one: its last batch may be a smaller one.
     """
 
     memory: MemoryModel
     work: WorkModel
     num_parameters: int
     probed: str | None = None
+    num_samples: int | None = None
 
 
 def plan_recipe(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT, progress: Progress = SILENT) -> Plan:

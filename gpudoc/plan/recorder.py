@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpudoc.plan.scratch import Rules
-from gpudoc.plan.tape import Block, Kind, Note, Phase, Tape, Work
+from gpudoc.plan.tape import Block, Formula, Kind, Note, Phase, Tape, Work
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -22,6 +22,7 @@ Weigh = Callable[["OpOverload", Sequence[Any], dict[str, Any], object], Work | N
 
 _OWN = str(Path(__file__).parents[1] / "train")
 _DEVICE = torch.ops.prim.device.default
+_ADD = torch.ops.aten.add.Tensor
 
 # operations that ask the device for a value; a fake tensor has none
 _READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item"}
@@ -68,7 +69,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self._rules = rules
         self._weigh = weigh
-        self._living: dict[int, tuple[weakref.ref[Any], int]] = {}
+        # by storage: whether it lives, its block, and the blocks that live as long
+        self._living: dict[int, tuple[weakref.ref[Any], int, list[int]]] = {}
         self._episode: list[int] = []
         self._in_backward = False
 
@@ -86,11 +88,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         born = len(self.tape.blocks)
         extra = self._rules.find(func, args, out)
         for position, tensor in enumerate(_tensors(out)):
-            self._see(tensor, func, phase, extra.held.get(position, 0))
-        if extra.pulse_bytes > 0:
-            index = self._born(extra.pulse_bytes, func, phase)
-            self.tape.blocks[index].formula = extra.formula
-            self.tape.events.append(~index)
+            self._see(tensor, func, phase, extra.held.get(position, 0), extra.beside.get(position, ()))
+        self._note_sum(func, args, out, phase)
+        self._note_product(func)
+        taken = [self._born(scratch.size_bytes, func, phase, scratch.formula) for scratch in extra.scratch]
+        self.tape.events.extend(~index for index in taken)
         if self.weighing and self._weigh is not None and not _is_view(func):
             work = self._weigh(func, args, kwargs, out)
             if work is not None:
@@ -126,7 +128,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def end_forward(self) -> None:
         """What the forward pass made and is still alive has been saved for the backward pass: activations."""
         if self._episode:
-            living = {index for _, index in self._living.values()}
+            living = {known[1] for known in self._living.values()}
             for index in self._episode:
                 block = self.tape.blocks[index]
                 if index in living and block.kind is Kind.TEMPORARY:
@@ -142,7 +144,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.end_forward()
         return Phase.BACKWARD if backward else Phase.FORWARD
 
-    def _see(self, tensor: torch.Tensor, func: OpOverload, phase: Phase, held_bytes: int) -> None:
+    def _see(
+        self, tensor: torch.Tensor, func: OpOverload, phase: Phase, held_bytes: int, beside: Sequence[int]
+    ) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
         size = storage.nbytes() or held_bytes
@@ -152,19 +156,42 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return
             self._free(key)  # resized in place: the old memory goes, new memory comes
         index = self._born(size, func, phase)
-        self._living[key] = (weakref.ref(storage, lambda _: self._free(key)), index)
+        further = [self._born(each, func, phase) for each in beside]
+        self._living[key] = (weakref.ref(storage, lambda _: self._free(key)), index, further)
 
-    def _born(self, size: int, func: OpOverload, phase: Phase) -> int:
+    def _born(self, size: int, func: OpOverload, phase: Phase, formula: Formula | None = None) -> int:
         index = len(self.tape.blocks)
         module = self.modules[-1] if self.modules else ""
-        self.tape.blocks.append(Block(size, _name(func).removeprefix("aten::"), module, phase))
+        self.tape.blocks.append(Block(size, _name(func).removeprefix("aten::"), module, phase, formula=formula))
         self.tape.events.append(index)
         return index
 
     def _free(self, key: int) -> None:
         known = self._living.pop(key, None)
         if known is not None:
-            self.tape.events.append(~known[1])
+            self.tape.events.extend(~index for index in (known[1], *known[2]))
+
+    def _note_sum(self, func: OpOverload, args: Sequence[Any], out: object, phase: Phase) -> None:
+        # a view keeps the tensor that it shows: autograd does not take its memory for the sum
+        if func is not _ADD or phase is not Phase.BACKWARD or not isinstance(out, torch.Tensor) or args[0]._is_view():
+            return
+        total = self._living.get(out.untyped_storage()._cdata)
+        first = self._living.get(args[0].untyped_storage()._cdata)
+        if total is not None and first is not None and total[1] == len(self.tape.blocks) - 1:
+            self.tape.blocks[total[1]].adds_to = first[1]
+
+    def _note_product(self, func: OpOverload) -> None:
+        for workspace in self._rules.products.get(func._overloadpacket.__name__, ()):
+            thread = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
+            self.tape.marks.setdefault(f"{workspace}, {thread}", len(self.tape.events))
+
+    def begin_with(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Let what lives be made now, `tensors` first: a model that was built on the host is moved."""
+        first = [self._living.get(tensor.untyped_storage()._cdata) for tensor in tensors]
+        order = [known[1] for known in first if known is not None]
+        order += [known[1] for known in self._living.values()]
+        self.tape.events[:] = dict.fromkeys(order)
+        self.tape.marks.clear()
 
     def _read_value(self, func: OpOverload, args: Sequence[Any]) -> object:
         from torch._subclasses.fake_tensor import DataDependentOutputException

@@ -25,17 +25,35 @@ _SUMS = 80_000
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch:
+    """One block of scratch; `formula` gives its size at other batches, where it is no line in them."""
+
+    size_bytes: int
+    formula: Formula | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Extra:
     """Memory of one call besides its visible results.
 
-    `pulse_bytes` comes on top of the results and goes before the call returns; `held` maps the position of a result
-    to the bytes it really has, where its fake stands in with none. `formula` gives the pulse at other batches, where
-    it is no line in them.
+    `scratch` comes on top of the results, block by block, and goes before the call returns; `held` maps the position of
+    a result to the bytes it really has, where its fake stands in with none; `beside` maps it to further blocks that
+    live as long.
     """
 
-    pulse_bytes: int = 0
+    scratch: tuple[Scratch, ...] = ()
     held: Mapping[int, int] = field(default_factory=dict)
-    formula: Formula | None = None
+    beside: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+def pulse(size_bytes: int, held: Mapping[int, int] | None = None) -> Extra:
+    """One block of scratch, whose size is a line in the batch."""
+    return Extra((Scratch(size_bytes),) if size_bytes > 0 else (), held or {})
+
+
+def computed(*formulas: Formula) -> Extra:
+    """Blocks of scratch whose sizes are no lines in the batch."""
+    return Extra(tuple(Scratch(formula.of(*formula.dims), formula) for formula in formulas))
 
 
 NOTHING = Extra()
@@ -43,10 +61,11 @@ Rule = Callable[[Sequence[Any], Any], Extra]
 
 
 class Rules:
-    """The rules of one kind of kernels, by operation."""
+    """The rules of one kind of kernels, by operation; `products` are those before whose first a workspace is taken."""
 
-    def __init__(self, by_op: Mapping[str, Rule]) -> None:
+    def __init__(self, by_op: Mapping[str, Rule], products: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self._by_op = by_op
+        self.products = products or {}
 
     def find(self, func: OpOverload, args: Sequence[Any], out: object) -> Extra:
         """What `func` takes besides `out`; NOTHING without a rule."""
@@ -63,7 +82,7 @@ def cpu_convolution(args: Sequence[Any], out: torch.Tensor) -> Extra:
     blocked_input = _blocked(image) if image.shape[1] >= _CHANNEL_BLOCK else 0
     blocked_weight = _blocked_weight(weight, transposed)
     blocked_out = _blocked(out)
-    return Extra(max(blocked_input + blocked_weight + blocked_out - _bytes(out), blocked_out))
+    return pulse(max(blocked_input + blocked_weight + blocked_out - _bytes(out), blocked_out))
 
 
 def cpu_convolution_backward(args: Sequence[Any], out: Sequence[torch.Tensor | None]) -> Extra:
@@ -81,15 +100,15 @@ def cpu_convolution_backward(args: Sequence[Any], out: Sequence[torch.Tensor | N
     # in 16 bits the weight's gradient is summed in float32
     sums = 4 * weight.numel() if weight.element_size() < 4 else 0
     for_weight = own + blocked_gradient + _blocked(image) + blocked_weight + sums
-    return Extra(max(0, max(for_input, for_weight) - results))
+    return pulse(max(0, max(for_input, for_weight) - results))
 
 
 def cpu_rnn_layer(args: Sequence[Any], _: Sequence[torch.Tensor]) -> Extra:
     """Forward of one LSTM layer: weights reordered, gates as scratch, and a workspace kept for the backward pass."""
     steps, batch, inputs = args[0].shape
     hidden, width = int(args[10]), args[0].element_size()
-    pulse = _rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width)
-    return Extra(pulse, {3: _rnn_workspace(steps, batch, inputs, hidden, width)} if args[15] else {})
+    scratch = _rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width)
+    return pulse(scratch, {3: _rnn_workspace(steps, batch, inputs, hidden, width)} if args[15] else {})
 
 
 def cpu_rnn_layer_backward(args: Sequence[Any], _: object) -> Extra:
@@ -97,7 +116,7 @@ def cpu_rnn_layer_backward(args: Sequence[Any], _: object) -> Extra:
     steps, batch, inputs = args[0].shape
     hidden, width = int(args[15]), args[0].element_size()
     sums = _rnn_weights(inputs, hidden, 4) + 4 * args[0].numel() if width < 4 else 0
-    return Extra(_rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width) + sums)
+    return pulse(_rnn_weights(inputs, hidden, width) + _rnn_scratch(steps, batch, hidden, width) + sums)
 
 
 def cpu_matmul(args: Sequence[Any], _: object) -> Extra:
@@ -107,7 +126,7 @@ def cpu_matmul(args: Sequence[Any], _: object) -> Extra:
         return NOTHING
     is_transposed = left.stride(-1) != 1 and left.shape[-1] > 1
     dims = (left.shape[-2], left.shape[-1], right.shape[-1], int(is_transposed), torch.get_num_threads())
-    return Extra(packed_bytes(*dims), formula=Formula(packed_bytes, dims))
+    return computed(Formula(packed_bytes, dims))
 
 
 def packed_bytes(rows: int, inner: int, columns: int, is_transposed: int, threads: int) -> int:

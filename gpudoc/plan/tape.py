@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -47,6 +47,8 @@ class Block:
     phase: Phase
     kind: Kind = Kind.TEMPORARY
     formula: Formula | None = None
+    # for a sum of gradients: the block of its first term
+    adds_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +91,51 @@ class Tape:
             living += self.blocks[event].size_bytes if event >= 0 else -self.blocks[~event].size_bytes
             peak = max(peak, living)
         return peak
+
+    def add_in_place(self) -> None:
+        """Let a gradient be added into the memory of the one before it, where that died with the addition.
+
+        Autograd does so when nothing else holds the first term, and not under fake tensors, nor while operations are
+        watched.
+        """
+        kept: list[int] = []
+        moved: list[int] = []
+        same: dict[int, int] = {}
+        gone: set[int] = set()
+        for position, event in enumerate(self.events):
+            moved.append(len(kept))
+            if position in gone:
+                continue
+            if event < 0:
+                kept.append(~same.get(~event, ~event))
+                continue
+            dies = self._dies_now(self.blocks[event], position)
+            if dies is None:
+                kept.append(event)
+            else:
+                gone.add(dies)
+                same[event] = self._merge(event, same)
+        moved.append(len(kept))
+        self.events = kept
+        self.marks = {name: moved[position] for name, position in self.marks.items()}
+
+    def _dies_now(self, total: Block, position: int) -> int | None:
+        """Where the first term of the sum `total` dies, if that is before anything else is made."""
+        first = total.adds_to
+        if first is None or self.blocks[first].size_bytes != total.size_bytes:
+            return None
+        for later in range(position + 1, len(self.events)):
+            event = self.events[later]
+            if event >= 0:
+                return None
+            if ~event == first:
+                return later
+        return None
+
+    def _merge(self, index: int, same: Mapping[int, int]) -> int:
+        total = self.blocks[index]
+        assert total.adds_to is not None
+        first = same.get(total.adds_to, total.adds_to)
+        if total.kind is not Kind.TEMPORARY:
+            self.blocks[first].kind, self.blocks[first].module = total.kind, total.module
+        return first

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
-from gpudoc.knowledge.cards import Card, context_bytes, cublas_workspace_bytes, find_card, require_card
-from gpudoc.plan.allocator import Replay, replay
-from gpudoc.plan.memory import MemoryModel, largest_that
+from gpudoc.knowledge.cards import Card, context_bytes, find_card, require_card
 from gpudoc.plan.tape import Kind
 from gpudoc.units import format_bytes, parse_size
-
-if TYPE_CHECKING:
-    from gpudoc.plan.planning import Plan
-
-_MOST = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,38 +106,6 @@ class TargetsResult:
         """The `targets` of gpudoc.tune.v1."""
         shared = {"basis": "two real steps on the CPU" if self.probed else "traced", "notes": list(self.notes)}
         return [{**answer.document(), **shared} for answer in self.answers]
-
-
-class Need:
-    """What one plan needs on CUDA: replays of its events through the allocator, with cuBLAS's workspaces inside."""
-
-    def __init__(self, plan: Plan, target: Target) -> None:
-        self.memory: MemoryModel = plan.memory
-        self.target = target
-        # each thread that multiplies has a workspace of cuBLAS of its own, and backward has a thread of its own
-        self._workspaces = [cublas_workspace_bytes(target.capability)] * 2
-
-    def replay(self, batch: int, limit_bytes: int | None = None) -> Replay:
-        """The allocator's story of two steps at `batch`."""
-        planned = self.memory.sizes(batch).tolist()
-        taken = range(len(planned), len(planned) + len(self._workspaces))
-        return replay([*planned, *self._workspaces], [*taken, *self._events], limit_bytes)
-
-    def peak_bytes(self, batch: int) -> int:
-        """Expected peak of the process: reserved memory and context; more than the target has where it cannot fit."""
-        # near the end of memory the allocator gives segments back before it fails: the limit shapes the peak
-        bounded = self.replay(batch, self.target.allocator_bytes)
-        story = bounded if bounded.fits else self.replay(batch)
-        return story.reserved_peak_bytes + context_bytes(self.target.capability)
-
-    def largest_batch(self, share: float = 1.0) -> int:
-        """The largest batch that fits into `share` of what the allocator may reserve."""
-        limit = int(self.target.allocator_bytes * share)
-        return largest_that(lambda batch: limit > 0 and self.replay(batch, limit).fits, _MOST)
-
-    @cached_property
-    def _events(self) -> list[int]:
-        return [int(event) for event in self.memory.events]
 
 
 def parse_target(text: str) -> Target:

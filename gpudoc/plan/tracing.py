@@ -80,6 +80,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
         owners.name_weights(recorder)
         if recipe.like == "cuda":
             prefer_foreach(owners.optimizers)
+            recorder.begin_with(owners.as_moved())
         stack.enter_context(owners.watch(recorder))
         tape.num_parameters = owners.num_parameters()
         recorder.mark("built")
@@ -93,6 +94,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
             with torch.no_grad():
                 recipe.evaluate(state, _inputs(recipe, recorder))
             recorder.mark("evaluated")
+    tape.add_in_place()
     return tape
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.plan.allocator import CachingAllocator, OutOfMemoryError, replay
+from gpudoc.plan.allocator import CachingAllocator, OutOfMemoryError, Part, replay, replay_parts
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -150,3 +150,40 @@ def test_every_byte_is_returned_after_many_random_allocations():
     allocator.limit_bytes = allocator.reserved_bytes
     allocator.allocate(allocator.reserved_bytes)
     assert allocator.reserved_bytes == allocator.limit_bytes, "every segment must have become whole again"
+
+
+def test_what_one_stream_allocated_is_not_given_to_another():
+    allocator = CachingAllocator()
+    allocator.free(allocator.allocate(15 * MIB, stream=1))
+    allocator.allocate(15 * MIB)
+    assert allocator.reserved_bytes == 32 * MIB
+    allocator.allocate(15 * MIB, stream=1)
+    assert allocator.reserved_bytes == 32 * MIB
+
+
+def test_at_the_limit_the_segments_of_every_stream_are_given_back():
+    allocator = CachingAllocator(32 * MIB)
+    allocator.free(allocator.allocate(30 * MIB, stream=1))
+    allocator.allocate(30 * MIB)
+    assert (allocator.retries, allocator.reserved_bytes) == (1, 30 * MIB)
+
+
+@pytest.mark.parametrize("rising", [False, True])
+def test_of_free_blocks_of_one_size_the_lowest_address_is_taken(rising):
+    allocator = CachingAllocator(rising=rising)
+    first, second = allocator.allocate(30 * MIB), allocator.allocate(30 * MIB)
+    assert (first < second) is rising
+    allocator.free(first)
+    allocator.free(second)
+    assert allocator.allocate(30 * MIB) == min(first, second)
+
+
+def test_the_parts_of_a_story_share_one_allocator_and_may_have_sizes_of_their_own():
+    kept = Part([30 * MIB, 20 * MIB], [0, 1, ~1])
+    smaller = Part([30 * MIB, 12 * MIB], [1, ~1, ~0])
+    story = replay_parts([kept, smaller])
+    assert (story.reserved_peak_bytes, story.allocated_peak_bytes) == (50 * MIB, 50 * MIB)
+    assert replay_parts([kept, smaller], 50 * MIB).fits
+    assert not replay_parts([kept, smaller], 48 * MIB).fits
+    larger = Part([30 * MIB, 22 * MIB], [1, ~1])
+    assert replay_parts([kept, larger], 52 * MIB).retries == 1

@@ -5,8 +5,7 @@ import pytest
 
 from gpudoc import plan
 from gpudoc.errors import GpudocError
-from gpudoc.plan.assess import _interval
-from gpudoc.plan.target import parse_target
+from gpudoc.plan.assess import _doubt, _interval
 from gpudoc.workload.build import load_workload
 
 
@@ -54,23 +53,33 @@ def test_no_target_at_all_is_a_usage_error():
 class Holes:
     """A need whose batches fit with holes between them, as fragmentation leaves them."""
 
-    def __init__(self, largest, fits):
-        self.largest, self.fits = largest, fits
-        self.target = parse_target("4GiB")
+    def __init__(self, by_share, behind=(), rising=None):
+        self.by_share, self.behind, self.rising = by_share, behind, rising
 
-    def largest_batch(self, share):
-        return self.largest[share]
+    def largest_near(self, guess, share, *, rising=False):
+        return self.rising if rising and self.rising is not None else self.by_share.get(share, guess)
 
-    def replay(self, batch, limit):
-        return SimpleNamespace(fits=batch in self.fits)
+    def fits(self, batch):
+        return batch in self.behind
 
 
 def test_the_interval_holds_the_point_although_a_larger_batch_fits_into_less_memory():
-    # a GPT-2-like net under checkpointing: 91 was found for all memory, 96 for 95 % of it, 95 for 105 %
-    assert _interval(Holes({0.95: 96, 1.05: 95}, ()), 91, 0.05) == (86, 96)
-    assert _interval(Holes({0.95: 30, 1.05: 34}, ()), 32, 0.05) == (30, 34)
+    assert _interval(Holes({0.95: 96, 1.05: 95}), 91, 0.05) == (91, 96)
+    assert _interval(Holes({0.95: 30, 1.05: 34}), 32, 0.05) == (30, 34)
 
 
 def test_the_interval_reaches_over_a_hole_to_the_batches_that_fit_behind_it():
-    assert _interval(Holes({0.95: 90, 1.05: 92}, {94, 97}), 91, 0.05) == (86, 97)
-    assert _interval(Holes({0.95: 0, 1.05: 0}, ()), 0, 0.05) == (0, 0)
+    assert _interval(Holes({0.95: 90, 1.05: 92}, {94, 97}), 91, 0.05) == (90, 97)
+    assert _interval(Holes({0.95: 0, 1.05: 0}), 0, 0.05) == (0, 0)
+
+
+def test_the_interval_holds_what_segments_at_rising_addresses_would_give():
+    assert _interval(Holes({0.95: 90, 1.05: 92}, rising=86), 91, 0.05) == (86, 92)
+
+
+def plan_with(op, probed=None):
+    return SimpleNamespace(memory=SimpleNamespace(blocks=[SimpleNamespace(op=op)]), probed=probed)
+
+
+def test_convolutions_widen_the_interval_by_the_workspaces_that_are_not_modelled():
+    assert _doubt(plan_with("mm")) < _doubt(plan_with("convolution")) < _doubt(plan_with("mm", "ran on the CPU"))

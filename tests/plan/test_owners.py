@@ -72,3 +72,15 @@ def test_hooks_are_gone_afterwards():
     optimizer.step()
     assert recorder.modules == []
     assert recorder.phase is Phase.BUILD
+
+
+def test_moved_are_inner_modules_first():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own = nn.Parameter(torch.zeros(1))
+            self.inner = nn.Linear(2, 3)
+
+    model = Outer()
+    moved = list(Owners(model).as_moved())
+    assert [id(tensor) for tensor in moved] == [id(model.inner.weight), id(model.inner.bias), id(model.own)]

@@ -1,7 +1,7 @@
 import torch
 
 from gpudoc.plan.recorder import Recorder, user_place
-from gpudoc.plan.scratch import Extra, Rules
+from gpudoc.plan.scratch import Extra, Rules, pulse
 from gpudoc.plan.tape import Kind, Phase, Tape
 
 
@@ -45,7 +45,7 @@ def test_a_storage_resized_in_place_is_freed_and_born_again():
 
 
 def test_scratch_comes_on_top_of_the_result_and_goes():
-    tape, recorder = watch({"mm": lambda args, out: Extra(pulse_bytes=77)})
+    tape, recorder = watch({"mm": lambda args, out: pulse(77)})
     a = torch.ones(2, 2)
     with recorder:
         kept = a @ a
@@ -78,3 +78,56 @@ def test_what_the_forward_pass_leaves_alive_is_an_activation():
 
 def test_the_place_is_the_users_line():
     assert "test_recorder.py" in user_place()
+
+
+def test_a_block_beside_a_result_lives_as_long_as_it():
+    tape, recorder = watch({"mm": lambda args, out: Extra(beside={0: (16, 8)})})
+    a = torch.ones(2, 2)
+    with recorder:
+        kept = a @ a
+    assert tape.events == [0, 1, 2]
+    del kept
+    assert tape.events == [0, 1, 2, ~0, ~1, ~2]
+
+
+def test_the_first_product_of_forward_and_of_backward_is_marked():
+    tape = Tape(1)
+    recorder = Recorder(tape, Rules({}, products={"mm": ("workspace",)}))
+    weight = torch.ones(2, 2, requires_grad=True)
+    with recorder:
+        loss = (torch.ones(2, 2) @ weight).sum()
+        first = dict(tape.marks)
+        loss.backward()
+    assert list(first) == ["workspace, forward"]
+    assert list(tape.marks) == ["workspace, forward", "workspace, backward"]
+    assert tape.blocks[tape.events[tape.marks["workspace, forward"] - 1]].op == "mm"
+
+
+def test_a_sum_of_gradients_names_its_first_term():
+    tape, recorder = watch()
+    recorder.phase = Phase.FORWARD
+    value = torch.ones(4, requires_grad=True)
+    with recorder:
+        ((value * 2).sum() + (value * 3).sum()).backward()
+    (total,) = (block for block in tape.blocks if block.adds_to is not None)
+    assert (total.op, tape.blocks[total.adds_to].op) == ("add.Tensor", "mul.Tensor")
+
+
+def test_what_lives_can_be_made_now_in_another_order():
+    tape, recorder = watch()
+    with recorder:
+        first, _, second = torch.empty(1), torch.empty(2), torch.empty(3)
+        del _
+        recorder.begin_with([second])
+    assert [tape.blocks[event].size_bytes for event in tape.events] == [12, 4]
+    assert first is not None
+
+
+def test_a_view_is_not_added_into():
+    tape, recorder = watch()
+    recorder.phase = Phase.FORWARD
+    value = torch.ones(4, requires_grad=True)
+    with recorder:
+        ((value * 2).view(2, 2).sum() + (value.view(2, 2) * 3).sum()).backward()
+    assert any(block.op == "add.Tensor" and block.phase is Phase.BACKWARD for block in tape.blocks)
+    assert all(block.adds_to is None for block in tape.blocks)

@@ -15,13 +15,14 @@ def test_a_convolution_reorders_input_weight_and_result():
     image, weight = torch.empty(4, 32, 16, 16), torch.empty(16, 32, 3, 3)
     out = torch.empty(4, 16, 16, 16)
     extra = cpu_convolution(convolution_args(image, weight), out)
-    assert extra.pulse_bytes == 4 * (image.numel() + weight.numel())
+    assert [block.size_bytes for block in extra.scratch] == [4 * (image.numel() + weight.numel())]
 
 
 def test_an_input_of_few_channels_is_read_in_place():
     image, weight = torch.empty(4, 3, 16, 16), torch.empty(16, 3, 3, 3)
     out = torch.empty(4, 16, 16, 16)
-    assert cpu_convolution(convolution_args(image, weight), out).pulse_bytes == 4 * out.numel()
+    (block,) = cpu_convolution(convolution_args(image, weight), out).scratch
+    assert block.size_bytes == 4 * out.numel()
 
 
 def test_channels_last_and_float64_are_not_reordered():
@@ -40,9 +41,9 @@ def test_the_rnn_workspace_is_what_onednn_takes():
 def test_only_16_bit_products_pack_their_factors():
     left, right = torch.empty(256, 128), torch.empty(128, 512)
     assert cpu_matmul((left, right), None) is NOTHING
-    plain = cpu_matmul((left.bfloat16(), right.bfloat16()), None)
-    transposed = cpu_matmul((torch.empty(128, 256).bfloat16().t(), right.bfloat16()), None)
-    assert 0 < plain.pulse_bytes < transposed.pulse_bytes < 4 << 20
+    (plain,) = cpu_matmul((left.bfloat16(), right.bfloat16()), None).scratch
+    (transposed,) = cpu_matmul((torch.empty(128, 256).bfloat16().t(), right.bfloat16()), None).scratch
+    assert 0 < plain.size_bytes < transposed.size_bytes < 4 << 20
 
 
 @pytest.mark.parametrize("channels", [(16, 64), (3, 32)])

@@ -1,0 +1,120 @@
+"""What one plan needs on one target: the story of a run, told to the allocator at any batch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import chain
+
+from gpudoc.knowledge.cards import context_bytes, cublas_workspace_bytes
+from gpudoc.plan.allocator import Part, Replay, replay_parts
+from gpudoc.plan.cuda_rules import CUBLAS, CUBLAS_LT
+from gpudoc.plan.memory import MemoryModel, largest_near, largest_that
+from gpudoc.plan.planning import Plan
+from gpudoc.plan.tape import Phase
+from gpudoc.plan.target import Target
+
+_MOST = 1 << 20
+# CUBLASLT_WORKSPACE_SIZE's default (aten/src/ATen/cuda/CUDABlas.cpp)
+_LT_BYTES = 1 << 20
+# what a batch is copied in, beside the stream that computes
+_COPIES = 1
+
+
+class Need:
+    """Replays of one plan's run through the allocator, as a trial of the search runs it.
+
+    A first step; a step of the last, smaller batch of the data set; an evaluation; two more steps, for the
+    second may find the segments laid otherwise than the first did. A plan whose steps
+    do not end where they began is replayed as it was traced.
+    """
+
+    def __init__(self, plan: Plan, target: Target) -> None:
+        self.memory: MemoryModel = plan.memory
+        self.target = target
+        self._num_samples = plan.num_samples
+        self._known: dict[tuple[int, int | None, bool], Replay] = {}
+
+    def replay(self, batch: int, limit_bytes: int | None = None, *, rising: bool = False) -> Replay:
+        """The allocator's story of a run at `batch`."""
+        key = (batch, limit_bytes, rising)
+        if key not in self._known:
+            self._known[key] = replay_parts(self._parts(batch), limit_bytes, rising=rising)
+        return self._known[key]
+
+    def peak_bytes(self, batch: int) -> int:
+        """Expected peak of the process: reserved memory and context; more than the target has where it cannot fit."""
+        # near the end of memory the allocator gives segments back before it fails: the limit shapes the peak
+        bounded = self.replay(batch, self.target.allocator_bytes)
+        story = bounded if bounded.fits else self.replay(batch)
+        return story.reserved_peak_bytes + context_bytes(self.target.capability)
+
+    def fits(self, batch: int, share: float = 1.0, *, rising: bool = False) -> bool:
+        """Whether a run at `batch` fits into `share` of what the allocator may reserve."""
+        limit = int(self.target.allocator_bytes * share)
+        if limit <= 0 or self.memory.peak_bytes(batch) > limit:
+            return False
+        return self.replay(batch, limit, rising=rising).fits
+
+    def largest_batch(self) -> int:
+        """The largest batch that fits into what the allocator may reserve."""
+        return largest_that(self.fits, _MOST)
+
+    def largest_near(self, guess: int, share: float, *, rising: bool = False) -> int:
+        """The largest batch that fits into `share` of that, looked for around `guess`."""
+        return largest_near(lambda batch: self.fits(batch, share, rising=rising), guess, _MOST)
+
+    def _parts(self, batch: int) -> list[Part]:
+        sizes, streams = self._sizes(batch), self._streams
+        first = Part(sizes, self._first, streams)
+        if self._again is None:
+            return [first]
+        again, evaluation = Part(sizes, self._again, streams), Part(sizes, self._evaluation, streams)
+        rest = 0 if self._num_samples is None else self._num_samples % batch
+        smaller = [Part(self._sizes(rest), self._again, streams)] if rest else []
+        return [first, *smaller, evaluation, again, again]
+
+    def _sizes(self, batch: int) -> list[int]:
+        return [*self.memory.sizes(batch).tolist(), *(size for _, size in self._workspaces)]
+
+    @cached_property
+    def _streams(self) -> dict[int, int]:
+        return {index: _COPIES for index, block in enumerate(self.memory.blocks) if block.phase is Phase.INPUTS}
+
+    @cached_property
+    def _workspaces(self) -> list[tuple[int, int]]:
+        """(position in the events, bytes) of what a thread keeps from its first product on; backward has its own."""
+        marks, size = self.memory.marks, cublas_workspace_bytes(self.target.capability)
+        if not self.memory.exact:
+            return [(0, size), (0, size)]
+        sizes = {CUBLAS: size, CUBLAS_LT: _LT_BYTES}
+        named = [(f"{name}, {thread}", size) for thread in ("forward", "backward") for name, size in sizes.items()]
+        return [(marks[name], size) for name, size in named if name in marks]
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """The events of building and of the first step, with the workspaces where they are taken."""
+        events = [int(event) for event in self.memory.events]
+        end = len(events) if self._again is None else self.memory.marks["step 1"]
+        count = len(self.memory.blocks)
+        taken = {place: [] for place, _ in self._workspaces}  # type: dict[int, list[int]]
+        for number, (place, _) in enumerate(self._workspaces):
+            taken[place].append(count + number)
+        return list(chain.from_iterable((*taken.get(place, ()), events[place]) for place in range(end)))
+
+    @cached_property
+    def _again(self) -> list[int] | None:
+        """The events of a later step, where all that it makes is gone at its end; None where something stays."""
+        marks = self.memory.marks
+        if not {"step 1", "step 2"} <= set(marks):
+            return None
+        events = [int(event) for event in self.memory.events[marks["step 1"] : marks["step 2"]]]
+        made, gone = {event for event in events if event >= 0}, {~event for event in events if event < 0}
+        return events if made == gone else None
+
+    @cached_property
+    def _evaluation(self) -> list[int]:
+        marks = self.memory.marks
+        events = [int(event) for event in self.memory.events[marks["step 2"] : marks.get("evaluated", marks["step 2"])]]
+        made = {event for event in events if event >= 0}
+        # what outlives it is freed at its end
+        return [*events, *(~event for event in made - {~event for event in events if event < 0})]
