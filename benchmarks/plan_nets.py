@@ -33,30 +33,36 @@ def build(name: str) -> nn.Module:
     return NETS[name][0]()
 
 
-class Zeros(torch.utils.data.Dataset):
-    """`count` samples of the right shapes without content."""
+class Samples(torch.utils.data.Dataset):
+    """`count` samples without content: a sample is the name of its net, so that reading costs nothing."""
 
     def __init__(self, name: str, count: int = 1 << 20) -> None:
-        _, self.kind, self.size, self.classes = NETS[name]
-        self.count = count
+        self.name, self.count = name, count
 
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, index: int) -> str:
         if not 0 <= index < self.count:
             raise IndexError(index)
-        match self.kind:
-            case "tokens":
-                text = torch.zeros(self.size, dtype=torch.int64)
-                return text, text
-            case "numbers":
-                return torch.zeros(self.size), torch.tensor(0)
-            case "images":
-                return torch.zeros(3, self.size, self.size), torch.tensor(0)
-            case _:
-                picture = torch.zeros(3, self.size, self.size)
-                return picture, picture
+        return self.name
+
+
+def collate(names: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of the right shapes: what goes in and what is expected to come out, in memory that nobody wrote to."""
+    batch = len(names)
+    _, kind, size, _ = NETS[names[0]]
+    match kind:
+        case "tokens":
+            text = torch.zeros(batch, size, dtype=torch.int64)
+            return text, text.clone()
+        case "numbers":
+            return torch.empty(batch, size), torch.zeros(batch, dtype=torch.int64)
+        case "images":
+            return torch.empty(batch, 3, size, size), torch.zeros(batch, dtype=torch.int64)
+        case _:
+            picture = torch.empty(batch, 3, size, size)
+            return picture, picture.clone()
 
 
 class Loss(nn.Module):

@@ -1,22 +1,27 @@
 """The largest batch that `tune --target` predicts, against the one that PyTorch's own CUDA allocator holds.
 
     python benchmarks/plan_standin.py --results rows.jsonl [--resume] [--budget 600] [--only mlp,gpt-384:4GiB:bf16]
+    python benchmarks/plan_standin.py --results rows.jsonl --resume --again          # predict anew, keep the trials
 
 Runs with the Python of a stand-in (tests/standin), with arithmetic off: no number is right there, but every byte is
-allocated by PyTorch's own CUDA code. A trial is the tuner's: a process of its own that trains a few steps at one batch.
-From the prediction on at most LAUNCHES of them bracket the truth between a batch that fits and one that does not. The
-size of a context and of cuDNN's workspaces are the stand-in's assumptions: nothing here says anything about them.
+allocated by PyTorch's own CUDA code. A trial is the tuner's: a process of its own, since an allocator that has run
+before has other segments, that trains a few steps at one batch. From the prediction on at most LAUNCHES of them bracket
+the truth between a batch that fits and one that does not; LOOKS more at either side of it look for holes, which are
+batches that fail although a larger one fits. The size of a context and of cuDNN's workspaces are the stand-in's
+assumptions: nothing here says anything about them.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +44,7 @@ from gpudoc.knowledge.cards import context_bytes  # noqa: E402
 from gpudoc.plan.advice import Variants  # noqa: E402
 from gpudoc.plan.assess import answer  # noqa: E402
 from gpudoc.plan.settings import Settings  # noqa: E402
-from gpudoc.plan.target import parse_target  # noqa: E402
+from gpudoc.plan.target import Target, TargetAnswer, parse_target  # noqa: E402
 from gpudoc.progress import SILENT  # noqa: E402
 from gpudoc.stats import median, quantile  # noqa: E402
 from gpudoc.tune.search.session import FIT_STEPS  # noqa: E402
@@ -47,7 +52,10 @@ from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
 from gpudoc.tune.trial.messages import End, Request, Variant  # noqa: E402
 from gpudoc.workload.build import load_workload  # noqa: E402
 
-LAUNCHES = 5
+LAUNCHES = 7
+LOOKS = 1
+# a bracket of a hundredth is narrow enough
+PRECISION = 100
 CAPACITIES = ("4GiB", "8GiB", "16GiB")
 SETTINGS = {
     "fp32": Variant(precision="fp32"),
@@ -62,7 +70,7 @@ def write_config(folder: Path, name: str) -> Path:
     path = folder / f"{name}.yaml"
     config = {
         "model": {"target": "plan_nets:build", "args": {"name": name}},
-        "data": {"target": "plan_nets:Zeros", "args": {"name": name}},
+        "data": {"target": "plan_nets:Samples", "args": {"name": name}, "collate": "plan_nets:collate"},
         "loss": {"target": "plan_nets:Loss"},
         "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 1e-4}},
         "train": {"reference_batch": 8, "precision": "fp32"},
@@ -85,111 +93,202 @@ def bracket(fits: Callable[[int], bool], guess: int, step: int, launches: int) -
             asked, step = max(1, high - step), 2 * step
         else:
             asked = (low + high) // 2
-        if high is not None and high - low <= 1:
+        if high is not None and high - low <= max(1, high // PRECISION):
             break
     return low, high
 
 
+def look_around(fits: Callable[[int], bool], low: int, high: int | None) -> None:
+    """Ask a few batches below one that fits and above one that does not."""
+    step = max(1, low // 64)
+    for number in range(1, LOOKS + 1):
+        if low - step * number > 0:
+            fits(low - step * number)
+        if high is not None:
+            fits(high + step * number)
+
+
 def cells(only: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Every (net, capacity, setting), the quick ones first."""
-    for capacity in CAPACITIES:
-        for name in NETS:
+    """Every (net, capacity, setting); a net is traced once for all capacities."""
+    for name in NETS:
+        for capacity in CAPACITIES:
             for setting in SETTINGS:
                 if not only or name in only or f"{name}:{capacity}:{setting}" in only:
                     yield name, capacity, setting
 
 
-def measure(parts: Parts, folder: Path, name: str, capacity: str, setting: str) -> None:
-    """One cell as one row."""
-    cell = {"net": name, "capacity": capacity, "setting": setting}
-    variant, target = SETTINGS[setting], parse_target(capacity)
-    source = str(write_config(folder, name))
-    settings = Settings(
-        like="cuda", precision=variant.precision, activation_checkpointing=variant.activation_checkpointing
-    )
-    try:
-        found = answer(Variants(load_workload(source), SILENT), target, settings)
-    except GpudocError as error:
-        if setting != "checkpointing":
-            raise
-        parts.add(**cell, because=error.message)
-        return
-    os.environ |= {
-        "STANDIN_GPU_BYTES": str(target.memory_bytes),
-        "STANDIN_CONTEXT_BYTES": str(context_bytes(target.capability)),
-    }
-    ends: dict[int, str] = {}
-    with Launcher(source) as launcher:
+class Bench:
+    """What cells share: plans, which hold for every capacity, and the process that trials are forked from."""
+
+    def __init__(self, parts: Parts, folder: Path) -> None:
+        self.parts = parts
+        self._folder = folder
+        self._variants: dict[str, Variants] = {}
+        self._launcher: Launcher | None = None
+        self._serves = ("", "")
+
+    def close(self) -> None:
+        """End the process that trials are forked from."""
+        if self._launcher is not None:
+            self._launcher.close()
+            self._launcher = None
+
+    def predict(self, name: str, target: Target, setting: str) -> TargetAnswer:
+        """What `tune --target` says; GpudocError where the setting cannot be had."""
+        if name not in self._variants:
+            self._variants[name] = Variants(load_workload(str(write_config(self._folder, name))), SILENT)
+        variant = SETTINGS[setting]
+        recomputes = variant.activation_checkpointing
+        settings = Settings(like="cuda", precision=variant.precision, activation_checkpointing=recomputes)
+        return answer(self._variants[name], target, settings)
+
+    def measure(self, name: str, capacity: str, setting: str) -> None:
+        """One cell as one row; trials that an earlier row of the cell has are not run again."""
+        cell = {"net": name, "capacity": capacity, "setting": setting}
+        target = parse_target(capacity)
+        try:
+            found = self.predict(name, target, setting)
+        except GpudocError as error:
+            if setting != "checkpointing":
+                raise
+            self.parts.add(**cell, because=error.message)
+            return
+        ends = {int(batch): end for row in self.parts.rows if _is(row, cell) for batch, end in row["ends"].items()}
 
         def fits(batch: int) -> bool:
-            request = Request(kind="fit", batches=(batch,), variant=variant, steps=FIT_STEPS)
-            trial = launcher.run(request, Where(device="cuda:0", limit_bytes=None, silence_s=600.0))
-            ends[batch] = trial.end.value
-            if not trial.fits and not trial.end.is_memory:
-                raise RuntimeError(f"{name} at {batch}: {trial.end.value}: {trial.detail}")
+            if batch not in ends:
+                ends[batch] = self._try(name, target, setting, batch)
             # memory that the allocator had to give back first is memory that was enough
-            return trial.fits or trial.end is End.ALLOCATOR_RETRY
+            return ends[batch] in (End.FITS.value, End.ALLOCATOR_RETRY.value)
 
         low_guess, high_guess = found.largest_batch_interval
-        step = max(1, (high_guess - low_guess) // 8)
+        step = max(1, (high_guess - low_guess) // 16)
         low, high = bracket(fits, found.largest_batch, step, LAUNCHES)
-    parts.add(**cell, predicted=found.largest_batch, interval=[low_guess, high_guess], fits=low, fails=high, ends=ends)
+        look_around(fits, low, high)
+        guess = {"predicted": found.largest_batch, "interval": [low_guess, high_guess]}
+        self.parts.add(**cell, **guess, ends=dict(sorted(ends.items())))
+
+    def _try(self, name: str, target: Target, setting: str, batch: int) -> str:
+        launcher = self._launcher_of(name, target)
+        request = Request(kind="fit", batches=(batch,), variant=SETTINGS[setting], steps=FIT_STEPS)
+        trial = launcher.run(request, Where(device="cuda:0", limit_bytes=None, silence_s=600.0))
+        if not trial.fits and not trial.end.is_memory:
+            raise RuntimeError(f"{name} at {batch}: {trial.end.value}: {trial.detail}")
+        return str(trial.end.value)
+
+    def _launcher_of(self, name: str, target: Target) -> Launcher:
+        if self._launcher is None or self._serves != (name, target.name):
+            self.close()
+            os.environ |= {
+                "STANDIN_GPU_BYTES": str(target.memory_bytes),
+                "STANDIN_CONTEXT_BYTES": str(context_bytes(target.capability)),
+            }
+            self._launcher = Launcher(str(write_config(self._folder, name)))
+            self._serves = (name, target.name)
+        return self._launcher
+
+
+def _is(row: dict, cell: dict) -> bool:
+    return "ends" in row and all(row[key] == value for key, value in cell.items())
+
+
+def edges(row: dict) -> list[tuple[int, int | None]]:
+    """Every (batch that fits, or 0, next larger one tried, which does not), smallest first; several where holes are."""
+    seen = [(0, End.FITS.value), *((int(batch), end) for batch, end in row["ends"].items())]
+    fitting = {batch: end in (End.FITS.value, End.ALLOCATOR_RETRY.value) for batch, end in sorted(seen)}
+    batches = [*fitting, None]
+    pairs = itertools.pairwise(batches)
+    return [(here, after) for here, after in pairs if fitting[here] and not (after and fitting[after])]
 
 
 def error_of(row: dict) -> float:
-    """How far the prediction lies outside of the bracket, relative to its nearer end; 0 inside of it."""
-    if row["predicted"] < row["fits"]:
-        return row["predicted"] / row["fits"] - 1
-    if row["fails"] is not None and row["predicted"] >= row["fails"]:
-        # the largest that fits is below `fails`
-        return row["predicted"] / max(1, row["fails"] - 1) - 1
-    return 0.0
+    """How far the prediction lies outside of the nearest bracket, relative to its nearer end; 0 inside of it."""
+    errors = []
+    for fits, fails in edges(row):
+        error = 0.0
+        if row["predicted"] < fits:
+            error = row["predicted"] / fits - 1
+        elif fails is not None and row["predicted"] >= fails:
+            # the largest that fits is below `fails`
+            error = row["predicted"] / max(1, fails - 1) - 1
+        errors.append(error)
+    return min(errors, key=abs)
 
 
 def holds(row: dict) -> bool:
-    """Whether the stated interval meets the bracket."""
+    """Whether the stated interval meets every bracket."""
     low, high = row["interval"]
-    return high >= row["fits"] and (row["fails"] is None or low < row["fails"])
+    return all(high >= fits and (fails is None or low < fails) for fits, fails in edges(row))
+
+
+def width_of(row: dict) -> float:
+    """The width of the stated interval, relative to the prediction."""
+    return (row["interval"][1] - row["interval"][0]) / max(1, row["predicted"])
+
+
+def latest(rows: list[dict]) -> list[dict]:
+    """The last row of every cell, in the order of the cells' first ones."""
+    return list({(row["net"], row["capacity"], row["setting"]): row for row in rows}.values())
 
 
 def report(parts: Parts) -> str:
-    """The rows as a table, with the errors of the points and how often the interval held."""
-    rows = [row for row in parts.rows if "predicted" in row]
+    """The rows as a table, with the errors of the points and how often the interval held, by setting."""
+    rows = [row for row in latest(parts.rows) if "predicted" in row]
     lines = [
-        "| net | capacity | setting | predicted | interval | fits | fails | error | interval holds |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(
-            f"| {row['net']} | {row['capacity']} | {row['setting']} | {row['predicted']} | {row['interval'][0]} to "
-            f"{row['interval'][1]} | {row['fits']} | {row['fails']} | {error_of(row):+.1%} | "
-            f"{'yes' if holds(row) else 'no'} |"
-            for row in rows
-        ),
+        "| net | capacity | setting | predicted | interval | fits | fails | error | width | interval holds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    errors = [abs(error_of(row)) for row in rows]
-    if errors:
+    for row in rows:
+        fits, fails = ([str(edge[side]) for edge in edges(row)] for side in (0, 1))
         lines.append(
-            f"\n{len(rows)} cells: median error {median(errors):.1%}, p90 {quantile(errors, 0.9):.1%}, largest "
-            f"{max(errors):.1%}; the interval held in {sum(map(holds, rows))}. {parts.about()}"
+            f"| {row['net']} | {row['capacity']} | {row['setting']} | {row['predicted']} | {row['interval'][0]} to "
+            f"{row['interval'][1]} | {', '.join(fits)} | {', '.join(fails)} | {error_of(row):+.1%} | "
+            f"{width_of(row):.1%} | {'yes' if holds(row) else 'no'} |"
         )
-    lines += [f"- {r['net']}, {r['capacity']}, {r['setting']}: {r['because']}" for r in parts.rows if "because" in r]
+    lines += [
+        "",
+        "| setting | cells | error: median, p90, largest | within 1.5 % | interval holds | width: median, largest |",
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    for setting in (*SETTINGS, "all"):
+        some = [row for row in rows if setting in ("all", row["setting"])]
+        if not some:
+            continue
+        errors, widths = [abs(error_of(row)) for row in some], [width_of(row) for row in some]
+        lines.append(
+            f"| {setting} | {len(some)} | {median(errors):.1%}, {quantile(errors, 0.9):.1%}, {max(errors):.1%} | "
+            f"{sum(error <= 0.015 for error in errors)} | {sum(map(holds, some))} | "
+            f"{median(widths):.1%}, {max(widths):.1%} |"
+        )
+    launches = [len(row["ends"]) for row in rows]
+    if rows:
+        lines.append(f"\nTrials per cell: {min(launches)} to {max(launches)}. {parts.about()}")
+    lines += [
+        f"- {row['net']}, {row['capacity']}, {row['setting']}: {row['because']}"
+        for row in latest(parts.rows)
+        if "because" in row
+    ]
     return "\n".join(lines)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", default="", help="nets, or cells as net:capacity:setting, with commas between")
+    options.add_argument(
+        "--again", action="store_true", help="predict every cell anew, and run only trials not run yet"
+    )
     add_options(options)
     chosen = options.parse_args()
     if not any(importlib.util.find_spec(name) for name in ("standin_hook", "standin_math")):
         raise SystemExit("this needs an environment of the stand-in: tests/standin")
     parts = open_parts(chosen)
-    done = {(row["net"], row["capacity"], row["setting"]) for row in parts.rows}
+    done = set() if chosen.again else {(row["net"], row["capacity"], row["setting"]) for row in parts.rows}
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, closing(Bench(parts, Path(folder))) as bench:
             for cell in cells([name for name in chosen.only.split(",") if name]):
                 if cell in done or parts.time_is_up():
                     continue
-                measure(parts, Path(folder), *cell)
+                bench.measure(*cell)
                 print(parts.rows[-1], flush=True)
     finally:
         Path(f"/dev/shm/standin-{os.getuid()}-{os.environ['STANDIN_STATE']}").unlink(missing_ok=True)

@@ -25,7 +25,6 @@ from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
 from gpudoc.workload.build import Workload
-from gpudoc.workload.fused import may_fuse
 
 # enough to meet a long sample, few enough to read from disk at once
 _SAMPLES_LOOKED_AT = 64
