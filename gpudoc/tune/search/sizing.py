@@ -34,7 +34,18 @@ def size_batch(session: Session, plan: Plan, found: Findings) -> None:
     except NothingFitsError as problem:
         found.largest = _way_out(session, plan, found, problem)
     session.release()
+    _count_what_ran(found)
     found.notes += [note for note in found.largest.notes if note not in found.notes]
+
+
+def _count_what_ran(found: Findings) -> None:
+    """Where the budget ended the search early, a larger batch that was timed before it has been shown to run too."""
+    largest = found.largest
+    if largest is None or largest.complete or largest.fails_at is not None:
+        return
+    timed = [trial for trial in (*found.defaults, *found.variants) if trial.request.variant == found.variant]
+    ran = [point.batch for trial in timed if trial.fits for point in trial.points]
+    largest.batch = max(largest.batch, *ran) if ran else largest.batch
 
 
 def affordable_steps(session: Session, batch: int) -> int:

@@ -4,12 +4,14 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.search import sizing
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import expected_gain, recompute_for_speed, size_batch
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
-from gpudoc.tune.trial.messages import End, Variant
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
 from gpudoc.units import MIB
 from tests.tune.formula import Machine
 
@@ -195,3 +197,19 @@ def test_the_next_way_out_is_tried_when_one_fails(monkeypatch):
     session, plan, found = search(Unrecomputable(300, per_sample=400))
     size_batch(session, plan, found)
     assert (found.variant.activation_checkpointing, found.variant.precision) == (False, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "batch"),
+    [({}, 32), ({"complete": True}, 1), ({"fails_at": 2}, 1)],
+    ids=["the budget ended", "all was shown", "a smaller one failed"],
+)
+def test_a_batch_that_was_timed_is_not_above_the_largest_when_the_budget_ends_first(monkeypatch, changes, batch):
+    session, plan, found = search(Machine(300, per_sample=400))
+    row = Trial(request=Request(kind="default", batches=(32,)), end=End.FITS, points=(Point(batch=32),))
+    found.defaults.append(row)
+    found.variants.append(row.model_copy(update={"points": (Point(batch=64),), "end": End.HANG}))
+    shown = {"batch": 1, "cap": 100, "limit_bytes": 1, "complete": False, **changes}
+    monkeypatch.setattr(sizing, "_search", lambda *_: Largest(**shown))
+    size_batch(session, plan, found)
+    assert found.largest.batch == batch
