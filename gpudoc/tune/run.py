@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -85,7 +86,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     loaded = load_config(options.source)
     if not options.is_scaling_only:
         check_writable(options.out or store.folder_to_write() / "probe.yaml")
-    machine = facts.collect(quick=True)
+    machine = facts.collect(quick=True, python=Path(sys.executable))
     choice = choose(options.device, machine).required()
     check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
