@@ -196,9 +196,10 @@ def edges(row: dict) -> list[tuple[int, int | None]]:
     """Every (batch that fits, or 0, next larger one tried, which does not), smallest first; several where holes are."""
     seen = [(0, End.FITS.value), *((int(batch), end) for batch, end in row["ends"].items())]
     fitting = {batch: end in (End.FITS.value, End.ALLOCATOR_RETRY.value) for batch, end in sorted(seen)}
-    batches = [*fitting, None]
-    pairs = itertools.pairwise(batches)
-    return [(here, after) for here, after in pairs if fitting[here] and not (after and fitting[after])]
+    pairs = itertools.pairwise([*fitting, None])
+    found = [(here, after) for here, after in pairs if fitting[here] and not (after and fitting[after])]
+    # a failure below everything that fits says nothing of what lies below it
+    return found[1:] if len(found) > 1 and found[0][0] == 0 else found
 
 
 def error_of(row: dict) -> float:
