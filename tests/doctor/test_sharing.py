@@ -21,18 +21,17 @@ def held(pid=PID, sm=90, name="python", **facts):
 @pytest.mark.parametrize(
     ("process", "computes"),
     [
-        (held(), True),
-        (held(sm=0), False),
-        (held(sm=Absent("the driver does not say")), True),
-        (held(name="Xorg"), False),
-        (held(name="gnome-shell", sm=Absent("the driver does not say")), False),
-        (held(name="nvidia-cuda-mps-server"), False),
-        (held(name="Xtrain"), True),
-        (held(name=Absent("hidden")), True),
-        (held(pid=os.getpid()), False),
-        (held(pid=os.getppid()), False),
+        pytest.param(held(), True, id="at work"),
+        pytest.param(held(sm=0), False, id="at rest"),
+        pytest.param(held(sm=Absent("the driver does not say")), True, id="no figure"),
+        pytest.param(held(name="Xorg"), False, id="a screen"),
+        pytest.param(held(name="gnome-shell", sm=Absent("the driver does not say")), False, id="a desktop"),
+        pytest.param(held(name="nvidia-cuda-mps-server"), False, id="MPS"),
+        pytest.param(held(name="Xtrain"), True, id="begins like Xorg"),
+        pytest.param(held(name=Absent("hidden")), True, id="no name"),
+        pytest.param(held(pid=os.getpid()), False, id="this process"),
+        pytest.param(held(pid=os.getppid()), False, id="its parent"),
     ],
-    ids=str,
 )
 def test_who_computes(process, computes):
     assert bool(sharers(gpu(0, processes=(process,)))) is computes
