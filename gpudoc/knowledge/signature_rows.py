@@ -67,7 +67,7 @@ def signatures() -> tuple[Signature, ...]:
 @functools.cache
 def vocabulary(name: str) -> tuple[str, ...]:
     """The patterns of one list of vocabulary.yaml; RowError when there is none of this name."""
-    return _expanded((LIST + name,), _lists(_folder(), examples=False), "vocabulary")
+    return _expanded((LIST + name,), _own_lists(), "vocabulary")
 
 
 def load_folder(folder: Path, *, examples: bool = False) -> tuple[Signature, ...]:
@@ -92,6 +92,11 @@ def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
     # every value is a text: without the search for dates and numbers the C parser takes half the time
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     return cast(Sequence[Row], yaml.load(text if examples else _EXAMPLES.sub("", text), Loader=loader) or ())  # noqa: S506  texts only
+
+
+@functools.cache
+def _own_lists() -> Mapping[str, tuple[str, ...]]:
+    return _lists(_folder(), examples=False)
 
 
 def _lists(folder: Path, *, examples: bool) -> Mapping[str, tuple[str, ...]]:
