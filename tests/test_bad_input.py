@@ -226,15 +226,13 @@ def test_with_json_a_refusal_is_one_document_of_a_process(folder, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_name_that_no_file_can_have(folder, command):
-    assert_refused(gpudoc(folder, *COMMANDS[command], "--model", "x" * 400), "no such file")
+def test_a_name_that_no_file_can_have(gpudoc, command):
+    assert_refused(gpudoc(*COMMANDS[command], "--model", "x" * 400), "no such file")
 
 
-def test_a_pipe_without_a_writer_is_not_waited_for(folder):
+def test_a_pipe_without_a_writer_is_not_waited_for(folder, gpudoc):
     os.mkfifo(folder / "pipe")
-    assert_refused(gpudoc(folder, "tune", "--model", "pipe"), "a pipe into which nobody writes")
-    assert_refused(
-        gpudoc(folder, "train", "--model", "cfg.yaml", "--profile", "pipe", "--device", "cpu"), "nobody writes"
-    )
-    assert_refused(gpudoc(folder, "bench", "--compare", "pipe"), "nobody writes")
-    assert_refused(gpudoc(folder, "doctor", "pipe"), "nobody writes")
+    assert_refused(gpudoc("tune", "--model", "pipe"), "a pipe into which nobody writes")
+    assert_refused(gpudoc("train", "--model", "cfg.yaml", "--profile", "pipe", "--device", "cpu"), "nobody writes")
+    assert_refused(gpudoc("bench", "--compare", "pipe"), "nobody writes")
+    assert_refused(gpudoc("doctor", "pipe"), "nobody writes")

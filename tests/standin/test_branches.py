@@ -74,5 +74,7 @@ os.wait()
     told = {"STANDIN_WATCH": branches.__file__, "STANDIN_BRANCHES": str(taken), "PYTHONPATH": str(branches.ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **told}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    ways = sorted(line.split(" ")[1] for line in taken.read_text().splitlines() if "gpudoc/process/allocator.py" in line)
+    ways = sorted(
+        line.split(" ")[1] for line in taken.read_text().splitlines() if "gpudoc/process/allocator.py" in line
+    )
     assert ways == ["False", "True"], taken.read_text()

@@ -149,12 +149,18 @@ def _hung(watch: Watch, job: JobShares, still_s: float) -> Finding:
 
 
 def _busy(watch: Watch, job: JobShares) -> Finding | None:
-    """A main thread that computes in one function of the user's and came to no training step in the watch."""
+    """A main thread that computes in one place of the user's and came to no training step in the watch.
+
+    A place is a function, or a line: a generator expression is a function of its own on the line of its loop.
+    """
     lead = job.ranks[0]
     python = lead.sites.get(Phase.PYTHON, ())
     if len(job.ranks) > 1 or watch.seconds < BUSY_AFTER_S or not python or lead.cpu_wanted < BUSY_CORES:
         return None
-    one_place = len({(site.frame.file, site.frame.function) for site in python}) == 1
+    one_place = 1 in (
+        len({(site.frame.file, site.frame.function) for site in python}),
+        len({(site.frame.file, site.frame.line) for site in python}),
+    )
     if not one_place or lead.share(Phase.PYTHON) < BUSY_SHARE or lead.share(*TRAINING, Phase.COLLECTIVE) > 0:
         return None
     site, still_s = python[0], lead.share(Phase.PYTHON) * watch.seconds

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.examine import Request, examine_text
 from gpudoc.doctor.live.phases import TRAINING, Phase
-from gpudoc.doctor.live.say import STACKS, percent
+from gpudoc.doctor.live.say import STACKS, percent, place
 from gpudoc.doctor.live.shares import RankShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Observation, Report
 from gpudoc.facts.live.job import Outcome
@@ -28,12 +28,12 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=_finders())
     lead = summarise(watch).lead
     if not report.findings and lead is not None and lead.share(*TRAINING, Phase.COLLECTIVE) <= 1 - MOSTLY:
-        seen = _no_step(report, lead)
+        seen = _no_step(report, lead, watch)
         report = report if seen is None else dataclasses.replace(report, verdict="unknown", unexplained=(seen,))
     return dataclasses.replace(report, seconds={"total": watch.seconds + time.perf_counter() - began})
 
 
-def _no_step(report: Report, lead: RankShares) -> Observation | None:
+def _no_step(report: Report, lead: RankShares, watch: Watch) -> Observation | None:
     """What was seen in place of training steps; None when there were some."""
     if lead.share(Phase.STARTUP) >= MOSTLY:
         share = percent(lead.share(Phase.STARTUP))
@@ -42,7 +42,9 @@ def _no_step(report: Report, lead: RankShares) -> Observation | None:
         return None
     phase = max(lead.phases, key=lambda each: lead.phases[each])
     moves = next((f"; {skip.because}" for skip in report.skipped if skip.id == "job_hung"), "")
-    text = f"no training step was seen: {phase.value} {percent(lead.share(phase))} of the time{moves}"
+    site = next(iter(lead.sites.get(phase, ())), None)
+    where = "" if site is None else f", most of it at {place(site.frame, watch)}"
+    text = f"no training step was seen: {phase.value} {percent(lead.share(phase))} of the time{where}{moves}"
     return Observation("no_training_step", text, STACKS)
 
 

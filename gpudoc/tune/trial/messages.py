@@ -51,7 +51,7 @@ _MEMORY_ENDS = frozenset(
 class Part(BaseModel):
     """A frozen record; unknown keys are mistakes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
 class Variant(Part):

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_python
@@ -30,9 +30,7 @@ class BrokenMessageError(GpudocError):
 
 
 class Message(Part):
-    """A frozen record that crosses a process border; infinity and NaN stay what they are."""
-
-    model_config = ConfigDict(ser_json_inf_nan="constants")
+    """A frozen record that crosses a process border."""
 
 
 class Place(Message):

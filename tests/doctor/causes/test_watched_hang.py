@@ -114,7 +114,7 @@ def test_an_endless_loop_is_busy_at_its_line():
 
 
 def test_a_loop_goes_round_in_several_lines_of_one_function():
-    frames = (HERE, Frame("hold", USER, 51), Frame("other", USER, 70))
+    frames = (HERE, Frame("hold", USER, 51), Frame("other", USER, 70), Frame("<genexpr>", USER, 50))
     lines = {(f.file, f.line): "for x in forever():" for f in frames}
 
     def busy(*places):
@@ -124,6 +124,8 @@ def test_a_loop_goes_round_in_several_lines_of_one_function():
         return ask(seen, [track(cpu=WORKS, main_cpu_s=20)])
 
     assert busy(0, 1)[0].title.startswith("Busy at train.py:50 in hold()")
+    # a generator expression is a function on the line of its loop
+    assert busy(0, 3)[0].title.startswith("Busy at train.py:50")
     # work in several functions is a program that prepares something
     assert busy(0, 2) == []
 

@@ -7,8 +7,9 @@ import yaml
 
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import Request
-from gpudoc.train.start import build
+from gpudoc.train.start import assemble, build
 from gpudoc.train.state.loaded import load
+from gpudoc.train.step.trace import Tracer
 from gpudoc.train.stop import Stop
 from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload
 
@@ -90,21 +91,22 @@ def test_a_data_set_that_changed_behind_the_same_config_is_refused(tmp_path, cap
 
 
 @pytest.mark.parametrize(("rank", "steps"), [(0, 3), (1, 0)])
-def test_one_rank_writes_the_trace(tmp_path, rank, steps):
+def test_one_rank_writes_the_trace(tmp_path, monkeypatch, rank, steps):
     class One(Alone):
         pass
 
     One.rank = rank
     config = write_workload(tmp_path)
     request = Request(model=str(config), profile="off", device="cpu", run_dir=tmp_path / "run", trace_steps=3)
-    built = []
+    built, asked = [], []
+    monkeypatch.setattr(assemble, "Tracer", lambda folder, steps: asked.append(steps) or Tracer(folder, steps))
 
     def building():
         built.extend((yield from build.build(request, Stop(), One())))
 
     assert list(building())
     job, lock = built
-    assert job.trace_steps == steps
+    assert asked == [steps]
     job.sinks.close()
     lock.release()
     forget_limit()

@@ -123,8 +123,14 @@ class Probationer(Alone):
 def test_speed_is_that_of_a_run_under_way_and_memory_that_of_its_first_steps_too(events, monkeypatch, request_, before):
     monkeypatch.setattr(probe, "Alone", Probationer)
     monkeypatch.setattr(Probationer, "calls", [])
-    step = Trainee.step
-    monkeypatch.setattr(Trainee, "step", lambda *args, **more: (Probationer.calls.append("step"), step(*args, **more)))
+    for name in ("step", "train"):
+        real = getattr(Trainee, name)
+
+        def told(*args, real=real, **more):
+            Probationer.calls.append("step")
+            return real(*args, **more)
+
+        monkeypatch.setattr(Trainee, name, told)
     events(request_)
     assert Probationer.calls.index("end") == before
     assert Probationer.calls.count("step") > before + 1
