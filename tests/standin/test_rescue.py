@@ -128,7 +128,9 @@ def test_memory_that_runs_out_while_a_checkpoint_is_copied_leaves_the_checkpoint
     for steps, batch in ((2, 8), (3, 4)):
         resumed = train(standin(**SMALL), "planned", "--batch-size", batch, steps=steps)
         assert resumed.returncode == 0, resumed.stderr
-        assert digests(tmp_path, "rescued", steps) == digests(tmp_path, "planned", steps)
+        # one that comes due while the one before is still being written is left out, the last one never
+        if steps == 3 or (tmp_path / f"rescued/checkpoints/step-{steps}").exists():
+            assert digests(tmp_path, "rescued", steps) == digests(tmp_path, "planned", steps)
     assert losses(tmp_path, "rescued") == losses(tmp_path, "planned")
 
 

@@ -208,7 +208,7 @@ def test_memory_that_runs_out_before_the_first_step_is_told_with_what_is_needed(
         code, said, _ = gpudoc(gpus, "run")
     assert code == 1, said
     assert "cuda:1 has no room to begin" in said
-    assert f"(pid {holder}:" in said
+    assert f"pid {holder})" in said
     assert "need 595 MiB" in said
     assert "fault of gpudoc" not in said
     assert said.count("gpudoc: ") == 1
@@ -309,7 +309,7 @@ def test_a_killed_rank_takes_the_others_with_it_and_the_run_ends_as_if_it_had_li
     always = standin(gpus=2, memory="2G")
     done = always.gpudoc(*line(tmp_path, "always", *train))
     assert done.returncode == 1, done.stderr
-    assert "rank 1 ended: killed by SIGKILL" in done.stderr
+    assert "rank 1 ended by SIGKILL" in done.stderr
     assert "Traceback" not in done.stderr
     assert always.holders() == []
 
