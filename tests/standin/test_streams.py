@@ -46,8 +46,10 @@ actions = {
     "peer": (size / 1e9, lambda: there.copy_(a, non_blocking=True)),
 }
 for name, (amount, action) in actions.items():
-    took, waited = seconds(action)
-    print(json.dumps([name, amount / took, 3 * amount / waited]))
+    tries = [seconds(action) for _ in range(3)]
+    # a busy machine can only make who waits late: the least late one counts
+    waited = min(waited for _, waited in tries)
+    print(json.dumps([name, amount / tries[0][0], 3 * amount / waited]))
 """
 
 
@@ -67,10 +69,7 @@ def test_modelled_speeds_are_measured_by_events_and_by_who_waits(standin, math):
     found = measured(done)
     assert found.keys() == expected.keys(), done.stderr
     for name, speed in expected.items():
-        by_events, by_who_waits = found[name]
-        assert by_events == pytest.approx(speed, rel=0.05), name
-        # who waits sees its own Python too, which a busy machine slows down
-        assert speed * 0.5 < by_who_waits < speed * 1.05, name
+        assert found[name] == [pytest.approx(speed, rel=0.05), pytest.approx(speed, rel=0.05)], name
 
 
 def test_two_streams_run_at_once_and_one_waits_where_it_is_told_to(standin):
