@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gpudoc.errors import GpudocError
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
+from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
@@ -22,6 +23,8 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
     emit(Stage(stage="plan"))
     detail = ""
     try:
+        # a trace needs no GPU, but PyTorch 2.14 opens a context for one: then the one that was asked for
+        take_device(place)
         for name, value in _predict(prepared, request, place).items():
             emit(Fact(name=name, value=value))
     except GpudocError as problem:
