@@ -129,7 +129,10 @@ def agent(arguments: Sequence[str]) -> int:
     try:
         run(parse_args(list(arguments[1:])))  # type: ignore[no-untyped-call]
     except ChildFailedError as problem:
-        rank, failure = problem.get_first_failure()
+        # a rank that was killed is the cause; one that lost it as a peer ends with a code of its own, perhaps in the
+        # same moment, and torchrun looks at them in the order of their numbers
+        failures = problem.failures.items()
+        rank, failure = min(failures, key=lambda each: (each[1].exitcode >= 0, each[1].timestamp))
         how = how_it_ended(failure.exitcode)
         sys.stderr.write(f"gpudoc: rank {rank} {how}; {MAX_RESTARTS} restarts are used up\n")
         return int(ExitCode.BAD_ANSWER)

@@ -77,6 +77,34 @@ def exit_file(tmp_path, monkeypatch):
     return tmp_path / "exit"
 
 
+@pytest.mark.parametrize(
+    ("codes", "says"), [((1, -9), "rank 1 ended by SIGKILL"), ((3, 1), "rank 0 ended with code 3")]
+)
+def test_a_killed_rank_is_named_before_one_that_only_lost_it(monkeypatch, capsys, codes, says):
+    """torchrun found both dead in one look, and looks at rank 0 first."""
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    def fail(options):
+        failures = {}
+        for rank, code in enumerate(codes):
+            failures[rank] = ProcessFailure(local_rank=rank, pid=10 + rank, exitcode=code, error_file="<none>")
+            failures[rank].timestamp = 100 + rank
+        raise ChildFailedError("gpudoc", failures)
+
+    monkeypatch.setattr(torchrun, "run", fail)
+    # who calls is not the parent, and nothing is to be ended with it here
+    monkeypatch.setattr(launch, "die_with_parent", lambda pid, signal: None)
+    handled = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    try:
+        code = launch.agent(["1", *torchrun_options(2, Nodes()), "-m", "gpudoc", "train"])
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    assert code == ExitCode.BAD_ANSWER
+    assert says in capsys.readouterr().err
+
+
 def test_alone_the_exit_code_is_the_exit_status(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert end(75) == (75, True)
