@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -14,7 +16,9 @@ from torch import nn
 from gpudoc.errors import GpudocError
 from gpudoc.workload.batch import Batch, num_samples
 from gpudoc.workload.config import Data, Loaded, Target, load_config
+from gpudoc.workload.document import nearest
 from gpudoc.workload.targets import Allowed, call, resolve, takes
+from gpudoc.workload.weights import Match, load_weights
 
 Collate = Callable[[list[object]], Batch]
 Dataset = torch.utils.data.Dataset[object]
@@ -76,9 +80,16 @@ class Workload:
         model = self._call(self.config.model)
         if not isinstance(model, nn.Module):
             raise GpudocError(f"{self.config.model.target} returned {type(model).__name__}, not a torch.nn.Module")
+        for parameter in matching(model, self.config.model.frozen, "model.frozen").values():
+            parameter.requires_grad_(False)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise GpudocError(f"{self.config.model.target}: the model has no parameter to train")
         return model
+
+    def load_weights(self, model: nn.Module) -> Match | None:
+        """Put the config's weights into a model that was just built; None when it names none."""
+        weights = self.config.model.weights
+        return None if weights is None else load_weights(model, weights, self.folder)
 
     def build_loss(self) -> nn.Module | Callable[..., torch.Tensor] | None:
         """The loss, a module or a function; None when the model returns its own."""
@@ -95,13 +106,33 @@ class Workload:
         """The optimizer over the model's trainable parameters; `overrides` beat the config's args (lr, fused ...)."""
         section = self.config.optimizer
         function = self._resolve(section.target)
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         first = "model" if takes(function, "model") else "params"
-        arguments = {first: model if first == "model" else parameters, **section.args, **(overrides or {})}
+        if first == "model" and section.groups:
+            raise GpudocError(f"optimizer.groups: {section.target} takes the model and makes its own groups")
+        trained = model if first == "model" else self._groups(model)
+        arguments = {first: trained, **section.args, **(overrides or {})}
         optimizer = call(section.target, function, arguments)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise GpudocError(f"{section.target} returned {type(optimizer).__name__}, not a torch optimizer")
+        for number, group in enumerate(section.groups):
+            # torch takes any name in a group, and an optimizer passes over those that it does not know
+            for name in group.args.keys() - optimizer.defaults.keys():
+                known = nearest(name, list(optimizer.defaults))
+                raise GpudocError(f"optimizer.groups.{number}: {section.target} has no argument {name!r}{known}")
         return optimizer
+
+    def _groups(self, model: nn.Module) -> list[object]:
+        """The trainable parameters, as one list or, where the config has groups, as torch's parameter groups."""
+        trainable = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        if not self.config.optimizer.groups:
+            return list(trainable.values())
+        found: list[object] = []
+        for number, group in enumerate(self.config.optimizer.groups):
+            names = matching(model, group.parameters, f"optimizer.groups.{number}")
+            own = [trainable.pop(name) for name in names if name in trainable]
+            if own:
+                found.append({"params": own, **group.args})
+        return [{"params": list(trainable.values())}, *found] if trainable else found
 
     def step(self) -> Step:
         """How this workload turns a model and a batch into a loss."""
@@ -116,7 +147,8 @@ class Workload:
         """What shapes memory besides the data: model, loss, optimizer and collate, as twelve hex digits."""
         config = self.config
         parts = [config.model, config.loss, config.optimizer]
-        text = json.dumps([part.model_dump(mode="json") if part else None for part in parts] + [config.data.collate])
+        dumped = [part.model_dump(mode="json", exclude={"weights"}) if part else None for part in parts]
+        text = json.dumps([*dumped, config.data.collate])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _build_dataset(self, section: Target) -> Dataset:
@@ -147,6 +179,20 @@ class Workload:
 
     def _resolve(self, target: str) -> Callable[..., object]:
         return resolve(target, self._allowed)
+
+
+def matching(model: nn.Module, patterns: Sequence[str], key: str) -> dict[str, nn.Parameter]:
+    """The parameters whose names match one of `patterns`, by name; GpudocError naming `key` when one matches none."""
+    named = dict(model.named_parameters())
+    found: dict[str, nn.Parameter] = {}
+    for pattern in patterns:
+        names = [name for name in named if fnmatchcase(name, pattern)]
+        if not names:
+            close = difflib.get_close_matches(pattern, list(named), n=1, cutoff=0.3)
+            hint = f"the model has {close[0]!r}; * stands for any part of a name" if close else ""
+            raise GpudocError(f"{key}: no parameter is named {pattern!r}", hint=hint)
+        found |= {name: named[name] for name in names}
+    return found
 
 
 class Step:

@@ -11,7 +11,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from gpudoc.errors import GpudocError
 from gpudoc.reading import Document, parse_yaml
@@ -47,6 +57,66 @@ class Target(Section):
     @classmethod
     def _accept_other_spellings(cls, data: object) -> object:
         return _normalise(data)
+
+
+class Weights(Section):
+    """A file of weights to start from, seen from the config's folder: safetensors, torch.save, an index or a folder.
+
+    Only names in the file that begin with `prefix` count; it is taken off, and `into` is put before what is left.
+    Where `strict`, every tensor of either side must have its counterpart.
+    """
+
+    file: str
+    prefix: str = ""
+    into: str = ""
+    strict: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_a_name(cls, data: object) -> object:
+        return {"file": data} if isinstance(data, str) else data
+
+
+# names of parameters as `named_parameters` gives them, with * for any part of one
+Pattern = Annotated[str, Field(min_length=1)]
+
+
+class Model(Target):
+    """The model, the weights that it starts from, and the parameters that are not trained."""
+
+    weights: Weights | None = None
+    frozen: list[Pattern] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return _without(handler(self), "weights", "frozen")
+
+
+class Group(Section):
+    """Parameters that the optimizer steps with arguments of their own; other arguments are as for the rest."""
+
+    parameters: list[Pattern] = Field(min_length=1)
+    args: dict[str, JsonValue] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_arguments_beside(cls, data: object) -> object:
+        if not isinstance(data, Mapping) or "args" in data:
+            return data
+        return {
+            "parameters": data.get("parameters", []),
+            "args": {key: value for key, value in data.items() if key != "parameters"},
+        }
+
+
+class Optimizer(Target):
+    """The optimizer, and the groups of parameters that are not stepped as all others are; the first match counts."""
+
+    groups: list[Group] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return _without(handler(self), "groups")
 
 
 class Data(Target):
@@ -93,10 +163,10 @@ class Train(Section):
 class Config(Section):
     """A whole cfg.yaml; `loss` is left out when the model returns its loss."""
 
-    model: Target
+    model: Model
     data: Data
     loss: Target | None = None
-    optimizer: Target = Field(default_factory=lambda: Target(target="torch.optim:AdamW", args={"lr": 3e-4}))
+    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(target="torch.optim:AdamW", args={"lr": 3e-4}))
     schedule: Schedule = Field(default_factory=Schedule)
     train: Train = Field(default_factory=Train)
     imports: list[str] = Field(default_factory=list)
@@ -150,13 +220,18 @@ def _check_builtin_module(config: Config, document: Document) -> None:
             raise GpudocError(f"{document.name}:{document.line_of((key, 'target'))}: {target.target} is not a target")
 
 
+def _without(values: dict[str, object], *names: str) -> dict[str, object]:
+    """`values` without those of `names` that are empty: a config without them keeps the digest it always had."""
+    return {key: value for key, value in values.items() if value or key not in names}
+
+
 def _normalise(data: object) -> object:
     """Rewrite Hydra's `_target_` (dots, flat arguments) and `class_path`/`init_args` as `target`/`args`."""
     if isinstance(data, str):
         return {"target": data}
     if not isinstance(data, Mapping):
         return data
-    kept = {"collate", "items", "eval"}
+    kept = {"collate", "items", "eval", "weights", "frozen", "groups"}
     if "_target_" in data:
         args = {key: value for key, value in data.items() if key != "_target_" and key not in kept}
         rest = {key: value for key, value in data.items() if key in kept}

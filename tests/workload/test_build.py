@@ -117,6 +117,51 @@ def test_overrides_beat_the_configs_arguments(make):
     assert workload.build_optimizer(workload.build_model(), {"lr": 0.125}).defaults["lr"] == 0.125
 
 
+def test_frozen_parameters_get_no_gradient_and_no_optimizer_state(make):
+    workload = make(model={"target": "M:net", "frozen": ["0.*"]})
+    model = workload.build_model()
+    optimizer = workload.build_optimizer(model)
+    workload.step().loss(model, batch_of(workload)).backward()
+    optimizer.step()
+    assert model[0].weight.grad is None
+    assert model[0].bias.grad is None
+    assert set(optimizer.state) == {model[2].weight, model[2].bias}
+    assert model_fingerprint(model) != model_fingerprint(make().build_model())
+
+
+def test_a_pattern_that_matches_nothing_is_a_mistake_with_the_nearest_name(make):
+    with pytest.raises(GpudocError, match=r"model\.frozen: no parameter is named '2\.wieght'") as problem:
+        make(model={"target": "M:net", "frozen": ["2.wieght"]}).build_model()
+    assert "'2.weight'" in problem.value.hint
+    with pytest.raises(GpudocError, match="no parameter to train"):
+        make(model={"target": "M:net", "frozen": ["*"]}).build_model()
+
+
+def test_groups_have_arguments_of_their_own_and_the_first_match_counts(make):
+    groups = [{"parameters": ["*.bias"], "weight_decay": 0.0}, {"parameters": ["2.*"], "args": {"lr": 0.5}}]
+    workload = make(optimizer={"target": "torch.optim:AdamW", "args": {"lr": 0.1}, "groups": groups})
+    model = workload.build_model()
+    rest, biases, head = workload.build_optimizer(model, {"lr": 0.2}).param_groups
+    assert [each is own for each, own in zip(rest["params"], [model[0].weight], strict=True)] == [True]
+    assert (rest["lr"], rest["weight_decay"]) == (0.2, 0.01)
+    assert [id(each) for each in biases["params"]] == [id(model[0].bias), id(model[2].bias)]
+    assert (biases["lr"], biases["weight_decay"]) == (0.2, 0.0)
+    assert [id(each) for each in head["params"]] == [id(model[2].weight)]
+    assert (head["lr"], head["weight_decay"]) == (0.5, 0.01)
+
+
+def test_a_group_has_no_frozen_parameter_and_no_unknown_argument(make):
+    group = {"parameters": ["0.*", "2.bias"], "lr": 0.5}
+    optimizer = {"target": "torch.optim:SGD", "args": {"lr": 0.1}, "groups": [group]}
+    workload = make(model={"target": "M:net", "frozen": ["0.*"]}, optimizer=optimizer)
+    model = workload.build_model()
+    assert [len(each["params"]) for each in workload.build_optimizer(model).param_groups] == [1, 1]
+    optimizer["groups"] = [{"parameters": ["0.*"], "weight_decy": 0.5}]
+    workload = make(optimizer=optimizer)
+    with pytest.raises(GpudocError, match=r"groups\.0.* has no argument 'weight_decy'; did you mean 'weight_decay'"):
+        workload.build_optimizer(workload.build_model())
+
+
 def test_a_loss_can_be_a_plain_function_with_arguments(make):
     workload = make(loss={"target": "M:smooth", "args": {"epsilon": 0.0}})
     plain = make()

@@ -76,6 +76,22 @@ def test_other_peoples_spellings_mean_the_same(tmp_path, spelling):
     assert loaded.config.optimizer.args == {"lr": 0.1}
 
 
+def test_a_config_without_weights_and_groups_keeps_the_digest_that_its_runs_are_known_by():
+    assert load_config("quickstart").config.digest() == "582e61d89b86"
+
+
+def test_weights_are_a_file_or_a_section(tmp_path):
+    short = load(tmp_path, {**VALID, "model": {**VALID["model"], "weights": "w.safetensors"}}).config.model.weights
+    long = {"file": "w.safetensors", "prefix": "", "into": "", "strict": True}
+    assert short is not None
+    assert short.model_dump() == long
+    flat = {"_target_": "mine.Net", "width": 3, "weights": long, "frozen": ["0.*"]}
+    model = load(tmp_path, {**VALID, "model": flat}).config.model
+    assert model.args == {"width": 3}
+    assert model.weights == short
+    assert model.frozen == ["0.*"]
+
+
 def test_the_digest_depends_on_content_not_on_spelling(tmp_path):
     first = load(tmp_path, VALID).config.digest()
     again = load(tmp_path, {key: VALID[key] for key in reversed(VALID)}).config.digest()

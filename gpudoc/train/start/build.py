@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from torch import nn
 
 from gpudoc.errors import ExitCode
 from gpudoc.process.allocator import missing_environment
@@ -116,6 +117,8 @@ def _build_on(
         device=device,
         choice=choice,
     )
+    if choice.checkpoint is None:
+        yield from _start_from(plan, model)
     live = make_live(plan, model)
     yield from _scale_lr(plan, live.rates)
     if choice.checkpoint is not None:
@@ -200,6 +203,13 @@ def _scale_lr(plan: Decisions, rates: Rates) -> Iterator[Event]:
         f"global batch {settings.reference_batch} -> {settings.global_batch} by itself, so the learning rate goes "
         f"{before:g} -> {rates.base[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
     )
+
+
+def _start_from(plan: Decisions, model: nn.Module) -> Iterator[Event]:
+    """Put the weights that the config names into the new model, and say what did not match."""
+    match = plan.workload.load_weights(model)
+    if match is not None:
+        yield from (Said(sentence, warning=number > 0) for number, sentence in enumerate(match.sentences()))
 
 
 def _go_on(plan: Decisions, live: Live, path: Path) -> Iterator[Event]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import Request
@@ -11,6 +14,7 @@ from gpudoc.train.start import assemble, build
 from gpudoc.train.state.loaded import load
 from gpudoc.train.step.trace import Tracer
 from gpudoc.train.stop import Stop
+from gpudoc.units import format_bytes
 from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload
 
 LINE = ("--model", "cfg.yaml", "--no-preflight")
@@ -136,3 +140,26 @@ def test_a_memory_limit_on_a_gpu_holds_and_says_what_comes_on_top(standin, tmp_p
     assert done.returncode == 1
     assert "memory limit 100 MiB for tensors; CUDA's context and NCCL's buffers come on top" in done.stderr
     assert "out of memory before the first step under --memory-limit 100 MiB; weights" in done.stderr
+
+
+def test_a_run_starts_from_weights_that_exist_and_a_resume_does_not(tmp_path, capsys):
+    path = write_workload(tmp_path)
+    config = json.loads(path.read_text())
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 3) == 0
+    learned = tmp_path / "runs/cfg/checkpoints/step-3/model.safetensors"
+    config["model"] |= {"weights": str(learned), "frozen": ["*.bias"]}
+    path.write_text(json.dumps(config))
+    line = (*LINE, "--profile", "off", "--run-dir", "tuned")
+    capsys.readouterr()
+    assert train_here(tmp_path, *line, "--steps", 2) == 0
+    assert f"tensors ({format_bytes(sum(value.nbytes for value in load_file(learned).values()))})" in (
+        capsys.readouterr().err
+    )
+    first, last = load_file(learned), load_file(tmp_path / "tuned/checkpoints/step-2/model.safetensors")
+    for name, value in first.items():
+        # a frozen bias is what the file held; a weight has moved from there, two steps of 0.01 at the most
+        assert value.equal(last[name]) if name.endswith("bias") else 0 < (value - last[name]).abs().max() < 0.03
+    learned.write_bytes(b"gone")
+    assert train_here(tmp_path, *line, "--steps", 4, "--resume", "tuned") == 0
+    assert train_here(tmp_path, *line, "--steps", 4, "--run-dir", "anew") == 2
+    assert "model.weights" in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""Starting from weights that exist: a file's tensors put into a new model, and what did not match, named."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from gpudoc.errors import GpudocError
+from gpudoc.process.shortage import is_out_of_memory
+from gpudoc.units import format_bytes
+from gpudoc.workload.config import Weights
+
+INDEX = ".index.json"
+# what a folder of weights is looked through for, best first
+_IN_A_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
+# where training scripts keep the weights of a file that holds more than weights
+_INSIDE = ("state_dict", "model_state_dict", "model", "module")
+_SHOWN = 6
+
+Read = Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """What a file and a model have in common: names that were loaded, and what either has alone.
+
+    `misshapen` holds sentences: names on both sides whose shapes differ, which are not loaded.
+    """
+
+    file: str
+    loaded: tuple[str, ...]
+    num_bytes: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    misshapen: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every tensor found its place, on both sides."""
+        return not (self.missing or self.unexpected or self.misshapen)
+
+    def sentences(self) -> list[str]:
+        """What was loaded, then what was not, a sentence for each kind."""
+        said = [f"weights: {len(self.loaded)} tensors ({format_bytes(self.num_bytes)}) from {self.file}"]
+        if self.missing:
+            said.append(f"the file lacks {_some(self.missing)}: as the model makes them")
+        if self.unexpected:
+            said.append(f"the model lacks {_some(self.unexpected)}: left out")
+        if self.misshapen:
+            said.append(f"other shapes, not loaded: {_some(self.misshapen)}")
+        return said
+
+
+def load_weights(model: nn.Module, weights: Weights, folder: Path) -> Match:
+    """Copy the tensors of `weights.file`, seen from `folder`, into `model`, in the model's own types.
+
+    GpudocError for a file that cannot be read, for one without a tensor that fits, and, where `weights.strict`, for any
+    tensor that has no counterpart. The model is unchanged then.
+    """
+    path = _find(folder / Path(weights.file).expanduser())
+    with _opened(path) as (shapes, read):
+        names = _renamed(shapes, weights)
+        own = model.state_dict()
+        fitting = {name: key for name, key in names.items() if name in own and own[name].shape == shapes[key]}
+        tied = {own[name].data_ptr() for name in fitting}
+        match = Match(
+            file=path.name,
+            loaded=tuple(fitting),
+            num_bytes=sum(own[name].nbytes for name in fitting),
+            missing=tuple(name for name in own if name not in names and own[name].data_ptr() not in tied),
+            unexpected=tuple(name for name in names if name not in own),
+            misshapen=tuple(
+                f"{name} {_shape(shapes[names[name]])} for {_shape(tensor.shape)}"
+                for name, tensor in own.items()
+                if name in names and name not in fitting
+            ),
+        )
+        if not match.loaded or (weights.strict and not match.is_whole):
+            raise GpudocError(_complaint(match), hint=_way_out(match, weights))
+        with torch.no_grad():
+            for name, key in fitting.items():
+                own[name].copy_(read[key]())
+    return match
+
+
+def _renamed(shapes: Mapping[str, torch.Size], weights: Weights) -> dict[str, str]:
+    """From a name in the model to the name in the file, for all names that `prefix` lets through."""
+    return {weights.into + key.removeprefix(weights.prefix): key for key in shapes if key.startswith(weights.prefix)}
+
+
+def _find(path: Path) -> Path:
+    """The file itself, or what of a folder holds the weights."""
+    if path.is_dir():
+        for name in _IN_A_FOLDER:
+            if (path / name).is_file():
+                return path / name
+        raise GpudocError(f"model.weights: {path} holds no weights", hint=f"looked for {', '.join(_IN_A_FOLDER)}")
+    if not path.is_file():
+        raise GpudocError(f"model.weights: {path} does not exist", hint="the path is seen from the config's folder")
+    return path
+
+
+_Tensors = tuple[dict[str, torch.Size], dict[str, Read]]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Tensors]:
+    """Shapes by name, and how to read each tensor; tensors of safetensors are read one at a time."""
+    shapes: dict[str, torch.Size] = {}
+    read: dict[str, Read] = {}
+    try:
+        for file in _parts(path):
+            more = _of_safetensors(file) if file.suffix == ".safetensors" else _of_torch(file)
+            shapes |= more[0]
+            read |= more[1]
+        yield shapes, read
+    except (SafetensorError, OSError) as problem:
+        raise GpudocError(f"model.weights: {path} cannot be read: {problem}") from problem
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of a model that is kept in several, from their index; else the file alone."""
+    if not path.name.endswith(INDEX):
+        return [path]
+    try:
+        names = json.loads(path.read_text("utf-8"))["weight_map"].values()
+        # an index names its neighbours, and no other place on this machine
+        found = [path.parent / Path(str(name)).name for name in dict.fromkeys(names)]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
+        raise GpudocError(f"model.weights: {path} is no index of weights: {problem!r}") from problem
+    for file in found:
+        if not file.is_file():
+            raise GpudocError(f"model.weights: {path.name} names {file.name}, which is not beside it")
+    return found
+
+
+def _of_safetensors(file: Path) -> _Tensors:
+    # safetensors' own types are not declared
+    opened: Any = safe_open(file, framework="pt")
+    names = list(opened.keys())
+    shapes = {name: torch.Size(opened.get_slice(name).get_shape()) for name in names}
+    return shapes, {name: partial(opened.get_tensor, name) for name in names}
+
+
+def _of_torch(file: Path) -> _Tensors:
+    """The tensors of a file of torch.save, which is unpickled with nothing but tensors and plain values allowed."""
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as problem:
+        first = str(problem).splitlines()[0]
+        raise GpudocError(
+            f"model.weights: {file} holds more than tensors, and reading that could run code: {first}",
+            hint="where it was made: safetensors.torch.save_file(model.state_dict(), 'model.safetensors')",
+        ) from problem
+    except Exception as problem:
+        # on bytes that are no pickle torch's reader stumbles in many ways
+        if is_out_of_memory(problem):
+            raise
+        raise GpudocError(f"model.weights: {file} is no file of torch.save: {problem!r}") from problem
+    for name in _INSIDE:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    tensors = (
+        {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
+        if (isinstance(content, Mapping))
+        else {}
+    )
+    if not tensors:
+        raise GpudocError(f"model.weights: {file} holds no tensors by name")
+
+    def reader(tensor: torch.Tensor) -> Read:
+        return lambda: tensor
+
+    return {key: value.shape for key, value in tensors.items()}, {key: reader(value) for key, value in tensors.items()}
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _complaint(match: Match) -> str:
+    parts = [f"model.weights: {match.file} does not fit the model: {len(match.loaded)} tensors match"]
+    if match.missing:
+        parts.append(f"the file lacks {_some(match.missing)}")
+    if match.unexpected:
+        parts.append(f"the model lacks {_some(match.unexpected)}")
+    if match.misshapen:
+        parts.append(f"other shapes: {_some(match.misshapen)}")
+    return "; ".join(parts)
+
+
+def _way_out(match: Match, weights: Weights) -> str:
+    """A prefix with which more would match, where there is one; else how to load what does match."""
+    for name in match.unexpected:
+        for other in match.missing:
+            if name.endswith("." + other) and not weights.prefix:
+                return f"write weights: {{file: {weights.file}, prefix: '{name.removesuffix(other)}'}}"
+            if other.endswith("." + name) and not weights.into:
+                return f"write weights: {{file: {weights.file}, into: '{other.removesuffix(name)}'}}"
+    return "strict: false under weights loads what matches and lists the rest" if match.loaded else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+def _shape(shape: torch.Size) -> str:
+    return "x".join(str(size) for size in shape) or "()"
