@@ -64,6 +64,19 @@ def test_the_plan_of_a_workload_is_its_real_peak(workload, settings):
     assert predicted == pytest.approx(measured_peak(recipe, 50), rel=0.001)
 
 
+@pytest.mark.parametrize("settings", [Settings(), Settings(like="cuda")])
+def test_frozen_weights_are_planned_without_gradient_and_optimizer_state(workload, settings):
+    before = plan.predict(workload, settings).peak_bytes(1)
+    model = workload.config.model.model_copy(update={"frozen": ["words.*"]})
+    workload.config = workload.config.model_copy(update={"model": model})
+    after = plan.predict(workload, settings).peak_bytes(1)
+    # 50 x 16 numbers in float32: at least Adam's two are no longer held at any time
+    assert before - after >= 2 * 50 * 16 * 4
+    if settings.like == "cpu":
+        recipe = workload_recipe(workload, settings)
+        assert plan.predict(workload, settings).peak_bytes(50) == pytest.approx(measured_peak(recipe, 50), rel=0.001)
+
+
 def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
     before = plan.predict(workload).peak_bytes(50)
     weights = sum(parameter.numel() * 4 for parameter in workload.build_model().parameters())
