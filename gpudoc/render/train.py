@@ -15,7 +15,7 @@ from rich.live import Live
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.render import console
 from gpudoc.render.live import Live as Teller
-from gpudoc.render.train_live import Panel
+from gpudoc.render.train_live import Panel, used
 from gpudoc.render.train_page import train_page
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.request import Request
@@ -170,9 +170,10 @@ def progress_line(event: Progressed) -> str:
         if phase in ("data_wait", "compute", "other") or event.split.share(phase) >= 0.01
     )
     skipped = f"  skipped {event.num_skipped} not finite" if event.num_skipped else ""
+    speed = format_rate(event.samples_per_s, "samples/s") + used(event.use)
     return (
         f"step {event.step}/{event.end_step}  loss {event.loss:.4f}  lr {event.lr:.2e}  "
-        f"{format_rate(event.samples_per_s, 'samples/s')}  {format_bytes(event.memory_peak_bytes)}  {busy}{skipped}"
+        f"{speed}  {format_bytes(event.memory_peak_bytes)}  {busy}{skipped}"
     )
 
 
@@ -212,12 +213,25 @@ def last_words(finished: Finished) -> str:
         rate = found.get("samples_per_s")
         speed = f" at {format_rate(float(cast(float, rate)), 'samples/s')}" if rate else ""
         lines.append(f"{found['steps']} steps, {format_seconds(wall)}{speed}: {found['verdict']}")
+    lines += _use(found)
     for advice in cast("list[dict[str, str]]", found.get("advice") or [])[:1]:
         lines.append(f"{advice['say']}" + (f": {advice['run']}" if advice["run"] else ""))
     lines.append(f"summary: {found['run_dir']}/summary.json")
     if finished.go_on:
         lines.append(f"go on with: {finished.go_on}")
     return "\n".join(lines)
+
+
+def _use(found: Mapping[str, object]) -> list[str]:
+    """How much of the device's arithmetic the run used, and of which peak; no line where nothing was counted."""
+    use = cast("Mapping[str, float | str | None]", found.get("use") or {})
+    tflops, mfu, hfu = use.get("model_tflops"), use.get("mfu"), use.get("hfu")
+    if not isinstance(tflops, float):
+        return []
+    if not isinstance(mfu, float):
+        return [f"{tflops:.3g} TFLOP/s of the model; no MFU: {use['peak_from']}"]
+    more = f", HFU {hfu:.1%}" if isinstance(hfu, float) and hfu > mfu else ""
+    return [f"MFU {mfu:.1%}{more}: {tflops:.3g} TFLOP/s a device of {use['peak_tflops']:g} ({use['peak_from']})"]
 
 
 def _result(found: Mapping[str, object]) -> list[str]:

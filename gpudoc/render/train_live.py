@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -62,7 +63,8 @@ class Panel:
             Text(format_rate(last.samples_per_s, "samples/s")),
             Text(f"memory {format_bytes(last.memory_peak_bytes)}"),
         )
-        return Group(head, figures, self._split(last))
+        use = used(last.use).strip()
+        return Group(head, figures, *([Text(use)] if use else []), self._split(last))
 
     @staticmethod
     def _split(last: Progressed) -> Text:
@@ -76,6 +78,12 @@ class Panel:
             if last.split.share(phase) >= 0.01:
                 bar.append(f"{phase.replace('_', ' ')} {last.split.share(phase):.0%}  ", style=_COLOURS[phase])
         return bar
+
+
+def used(figures: Mapping[str, float]) -> str:
+    """Tokens/s and MFU, each where it is known, as they follow the samples/s."""
+    tokens = f"  {format_rate(figures['tokens_per_s'], 'tokens/s')}" if "tokens_per_s" in figures else ""
+    return tokens + (f"  MFU {figures['mfu']:.1%}" if "mfu" in figures else "")
 
 
 def spark(values: list[float], width: int = 16) -> str:

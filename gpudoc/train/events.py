@@ -53,6 +53,8 @@ class Progressed:
     grad_norm: float | None
     scale: float | None
     num_skipped: int
+    # tokens_per_s, model_tflops, mfu, hfu: those that are known
+    use: Mapping[str, float] = field(default_factory=dict)
 
     def document(self) -> dict[str, object]:
         """The step as one object of metrics.jsonl."""
@@ -66,6 +68,7 @@ class Progressed:
             "memory_peak_bytes": self.memory_peak_bytes,
             "grad_norm": self.grad_norm,
             "scale": self.scale,
+            **self.use,
         }
         return {**found, "skipped": self.num_skipped} if self.num_skipped else found
 

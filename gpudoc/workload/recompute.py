@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -69,19 +70,29 @@ def _wrap(block: nn.Module) -> None:
         return checkpoint(call, *args, use_reentrant=False, context_fn=contexts)
 
     def contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-        return nullcontext(), _buffers_kept(block)
+        return nullcontext(), _second_forward(block)
 
     block.forward = forward
 
 
+def is_again() -> bool:
+    """Whether this thread is computing a block of `apply` a second time, in backward."""
+    return getattr(_this_thread, "depth", 0) > 0
+
+
+_this_thread = threading.local()
+
+
 @contextmanager
-def _buffers_kept(block: nn.Module) -> Iterator[None]:
+def _second_forward(block: nn.Module) -> Iterator[None]:
     """The second forward must not move batch norm's running statistics a second time."""
+    _this_thread.depth = getattr(_this_thread, "depth", 0) + 1
     buffers = [buffer for buffer in block.buffers() if buffer is not None]
     copies = [buffer.detach().clone() for buffer in buffers]
     try:
         yield
     finally:
+        _this_thread.depth -= 1
         with torch.no_grad():
             for buffer, copy in zip(buffers, copies, strict=True):
                 buffer.copy_(copy)

@@ -59,6 +59,7 @@ def document(job: Job, end: End) -> dict[str, object]:
         "samples_per_s": samples / split.wall_s if split.wall_s > 0 else None,
         "seconds": dict(split.seconds),
         "share": {phase: round(split.share(phase), 4) for phase in split.seconds},
+        "use": job.loop.used,
         "memory_peak_bytes": end.memory_peak_bytes,
         "num_skipped": progress.num_skipped,
         "rescues": progress.rescues,

@@ -125,7 +125,7 @@ def assemble(
 ) -> Generator[Event, None, Job]:
     """The loop and all that it works with, for a run whose state is restored."""
     settings, workload, run, ranks = decisions.settings, decisions.workload, decisions.choice.run, decisions.ranks
-    stepper, course = live.stepper, live.course
+    stepper, course, stop = live.stepper, live.course, decisions.stop
     sinks = _open_sinks(decisions)
     restart = Restart(folder=run.path, course=course, rescue=settings.rescue)
     rescues = Rescues(course=course, metrics=sinks, lesson=lesson)
@@ -151,7 +151,7 @@ def assemble(
             dataset=workload.eval_dataset,
             rescues=rescues,
             restart=restart,
-            stop=decisions.stop,
+            stop=stop,
             patience=settings.early_stop,
         )
     rules = RescueRules(rescue=settings.rescue, may_recompute=settings.may_checkpoint_activations)
@@ -160,9 +160,9 @@ def assemble(
         fetcher=Fetcher(stepper.parts, live.feeds, restart, saving.give_way, persistent=settings.persistent_workers),
         rescuer=Rescuer(stepper.parts, rescues, rules),
         boundary=Boundary(saving, evaluation, **every),
-        log=Log(stepper, course, sinks, lambda wall_s: decisions.stop.check_time(2 * writer.last_seconds + wall_s)),
+        log=Log(stepper, course, sinks, lambda wall_s: stop.check_time(2 * writer.last_seconds + wall_s)),
         tracer=Tracer(run.path, decisions.request.trace_steps if ranks.rank == 0 else 0),
-        stop=decisions.stop,
+        stop=stop,
         restart=restart,
     )
     return Job(
@@ -174,7 +174,7 @@ def assemble(
         stepper=stepper,
         loop=Loop(stepper, live.rates, parts, settings.log_every),
         sinks=sinks,
-        stop=decisions.stop,
+        stop=stop,
     )
 
 

@@ -11,6 +11,7 @@ from gpudoc.train.step.course import Course, Metrics
 from gpudoc.train.step.meters import Split, memory_peak_bytes
 from gpudoc.train.step.sequence import Reading
 from gpudoc.train.step.step import Stepper
+from gpudoc.train.step.utilisation import figures, peak_of
 
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
@@ -21,6 +22,7 @@ class Log:
 
     def __init__(self, stepper: Stepper, course: Course, metrics: Metrics, logged: Callable[[float], None]) -> None:
         self._stepper = stepper
+        self._peak = peak_of(stepper.parts.device, stepper.parts.precision.name)
         self._course = course
         self._metrics = metrics
         self._logged = logged
@@ -58,11 +60,22 @@ class Log:
             grad_norm=reading.grad_norm,
             scale=stepper.scale(),
             num_skipped=skipped,
+            use=self._used(samples - self._samples_logged, split),
         )
         self._samples_logged, self._logged_step = samples, step
         self._metrics.add(record.document())
         self._logged(split.wall_s)
         return record
+
+    def used(self) -> dict[str, object]:
+        """The figures of the whole run, resumes included, with what they were made of."""
+        samples = self._course.order.samples_before(self._course.progress.step)
+        used = {} if self._total is None else self._used(samples, self._total)
+        peak = {"peak_tflops": self._peak.tflops, "peak_from": self._peak.source}
+        return {**used, "model_flops_per_sample": self._stepper.cost.model_flops, **peak}
+
+    def _used(self, samples: int, split: Split) -> dict[str, float]:
+        return figures(self._stepper.cost, self._peak, samples, split, self._stepper.parts.ranks.world)
 
     def collect(self, split: Split) -> None:
         """Add a stretch of time to the run's, and look at the peak of memory."""

@@ -69,6 +69,11 @@ class Loop(Driver):
         return self._parts.boundary.last_evaluation
 
     @property
+    def used(self) -> dict[str, object]:
+        """Tokens/s, TFLOP/s of the model and shares of the device's peak over the whole run, as far as known."""
+        return self._parts.log.used()
+
+    @property
     def memory_peak_bytes(self) -> int:
         """The most memory held so far, as of the last log point."""
         return self._parts.log.memory_peak_bytes
@@ -118,6 +123,8 @@ class Loop(Driver):
             else:
                 sequence.guard.restart()
                 yield from parts.rescuer.shrink(outcome.seen, outcome.told)
+                # it may compute activations again from now on
+                sequence.stepper.count()
             return
         progress.step += 1
         for chunk in parts.fetcher.chunks:

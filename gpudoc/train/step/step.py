@@ -14,8 +14,10 @@ from gpudoc.train.ranks.protocol import Alone, Ranks, own_part, whole
 from gpudoc.train.state.staging import Copying
 from gpudoc.train.step.meters import Meter
 from gpudoc.train.step.precision import Precision
+from gpudoc.train.step.utilisation import Cost
 from gpudoc.workload.batch import Batch, tensors_in, to_device
 from gpudoc.workload.build import Step
+from gpudoc.workload.flops import Counter
 
 
 class Micro(NamedTuple):
@@ -70,6 +72,8 @@ class Stepper:
         self.meter = Meter(parts.device)
         # a checkpoint whose copies from the device may still read what the next update writes
         self.copying: Copying | None = None
+        self.cost = Cost()
+        self.count()
         self._copies: torch.cuda.Stream | None = _stream(parts.device) if parts.device.type == "cuda" else None
 
     def run(self, micros: Sequence[Micro]) -> None:
@@ -89,10 +93,10 @@ class Stepper:
             parts.ranks.begin_step()
         for number, micro in enumerate(micros):
             if alone:
-                loss = self._one_micro(micro)
+                loss = self._compute(micro)
             else:
                 with parts.ranks.accumulating(parts.forward, number == last):  # type: ignore[arg-type]
-                    loss = self._one_micro(micro)
+                    loss = self._compute(micro)
             total = loss if total is None else total + loss
         assert total is not None
         self._loss = total
@@ -185,6 +189,19 @@ class Stepper:
     def scale(self) -> float | None:
         """The loss scale of fp16; None for other formats."""
         return None if self.scaler is None else float(self.scaler.get_scale())
+
+    def count(self) -> None:
+        """Count the FLOPs of the next micro batch that goes well; of what a compiled function does, none are seen."""
+        self._compute = self._one_micro if hasattr(self.parts.forward, "_orig_mod") else self._counted
+
+    def _counted(self, micro: Micro) -> torch.Tensor:
+        """A micro batch with its FLOPs; the next one goes without."""
+        with Counter() as counter:
+            loss = self._one_micro(micro)
+        self._compute = self._one_micro
+        own_means = bool(getattr(self.parts.model, "is_gradient_checkpointing", False))
+        self.cost = Cost.of(micro.batch, counter, is_mixed=own_means)
+        return loss
 
     def _one_micro(self, micro: Micro) -> torch.Tensor:
         parts = self.parts
