@@ -101,8 +101,11 @@ def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
             sequence.guard.release()
         given.inputs = inputs
         sequence.run(number)
+        # whoever logs has read them by the next step
+        sequence.stepper.losses.clear()
 
     def evaluate(inputs: object) -> object:
+        sequence.stepper.free_gradients()
         model.eval()
         return loss_of(parts, inputs)
 

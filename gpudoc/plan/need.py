@@ -94,7 +94,12 @@ class Need:
     def _first(self) -> list[int]:
         """The events of building and of the first step, with the workspaces where they are taken."""
         events = [int(event) for event in self.memory.events]
-        end = len(events) if self._again is None else self.memory.marks["step 1"]
+        end = len(events)
+        if self._again is not None:
+            end = self.memory.marks["step 1"]
+            # what the next step would free at its beginning, as in `_again`
+            events = [*events[:end], *self._left_by_first]
+            end = len(events)
         count = len(self.memory.blocks)
         taken = {place: [] for place, _ in self._workspaces}  # type: dict[int, list[int]]
         for number, (place, _) in enumerate(self._workspaces):
@@ -102,19 +107,38 @@ class Need:
         return list(chain.from_iterable((*taken.get(place, ()), events[place]) for place in range(end)))
 
     @cached_property
-    def _again(self) -> list[int] | None:
-        """The events of a later step, where all that it makes is gone at its end; None where something stays."""
+    def _second(self) -> list[int]:
+        """The events of the second step, of which every later one is a copy; none where the trace has no second."""
         marks = self.memory.marks
         if not {"step 1", "step 2"} <= set(marks):
+            return []
+        return [int(event) for event in self.memory.events[marks["step 1"] : marks["step 2"]]]
+
+    @cached_property
+    def _left_by_first(self) -> list[int]:
+        """The frees of what the first step left for the second one to free: its gradients."""
+        made = {event for event in self._second if event >= 0}
+        return [event for event in self._second if event < 0 and ~event not in made]
+
+    @cached_property
+    def _again(self) -> list[int] | None:
+        """The events of a later step, which frees at its end what it would leave, as a trial and an evaluation do.
+
+        None where a step leaves more than it found.
+        """
+        freed, left = set(self._left_by_first), {event for event in self._second if event >= 0}
+        left -= {~event for event in self._second if event < 0}
+        blocks = self.memory.blocks
+        if not self._second or sorted(blocks[~event].op for event in freed) != sorted(blocks[i].op for i in left):
             return None
-        events = [int(event) for event in self.memory.events[marks["step 1"] : marks["step 2"]]]
-        made, gone = {event for event in events if event >= 0}, {~event for event in events if event < 0}
-        return events if made == gone else None
+        return [*(event for event in self._second if event not in freed), *(~index for index in sorted(left))]
 
     @cached_property
     def _evaluation(self) -> list[int]:
         marks = self.memory.marks
         events = [int(event) for event in self.memory.events[marks["step 2"] : marks.get("evaluated", marks["step 2"])]]
         made = {event for event in events if event >= 0}
+        # what the second step left is gone already
+        events = [event for event in events if event >= 0 or ~event in made]
         # what outlives it is freed at its end
         return [*events, *(~event for event in made - {~event for event in events if event < 0})]

@@ -1,4 +1,5 @@
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,9 @@ from gpudoc import plan
 from gpudoc.errors import GpudocError
 from gpudoc.plan import Settings
 from gpudoc.plan.from_workload import workload_recipe
+from gpudoc.plan.need import Need
+from gpudoc.plan.planning import traced
+from gpudoc.plan.target import parse_target
 from gpudoc.train.step.sequence import StepSequence
 from gpudoc.workload.build import load_workload
 from tests.plan.measure import measured_peak
@@ -90,6 +94,15 @@ def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
 
     monkeypatch.setattr(StepSequence, "run", holding)
     assert plan.predict(workload).peak_bytes(50) == before + weights
+
+
+@pytest.mark.parametrize("settings", [Settings(like="cuda"), Settings(like="cuda", accumulation=3)])
+def test_the_plan_of_a_workload_is_replayed_step_by_step(workload, settings):
+    """40 samples in steps of 16: a first step, one of the last 8, an evaluation, two more."""
+    traced_plan = replace(traced(workload_recipe(workload, settings)), num_samples=40)
+    need = Need(traced_plan, parse_target("4GiB"))
+    assert len(need._parts(16)) == 5
+    assert need.replay(16).fits
 
 
 def test_trains_own_questions_about_values_are_no_notes_about_the_users_code(workload):

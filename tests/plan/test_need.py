@@ -86,6 +86,27 @@ def test_a_step_that_leaves_something_behind_is_replayed_as_it_was_traced():
     assert len(Need(steps_plan(stays=True), parse_target("4GiB"))._parts(32)) == 1
 
 
+def test_gradients_that_the_next_step_would_free_are_gone_before_other_batches_come():
+    """Weights; two steps that make a gradient each, the second after it freed the first's; an evaluation."""
+
+    def tape(batch):
+        sizes = [10 * MIB, 10 * MIB, batch * MIB, 10 * MIB, batch * MIB]
+        phases = [Phase.BUILD, Phase.BACKWARD, Phase.FORWARD, Phase.BACKWARD, Phase.EVALUATE]
+        names = ["weight", "gradient", "product", "gradient", "product"]
+        rows = zip(sizes, names, phases, strict=True)
+        blocks = [Block(size, name, "", phase) for size, name, phase in rows]
+        events = [0, 1, ~1, 2, 3, ~2, ~3, 4, ~4]
+        return Tape(batch, blocks=blocks, events=events, marks={"built": 1, "step 1": 2, "step 2": 6, "evaluated": 9})
+
+    plan = Plan(
+        memory=join([tape(2), tape(4)], "cuda"), work=WorkModel(batches=(2, 4), works=((), ())), num_parameters=1
+    )
+    first, evaluation, again, _ = (part.events for part in Need(plan, parse_target("4GiB"))._parts(32))
+    assert list(first) == [0, 1, ~1]
+    assert list(evaluation) == [4, ~4]
+    assert list(again) == [2, 3, ~2, ~3]
+
+
 def test_workspaces_are_taken_where_the_first_products_are():
     plan = plan_of(100 * MIB, 32 * MIB)
     need = Need(plan, parse_target("4GiB"))
