@@ -158,7 +158,6 @@ class Bench:
         def fits(batch: int) -> bool:
             if batch not in ends:
                 ends[batch] = self._try(name, target, setting, batch)
-            # memory that the allocator had to give back first is memory that was enough
             return ends[batch] in (End.FITS.value, End.ALLOCATOR_RETRY.value)
 
         low_guess, high_guess = found.largest_batch_interval
@@ -168,15 +167,20 @@ class Bench:
         guess = {"predicted": found.largest_batch, "interval": [low_guess, high_guess]}
         self.parts.add(**cell, **guess, ends=dict(sorted(ends.items())))
 
+    def fits(self, name: str, target: Target, setting: str, batch: int) -> bool:
+        """Whether a trial of its own trains at `batch`; memory that the allocator gave back first is enough memory."""
+        return self._try(name, target, setting, batch) in (End.FITS.value, End.ALLOCATOR_RETRY.value)
+
     def _try(self, name: str, target: Target, setting: str, batch: int) -> str:
-        launcher = self._launcher_of(name, target)
+        launcher = self.launcher_of(name, target)
         request = Request(kind="fit", batches=(batch,), variant=SETTINGS[setting], steps=FIT_STEPS)
         trial = launcher.run(request, Where(device="cuda:0", limit_bytes=None, silence_s=600.0))
         if not trial.fits and not trial.end.is_memory:
             raise RuntimeError(f"{name} at {batch}: {trial.end.value}: {trial.detail}")
         return str(trial.end.value)
 
-    def _launcher_of(self, name: str, target: Target) -> Launcher:
+    def launcher_of(self, name: str, target: Target) -> Launcher:
+        """The process that trials of this net on this card are forked from; it reads the card's size when it starts."""
         if self._launcher is None or self._serves != (name, target.name):
             self.close()
             os.environ |= {

@@ -98,7 +98,7 @@ def search(source: str, limit_bytes: int, foreseen: list | None = None, settle: 
     """
     start = time.perf_counter()
     with Launcher(source) as launcher:
-        count = int(launcher.warm("exact").ready["num_samples"])
+        count = launcher.inspect(Where(device="cpu", limit_bytes=None), 1).num_samples
         session = Session(
             launcher=launcher,
             journal=Journal(None),

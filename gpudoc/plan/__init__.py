@@ -6,13 +6,13 @@ Two doors in: `trace` for any Python step, `workload` for a cfg.yaml. `targets` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpudoc.plan.settings import Settings as Settings
 from gpudoc.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from gpudoc.plan.memory import MemoryModel
     from gpudoc.plan.planning import Plan
     from gpudoc.plan.target import TargetsResult
     from gpudoc.workload.build import Workload
@@ -44,15 +44,17 @@ def workload(workload: Workload, settings: Settings = Settings(), progress: Prog
     return plan_recipe(workload_recipe(workload, settings), progress=progress)
 
 
-def predict(workload: Workload, settings: Settings = Settings()) -> MemoryModel:  # noqa: B008
-    """The memory of a workload's step as a function of the batch, for a search that is about to probe it.
+def predict(workload: Workload, settings: Settings = Settings()) -> Plan:  # noqa: B008
+    """The plan of a workload's step for a search that is about to probe it.
 
-    Tensor bytes of this process on the CPU, allocated bytes on CUDA; UntraceableError where real values are needed.
+    Its memory is tensor bytes of this process on the CPU, allocated bytes on CUDA. UntraceableError where real values
+    are needed: nothing is run instead.
     """
     from gpudoc.plan.from_workload import workload_recipe
     from gpudoc.plan.planning import traced
 
-    return traced(workload_recipe(workload, settings)).memory
+    count = None if workload.is_stream else workload.num_samples
+    return replace(traced(workload_recipe(workload, settings)), num_samples=count)
 
 
 def targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:

@@ -58,7 +58,7 @@ class Variants:
 def advise(variants: Variants, target: Target, precision: str, reference: int) -> tuple[Advice, ...]:
     """Changes that let more fit, cheapest first, each with its peak at the reference batch or the largest below it."""
     base = Settings(like="cuda", precision=precision)
-    now = Need(variants.plan(precision=precision), target).largest_batch()
+    now = Need.on(variants.plan(precision=precision), target).largest_batch()
     found = [_accumulated(variants, target, base, reference)] if now else []
     for change, settings in _changes(base):
         plan = variants.plan_or_none(settings)
@@ -72,7 +72,7 @@ def advise(variants: Variants, target: Target, precision: str, reference: int) -
 def _accumulated(variants: Variants, target: Target, base: Settings, reference: int) -> Advice | None:
     """Smaller micro batches with the same global batch; their gradients stay while the next one runs."""
     plan = variants.plan_or_none(replace(base, accumulation=2))
-    largest = 0 if plan is None else Need(plan, target).largest_batch()
+    largest = 0 if plan is None else Need.on(plan, target).largest_batch()
     if plan is None or largest == 0:
         return None
     change = f"micro batch {largest}, accumulation {-(-reference // largest)}"
@@ -103,7 +103,7 @@ def _changes(base: Settings) -> Iterator[tuple[str, Settings]]:
 
 
 def _judge(plan: Plan, target: Target, batch: int, change: str) -> Advice | None:
-    need = Need(plan, target)
+    need = Need.on(plan, target)
     largest = need.largest_batch()
     if largest < 1:
         return None

@@ -55,7 +55,7 @@ def answer(variants: Variants, target: Target, settings: Settings) -> TargetAnsw
     plan = variants.plan_or_none(settings)
     if plan is None:
         raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
-    need = Need(plan, target)
+    need = Need.on(plan, target)
     largest = need.largest_batch()
     at = max(1, largest)
     peak = need.peak_bytes(at)

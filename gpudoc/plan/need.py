@@ -21,43 +21,57 @@ _COPIES = 1
 
 
 class Need:
-    """Replays of one plan's run through the allocator, as a trial of the search runs it.
+    """Replays of one plan's run, as a trial of the search runs it, through an allocator of `allocator_bytes`.
 
     A first step; a step of the last, smaller batch of the data set; an evaluation; two more steps, for the
     second may find the segments laid otherwise than the first did. A plan whose steps
     do not end where they began is replayed as it was traced.
     """
 
-    def __init__(self, plan: Plan, target: Target) -> None:
+    def __init__(
+        self, plan: Plan, allocator_bytes: int, capability: tuple[int, int] | None, *, expandable: bool = False
+    ) -> None:
         self.memory: MemoryModel = plan.memory
-        self.target = target
+        self._allocator_bytes = allocator_bytes
+        self._capability = capability
+        self._expandable = expandable
         self._num_samples = plan.num_samples
         self._known: dict[tuple[int, int | None, bool], Replay] = {}
+
+    @classmethod
+    def on(cls, plan: Plan, target: Target) -> Need:
+        """What `plan` needs on `target`."""
+        return cls(plan, target.allocator_bytes, target.capability)
 
     def replay(self, batch: int, limit_bytes: int | None = None, *, rising: bool = False) -> Replay:
         """The allocator's story of a run at `batch`."""
         key = (batch, limit_bytes, rising)
         if key not in self._known:
-            self._known[key] = replay_parts(self._parts(batch), limit_bytes, rising=rising)
+            parts, how = self._parts(batch), self._expandable
+            self._known[key] = replay_parts(parts, limit_bytes, expandable=how, rising=rising)
         return self._known[key]
 
     def peak_bytes(self, batch: int) -> int:
-        """Expected peak of the process: reserved memory and context; more than the target has where it cannot fit."""
+        """Expected peak of the process: reserved memory and context; more than there is where it cannot fit."""
+        return self.reserved_bytes(batch) + context_bytes(self._capability)
+
+    def reserved_bytes(self, batch: int) -> int:
+        """The same without the context: what PyTorch's allocator reserves."""
         # near the end of memory the allocator gives segments back before it fails: the limit shapes the peak
-        bounded = self.replay(batch, self.target.allocator_bytes)
+        bounded = self.replay(batch, self._allocator_bytes)
         story = bounded if bounded.fits else self.replay(batch)
-        return story.reserved_peak_bytes + context_bytes(self.target.capability)
+        return story.reserved_peak_bytes
 
     def fits(self, batch: int, share: float = 1.0, *, rising: bool = False) -> bool:
         """Whether a run at `batch` fits into `share` of what the allocator may reserve."""
-        limit = int(self.target.allocator_bytes * share)
+        limit = int(self._allocator_bytes * share)
         if limit <= 0 or self.memory.peak_bytes(batch) > limit:
             return False
         return self.replay(batch, limit, rising=rising).fits
 
-    def largest_batch(self) -> int:
-        """The largest batch that fits into what the allocator may reserve."""
-        return largest_that(self.fits, _MOST)
+    def largest_batch(self, most: int = _MOST) -> int:
+        """The largest batch up to `most` that fits into what the allocator may reserve, 0 for none."""
+        return largest_that(self.fits, most)
 
     def largest_near(self, guess: int, share: float, *, rising: bool = False) -> int:
         """The largest batch that fits into `share` of that, looked for around `guess`."""
@@ -83,7 +97,7 @@ class Need:
     @cached_property
     def _workspaces(self) -> list[tuple[int, int]]:
         """(position in the events, bytes) of what a thread keeps from its first product on; backward has its own."""
-        marks, size = self.memory.marks, cublas_workspace_bytes(self.target.capability)
+        marks, size = self.memory.marks, cublas_workspace_bytes(self._capability)
         if not self.memory.exact:
             return [(0, size), (0, size)]
         sizes = {CUBLAS: size, CUBLAS_LT: _LT_BYTES}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Weigh = Callable[["OpOverload", Sequence[Any], dict[str, Any], object], Work | None]
 
+# what stands between the user's line and the operation: torch, this trace, and the counter of a step's FLOPs
+_BETWEEN = ("/torch/", "/gpudoc/plan/", "/gpudoc/workload/flops.py", "<frozen", "<string>")
 _OWN = str(Path(__file__).parents[1] / "train")
 _DEVICE = torch.ops.prim.device.default
 _ADD = torch.ops.aten.add.Tensor
@@ -212,7 +214,7 @@ def user_place(error: BaseException | None = None) -> str:
     frames = traceback.extract_stack(sys._getframe(1)) if error is None else traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         name = frame.filename.replace("\\", "/")
-        if not any(part in name for part in ("/torch/", "/gpudoc/plan/", "<frozen", "<string>")):
+        if not any(part in name for part in _BETWEEN):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return ""
 

@@ -64,25 +64,27 @@ def test_inputs_have_the_shape_of_the_longest_sample(workload):
 @pytest.mark.parametrize("settings", [Settings(), Settings(accumulation=3)])
 def test_the_plan_of_a_workload_is_its_real_peak(workload, settings):
     recipe = workload_recipe(workload, settings)
-    predicted = plan.predict(workload, settings).peak_bytes(50)
+    predicted = plan.predict(workload, settings).memory.peak_bytes(50)
     assert predicted == pytest.approx(measured_peak(recipe, 50), rel=0.001)
 
 
 @pytest.mark.parametrize("settings", [Settings(), Settings(like="cuda")])
 def test_frozen_weights_are_planned_without_gradient_and_optimizer_state(workload, settings):
-    before = plan.predict(workload, settings).peak_bytes(1)
+    before = plan.predict(workload, settings).memory.peak_bytes(1)
     model = workload.config.model.model_copy(update={"frozen": ["words.*"]})
     workload.config = workload.config.model_copy(update={"model": model})
-    after = plan.predict(workload, settings).peak_bytes(1)
+    after = plan.predict(workload, settings).memory.peak_bytes(1)
     # 50 x 16 numbers in float32: at least Adam's two are no longer held at any time
     assert before - after >= 2 * 50 * 16 * 4
     if settings.like == "cpu":
         recipe = workload_recipe(workload, settings)
-        assert plan.predict(workload, settings).peak_bytes(50) == pytest.approx(measured_peak(recipe, 50), rel=0.001)
+        assert plan.predict(workload, settings).memory.peak_bytes(50) == pytest.approx(
+            measured_peak(recipe, 50), rel=0.001
+        )
 
 
 def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
-    before = plan.predict(workload).peak_bytes(50)
+    before = plan.predict(workload).memory.peak_bytes(50)
     weights = sum(parameter.numel() * 4 for parameter in workload.build_model().parameters())
     real = StepSequence.run
 
@@ -93,21 +95,21 @@ def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
         return outcome
 
     monkeypatch.setattr(StepSequence, "run", holding)
-    assert plan.predict(workload).peak_bytes(50) == before + weights
+    assert plan.predict(workload).memory.peak_bytes(50) == before + weights
 
 
 @pytest.mark.parametrize("settings", [Settings(like="cuda"), Settings(like="cuda", accumulation=3)])
 def test_the_plan_of_a_workload_is_replayed_step_by_step(workload, settings):
     """40 samples in steps of 16: a first step, one of the last 8, an evaluation, two more."""
     traced_plan = replace(traced(workload_recipe(workload, settings)), num_samples=40)
-    need = Need(traced_plan, parse_target("4GiB"))
+    need = Need.on(traced_plan, parse_target("4GiB"))
     assert len(need._parts(16)) == 5
     assert need.replay(16).fits
 
 
 def test_trains_own_questions_about_values_are_no_notes_about_the_users_code(workload):
     for settings in (Settings(), Settings(like="cuda", precision="fp16"), Settings(like="cuda", fused=True)):
-        assert plan.predict(workload, settings).notes == ()
+        assert plan.predict(workload, settings).memory.notes == ()
 
 
 def test_recomputing_needs_blocks(workload):
@@ -117,6 +119,6 @@ def test_recomputing_needs_blocks(workload):
 
 def test_the_quickstart_needs_less_when_it_recomputes():
     quickstart = load_workload("quickstart")
-    plain = plan.predict(quickstart).peak_bytes(64)
-    assert plan.predict(quickstart, Settings(activation_checkpointing=True)).peak_bytes(64) < 0.8 * plain
-    assert plan.predict(quickstart, Settings(precision="bf16")).peak_bytes(64) < 0.9 * plain
+    plain = plan.predict(quickstart).memory.peak_bytes(64)
+    assert plan.predict(quickstart, Settings(activation_checkpointing=True)).memory.peak_bytes(64) < 0.8 * plain
+    assert plan.predict(quickstart, Settings(precision="bf16")).memory.peak_bytes(64) < 0.9 * plain

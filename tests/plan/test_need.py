@@ -22,7 +22,7 @@ def plan_of(fixed, per_sample):
 
 
 def test_the_largest_batch_is_what_the_allocator_can_hold():
-    need = Need(plan_of(100 * MIB, 32 * MIB), parse_target("4GiB"))
+    need = Need.on(plan_of(100 * MIB, 32 * MIB), parse_target("4GiB"))
     available = 4 * GIB - 692 * MIB  # the largest known context, for want of a card
     workspaces = 2 * 32 * MIB  # of the threads of forward and backward
     assert need.largest_batch() == (available - workspaces - 100 * MIB) // (32 * MIB)
@@ -30,12 +30,12 @@ def test_the_largest_batch_is_what_the_allocator_can_hold():
 
 
 def test_the_peak_counts_context_and_workspaces():
-    need = Need(plan_of(100 * MIB, 32 * MIB), parse_target("4GiB"))
+    need = Need.on(plan_of(100 * MIB, 32 * MIB), parse_target("4GiB"))
     assert need.peak_bytes(2) == (692 + 2 * 32 + 100 + 64) * MIB
 
 
 def test_a_plan_larger_than_the_target_still_says_what_it_would_need():
-    need = Need(plan_of(8 * GIB, MIB), parse_target("4GiB"))
+    need = Need.on(plan_of(8 * GIB, MIB), parse_target("4GiB"))
     assert need.largest_batch() == 0
     assert need.peak_bytes(1) > 8 * GIB
 
@@ -65,25 +65,25 @@ def steps_plan(*, stays=False, num_samples=None):
 
 
 def test_an_evaluation_comes_between_the_steps_of_a_trial():
-    need = Need(steps_plan(), parse_target("4GiB"))
+    need = Need.on(steps_plan(), parse_target("4GiB"))
     # weights and state beside the four of an evaluation, which takes the place of the step's three where it can
     assert need.replay(32).allocated_peak_bytes == (10 + 20 + 4 * 32) * MIB
 
 
 def test_inputs_are_copied_in_a_stream_of_their_own_and_those_of_an_evaluation_are_not():
-    for part in Need(steps_plan(), parse_target("4GiB"))._parts(32):
+    for part in Need.on(steps_plan(), parse_target("4GiB"))._parts(32):
         assert part.streams == {1: 1, 4: 1}
 
 
 def test_the_smaller_last_batch_of_the_data_set_is_a_step_too():
-    whole, rest = (Need(steps_plan(num_samples=count), parse_target("4GiB")) for count in (64, 64 + 31))
+    whole, rest = (Need.on(steps_plan(num_samples=count), parse_target("4GiB")) for count in (64, 64 + 31))
     assert len(whole._parts(32)) == 4
     sizes = [part.sizes[5] // MIB for part in rest._parts(32)]
     assert sizes == [64, 62, 64, 64, 64]
 
 
 def test_a_step_that_leaves_something_behind_is_replayed_as_it_was_traced():
-    assert len(Need(steps_plan(stays=True), parse_target("4GiB"))._parts(32)) == 1
+    assert len(Need.on(steps_plan(stays=True), parse_target("4GiB"))._parts(32)) == 1
 
 
 def test_gradients_that_the_next_step_would_free_are_gone_before_other_batches_come():
@@ -101,7 +101,7 @@ def test_gradients_that_the_next_step_would_free_are_gone_before_other_batches_c
     plan = Plan(
         memory=join([tape(2), tape(4)], "cuda"), work=WorkModel(batches=(2, 4), works=((), ())), num_parameters=1
     )
-    first, evaluation, again, _ = (part.events for part in Need(plan, parse_target("4GiB"))._parts(32))
+    first, evaluation, again, _ = (part.events for part in Need.on(plan, parse_target("4GiB"))._parts(32))
     assert list(first) == [0, 1, ~1]
     assert list(evaluation) == [4, ~4]
     assert list(again) == [2, 3, ~2, ~3]
@@ -109,16 +109,16 @@ def test_gradients_that_the_next_step_would_free_are_gone_before_other_batches_c
 
 def test_workspaces_are_taken_where_the_first_products_are():
     plan = plan_of(100 * MIB, 32 * MIB)
-    need = Need(plan, parse_target("4GiB"))
+    need = Need.on(plan, parse_target("4GiB"))
     (part,) = need._parts(2)
     assert part.events == [0, 2, 1, 3, ~1]
     assert part.sizes[2:] == [32 * MIB, 32 * MIB]
     without = replace(plan, memory=replace(plan.memory, marks={}))
-    assert Need(without, parse_target("4GiB")).peak_bytes(2) == need.peak_bytes(2) - 64 * MIB
+    assert Need.on(without, parse_target("4GiB")).peak_bytes(2) == need.peak_bytes(2) - 64 * MIB
 
 
 @pytest.mark.parametrize(("guess", "share"), [(1, 1.0), (80, 1.0), (4000, 1.0), (50, 0.5)])
 def test_a_search_near_a_guess_finds_what_a_search_from_one_finds(guess, share):
-    need = Need(plan_of(100 * MIB, 32 * MIB), parse_target("4GiB"))
+    need = Need.on(plan_of(100 * MIB, 32 * MIB), parse_target("4GiB"))
     available = int((4 * GIB - 692 * MIB) * share)
     assert need.largest_near(guess, share) == (available - 164 * MIB) // (32 * MIB)

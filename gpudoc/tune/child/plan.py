@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
 from gpudoc.process.memory import read_process_memory
@@ -11,6 +12,9 @@ from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
+
+if TYPE_CHECKING:
+    from gpudoc.plan.planning import Plan
 
 # on a CPU, in addition to tensors: code that torch loads with the first step and what a trial holds for training. Up to
 # 21 MiB for three models (torch 2.13), rounded up so that the first probe fits; what it measures corrects the rest
@@ -36,56 +40,68 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
 
 
 def _predict(prepared: Prepared, request: Request, place: Place) -> dict[str, float]:
-    baseline = read_process_memory().data_bytes
-    limit_bytes = int(request.extra["limit_bytes"])
+    predict = _on_gpu if place.device.startswith("cuda") else _on_cpu
+    found = predict(prepared, request, place, 1)
+    if request.num_micros(int(found["batch"])) > 1:
+        found = predict(prepared, request, place, 2)
+    return found
+
+
+def _on_gpu(prepared: Prepared, request: Request, place: Place, accumulation: int) -> dict[str, float]:
+    """Where PyTorch's allocator ends, told a trial's whole story: what it reserves, and what lies in holes."""
+    from gpudoc.plan.need import Need
+
+    extra, limit_bytes = request.extra, int(request.extra["limit_bytes"])
+    capability = (int(extra["major"]), int(extra["minor"])) if "major" in extra else None
+    plan = _planned(prepared, request, place, accumulation)
+    need = Need(plan, limit_bytes, capability, expandable=request.variant.allocator == "expandable")
     cap = request.batches[0]
-    peak = _peaks(prepared, request, place, baseline, accumulation=1)
-    batch = _largest(peak, limit_bytes, cap)
-    if request.num_micros(batch) > 1:
-        peak = _peaks(prepared, request, place, baseline, accumulation=2)
-        batch = _largest(peak, limit_bytes, cap)
-    batch = max(1, batch)
-    away = max(8, batch // 8)
-    low, high = (batch - away, batch) if batch > away else (batch, batch + away)
-    slope = (peak(high) - peak(low)) / (high - low)
-    return {"batch": float(batch), "peak_bytes": float(peak(batch)), "bytes_per_sample": slope}
+    largest = need.largest_batch(cap)
+    batch = max(1, largest)
+    slope = _slope(lambda batch: need.replay(batch).reserved_peak_bytes, batch)
+    peak = float(need.reserved_bytes(batch))
+    if 0 < largest < cap:
+        # one more fails: what is free beside this one lies in holes, but for less than a sample's
+        peak = max(peak, limit_bytes - slope)
+    return {"batch": float(batch), "peak_bytes": peak, "bytes_per_sample": slope}
 
 
-def _peaks(
-    prepared: Prepared, request: Request, place: Place, baseline: int, *, accumulation: int
-) -> Callable[[int], int]:
-    """The peak at any batch as a trial would measure it: reserved bytes on CUDA, data of the process on a CPU."""
+def _on_cpu(prepared: Prepared, request: Request, place: Place, accumulation: int) -> dict[str, float]:
+    """Where the data of the process reaches the limit."""
+    from gpudoc.plan.memory import largest_that
+
+    memory = _planned(prepared, request, place, accumulation).memory
+    fixed = read_process_memory().data_bytes + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
+    held = prepared.samples.held_bytes_per_sample
+
+    def peak(batch: int) -> int:
+        return fixed + memory.peak_bytes(batch) + held * batch
+
+    limit_bytes = int(request.extra["limit_bytes"])
+    batch = max(1, largest_that(lambda batch: peak(batch) <= limit_bytes, request.batches[0]))
+    return {"batch": float(batch), "peak_bytes": float(peak(batch)), "bytes_per_sample": _slope(peak, batch)}
+
+
+def _planned(prepared: Prepared, request: Request, place: Place, accumulation: int) -> Plan:
     from gpudoc import plan
-    from gpudoc.knowledge.cards import cublas_workspace_bytes
-    from gpudoc.plan.allocator import replay
 
     variant = request.variant
-    on_gpu = place.device.startswith("cuda")
-    memory = plan.predict(
-        prepared.workload,
-        plan.Settings(
-            like="cuda" if on_gpu else "cpu",
-            precision=variant.precision,
-            activation_checkpointing=variant.activation_checkpointing,
-            accumulation=accumulation,
-            channels_last=variant.channels_last,
-            fused=variant.fused and _fuses(prepared, place),
-        ),
+    settings = plan.Settings(
+        like="cuda" if place.device.startswith("cuda") else "cpu",
+        precision=variant.precision,
+        activation_checkpointing=variant.activation_checkpointing,
+        accumulation=accumulation,
+        channels_last=variant.channels_last,
+        fused=variant.fused and _fuses(prepared, place),
     )
-    if not on_gpu:
-        fixed = baseline + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
-        held = prepared.samples.held_bytes_per_sample
-        return lambda batch: fixed + memory.peak_bytes(batch) + held * batch
-    extra = request.extra
-    workspace = cublas_workspace_bytes((int(extra["major"]), int(extra["minor"])) if "major" in extra else None)
-    events = [int(event) for event in memory.events]
-    expandable = variant.allocator == "expandable"
+    return plan.predict(prepared.workload, settings)
 
-    def reserved(batch: int) -> int:
-        sizes = [*memory.sizes(batch).tolist(), workspace]
-        return replay(sizes, [len(sizes) - 1, *events], expandable=expandable).reserved_peak_bytes
 
-    return reserved
+def _slope(peak: Callable[[int], int], batch: int) -> float:
+    """Bytes a sample around `batch`."""
+    away = max(8, batch // 8)
+    low, high = (batch - away, batch) if batch > away else (batch, batch + away)
+    return (peak(high) - peak(low)) / (high - low)
 
 
 def _fuses(prepared: Prepared, place: Place) -> bool:
@@ -96,10 +112,3 @@ def _fuses(prepared: Prepared, place: Place) -> bool:
     with torch.device("meta"):
         model = prepared.workload.build_model()
     return may_fuse(prepared.workload, model, torch.device(place.device))
-
-
-def _largest(peak: Callable[[int], int], limit_bytes: int, cap: int) -> int:
-    """The largest batch up to `cap` whose peak stays within the limit, 0 for none."""
-    from gpudoc.plan.memory import largest_that
-
-    return largest_that(lambda batch: peak(batch) <= limit_bytes, cap)
