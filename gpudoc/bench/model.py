@@ -66,7 +66,8 @@ class NotMeasured:
 class Case:
     """A group of rows measured together: `absent_because` gives the reason it cannot run here, or ''.
 
-    `share` is its part of a round's time relative to the other cases.
+    `share` is its part of a round's time relative to the other cases. `rows` says of each row, by name, what it
+    measures and what a low figure means.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Case:
     share: float
     absent_because: Callable[[Bench], str]
     run: Callable[[Bench], Iterator[Reading]]
+    rows: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

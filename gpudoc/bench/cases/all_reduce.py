@@ -117,4 +117,10 @@ CASE = Case(
     share=1.0,
     absent_because=lambda bench: "there is one GPU" if bench.plan.num_gpus < 2 else "",
     run=run,
+    rows={
+        "all_reduce": (
+            "Adds one tensor up over all GPUs with NCCL, by size; bus bandwidth as nccl-tests defines it, so that "
+            "it compares with the links whatever the number of GPUs. Low: NVLink is not used, or one link is slow."
+        ),
+    },
 )

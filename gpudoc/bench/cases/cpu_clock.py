@@ -47,4 +47,10 @@ CASE = Case(
     share=0.3,
     absent_because=lambda _bench: _why_not(),
     run=run,
+    rows={
+        "cpu_clock": (
+            "The clock of one busy core, from a chain of additions that each wait for the one before. The ceilings "
+            "of the CPU's products are made of it; low means throttling or a shared host."
+        ),
+    },
 )

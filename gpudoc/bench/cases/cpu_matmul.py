@@ -93,4 +93,10 @@ CASE = Case(
     share=4.0,
     absent_because=lambda bench: "less than 256 MiB of memory is free" if bench.plan.memory_bytes < 256 * MIB else "",
     run=run,
+    rows={
+        "cpu_matmul": (
+            "A product of square matrices, by type, size and threads: what the CPU's vector and matrix units do at "
+            "most in practice. Low: other programs, a CPU quota, or a torch build without the CPU's instructions."
+        ),
+    },
 )

@@ -87,4 +87,14 @@ CASE = Case(
     share=3.0,
     absent_because=lambda bench: "less than 64 MiB of memory is free" if bench.plan.memory_bytes < 64 * MIB else "",
     run=run,
+    rows={
+        "memory_read": (
+            "Reads an array far beyond the caches. Low: other programs use the memory, or half of the channels are "
+            "empty."
+        ),
+        "memory_write": "Fills such an array with one value.",
+        "memory_copy": "Copies one such array to another; read and written bytes both count.",
+        "memory_triad": "STREAM's triad, a = b + s × c over three arrays: the usual figure for memory bandwidth.",
+        "memory_curve": "The copy again over all sizes: the steps are the caches, the flat end is the memory.",
+    },
 )

@@ -38,4 +38,17 @@ def run(bench: Bench) -> Iterator[Reading]:
         yield sample_point(bench, row, once, bench.point_s(2), warm_up=20)
 
 
-CASE = Case(name="launch", meaning="cost of starting a kernel", share=0.4, absent_because=lambda _bench: "", run=run)
+CASE = Case(
+    name="launch",
+    meaning="cost of starting a kernel",
+    share=0.4,
+    absent_because=lambda _bench: "",
+    run=run,
+    rows={
+        "launch_queued": (
+            "What the host spends to start one kernel, none of them waited for. A step of many small kernels cannot"
+            " be faster than their number times this."
+        ),
+        "launch_round_trip": "The time from starting a tiny kernel until it has run and the host knows.",
+    },
+)

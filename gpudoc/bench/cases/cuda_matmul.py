@@ -234,4 +234,10 @@ CASE = Case(
         "less than 1 GiB of the GPU's memory is free" if bench.device.memory_free_bytes() < 1024 * MIB else ""
     ),
     run=run,
+    rows={
+        "matmul": (
+            "A product of matrices whose tiles fill the GPU, by type: ten from rest (`burst`), then without pause "
+            "for two seconds (`sustained`). Sustained below burst: heat or the power limit lowers the clocks."
+        ),
+    },
 )

@@ -73,4 +73,12 @@ CASE = Case(
     share=1.5,
     absent_because=_absent_because,
     run=run,
+    rows={
+        "device_read": "Reads a buffer far beyond the GPU's L2 cache.",
+        "device_write": "Fills such a buffer with one value.",
+        "device_copy": "Copies one such buffer to another inside the GPU; read and written bytes both count.",
+        "device_triad": (
+            "STREAM's triad inside the GPU's memory: what normalisation, activation and optimizer are bound by."
+        ),
+    },
 )

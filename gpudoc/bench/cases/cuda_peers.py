@@ -57,4 +57,10 @@ CASE = Case(
     share=1.5,
     absent_because=lambda bench: "there is one GPU" if bench.plan.num_gpus < 2 else "",
     run=run,
+    rows={
+        "p2p": (
+            "Copies from one GPU to another, for each ordered pair; `direct=yes` where one may read the other's "
+            "memory. Low on one pair: a link is down, or the way leads over the CPU."
+        ),
+    },
 )

@@ -133,4 +133,10 @@ CASE = Case(
     share=1.5,
     absent_because=_absent_because,
     run=run,
+    rows={
+        "folder_read": (
+            "Reads the files under `--data`, first with the page cache emptied (`cold`), then again (`warm`). "
+            "`unknown` is a read of which part may have come from memory. Cold is what the first epoch gets."
+        ),
+    },
 )

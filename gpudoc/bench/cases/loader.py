@@ -82,4 +82,14 @@ CASE = Case(
     share=1.2,
     absent_because=lambda _bench: "",
     run=run,
+    rows={
+        "loader_start": (
+            "The time from making a DataLoader's iterator to its first batch: what workers cost at the start of "
+            "every epoch unless they are persistent."
+        ),
+        "loader_batch": (
+            "What passing on one ready batch costs, by number of workers: collating and transport, no reading. A "
+            "step shorter than this is held up by the loader, whatever the data set does."
+        ),
+    },
 )
