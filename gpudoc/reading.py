@@ -25,6 +25,10 @@ _INTEGER = "tag:yaml.org,2002:int"
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TABS = "cannot start any token"
 
+# without O_NONBLOCK, opening a pipe waits until somebody writes into it; Windows has other flags
+_FLAGS = ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+_HOW_TO_OPEN = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _FLAGS)
+
 Location = tuple[Union[str, int], ...]
 
 
@@ -59,8 +63,7 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
     `what` names the kind of file. A device is never read, nor is a pipe waited for that nobody writes into.
     """
     try:
-        # without O_NONBLOCK, opening a pipe waits until somebody writes into it
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        handle = os.open(path, _HOW_TO_OPEN)
         try:
             kind = os.fstat(handle).st_mode
             if stat.S_ISDIR(kind):
@@ -68,7 +71,8 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
             if not stat.S_ISREG(kind) and not stat.S_ISFIFO(kind):
                 raise UnreadableError(str(path), f"a device, not a {what} file", hint="name a file")
             # reading a pipe without a writer returns at once, however long the opening would have waited
-            os.set_blocking(handle, True)
+            if hasattr(os, "O_NONBLOCK"):
+                os.set_blocking(handle, True)
             with os.fdopen(handle, "rb", closefd=False) as file:
                 data = file.read(most_bytes + 1)
         finally:

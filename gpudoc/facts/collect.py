@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpudoc.errors import GpudocError
 from gpudoc.facts import assemble, children
 from gpudoc.facts.children import Child
 from gpudoc.facts.container import ROOT
@@ -27,6 +28,7 @@ class Deadlines:
     files_s: float = 5.0
 
 
+_ON_WINDOWS = "the same command inside WSL 2; a log can be read here: gpudoc doctor train.log"
 # each worker is a process of its own, so that a hang in one takes nothing from the others
 _WORKERS: Mapping[str, tuple[str, ...]] = {
     "nvml": ("nvml",),
@@ -52,6 +54,8 @@ def collect(
     of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is where /proc, /sys and /dev are found. `meanwhile` is
     called once all is asked and before the first answer is awaited.
     """
+    if sys.platform == "win32":
+        raise GpudocError("gpudoc looks at machines that run Linux; this is Windows", hint=_ON_WINDOWS)
     began = time.monotonic()
     examined = python or examined_python(os.environ)
     running = [_start_examined(examined, quick, deadlines)]

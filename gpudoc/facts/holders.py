@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
 from pathlib import Path
 
@@ -68,8 +67,11 @@ def _user_name(root: Path, uid: int) -> Fact[str]:
     if name or root != ROOT:
         return name or f"uid {uid}"
     try:
+        import pwd
+
         return pwd.getpwuid(uid).pw_name
-    except (KeyError, OSError):
+    # Windows has no such module, and its logs are read with this one
+    except (ImportError, KeyError, OSError):
         return f"uid {uid}"
 
 

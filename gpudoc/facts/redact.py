@@ -105,7 +105,8 @@ class Redactor:
         """A Redactor that knows this user, this host and this home, and so finds them anywhere in a text."""
         try:
             user = getpass.getuser()
-        except (KeyError, OSError):
+        # Windows has no list of users to ask when no variable names one
+        except (ImportError, KeyError, OSError):
             user = ""
         # only what the kernel says: asking for a full name would ask the network
         return cls(user=user, host=socket.gethostname(), home=str(Path.home()))

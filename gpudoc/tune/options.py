@@ -122,7 +122,7 @@ def _read(read: Callable[[str], T], option: str, text: str) -> T:
 
 def check_system(on_gpu: bool) -> None:
     """GpudocError where trials cannot be started (no fork), or on a CPU not be limited (no /proc)."""
-    hint = "on Windows: inside WSL 2; gpudoc train works here as well, with --batch-size N"
+    hint = "on Linux or inside WSL 2; or train without it: gpudoc train --batch-size N"
     if not hasattr(os, "fork"):
         raise GpudocError("tune starts its trials by fork, which this system does not have", hint=hint)
     if not on_gpu and not Path("/proc/self/status").exists():

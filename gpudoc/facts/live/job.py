@@ -23,7 +23,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.live import launcher, spy
 from gpudoc.facts.live.session import Looking
 from gpudoc.facts.live.stillness import Stillness, look
-from gpudoc.facts.live.target import is_python, loads_torch
+from gpudoc.facts.live.target import check_system, is_python, loads_torch
 from gpudoc.facts.live.tree import descendants
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
@@ -72,6 +72,7 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
 
     Ctrl+C and SIGTERM go to the command, once each. GpudocError when the command cannot be started.
     """
+    check_system()
     began = time.monotonic()
     job = _Job(tuple(command), listener.sink)
     with _Signals(job):

@@ -20,10 +20,15 @@ class Target:
     note: str = ""
 
 
-def choose(pid: int, root: str = "/proc") -> Target:
-    """The topmost Python process of the job that `pid` belongs to; GpudocError when there is nothing to watch."""
+def check_system(root: str = "/proc") -> None:
+    """GpudocError where jobs cannot be watched: what is looked at stands in Linux's /proc."""
     if not pathlib.Path(root, "self").exists():
         raise GpudocError("watching a job needs the /proc of Linux", hint="gpudoc doctor train.log")
+
+
+def choose(pid: int, root: str = "/proc") -> Target:
+    """The topmost Python process of the job that `pid` belongs to; GpudocError when there is nothing to watch."""
+    check_system(root)
     stat = read_stat(pid, root=root)
     if pid == os.getpid():
         raise GpudocError(f"process {pid} is this gpudoc itself", hint="pgrep -af python")

@@ -12,8 +12,9 @@ from gpudoc.facts.live.calls import SYSTEM_CALLS, WAITS_ON_A_FILE
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Pages, ProcessTrack
 
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+# Windows has no sysconf; nothing is watched there, and logs are read all the same
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 # what torch calls the main thread of a loader worker
 WORKER_NAME = "pt_data_worker"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
