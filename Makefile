@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a worker takes a file at a time, in the order that tests/conftest.py gives
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all check cuda-check gpu-check slurm-check clean
+.PHONY: demo test test-all check docs cuda-check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
@@ -22,6 +22,10 @@ check: $(VENV)/.ready-test  ## lint, types, layers, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
+	$(BIN)/python -m tools.handbook --check
+
+docs: $(VENV)/.ready-docs  ## the handbook as a site that needs no network: build/handbook/site/index.html
+	$(BIN)/python -m tools.handbook
 
 cuda-check: $(VENV)/.ready-test  ## without a GPU: the tests of the CUDA paths on PyTorch's CUDA wheels over the stand-in
 	$(BIN)/python -m tests.standin.environment
@@ -39,6 +43,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 $(VENV)/.ready-test: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
 clean:  ## remove the environment and what runs left behind
