@@ -211,10 +211,11 @@ def _sources(cause: Cause) -> list[str]:
 
 
 def _index(causes: Sequence[Cause]) -> Page:
-    said = (
-        "Each page gives the message, what it means, what it is easily mistaken for, and the fix by platform. Where a\n"
+    said = "Each page gives the message, what it means, what it is easily mistaken for, and the fix by platform.\n"
+    said += (
+        "Where a fix installs something, the page says pip; the command itself says uv, conda or `%pip` when it sees\n"
     )
-    said += "fix installs something, the page says pip; the command itself says uv, conda or `%pip` when it sees one of these."
+    said += "one of these."
     parts = [
         f"gpudoc knows {len(causes)} causes. Paste what you see, and it names the one that fits:",
         fenced("gpudoc doctor train.log\nxclip -o | gpudoc doctor -", "sh"),
