@@ -15,17 +15,22 @@ from gpudoc.cli.app import app
 from gpudoc.workload.config import load_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+# a command inside a CI file, a script or a cell; a manifest's list of words is one too
+INSIDE = re.compile(r"(?:^|[\s/!])(gpudoc (?:doctor|bench|tune|train|clean)\b[^|;&>#\n]*)", re.MULTILINE)
 # what ends within a second or two and needs no file of the reader's is run whole; the rest is parsed by the program
 RUN_WHOLE = (r"gpudoc --version", r"gpudoc doctor --list", r"gpudoc doctor --explain \w+", r"gpudoc \w* ?--help")
 
 
 def commands_in(page: pathlib.Path) -> list[str]:
-    blocks = [text for kind, text in FENCE.findall(page.read_text("utf-8")) if kind in ("sh", "console", "")]
+    fences = FENCE.findall(page.read_text("utf-8"))
+    blocks = [text for kind, text in fences if kind in ("sh", "console", "")]
+    lists = [text.replace('", "', " ").replace('["', " ") for kind, text in fences if kind in ("yaml", "python")]
+    inside = [line.replace('"]', "").strip() for text in lists for line in INSIDE.findall(text) if "{" not in line]
     lines = [line.removeprefix("$ ").strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     inline = re.findall(r"`(gpudoc [a-z][^`\n]*)`", page.read_text("utf-8"))
-    found = [line.split("  #")[0].strip() for line in [*lines, *inline] if re.match(r"gpudoc (-|[a-z])", line)]
+    found = [line.split("  #")[0].strip() for line in [*lines, *inline, *inside] if re.match(r"gpudoc (-|[a-z])", line)]
     return [part.strip() for line in found for part in line.split("&&") if part.strip().startswith("gpudoc ")]
 
 

@@ -55,7 +55,7 @@ def collect(
     called once all is asked and before the first answer is awaited.
     """
     if sys.platform == "win32":
-        raise GpudocError("gpudoc looks at machines that run Linux; this is Windows", hint=_ON_WINDOWS)
+        raise GpudocError("this is Windows, and only Linux machines can be examined", hint=_ON_WINDOWS)
     began = time.monotonic()
     examined = python or examined_python(os.environ)
     running = [_start_examined(examined, quick, deadlines)]
