@@ -77,3 +77,28 @@ def test_the_config_in_the_documentation_is_valid(tmp_path):
     example = next(block for kind, block in FENCE.findall(text) if kind == "yaml")
     (tmp_path / "cfg.yaml").write_text(example)
     assert load_config(str(tmp_path / "cfg.yaml")).config.data.eval is not None
+
+
+def not_used():
+    """Words of the glossary's last column, each with the term that is used instead."""
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.M)
+    return {word.strip(): term for term, words in rows[2:] for word in words.split(",") if word.strip()}
+
+
+def test_one_thing_has_one_name_in_the_pages_and_in_help():
+    told = {page.name: page.read_text("utf-8") for page in PAGES if page.name != "glossary.md"}
+    root = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        helps = [parameter.help or "" for parameter in command.params]
+        told[f"gpudoc {name} --help"] = "\n".join([command.help or "", *helps])
+    words = not_used()
+    assert "gradient checkpointing" in words
+    for place, text in told.items():
+        found = {word for word in words if re.search(rf"\b{re.escape(word)}\b", text, re.I)}
+        assert not found, f"{place}: {', '.join(f'{word}: say {words[word]}' for word in found)}"
+
+
+def test_the_glossary_is_in_order_and_explains_each_term_once():
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]*\|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.M)
+    terms = [row.lower() for row in rows if row not in ("term", "---")]
+    assert terms == sorted(set(terms))
