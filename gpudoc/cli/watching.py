@@ -54,11 +54,12 @@ def _watch_command(wish: Wish) -> int:
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.live.judge import is_empty, judge, judge_end
     from gpudoc.facts import Listener, launch
-    from gpudoc.render import console, watch
+    from gpudoc.render import console, frame, watch
     from gpudoc.render.doctor_output import show
     from gpudoc.render.live import Live
 
     reports: list[Report] = []
+    printed_since = False
 
     def watched(seen: Watch) -> None:
         reports.append(judge(seen, ignore=wish.ignore))
@@ -66,6 +67,8 @@ def _watch_command(wish: Wish) -> int:
             _show(reports[0], seen, wish.output, None)
 
     def sink(stream: int, data: bytes) -> None:
+        nonlocal printed_since
+        printed_since = bool(reports)
         os.write(2 if wish.output.json else stream, data)
 
     # no bar: it would be drawn between the lines of the command
@@ -78,6 +81,8 @@ def _watch_command(wish: Wish) -> int:
         console.stderr(plain=wish.output.plain).print(watch.render_nothing(report), end="", soft_wrap=True)
     elif not reports or report is not reports[0]:
         show(report, wish.output)
+    elif printed_since and not wish.output.markdown:
+        frame.show(watch.render_again(report), plain=wish.output.plain)
     if end.signal is not None:
         return 128 + end.signal
     return end.exit_code or exit_code(report, wish.fail_on)
@@ -86,7 +91,7 @@ def _watch_command(wish: Wish) -> int:
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
     from gpudoc.doctor import document
     from gpudoc.facts.redact import Redactor
-    from gpudoc.render import console, watch
+    from gpudoc.render import console, frame, watch
     from gpudoc.render.doctor_output import private, render_markdown
     from gpudoc.render.private import private_watch
 
@@ -97,7 +102,10 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     shared = private_watch(seen, redactor) if output.redact and seen is not None else seen
     if output.html is not None and shared is not None:
         watch.save(output.html, clean, shared)
-    text = watch.render(report, seen, verbose=output.verbose) if seen is not None else ""
+    shape = frame.form(output.plain, piped=frame.WIDE)
+    text = ""
+    if seen is not None:
+        text = watch.render(report, seen, verbose=output.verbose, width=shape.width, boxed=shape.boxed)
     if output.out is not None:
         whole = watch.render(clean, shared, verbose=True) if shared is not None else ""
         watch.save_text(output.out, whole, kept)
@@ -106,4 +114,4 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     elif output.markdown:
         console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
     else:
-        console.stdout(plain=output.plain).print(text, end="", soft_wrap=True)
+        frame.show(text, plain=output.plain)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from gpudoc.doctor.areas import area_of, count_by_area
+from gpudoc.doctor.areas import AREAS, area_of, count_by_area
 from gpudoc.doctor.document import plain_remedy
 from gpudoc.doctor.model import Cause, Finding, Report, Setting
 from gpudoc.doctor.registry import CATALOGUE, CAUSES
@@ -14,38 +13,76 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.facts.patterns import Pattern
 from gpudoc.render import console
+from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes
 
-_MARK = {"broken": "✗", "warning": "!", "info": "i"}
-# what a screen of 80 columns shows; wider ones show wider lines
-NARROW, WIDE = 80, 118
 _MOST_LINES, _MOST_HOLDERS = 12, 10
+# below so many columns a sentence may take twice the lines
+_SLIM = 60
 _BETWEEN = " · "
 _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
-_WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
 _WORTH_NAMING = 0.3
 
 
-def render(report: Report, *, verbose: bool = False, width: int = NARROW) -> str:
-    """The report as plain text: the machine, its GPUs and at most 12 lines more, or everything when `verbose`."""
+def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed: bool = False) -> str:
+    """The report as text: the machine, its GPUs, a line for each area, the root cause; everything when `verbose`."""
+    shape = Form(width, boxed)
     lines = [*_head(report, width), *_tables(report, verbose, width)]
     if verbose:
         for finding in report.findings:
             lines += ["", *_whole(finding)]
         lines += ["", *_appendix(report)]
         return "\n".join(lines).rstrip() + "\n"
+    lines += _areas(report, width)
     if report.findings and report.verdict in ("broken", "warning"):
         last = _others(report, width)
-        room = _MOST_LINES - len(_head(report, width)) - len(last)
-        lines += _first(report.findings[0], width, room, named=report.source != "file") + last
+        room = (_MOST_LINES if width >= _SLIM else 2 * _MOST_LINES) - len(_head(report, width)) - len(last)
+        first = _first(report.findings[0], shape.inner, room, named=report.source != "file")
+        lines += box(first, shape) + last
     elif report.verdict == "unknown":
         lines += _unknown(report, width)
     else:
         lines += _healthy(report, width)
     return "\n".join(lines) + "\n"
+
+
+def _areas(report: Report, width: int) -> list[str]:
+    """A line for each area of a machine: what is wrong there, else how much was checked; none for a text."""
+    if report.source not in ("machine", "process"):
+        return []
+    passed = count_by_area(report.passed)
+    skipped = count_by_area(s.id for s in report.skipped)
+    lines = []
+    for area in AREAS:
+        wrong = [f for f in report.findings if area_of(f.id) == area and f.confidence >= _WORTH_NAMING]
+        crashed = [c.id for c in report.crashed if area_of(c.id) == area]
+        if not (wrong or crashed or area in passed or area in skipped):
+            continue
+        missing = [s.because for s in report.skipped if area_of(s.id) == area]
+        told = [_counted(passed.get(area, 0), missing)]
+        mark = PASSED if passed.get(area, 0) >= len(missing) else UNCHECKED
+        if crashed:
+            mark, told = MARK["warning"], [f"{_checks(len(crashed))} failed by itself: {', '.join(crashed[:3])}", *told]
+        if wrong:
+            told = [f"{f.title}{cards_of(f)}" for f in wrong[:1]] + [f"{len(wrong) - 1} more"] * (len(wrong) > 1)
+            # that something is not there is no fault, and nothing that passed
+            mark = MARK[wrong[0].severity] if wrong[0].severity != "info" else mark
+        lines += _wrap(f"  {mark} {area:9}  {'; '.join(filter(None, told))}", width, most=1)
+    return ["", *lines, ""] if lines else []
+
+
+def _checks(count: int) -> str:
+    return f"{count} check{'s' if count != 1 else ''}"
+
+
+def _counted(passed: int, missing: Sequence[str]) -> str:
+    told = [f"{_checks(passed)} passed"] if passed else []
+    if missing:
+        told.append(f"{len(missing)} not made: {_most_common(missing)}")
+    return ", ".join(told)
 
 
 def _tables(report: Report, verbose: bool, width: int) -> list[str]:
@@ -143,7 +180,7 @@ def _what_was_read(report: Report) -> str:
 
 def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]:
     """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
-    title = f"{_MARK[finding.severity]} {finding.title}{cards_of(finding)}"
+    title = f"{MARK[finding.severity]} {finding.title}{cards_of(finding)}"
     lines = _wrap(f"{title}  [{finding.id}, {finding.confidence:.0%} sure]", width, indent="  ")
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
@@ -174,7 +211,7 @@ def cards_of(finding: Finding) -> str:
 def _others(report: Report, width: int) -> list[str]:
     rest = [f for f in report.findings[1:] if f.confidence >= _WORTH_NAMING]
     lines = []
-    if rest:
+    if rest and report.source not in ("machine", "process"):
         fleet = report.source == "fleet"
         named = "; ".join(f.title if fleet else f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
         more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
@@ -210,25 +247,30 @@ def _guesses(report: Report, width: int) -> list[str]:
 
 def _healthy(report: Report, width: int) -> list[str]:
     lines = _wrap(f"{_no_problem(report)}", width, indent="  ")
-    if report.skipped:
-        lines += _wrap(f"  not checked: {_not_checked(report)}", width)
+    in_areas = [] if report.source == "file" else [f for f in report.findings if f.confidence >= _WORTH_NAMING]
     for finding in report.findings[:4]:
+        if finding in in_areas:
+            continue
         guessed = finding.severity == "info" and finding.confidence <= _WORTH_NAMING
-        mark = "perhaps, by its words alone:" if guessed else _MARK[finding.severity]
+        mark = "perhaps, by its words alone:" if guessed else MARK[finding.severity]
         lines += _wrap(f"  {mark} {finding.title}" + (f"  [{finding.id}]" if guessed else ""), width)
-    return [*lines, _next(report)]
+    return [*lines, *_wrap(_next(report), width, indent="  ")]
 
 
 def _no_problem(report: Report) -> str:
-    """What was checked, and of a text also what it says nothing of."""
-    passed = f"{len(report.passed)} checks passed" + (f" ({by_area(report.passed)})" if report.passed else "")
+    """What was checked, what could not be, and of a text also what it says nothing of."""
+    count = len(report.passed)
     if report.source != "file":
-        return f"No problem found: {passed}"
+        absent = next((f"{f.title}. " for f in report.findings if f.id == "no_gpu_on_machine"), "")
+        if report.skipped:
+            could_not = f"{len(report.skipped)} could not be made (--verbose says why)"
+            return f"{absent}No problem found in the {count} checks that could be made; {could_not}."
+        return f"{absent}No problem found: {count} checks passed."
     silent = _silent(report.machine)
     nothing = f"; it says nothing of {silent}" if silent else ""
     if not report.passed:
         return f"No error recognised in this text{nothing}."
-    return f"No problem found in what this text says: {passed}{nothing}."
+    return f"No problem found in what this text says: {count} checks passed ({by_area(report.passed)}){nothing}."
 
 
 def _driver(machine: Machine) -> str:
@@ -254,19 +296,13 @@ def by_area(ids: Sequence[str]) -> str:
     return ", ".join(f"{area} {count}" for area, count in count_by_area(ids).items())
 
 
-def _not_checked(report: Report) -> str:
-    """How many checks could not be made, by area, and the reason of most of them."""
-    reasons: dict[str, int] = {}
-    for skipped in report.skipped:
-        reasons[skipped.because] = reasons.get(skipped.because, 0) + 1
-    most = max(reasons, key=lambda reason: reasons[reason])
-    areas = by_area([s.id for s in report.skipped])
-    return f"{len(report.skipped)} ({areas}), {'all' if len(reasons) == 1 else 'mostly'} because: {most}"
+def _most_common(reasons: Sequence[str]) -> str:
+    return max(dict.fromkeys(reasons), key=reasons.count)
 
 
 def _whole(finding: Finding) -> list[str]:
     lines = [
-        f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.severity}, {finding.confidence:.0%} sure]"
+        f"{MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.severity}, {finding.confidence:.0%} sure]"
     ]
     lines.append(f"  why: {finding.why}")
     lines += [f"  seen: {o.fact}: {o.value}  ({o.origin})" for o in finding.evidence]
@@ -327,12 +363,5 @@ def _first_known(*facts: Fact[str]) -> str:
 
 
 def _wrap(text: str, width: int, *, indent: str = "        ", most: int = 2) -> list[str]:
-    """`text` over at most so many lines, broken between words; what is longer ends in an ellipsis."""
-    # what stands in brackets at the end is not broken, nor is a command
-    kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\u00a0"), text)
-    wrapped = textwrap.wrap(kept, width, subsequent_indent=indent, break_on_hyphens=False) or [text]
-    lines = [line.replace("\u00a0", " ") for line in wrapped]
-    if len(lines) > most:
-        last = f"{lines[most - 1][: width - 2].rstrip()} …"
-        lines = [*lines[: most - 1], last]
-    return lines
+    """`text` over at most so many lines, twice as many on a narrow screen."""
+    return fold(text, width, indent=indent, most=most * 2 if width < _SLIM and most > 1 else most)

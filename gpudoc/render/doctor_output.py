@@ -13,8 +13,8 @@ from gpudoc.doctor.causes.holders import holders_of, number_of
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.redact import Redactor
-from gpudoc.render import console
-from gpudoc.render.doctor import NARROW, WIDE, by_area, cards_of, headline, render
+from gpudoc.render import console, frame
+from gpudoc.render.doctor import by_area, cards_of, headline, render
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, markdown_table, shown_gpus
 from gpudoc.render.page import Note, Section, Table, page, save_page
 from gpudoc.writing import write_whole
@@ -61,8 +61,8 @@ def show(report: Report, output: Output) -> None:
     elif output.markdown:
         console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
     else:
-        text = render(report, verbose=output.verbose, width=console.text_width(NARROW, WIDE))
-        console.stdout(plain=output.plain).print(text, end="", soft_wrap=True)
+        shape = frame.form(output.plain)
+        frame.show(render(report, verbose=output.verbose, width=shape.width, boxed=shape.boxed), plain=output.plain)
 
 
 def _without_names(machine: Machine) -> Machine:

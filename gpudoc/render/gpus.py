@@ -14,6 +14,7 @@ DASH = "–"
 _HEADINGS = ("GPU", "name", "GiB used", "°C", "W of", "SM MHz of", "PCIe of", "ECC", "procs")
 _HOLDERS = ("GPU", "pid", "user", "for", "GiB", "program", "runs in", "yours")
 _WIDEST_NAME = 60
+_LEAST_COLUMNS = 3
 
 
 def shown_gpus(machine: Machine) -> tuple[Gpu, ...]:
@@ -45,7 +46,7 @@ def holder_table(machine: Machine, most: int = 100) -> Table | None:
 
 
 def text_table(table: Table, width: int) -> list[str]:
-    """The table as aligned lines; the widest column of words gives way when they would be longer than `width`."""
+    """The table as aligned lines of at most `width`: the widest column of words gives way, then the last columns."""
     columns = [list(column) for column in zip(table.headings, *table.rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     words = [n for n, heading in enumerate(table.headings) if heading not in table.numeric]
@@ -53,10 +54,13 @@ def text_table(table: Table, width: int) -> list[str]:
     if over > 0 and words:
         widest = max(words, key=lambda n: widths[n])
         widths[widest] = max(8, widths[widest] - over)
+    while sum(widths) + 2 * (len(widths) - 1) > width and len(widths) > _LEAST_COLUMNS:
+        widths.pop()
     lines = []
-    for row in (table.headings, *table.rows):
+    for whole in (table.headings, *table.rows):
+        row = whole[: len(widths)]
         cells = [cell if len(cell) <= size else cell[: size - 1] + "…" for cell, size in zip(row, widths, strict=True)]
-        numeric = [heading in table.numeric for heading in table.headings]
+        numeric = [heading in table.numeric for heading in table.headings[: len(widths)]]
         aligned = [
             cell.rjust(size) if right else cell.ljust(size)
             for cell, size, right in zip(cells, widths, numeric, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
+from gpudoc.render.frame import MARK, WIDE, Form, box, fold
 from gpudoc.render.page import Figure, Note, Section, Table, page, save_page
 from gpudoc.writing import write_whole
 
-_MARK = {"broken": "✗", "warning": "!", "info": "i"}
-_WIDTH = 118
 _COLOURS: Mapping[Phase, str] = {
     **dict.fromkeys(DATA, "#d9822b"),
     Phase.DATA_RECEIVE: "#e8b27a",
@@ -39,28 +37,42 @@ _COLOURS: Mapping[Phase, str] = {
 _OTHER_COLOUR = "#9a9a9a"
 
 
-def render(report: Report, watch: Watch, *, verbose: bool = False) -> str:
-    """The first screen of a watched job as plain text, or everything when `verbose`."""
+def render(report: Report, watch: Watch, *, verbose: bool = False, width: int = WIDE, boxed: bool = False) -> str:
+    """The first screen of a watched job as text, the root cause in a box where asked; everything when `verbose`."""
+    shape = Form(width, boxed and not verbose)
     job = summarise(watch)
-    lines = [_headline(watch, job), *_where_time_goes(watch, job, verbose)]
+    lines = [*_headline(watch, job, width), *_where_time_goes(watch, job, verbose, width)]
     shown = report.findings if verbose else report.findings[:1]
     if report.verdict == "unknown":
         seen = "; ".join(o.value for o in report.unexplained) or "it does not train yet"
-        lines += _fold("? ", f"{seen[0].upper()}{seen[1:]}. Watch it again later, or for longer.")
+        lines += fold(f"? {seen[0].upper()}{seen[1:]}. Watch it again later, or for longer.", width)
         lines.append(f"    $ gpudoc doctor --pid {watch.pid} --seconds 60")
     if report.verdict == "healthy" and not any(f.id == "compute_bound" for f in report.findings):
-        lines.append(_no_finding(watch, job))
+        lines += fold(_no_finding(watch, job), width)
     for finding in shown:
-        lines += _finding(finding, verbose)
+        lines += box(_finding(finding, verbose, shape.inner), shape)
     if not verbose and len(report.findings) > 1:
-        lines.append(_cut("also: " + ", ".join(f"{f.id} ({percent(f.confidence)})" for f in report.findings[1:4])))
+        also = ", ".join(f"{f.id} ({percent(f.confidence)})" for f in report.findings[1:4])
+        lines += fold(f"also: {also}", width)
     if isinstance(watch.stacks, Absent):
-        lines.append(_cut(f"less certain: no stacks: {watch.stacks.reason}"))
+        lines += fold(f"less certain: no stacks: {watch.stacks.reason}", width)
     if verbose:
         lines += ["", f"verdict: {report.verdict}", f"passed ({len(report.passed)}): {', '.join(report.passed)}"]
         lines += [f"not checked: {s.id}: {s.because}" for s in report.skipped]
         lines += [f"crashed: {c.id}: {c.error}" for c in report.crashed]
     return "\n".join(lines) + "\n"
+
+
+def render_again(report: Report) -> str:
+    """The root cause in a few lines, for the end of a job whose output has pushed the screen away."""
+    first = report.findings[0] if report.findings else None
+    if first is None:
+        return ""
+    lines = [f"{MARK[first.severity]} {first.title}  [{first.id}, {percent(first.confidence)} sure]"]
+    for remedy in first.fix[:1]:
+        lines += fold(f"  fix: {remedy.marked}", WIDE, indent="       ")
+        lines += [f"    $ {part}" for part in remedy.run.splitlines()]
+    return "\n".join(["gpudoc's verdict, while the job ran:", *lines]) + "\n"
 
 
 def render_nothing(report: Report) -> str:
@@ -106,10 +118,10 @@ def render_page(report: Report, watch: Watch) -> str:
     if evidence:
         table = Table(headings=("cause", "fact", "value", "read in"), rows=evidence)
         sections.append(Section("Evidence", (table,)))
-    return page(f"gpudoc doctor: {report.verdict}", sections, lead=_headline(watch, job))
+    return page(f"gpudoc doctor: {report.verdict}", sections, lead=" ".join(_headline(watch, job, 1000)))
 
 
-def _headline(watch: Watch, job: JobShares) -> str:
+def _headline(watch: Watch, job: JobShares, width: int) -> list[str]:
     ranks = max(1, len(job.ranks))
     parts = [f"process {watch.pid}", f"watched {watch.seconds:.0f} s"]
     if watch.interrupted or watch.ended:
@@ -122,19 +134,20 @@ def _headline(watch: Watch, job: JobShares) -> str:
     parts.append(f"{job.cpu_used:.1f} of {job.cpus:g} CPUs used{wanted}")
     gpus = watch.gpus
     parts.append("no GPU" if isinstance(gpus, Absent) else f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}")
-    return _cut(" · ".join(parts))
+    return fold(" · ".join(part.replace(" ", "\u00a0") for part in parts), width)
 
 
-def _where_time_goes(watch: Watch, job: JobShares, verbose: bool) -> list[str]:
+def _where_time_goes(watch: Watch, job: JobShares, verbose: bool, width: int) -> list[str]:
     lead = job.lead
     if lead is None:
         return []
-    lines = [_cut(f"  main thread: {_phases(lead)}")]
+    lines = fold(f"  main thread: {_phases(lead)}", width, indent="    ")
     if job.workers:
         busy = ", ".join(percent(w.busy) for w in job.workers[:8])
-        lines.append(_cut(f"  workers busy: {busy}"))
+        lines += fold(f"  workers busy: {busy}", width, indent="    ")
     if verbose:
-        lines += [_cut(f"  {_name(rank, job)}: {_phases(rank)}") for rank in job.ranks[1:]]
+        for rank in job.ranks[1:]:
+            lines += fold(f"  {_name(rank, job)}: {_phases(rank)}", width, indent="    ")
     if isinstance(watch.stacks, Stacks) and lead.startup_samples:
         lines.append(f"  (without {lead.startup_samples / watch.stacks.rate_hz:.1f} s of start-up)")
     return lines
@@ -148,27 +161,29 @@ def _phases(rank: RankShares) -> str:
 def _no_finding(watch: Watch, job: JobShares) -> str:
     if job.lead is None:
         reason = watch.stacks.reason if isinstance(watch.stacks, Absent) else "no training process was seen"
-        return _cut(f"No verdict on the training loop: {reason}")
+        return f"No verdict on the training loop: {reason}"
     computing = job.lead.share(*COMPUTE)
     return f"No bottleneck found: computing takes {percent(computing)} of the time, and nothing else stands out."
 
 
-def _finding(finding: Finding, verbose: bool) -> list[str]:
+def _finding(finding: Finding, verbose: bool, width: int) -> list[str]:
     gain = next((o.value for o in finding.evidence if o.fact == GAIN), "")
     seen = [o for o in finding.evidence if o.fact != GAIN]
     lines = [""] if verbose else []
-    lines += _fold("", f"{_MARK[finding.severity]} {finding.title}  [{finding.id}, {percent(finding.confidence)} sure]")
+    lines += fold(
+        f"{MARK[finding.severity]} {finding.title}  [{finding.id}, {percent(finding.confidence)} sure]", width
+    )
     if verbose and finding.why:
-        lines += _fold("  why: ", finding.why)
+        lines += fold(f"  why: {finding.why}", width, indent="       ")
     # what to do stands before what it rests on
     for remedy in finding.fix if verbose else finding.fix[:2]:
-        lines += _fold("  fix: ", remedy.say)
+        lines += fold(f"  fix: {remedy.say}", width, indent="       ")
         if remedy.run:
             lines.append(f"    $ {remedy.run}")
     if gain:
         lines.append(f"  gain: about {gain} as fast (estimate)")
     for o in seen if verbose else _few(seen):
-        lines.append(_cut(f"  {o.fact.replace('_', ' ')}: {o.value}{f'  ({o.origin})' if verbose else ''}"))
+        lines.append(_cut(f"  {o.fact.replace('_', ' ')}: {o.value}{f'  ({o.origin})' if verbose else ''}", width))
     return lines
 
 
@@ -176,13 +191,6 @@ def _few(seen: Sequence[Observation]) -> list[Observation]:
     """What fits the first screen: no more than two of a kind."""
     kept = [o for place, o in enumerate(seen) if sum(before.fact == o.fact for before in seen[:place]) < 2]
     return kept[:5]
-
-
-def _fold(label: str, text: str) -> list[str]:
-    """`text` in lines of the screen's width, all after the first as far in as the label is long."""
-    return textwrap.wrap(
-        label + text, _WIDTH, subsequent_indent=" " * max(2, len(label)), break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _note(finding: Finding) -> Note:
@@ -261,5 +269,5 @@ def _worker_table(job: JobShares) -> Table:
     return Table(headings=headings, rows=rows, numeric=frozenset(headings[1:5]))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."

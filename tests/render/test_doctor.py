@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Evidence, Finding
+from gpudoc.doctor.model import Crashed, Evidence, Finding
 from gpudoc.doctor.registry import CAUSES
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
 from gpudoc.render.doctor import cards_of, headline, render, show_catalogue
 from gpudoc.units import GIB
 from tests.doctor.causes.judge import report_of
+from tests.machines.built import gpu, machine
 
 LONG = (
     "PyTorch version: 2.6.0+cu124\nNvidia driver version: 470.57.02\n"
@@ -56,13 +57,13 @@ def test_a_log_without_a_machine_says_what_was_read():
 
 
 def test_a_healthy_machine_says_how_much_was_checked_and_what_to_try_next():
-    machine = Machine(
+    two = Machine(
         gpus=(Gpu(index=0, name="NVIDIA L4", memory_total_bytes=24 * GIB), Gpu(index=1, name="NVIDIA L4")),
         driver=Driver(module_version="550.54.15", cuda_version=(12, 4)),
         python=PythonFacts(version="3.11.7", executable="/venv/bin/python"),
         torch=TorchBuild(version="2.6.0", is_available=True),
     )
-    report = diagnose(Evidence(source="machine", machine=machine), finders=(), catalogue={})
+    report = diagnose(Evidence(source="machine", machine=two), finders=(), catalogue={})
     lines = render(report).splitlines()
     assert lines[:2] == [
         "2 × NVIDIA L4 24 GiB · driver 550.54.15 (CUDA 12.4) · torch 2.6.0",
@@ -88,7 +89,7 @@ def test_an_unknown_fault_names_the_facts_that_would_decide():
 
 
 def test_driver_and_torch_stand_whole_however_long_the_rest_is():
-    machine = Machine(
+    eight = Machine(
         gpus=tuple(
             Gpu(index=n, name=f"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition {n % 3}") for n in range(8)
         ),
@@ -96,7 +97,7 @@ def test_driver_and_torch_stand_whole_however_long_the_rest_is():
         python=PythonFacts(version="3.11.7", executable="/a/very/long/way/to/a/virtual/environment/venv/bin/python"),
         torch=TorchBuild(version="2.13.0.dev20261101+cu130"),
     )
-    report = diagnose(Evidence(source="machine", machine=machine), finders=(), catalogue={})
+    report = diagnose(Evidence(source="machine", machine=eight), finders=(), catalogue={})
     text = render(report)
     assert "driver 580.105.08 (CUDA 13.0)" in text
     assert "torch 2.13.0.dev20261101+cu130" in text
@@ -138,8 +139,10 @@ def test_checks_are_grouped_by_area_and_skipped_ones_say_why():
         skipped=(Skipped("nvlink_error", "GPU 3: the GPU is lost"), Skipped("oom_other_process", "no permission")),
     )
     text = render(report)
-    assert "No problem found: 3 checks passed (GPU 2, driver 1)" in text
-    assert "not checked: 2 (GPU 1, memory 1)" in text
+    assert "  ✓ GPU        2 checks passed, 1 not made: GPU 3: the GPU is lost\n" in text
+    assert "  ✓ driver     1 check passed\n" in text
+    assert "  – memory     1 not made: no permission\n" in text
+    assert "No problem found in the 3 checks that could be made; 2 could not be made" in text
     whole = render(report, verbose=True)
     assert "GPU: gpu_ecc_error, thermal_throttle" in whole
     assert "GPU: nvlink_error: GPU 3: the GPU is lost" in whole
@@ -215,3 +218,34 @@ def test_a_step_that_ends_work_is_marked_on_the_first_screen_and_everywhere_else
     assert marked in render(report, verbose=True)
     show_catalogue("driver_in_bad_state")
     assert "fix: disruptive: Reload" in capsys.readouterr().out
+
+
+def test_a_machine_with_a_fault_has_a_line_for_each_area_and_the_worst_mark_in_it():
+    lost = Gpu(index=2, lost=True, nvml_code=15)
+    report = diagnose(Evidence(source="machine", machine=machine(gpu(0), gpu(1), lost)))
+    lines = render(report).splitlines()
+    assert "  ✗ GPU        The GPU no longer answers on the PCIe bus: GPU 2" in lines
+    assert any(line.startswith("  ✓ PyTorch    14 checks passed") for line in lines)
+    assert any(line.startswith("  – driver     2 checks passed, 20 not made: ") for line in lines)
+    assert not any(line.startswith("also:") for line in lines)
+
+
+def test_a_machine_without_a_gpu_is_not_simply_well():
+    here = Machine(gpus=(), pci=(), python=PythonFacts(version="3.11.7"))
+    text = " ".join(render(diagnose(Evidence(source="machine", machine=here))).split())
+    assert "– GPU There is no GPU here" in text
+    assert "There is no GPU here. No problem found in the" in text
+    assert "could not be made" in text
+
+
+def test_a_check_that_failed_itself_is_no_check_that_passed():
+    report = replace(
+        report_of("Epoch 1 step 2 loss 3.0"), source="machine", crashed=(Crashed("thermal_throttle", "KeyError"),)
+    )
+    assert "  ! GPU        1 check failed by itself: thermal_throttle\n" in render(report)
+
+
+def test_on_a_slim_screen_the_fix_stands_whole():
+    text = render(report_of(LONG), width=40)
+    assert "    $ sudo apt install nvidia-driver-580\n" in text
+    assert all(len(line) <= 40 or line.lstrip().startswith("$") for line in text.splitlines())
