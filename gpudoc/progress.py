@@ -9,10 +9,10 @@ class Progress(Protocol):
     """What a long action tells whoever watches; every call returns at once."""
 
     def say(self, text: str) -> None:
-        """One line that stays: what is being tried and why."""
+        """One line: what is being tried and why; one that begins with '! ' must be seen."""
 
     def advance(self, done: float, total: float, text: str) -> None:
-        """How far the action is, in its own unit, and what it does right now."""
+        """How far the action is, in seconds (floats) or in things (ints), and what it does right now."""
 
 
 class Silent:

@@ -57,8 +57,9 @@ def shown(speak: Callable[[], object], columns: int = 80, env: Mapping[str, str 
     """What `speak` writes to stdout and stderr where both are a terminal; it runs in a forked process."""
 
     def start() -> None:
+        wanted = _environment(env)
         os.environ.clear()
-        os.environ.update(_environment(env))
+        os.environ.update(wanted)
         encoding = "ascii" if os.environ.get("LC_ALL") == "C" else "utf-8"
         for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
             stream = io.TextIOWrapper(

@@ -54,4 +54,4 @@ def before_measuring(target: Target, *, quick: bool, shared: bool) -> list[str]:
         require_alone(target.machine, [target.choice.index], shared=shared) if target.choice.device == "cuda" else ""
     )
     lasts = f"takes about {format_seconds(QUICK_S if quick else FULL_S)}, and what --data and several GPUs need on top"
-    return [f"{others}; every figure holds beside them only"] * bool(others) + [lasts] * (not quick)
+    return [f"! {others}; every figure holds beside them only"] * bool(others) + [lasts] * (not quick)

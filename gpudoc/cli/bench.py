@@ -46,7 +46,7 @@ def bench(
 
     check_places(out, html)
     old = load_record(compare) if compare else None
-    with Live(plain=plain or as_json) as progress:
+    with Live(plain=plain or as_json, keep=verbose) as progress:
         target = find_target(device)
         progress.say(target.said)
         for sentence in before_measuring(target, quick=quick, shared=shared):

@@ -65,7 +65,7 @@ def tune(
     options = Options.of(
         source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit
     ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
-    with Live(plain=plain or as_json) as progress:
+    with Live(plain=plain or as_json, keep=verbose) as progress:
         result = run(options, progress, since=started)
     if html:
         save_page(html, result)

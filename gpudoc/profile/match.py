@@ -15,6 +15,11 @@ from gpudoc.units import GIB, format_bytes
 Kind = Literal["tuned", "preset"]
 _MEMORY_STEP_BYTES = GIB // 2
 _COUNT = "number of devices"
+# fields whose values tell a person nothing
+_BY_FINGERPRINT = {
+    "model": "it was made for another model than this one (other layers, sizes or input)",
+    "data set": "the data set is another one, or has changed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Difference:
     hard: bool
 
     def __str__(self) -> str:
+        if self.field in _BY_FINGERPRINT:
+            return _BY_FINGERPRINT[self.field]
         return f"{self.field} {self.there} there, {self.here} here"
 
 
@@ -141,6 +148,8 @@ def _tuned(entry: Stored, found: tuple[Difference, ...], passed_over: tuple[str,
     note = "everything else is the same here"
     if found:
         note = "; ".join(str(difference) for difference in found) + ": checked in the first steps"
+    cut = interrupted(entry.profile)
+    note += f". {cut}" if cut else ""
     return Match(
         kind="tuned",
         profile=entry.profile,
@@ -149,6 +158,14 @@ def _tuned(entry: Stored, found: tuple[Difference, ...], passed_over: tuple[str,
         check=bool(found),
         passed_over=passed_over,
     )
+
+
+def interrupted(profile: Profile) -> str:
+    """What to know of a profile whose search was interrupted; '' of any other."""
+    made = profile.made
+    if made is None or not made.interrupted:
+        return ""
+    return f"Its search was interrupted after {made.trials} trials, so better settings may exist: run gpudoc tune again"
 
 
 def _nearest_preset(here: Hardware, workload: WorkloadKey, passed_over: tuple[str, ...]) -> Match | None:

@@ -19,12 +19,13 @@ class Part(BaseModel):
 
 
 class Made(Part):
-    """When and by which gpudoc the profile was made, and what that cost."""
+    """When and by which gpudoc the profile was made, and what that cost; `interrupted` only where the search was."""
 
     at: str
     gpudoc: str
     seconds: float = Field(ge=0)
     trials: int = Field(ge=0)
+    interrupted: bool | None = None
 
 
 class Hardware(Part):

@@ -16,7 +16,7 @@ from rich.console import Console
 # what stands for a character that the stream does not have; others are a question mark
 _INSTEAD = {
     "✓": "+", "✗": "x", "–": "-", "…": "...", "·": "|", "×": "x", "→": "->", "±": "+-", "°": "", "µ": "u",
-    "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "█": "#", "░": ".", "’": "'", "“": '"', "”": '"',
+    "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "█": "#", "░": ".", "━": "#",
 }  # fmt: skip
 _LEAST_COLUMNS = 20
 
@@ -36,7 +36,7 @@ def text_width(least: int, most: int) -> int:
     if not sys.stdout.isatty():
         return least
     # three dots stand for an ellipsis where there is none
-    short = 0 if _says_everything(sys.stdout) else 2
+    short = 0 if has_utf8(sys.stdout) else 2
     return max(_LEAST_COLUMNS, min(most, shutil.get_terminal_size().columns) - short)
 
 
@@ -52,19 +52,19 @@ def is_dumb() -> bool:
 
 def print_json(document: Mapping[str, object]) -> None:
     """Exactly one JSON document on stdout."""
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=not _says_everything(sys.stdout))
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=not has_utf8(sys.stdout))
     sys.stdout.write("\n")
     sys.stdout.flush()
 
 
-def _says_everything(stream: TextIO) -> bool:
+def has_utf8(stream: TextIO) -> bool:
     """Whether the stream's encoding has every character; a pipe of the C locale or of Windows has not."""
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
 
 
 def say_what_it_can(stream: TextIO) -> None:
     """Let a stream without UTF-8 print what it has no character for in other words, instead of failing."""
-    if isinstance(stream, io.TextIOWrapper) and not _says_everything(stream):
+    if isinstance(stream, io.TextIOWrapper) and not has_utf8(stream):
         codecs.register_error("gpudoc", _in_other_words)
         stream.reconfigure(errors="gpudoc")
 

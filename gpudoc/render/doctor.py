@@ -51,7 +51,7 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
 
 def _areas(report: Report, width: int) -> list[str]:
     """A line for each area of a machine: what is wrong there, else how much was checked; none for a text."""
-    if report.source not in ("machine", "process"):
+    if report.source != "machine":
         return []
     passed = count_by_area(report.passed)
     skipped = count_by_area(s.id for s in report.skipped)
@@ -211,7 +211,7 @@ def cards_of(finding: Finding) -> str:
 def _others(report: Report, width: int) -> list[str]:
     rest = [f for f in report.findings[1:] if f.confidence >= _WORTH_NAMING]
     lines = []
-    if rest and report.source not in ("machine", "process"):
+    if rest and report.source != "machine":
         fleet = report.source == "fleet"
         named = "; ".join(f.title if fleet else f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
         more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
@@ -247,7 +247,7 @@ def _guesses(report: Report, width: int) -> list[str]:
 
 def _healthy(report: Report, width: int) -> list[str]:
     lines = _wrap(f"{_no_problem(report)}", width, indent="  ")
-    in_areas = [] if report.source == "file" else [f for f in report.findings if f.confidence >= _WORTH_NAMING]
+    in_areas = [f for f in report.findings if f.confidence >= _WORTH_NAMING] if report.source == "machine" else []
     for finding in report.findings[:4]:
         if finding in in_areas:
             continue

@@ -26,8 +26,10 @@ _STYLES = (
     (r"(?m)^[│ ]*✗ .*?(?=  \[|  +│|$)", "bold red"),
     (r"(?m)^[│ ]*! .*?(?=  \[|  +│|$)", "bold yellow"),
     (r"(?m)^[│ ]*\? .*?(?=  +│|$)", "bold yellow"),
-    (r"(?m)^ *✓(?= )", "green"),
-    (r"(?m)^ *– .*$", "dim"),
+    (r"(?m)^ +✓(?= )", "green"),
+    (r"(?m)^✓ .*$", "bold green"),
+    (r"(?m)^– .*$", "bold"),
+    (r"(?m)^ +– .*$", "dim"),
     (r"\[[a-z0-9_]+(?:, [^\]\n]+)\]", "dim"),
     (r"(?m)^[│ ]*\$ .*?(?=  +│|$)", "cyan"),
     (r"(?m)^[│ ]*(?:fix|gain|seen|explains|also|next|profile):?(?= )", "bold"),
@@ -68,7 +70,13 @@ def show(text: str, *, plain: bool = False) -> None:
 
 def in_words(text: str) -> str:
     """`text` with the mark at the beginning of a line as a word."""
-    return _MARKED.sub(lambda match: f"{match[1]}{_WORDS[match[2]]} ", text)
+    return _MARKED.sub(_in_word, text)
+
+
+def _in_word(match: re.Match[str]) -> str:
+    """At the very beginning of a line stands a sentence of its own, which needs no word for well or neutral."""
+    indent, mark = match[1], match[2]
+    return "" if not indent and mark in (PASSED, UNCHECKED) else f"{indent}{_WORDS[mark]} "
 
 
 def paint(text: str) -> Text:

@@ -1,24 +1,43 @@
-"""Progress on stderr: one line that is drawn over on a terminal, plain lines that stay everywhere else."""
+"""Progress on stderr: a few lines that are drawn over on a terminal, plain lines that stay everywhere else."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+import threading
 import time
 from types import TracebackType
 
+from gpudoc.render import console
 from gpudoc.units import format_seconds
 
-BAR_WIDTH = 24
-REDRAW_S = 0.1
+_BAR = 16
+_REDRAW_S = 0.15
+_MOST_LINES = 3
+# the spinner, a part of the bar that is done, one that is not
+_SIGNS, _ASCII_SIGNS = ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "━", "╌"), ("|/-\\", "#", ".")
+_ALL_STAYS, _TOLD_AFTER_A_FAILURE = "! ", 5
 
 
 class Live:
-    """A Progress for people; `with Live() as progress`. Silent steps when stderr is no terminal or `plain`."""
+    """A Progress for people; `with Live() as progress`. Silent steps when stderr is no terminal or `plain`.
 
-    def __init__(self, plain: bool = False) -> None:
-        self._draws = sys.stderr.isatty() and not plain
-        self._drawn_at = 0.0
-        self._width = 0
+    Lines that are said stay; with `keep` False, on a terminal, only the last one shows and is drawn over, besides those
+    that begin with an exclamation mark, and the last few when the action fails.
+    """
+
+    def __init__(self, plain: bool = False, *, keep: bool = True) -> None:
+        console.say_what_it_can(sys.stderr)
+        self._draws = sys.stderr.isatty() and not plain and not console.is_dumb()
+        self._keeps = keep or not self._draws
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._ticking: threading.Thread | None = None
+        self._step: tuple[float, float, str] | None = None
+        self._since = 0.0
+        self._said: list[str] = []
+        self._drawn = 0
+        self._frame = 0
 
     def __enter__(self) -> Live:
         return self
@@ -26,34 +45,82 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._clear()
+        self._ended.set()
+        if self._ticking is not None:
+            self._ticking.join()
+        with self._lock:
+            self._clear()
+            if isinstance(error, Exception) and not self._keeps:
+                sys.stderr.write("".join(f"{line}\n" for line in self._said[-_TOLD_AFTER_A_FAILURE:]))
+            sys.stderr.flush()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        self._clear()
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        """A line that stays, or that shows until the next one."""
+        with self._lock:
+            if self._keeps or text.startswith(_ALL_STAYS):
+                self._clear()
+                sys.stderr.write(text + "\n")
+                sys.stderr.flush()
+                return
+            self._said.append(text)
+        self._tick()
 
     def advance(self, done: float, total: float, text: str) -> None:
-        """Draw the bar at `done` of `total` seconds, at most ten times a second."""
-        now = time.monotonic()
-        if not self._draws or now - self._drawn_at < REDRAW_S:
-            return
-        self._drawn_at = now
-        line = bar(done, total, text)
-        sys.stderr.write("\r" + line.ljust(self._width))
-        sys.stderr.flush()
-        self._width = len(line)
+        """Show what is done now; seconds go on by themselves until the next call, whole numbers are counted things."""
+        with self._lock:
+            self._step, self._since = (done, total, text), time.monotonic()
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._draws and self._ticking is None and not self._ended.is_set():
+            self._draw()
+            self._ticking = threading.Thread(target=self._run, name="gpudoc-progress", daemon=True)
+            self._ticking.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_REDRAW_S):
+            self._draw()
+
+    def _draw(self) -> None:
+        with self._lock:
+            shown = lines(self._step, time.monotonic() - self._since, self._frame, shutil.get_terminal_size().columns)
+            if self._said and not self._keeps:
+                shown.append(_cut(f"  {self._said[-1].strip()}", shutil.get_terminal_size().columns))
+            self._frame += 1
+            self._clear()
+            sys.stderr.write("\n".join(shown))
+            sys.stderr.flush()
+            self._drawn = len(shown)
 
     def _clear(self) -> None:
-        if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
-            self._width = 0
+        if self._drawn:
+            up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+            sys.stderr.write(f"\r{up}\x1b[J")
+            self._drawn = 0
 
 
-def bar(done: float, total: float, text: str) -> str:
-    """The line that `advance` draws: bar, what is done, and about how long it still takes."""
-    share = min(1.0, max(0.0, done / total)) if total > 0 else 0.0
-    full = round(share * BAR_WIDTH)
-    return f"[{'#' * full}{'.' * (BAR_WIDTH - full)}] {text}, about {format_seconds(max(1.0, total - done))} left"[:110]
+def lines(step: tuple[float, float, str] | None, elapsed: float, frame: int, columns: int) -> list[str]:
+    """The lines of one drawing: spinner and bar, time of the whole, and the parts of the text between ' · '."""
+    turns, full, empty = _SIGNS if console.has_utf8(sys.stderr) else _ASCII_SIGNS
+    mark = turns[frame % len(turns)]
+    if step is None:
+        return [mark]
+    done, total, text = step
+    if isinstance(total, int):
+        place = f"{done:.0f} of {total}"
+    else:
+        done = min(done + elapsed, total)
+        place = f"{format_seconds(max(1.0, round(done)))} of {format_seconds(max(1.0, round(total)))}"
+    filled = min(_BAR, round(_BAR * done / total)) if total > 0 else 0
+    packed = [f"{mark} {full * filled}{empty * (_BAR - filled)}"]
+    for part in (place, *text.split(" · ")):
+        between = " " if packed[-1].endswith((full, empty)) else " · "
+        if len(packed[-1]) + len(between) + len(part) < columns:
+            packed[-1] += between + part
+        else:
+            packed.append(f"  {part}")
+    return [_cut(line, columns) for line in packed[:_MOST_LINES]]
+
+
+def _cut(text: str, columns: int) -> str:
+    return text if len(text) < columns else f"{text[: max(0, columns - 2)]}…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpudoc.render.frame import WIDE, fold
 from gpudoc.tune.model.scaling import NAMES, Cause, Scaling, ScalingPoint, Span
 from gpudoc.units import format_bytes, format_seconds
 
@@ -18,13 +19,14 @@ CAUSES: Mapping[Cause, str] = {
 _LEFT = ("cause",)
 
 
-def as_lines(scaling: Scaling) -> list[str]:
+def as_lines(scaling: Scaling, width: int = WIDE) -> list[str]:
     """The table and the sentences under it as plain text."""
-    lines = [heading(scaling), "", *_columns(table(scaling)), ""]
-    lines += [f"  {ranks_of(point)}: {point.why}" for point in scaling.points if point.why]
-    lines += [f"  {ranks_of(point)}: {failure(point)}" for point in scaling.points if not point.samples_per_s]
-    lines += [f"  {note}" for note in scaling.notes]
-    lines += ["", f"verdict  {scaling.verdict}"]
+    lines = [*fold(heading(scaling), width), "", *_columns(table(scaling)), ""]
+    told = [f"{ranks_of(point)}: {point.why}" for point in scaling.points if point.why]
+    told += [f"{ranks_of(point)}: {failure(point)}" for point in scaling.points if not point.samples_per_s]
+    for sentence in (*told, *scaling.notes):
+        lines += fold(f"  {sentence}", width, indent="    ")
+    lines += ["", *fold(f"verdict  {scaling.verdict}", width, indent="         ")]
     return [*lines, f"next     {scaling.command}"] if scaling.command else lines
 
 

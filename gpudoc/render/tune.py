@@ -1,12 +1,36 @@
-"""What a search says: the three batches, the settings with a reason each, and the command to train."""
+"""What a search says: what it gained, the settings beside the default's, and the command to train."""
 
 from __future__ import annotations
 
-from gpudoc.render.console import print_json, stdout
+import shlex
+
+from gpudoc.profile import store
+from gpudoc.profile.model import Loader, Settings
+from gpudoc.render import frame
+from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
+from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.run import Result, document
+from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.scaling import ScalingResult
-from gpudoc.units import format_bytes, format_rate, format_seconds
+from gpudoc.units import MIB, format_bytes, format_rate, format_seconds
+
+# as train calls them, in the order in which they matter
+_NAMES = {
+    "micro_batch": "micro batch",
+    "precision": "precision",
+    "num_workers": "loader workers",
+    "activation_checkpointing": "activation checkpointing",
+    "compile": "compile",
+    "channels_last": "channels last",
+    "fused": "fused optimizer",
+    "allocator": "allocator",
+    "prefetch_factor": "prefetch factor",
+    "pin_memory": "pinned memory",
+    "persistent_workers": "persistent workers",
+}
+_ALWAYS = ("micro_batch", "precision", "num_workers")
+_OF_WORKERS = ("prefetch_factor", "pin_memory", "persistent_workers")
 
 
 def show(result: Result | ScalingResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
@@ -14,65 +38,137 @@ def show(result: Result | ScalingResult, *, as_json: bool, plain: bool, verbose:
     if as_json:
         print_json(document(result))
         return
-    stdout(plain).print(as_text(result, verbose=verbose))
+    text = as_text(result, verbose=verbose, width=frame.form(plain, piped=frame.WIDE).width)
+    frame.show(text + "\n", plain=plain)
 
 
-def as_text(result: Result | ScalingResult, *, verbose: bool = False) -> str:
-    """The screen: batches, settings with their reasons, where the profile is; every trial when `verbose`."""
+def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int = frame.WIDE) -> str:
+    """The screen: the gain, the settings, what to type next; every reason and every trial too when `verbose`."""
     if isinstance(result, ScalingResult):
         what = "interrupted; what was measured" if result.interrupted else "measured"
         head = f"{what}: {result.num_trials} trials in {format_seconds(result.seconds)}, no profile written"
-        return "\n".join([head, "", *as_lines(result.scaling)])
-    lines = [headline(result), "", *_batches(result), "", "settings, and why"]
-    lines += [f"  {sentence}" for sentence in result.profile.why]
+        return "\n".join([head, "", *as_lines(result.scaling, width)])
+    mark = frame.PASSED if result.findings.gain.is_sure else frame.UNCHECKED
+    lines = [*frame.fold(f"{mark} {headline(result)}", width), "", *_settings(result), *_memory(result, width), ""]
+    made = result.profile.made
+    assert made is not None
+    spent = f"{made.trials} trials in {format_seconds(made.seconds)}"
     if verbose:
+        lines += [f"settings, and why ({spent})"]
+        for sentence in result.profile.why:
+            lines += frame.fold(f"  {sentence}", width, indent="    ")
         lines += ["", f"every trial, {_how(result)}", *_trials(result)]
+    else:
+        lines += frame.fold(f"{spent}; why each setting, and every trial: --verbose or --html FILE", width)
     if result.scaling is not None:
-        lines += ["", *as_lines(result.scaling)]
-    lines += ["", f"profile  {result.path}", f"next     {train_command(result)}"]
-    return "\n".join(lines)
+        lines += ["", *as_lines(result.scaling, width)]
+    return "\n".join([*lines, "", f"profile  {frame.short_path(result.path)}", f"next     {train_command(result)}"])
 
 
 def train_command(result: Result) -> str:
-    """What to type to train with this profile."""
-    config = result.context.config
-    source = config.name if config.builtin else f"{config.name}.yaml"
-    ranks = result.context.ranks
-    # every GPU is the default on GPUs, one process on a CPU
-    gpus = f" --gpus {ranks}" if ranks > 1 else ""
-    return f"gpudoc train --profile {result.path} --model {source}{gpus}"
+    """What to type to train with this profile; its file is named only where train does not find it by itself."""
+    context = result.context
+    config = context.config
+    source = config.name if config.builtin else context.source or f"{config.name}.yaml"
+    words = ["gpudoc", "train", "--model", source]
+    if result.path.parent.resolve() != store.folder_to_write().resolve():
+        words += ["--profile", str(result.path)]
+    if context.ranks > 1:
+        # every GPU is the default on GPUs, one process on a CPU
+        words += ["--gpus", str(context.ranks)]
+    if context.user_limit_bytes is not None:
+        words += ["--memory-limit", f"{context.user_limit_bytes // MIB}MiB"]
+    return shlex.join(words)
 
 
 def headline(result: Result) -> str:
-    """How many trials, how long, and the gain over the default, in one line."""
-    made = result.profile.made
-    assert made is not None
-    what = "interrupted; the best so far" if result.interrupted else "tuned"
-    ratio = result.profile.evidence.speedup_over_default
-    gain = "" if ratio is None else f", {ratio:.2f} times the default's speed"
-    return f"{what}: {made.trials} trials in {format_seconds(made.seconds)}{gain}"
+    """What the search gained, with its doubt; one speed, measured with real data."""
+    begun = "Interrupted; of the best so far: " if result.interrupted else ""
+    return begun + _gained(result)
 
 
-def _batches(result: Result) -> list[str]:
-    found, evidence = result.findings, result.profile.evidence
-    lines = []
-    largest = found.largest
-    if largest is not None:
-        peak = "" if largest.line is None else f", peak {format_bytes(largest.line.at(largest.batch))}"
-        proof = "proved" if largest.is_proved else f"run, not proved; {largest.predicted} predicted"
-        lines.append(f"  largest  {largest.batch:>7,}  {proof}{peak} of {format_bytes(largest.limit_bytes)}")
-    if evidence.fastest_batch is not None:
-        lines.append(f"  fastest  {evidence.fastest_batch:>7,}  {_rate_at(result, evidence.fastest_batch)}")
-    chosen = result.profile.settings.micro_batch
-    lines.append(f"  chosen   {chosen:>7,}  {_rate_at(result, chosen)}")
-    return lines
+def _gained(result: Result) -> str:
+    gain = result.findings.gain
+    chosen, default, ratio = gain.chosen, gain.default, gain.ratio
+    if gain.kept_default:
+        lost = "" if ratio is None else f"; the best other settings reached {_times(ratio)} that"
+        speed = "" if chosen is None else f": {_rate(result, chosen)} with your data{lost}"
+        return f"Nothing beat your default{speed}."
+    if ratio is None or chosen is None or default is None:
+        speed = "" if default is None else f" ({_rate(result, default)} with your data)"
+        return f"Not compared with your default{speed}: the budget ended before; a longer --budget compares them."
+    speeds = f"{_rate(result, chosen)} with your data, {format_rate(default.middle, 'samples/s')} before"
+    if gain.is_sure:
+        return f"{_times(ratio)} as fast as your default: {speeds}."
+    if ratio.high < 1:
+        return f"Slower than your default, {_times(ratio)} its speed, for the sake of the goal: {speeds}."
+    return f"Nothing clearly beat your default: these settings reach {_times(ratio)} its speed: {speeds}."
 
 
-def _rate_at(result: Result, batch: int) -> str:
-    rates = [p.samples_per_s for p in result.findings.speeds if p.batch == batch and p.samples_per_s]
+def _times(ratio: Span) -> str:
+    return f"{ratio.middle:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _rate(result: Result, speed: Span) -> str:
+    """'4,210 samples/s ±3 %', over all ranks."""
+    doubt = max(speed.high - speed.middle, speed.middle - speed.low) / speed.middle
     ranks = result.context.ranks
-    unit = "samples/s" if ranks == 1 else f"samples/s of {ranks} ranks together"
-    return format_rate(rates[-1] * ranks, unit) if rates else ""
+    together = "" if ranks == 1 else f" of {ranks} ranks together"
+    return f"{format_rate(speed.middle, 'samples/s')}{together} ±{doubt:.0%}".replace("%", " %")
+
+
+def _settings(result: Result) -> list[str]:
+    """The settings that matter or differ from the default's, with the default's beside them."""
+    before = result.profile.evidence.default
+    default = _flat(before.settings) if before is not None and before.settings is not None else {}
+    chosen = _flat(result.profile.settings)
+    rows = []
+    for name, label in _NAMES.items():
+        # without workers the loader's other settings do nothing
+        if name in _OF_WORKERS and not chosen["num_workers"]:
+            continue
+        differs = name in default and default[name] != chosen[name]
+        if differs or name in _ALWAYS:
+            rows.append((label, _say(chosen[name]), f"(default {_say(default[name])})" if differs else ""))
+    wide = max(len(label) for label, _, _ in rows)
+    values = max(len(value) for _, value, _ in rows)
+    return [f"  {label:{wide}}  {value:>{values}}  {note}".rstrip() for label, value, note in rows]
+
+
+def _flat(settings: Settings) -> dict[str, object]:
+    plain = settings.model_dump()
+    loader = plain.pop("loader", None) or Loader().model_dump()
+    return {**plain, **loader}
+
+
+def _say(value: object) -> str:
+    return (
+        {True: "on", False: "off"}[value]
+        if isinstance(value, bool)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
+
+
+def _memory(result: Result, width: int) -> list[str]:
+    """The largest batch, how that is known, and its memory against the limit."""
+    largest = result.findings.largest
+    if largest is None:
+        return []
+    peak = "" if largest.line is None else f", {format_bytes(largest.line.at(largest.batch))}"
+    told = f"  largest batch {largest.batch:,}{peak} of {format_bytes(largest.limit_bytes)}: {_how_sure(largest)}"
+    ceiling = result.profile.why[0].partition("; a larger one would exceed ")[2] if result.profile.why else ""
+    lines = frame.fold(told, width, indent="    ")
+    return [*lines, *(frame.fold(f"  the micro batch is at {ceiling}", width, indent="    ") if ceiling else [])]
+
+
+def _how_sure(largest: Largest) -> str:
+    if not largest.complete:
+        return f"it ran, and more may fit ({largest.predicted:,} predicted)" if largest.predicted else "it ran"
+    if largest.fails_at is not None and largest.batch != largest.cap:
+        return f"it ran, and {largest.fails_at:,} did not fit"
+    return "it ran, and no larger one is of use"
 
 
 def _how(result: Result) -> str:

@@ -72,7 +72,7 @@ def render_again(report: Report) -> str:
     for remedy in first.fix[:1]:
         lines += fold(f"  fix: {remedy.marked}", WIDE, indent="       ")
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
-    return "\n".join(["gpudoc's verdict, while the job ran:", *lines]) + "\n"
+    return "\n".join(["What gpudoc found while the job ran:", *lines]) + "\n"
 
 
 def render_nothing(report: Report) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpudoc.tune.model.gain import Gain, gain_of
 from gpudoc.tune.search.choose import BatchChoice, speedup
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.messages import Feed, Point, Trial, Variant
 
+# what ends the batches that make sense
+CEILING = "the global batch"
+AUTO_CEILING = "what global_batch: auto allows (8 times the reference batch, a 50th of the data)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a search is to find: its parts, its goal, and the batches that make sense."""
+    """What a search is to find: its parts, its goal, the batches that make sense, and what ends them (`ceiling`)."""
 
     parts: frozenset[str]
     goal: str
@@ -21,6 +26,7 @@ class Plan:
     useful: int
     base: Variant
     abilities: Abilities
+    ceiling: str = CEILING
 
 
 @dataclass(slots=True)
@@ -45,6 +51,11 @@ class Findings:
     joints: list[Trial] = field(default_factory=list)
     kept_default: bool = False
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def gain(self) -> Gain:
+        """What the choice gains over the default, both fed with real data, with its doubt."""
+        return gain_of(self.defaults, self.joints, kept_default=self.kept_default)
 
     @property
     def speedup(self) -> float | None:

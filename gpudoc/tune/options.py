@@ -94,7 +94,7 @@ def look_around(options: Options, choice: Choice, machine: Machine, progress: Pr
     ordinals = range(ranks) if ranks > 1 else [choice.index]
     others = require_alone(machine, ordinals, shared=options.shared) if choice.device == "cuda" else ""
     if others:
-        progress.say(f"{others}; what is found holds beside them only")
+        progress.say(f"! {others}; what is found holds beside them only")
 
 
 def check_writable(path: Path) -> None:

@@ -17,7 +17,7 @@ from gpudoc.workload.config import Loaded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a profile says in addition to the findings: workload, machine, memory limit, time spent."""
+    """What a profile says besides the findings: workload, machine, memory limit, time spent, how it ended."""
 
     config: Loaded
     hardware: model.Hardware
@@ -27,6 +27,8 @@ class Context:
     user_limit_bytes: int | None
     seconds: float
     ranks: int = 1
+    source: str = ""
+    interrupted: bool = False
 
 
 def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Profile:
@@ -38,6 +40,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
             gpudoc=gpudoc.__version__,
             seconds=round(context.seconds, 1),
             trials=len(trials),
+            interrupted=True if context.interrupted else None,
         ),
         hardware=_hardware(context),
         workload=context.workload,

@@ -25,7 +25,7 @@ from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
-from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.findings import AUTO_CEILING, CEILING, Findings, Plan
 from gpudoc.tune.model.scaling import Scaling
 from gpudoc.tune.options import Options, check_system, check_writable, free_host_bytes, look_around
 from gpudoc.tune.record import Context, make_profile
@@ -335,6 +335,7 @@ class _Search:
             reference=max(1, min(reference, cap)),
             cap=cap,
             useful=max(1, min(useful, cap)),
+            ceiling=AUTO_CEILING if train.global_batch == "auto" else CEILING,
             base=Variant(precision=precision),
             abilities=Abilities(
                 device=self._choice.name,
@@ -364,6 +365,8 @@ class _Search:
             user_limit_bytes=self._options.memory_limit_bytes,
             seconds=time.monotonic() - self._started,
             ranks=session.ranks,
+            source=self._options.source,
+            interrupted=interrupted,
         )
         tuned = [trial for trial in session.journal.trials if trial.request.kind != "scaling"]
         profile = make_profile(context, found, tuned)
@@ -384,6 +387,7 @@ def document(result: Result | ScalingResult) -> Mapping[str, object]:
     if isinstance(result, ScalingResult):
         return {"schema": "gpudoc.tune.v1", "profile": None, "scaling": result.scaling.document()}
     found: dict[str, object] = {"profile": result.profile.document(), "path": str(result.path)}
+    found["gain"] = result.findings.gain.document()
     if result.scaling is not None:
         found["scaling"] = result.scaling.document()
     return {"schema": "gpudoc.tune.v1", **found}

@@ -178,3 +178,25 @@ def test_another_users_job_is_judged_with_what_is_left():
         job.wait()
     assert "less certain: no stacks: ptrace refused" in done.stdout
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("printed", "told"), [(b"epoch 2\n" * 40, 2), (b"", 1)])
+def test_a_verdict_that_the_jobs_output_pushed_away_is_said_again_at_its_end(monkeypatch, capfd, printed, told):
+    from gpudoc import facts
+    from gpudoc.cli import app
+    from tests.facts.live.made import track, watch, worker
+
+    slow = watch({1: "wait*60 backward*30 forward*10", 2: "w_fetch*100"}, [track(cpu_s=8), worker(2, cpu_s=19)])
+
+    def launch(command, *, seconds, listener):
+        listener.sink(1, b"epoch 1\n")
+        listener.watched(slow)
+        if printed:
+            listener.sink(1, printed)
+        return facts.Outcome(exit_code=0, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
+
+    monkeypatch.setattr(facts, "launch", launch)
+    assert app.run(["doctor", "--", "python", "train.py"]) == 0
+    out = capfd.readouterr().out
+    assert out.count("[too_few_workers, ") == told
+    assert ("What gpudoc found while the job ran:" in out.split("epoch 2")[-1]) == (told == 2)

@@ -13,9 +13,7 @@ from tests.doctor.causes.judge import report_of
 from tests.machines.built import gpu, machine
 from tests.terminal import shown
 
-LOST = diagnose(
-    Evidence(source="machine", machine=machine(gpu(0), gpu(1), Gpu(index=2, lost=True, nvml_code=15)))
-)
+LOST = diagnose(Evidence(source="machine", machine=machine(gpu(0), gpu(1), Gpu(index=2, lost=True, nvml_code=15))))
 OLD = report_of(
     "PyTorch version: 2.6.0+cu124\nNvidia driver version: 470.57.02\n"
     "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)\n"

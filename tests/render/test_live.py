@@ -1,44 +1,78 @@
-import sys
+import threading
 
-from gpudoc.render.live import Live, bar
+import pytest
 
-
-class Terminal:
-    def __init__(self, tty):
-        self.tty, self.text = tty, ""
-
-    def isatty(self):
-        return self.tty
-
-    def write(self, text):
-        self.text += text
-
-    def flush(self):
-        pass
+from gpudoc.render import live
+from gpudoc.render.live import Live, lines
+from tests.terminal import shown
 
 
-def shown(monkeypatch, tty, plain=False):
-    stream = Terminal(tty)
-    monkeypatch.setattr(sys, "stderr", stream)
-    with Live(plain=plain) as live:
-        live.advance(3, 10, "memory")
-        live.say("hello")
-    return stream.text
+def talk(keep, plain=False, fail=False):
+    drawn = threading.Event()
+    real = live.lines
+
+    def counted(*arguments):
+        if arguments[2] >= 2:
+            drawn.set()
+        return real(*arguments)
+
+    live.lines = counted
+    with Live(plain=plain, keep=keep) as progress:
+        progress.say("! others use this GPU")
+        progress.say("first sentence")
+        progress.advance(3.0, 60.0, "trial 5: your settings, batch 32 · best 4,210 samples/s · 413 MiB of 10.9 GiB")
+        if progress._draws:
+            assert drawn.wait(20)
+        progress.say("second sentence")
+        if fail:
+            raise ValueError("x")
 
 
-def test_a_terminal_is_drawn_over_and_left_clean(monkeypatch):
-    text = shown(monkeypatch, tty=True)
-    assert "memory, about 7 s left" in text
-    assert text.endswith("hello\n")
-    assert text.index("\r" + " " * 20) < text.index("hello")
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("colour", [{}, {"NO_COLOR": "1"}])
+def test_what_is_drawn_is_gone_at_the_end_and_never_wrapped(columns, colour):
+    screen = shown(lambda: talk(keep=False), columns, colour)
+    assert screen.lines == ["! others use this GPU"]
+    assert screen.moves
+    assert "trial 5" in screen.raw
+    assert "3 s of 1 min 00 s" in screen.raw
+    frames = screen.raw.replace("\r\n", "\n").split("\x1b[J")
+    assert len(frames) >= 3
+    assert all(len(line) < columns for frame in frames for line in frame.split("\x1b")[0].splitlines())
 
 
-def test_a_pipe_or_plain_gets_only_the_lines_that_stay(monkeypatch):
-    assert shown(monkeypatch, tty=False) == "hello\n"
-    assert shown(monkeypatch, tty=True, plain=True) == "hello\n"
+def test_lines_that_are_kept_stay_above_what_is_drawn():
+    assert shown(lambda: talk(keep=True)).lines == ["! others use this GPU", "first sentence", "second sentence"]
 
 
-def test_the_bar_never_runs_over():
-    assert bar(20, 10, "x").count("#") == bar(10, 10, "x").count("#") == 24
-    assert bar(1, 0, "x").count("#") == 0
-    assert len(bar(1, 2, "x" * 300)) <= 110
+def test_after_a_failure_the_last_lines_stand_there():
+    screen = shown(lambda: talk(keep=False, fail=True))
+    assert screen.lines[:3] == ["! others use this GPU", "first sentence", "second sentence"]
+
+
+@pytest.mark.parametrize("how", [{"env": {"TERM": "dumb"}}, {"plain": True}])
+def test_plain_and_a_dumb_terminal_get_lines_that_stay_and_nothing_is_drawn(how):
+    screen = shown(lambda: talk(keep=False, plain="plain" in how), env=how.get("env"))
+    assert screen.lines == ["! others use this GPU", "first sentence", "second sentence"]
+    assert not screen.moves
+
+
+def test_a_pipe_gets_the_lines_too(capsys):
+    with Live(keep=False) as progress:
+        progress.advance(1.0, 2.0, "memory")
+        progress.say("hello")
+    assert capsys.readouterr().err == "hello\n"
+
+
+def test_a_terminal_without_utf8_gets_a_bar_it_can_show():
+    screen = shown(lambda: talk(keep=False), env={"LC_ALL": "C"})
+    assert screen.lines == ["! others use this GPU"]
+    assert all(ord(letter) < 128 for letter in screen.raw)
+
+
+def test_the_bar_never_runs_over_and_things_are_counted():
+    assert lines((20.0, 10.0, "x"), 0, 0, 80)[0].count("━") == 16
+    assert lines((1.0, 0.0, "x"), 0, 0, 80)[0].count("━") == 0
+    assert "10 s of 10 s" in lines((5.0, 10.0, "x"), 60, 0, 80)[0]
+    assert "1 of 3 · planning" in lines((1, 3, "planning"), 60, 0, 80)[0]
+    assert all(len(line) < 30 for line in lines((1.0, 2.0, "x" * 300), 0, 0, 30))

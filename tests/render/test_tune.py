@@ -1,16 +1,27 @@
+import dataclasses
+
 import pytest
 
-from gpudoc.profile.model import Evidence, Hardware, Made, Profile, Settings, WorkloadKey
+from gpudoc.profile import store
+from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Settings, WorkloadKey
 from gpudoc.profile.model import Trial as Row
-from gpudoc.render.tune import as_text, train_command
+from gpudoc.render.tune import as_text, headline, show, train_command
+from gpudoc.tune.findings import AUTO_CEILING
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context
-from gpudoc.tune.run import Result
+from gpudoc.tune.run import Result, document
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 from gpudoc.workload.config import load_config
+from tests.terminal import shown
+
+
+def fed(batch, *step_s):
+    return Trial(
+        request=Request(kind="joint", batches=(batch,)), end=End.FITS, points=(Point(batch=batch, step_s=step_s),)
+    )
 
 
 @pytest.fixture
@@ -19,19 +30,25 @@ def result(tmp_path):
     largest = Largest(
         batch=118, cap=5000, limit_bytes=1 << 30, line=line, fails_at=119, fails_with=End.OOM_HOST, predicted=118
     )
+    plain = Settings(precision="fp32", micro_batch=32)
     rows = (
         Row(kind="fit", batch=118, fits=True, peak_bytes=950 << 20, seconds=2.0),
         Row(kind="fit", batch=119, fits=False, end="oom_host", seconds=1.0),
     )
     profile = Profile(
-        made=Made(at="2026-01-01T00:00:00+00:00", gpudoc="0.1.0", seconds=41.2, trials=2),
+        made=Made(at="2026-01-01T00:00:00+00:00", gpudoc="0.1.0", seconds=41.2, trials=12),
         hardware=Hardware(device="cpu", name="<a CPU>", torch="2.13.0"),
         workload=WorkloadKey(config="quickstart", model="abc"),
-        settings=Settings(precision="fp32", micro_batch=64),
-        evidence=Evidence(largest_batch=118, fastest_batch=64, trials=rows, speedup_over_default=1.87),
-        why=("micro_batch 64: because",),
+        settings=Settings(precision="bf16", micro_batch=64, loader=Loader(num_workers=2)),
+        evidence=Evidence(
+            largest_batch=118,
+            fastest_batch=64,
+            trials=rows,
+            default=Row(kind="default", batch=32, fits=True, settings=plain),
+            speedup_over_default=1.87,
+        ),
+        why=(f"micro_batch 64: because; a larger one would exceed {AUTO_CEILING}", "precision bf16: because"),
     )
-    points = tuple(Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (16, 64))
     context = Context(
         config=load_config("quickstart"),
         hardware=profile.hardware,
@@ -41,18 +58,92 @@ def result(tmp_path):
         user_limit_bytes=None,
         seconds=41.2,
     )
-    findings = Findings(largest=largest, speeds=points)
-    return Result(profile=profile, path=tmp_path / "p.yaml", findings=findings, journal=Journal(None), context=context)
+    findings = Findings(
+        largest=largest,
+        speeds=tuple(Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (16, 64)),
+        defaults=[fed(32, 0.0142, 0.0144)],
+        joints=[fed(64, 0.0152, 0.0153)],
+    )
+    path = store.folder_to_write() / "p.yaml"
+    return Result(profile=profile, path=path, findings=findings, journal=Journal(None), context=context)
 
 
-def test_the_screen_shows_three_batches_reasons_and_the_next_command(result):
-    text = as_text(result)
-    assert "2 trials in 41.2 s, 1.87 times the default's speed" in text
-    for word in ("largest      118  proved", "fastest       64", "chosen        64", "micro_batch 64: because"):
-        assert word in text
-    assert text.endswith(train_command(result))
-    assert "119" not in text
-    assert "119" in as_text(result, verbose=True)
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("colour", [{}, {"NO_COLOR": "1"}])
+def test_what_stays_on_the_screen_is_a_short_summary_with_one_speed(result, columns, colour):
+    screen = shown(lambda: show(result, as_json=False, plain=False, verbose=False), columns, colour)
+    assert screen.code == 0
+    assert len(screen.lines) <= 20
+    assert screen.coloured is not bool(colour)
+    text = " ".join(screen.text.split())
+    assert text.startswith(
+        "✓ 1.88 times (1.86 to 1.89) as fast as your default: 4,183 samples/s ±1 % with your data, 2,222 "
+    )
+    assert screen.text.count("samples/s") == 2
+    for row in (
+        "  micro batch       64  (default 32)",
+        "  precision       bf16  (default fp32)",
+        "  loader workers     2  (default 0)",
+        "  largest batch 118, 950 MiB of 1 GiB: it ran, and 119 did not fit",
+    ):
+        assert row in screen.lines
+    assert "the micro batch is at what global_batch: auto allows" in text
+    assert screen.lines[-1] == "next     gpudoc train --model quickstart"
+    assert screen.raw.count("\n") <= len(screen.lines) + 1
+
+
+def test_verbose_has_every_reason_and_every_trial(result):
+    short, whole = as_text(result), as_text(result, verbose=True)
+    assert "precision bf16: because" not in short
+    assert "oom_host" not in short
+    assert "precision bf16: because" in whole
+    assert "oom_host" in whole
+
+
+def test_when_nothing_beat_the_default_the_first_line_says_so(result):
+    lost = dataclasses.replace(result.findings, kept_default=True, joints=[fed(64, 0.0300)])
+    said = headline(dataclasses.replace(result, findings=lost))
+    assert said.startswith("Nothing beat your default: 2,222 samples/s ±1 % with your data; the best other settings")
+    assert "reached 0.96 times (0.95 to 0.96) that" in said
+    near = dataclasses.replace(result.findings, joints=[fed(64, 0.0278, 0.0290)])
+    said = headline(dataclasses.replace(result, findings=near))
+    assert said.startswith(
+        "Nothing clearly beat your default: these settings reach 0.99 times (0.98 to 1.04) its speed"
+    )
+    alone = dataclasses.replace(result.findings, kept_default=True, joints=[])
+    assert headline(dataclasses.replace(result, findings=alone)).startswith(
+        "Nothing beat your default: 2,222 samples/s"
+    )
+
+
+def test_a_search_that_ended_early_says_that_nothing_was_compared(result):
+    early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[]), interrupted=True)
+    said = headline(early)
+    assert said.startswith("Interrupted; of the best so far: Not compared with your default (2,222 samples/s")
+    assert "longer --budget" in said
+
+
+def test_the_document_holds_the_gain_with_its_doubt(result):
+    gain = document(result)["gain"]
+    assert gain["ratio"][0] == pytest.approx(1.87, abs=0.02)
+    assert gain["kept_default"] is False
+
+
+def test_the_next_command_names_the_profile_only_where_train_would_not_find_it(result, tmp_path):
+    assert train_command(result) == "gpudoc train --model quickstart"
+    elsewhere = dataclasses.replace(result, path=tmp_path / "my profile.yaml")
+    assert train_command(elsewhere).startswith(
+        f"gpudoc train --model quickstart --profile '{tmp_path}/my profile.yaml'"
+    )
+    context = dataclasses.replace(
+        result.context,
+        config=result.context.config.model_copy(update={"builtin": False}),
+        source="configs/net.yml",
+        ranks=2,
+        user_limit_bytes=8 << 30,
+    )
+    asked = train_command(dataclasses.replace(result, context=context))
+    assert asked == "gpudoc train --model configs/net.yml --gpus 2 --memory-limit 8192MiB"
 
 
 def test_every_trial_says_how_its_processes_were_started(result):

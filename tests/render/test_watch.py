@@ -9,8 +9,10 @@ from gpudoc.doctor.live.judge import judge
 from gpudoc.doctor.model import Finding, Observation
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
-from gpudoc.render.watch import render, render_nothing, render_page, save_text, to_json
+from gpudoc.render import frame
+from gpudoc.render.watch import render, render_again, render_nothing, render_page, save_text, to_json
 from tests.facts.live.made import track, watch, worker
+from tests.terminal import shown
 
 SLOW = watch(
     {1: "wait*60 backward*30 forward*10", 2: "w_fetch*100"}, [track(cpu_s=8), worker(2, cpu_s=19, main_cpu_s=19)]
@@ -123,3 +125,28 @@ def test_the_file_holds_what_its_name_says(tmp_path):
 
 def test_nothing_to_judge_is_one_line():
     assert render_nothing(judge(SLOW)).count("\n") == 1
+
+
+def on_screen():
+    shape = frame.form(piped=frame.WIDE)
+    frame.show(render(judge(SLOW), SLOW, width=shape.width, boxed=shape.boxed))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_terminal_the_bottleneck_stands_in_a_box_and_no_line_is_broken_in_a_word(columns):
+    screen = shown(on_screen, columns)
+    assert screen.code == 0
+    assert screen.coloured
+    assert not shown(on_screen, columns, {"NO_COLOR": "1"}).coloured
+    top = next(n for n, line in enumerate(screen.lines) if line.startswith("╭"))
+    assert screen.lines[top + 1].startswith("│ ! 60 % of the time")
+    assert "too_few_workers, " in screen.text
+    assert screen.raw.count("\n") == len(screen.lines)
+
+
+def test_what_is_said_again_at_the_end_is_the_cause_and_its_first_fix():
+    lines = render_again(judge(SLOW)).splitlines()
+    assert lines[0] == "What gpudoc found while the job ran:"
+    assert "[too_few_workers, " in lines[1]
+    assert lines[2].startswith("  fix: Use more workers")
+    assert render_again(dataclasses.replace(judge(SLOW), findings=())) == ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import gpudoc
 from gpudoc.errors import GpudocError
 from gpudoc.profile import store
-from gpudoc.profile.match import explain, match, ranks_hint
+from gpudoc.profile.match import explain, interrupted, match, ranks_hint
 from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Rescue, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
 from gpudoc.units import format_seconds
@@ -50,7 +50,8 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
             f"{path}: made for something else: {'; '.join(hard)}{ranks_hint(profile, found_differences)}",
             hint=f"gpudoc tune --model {source} makes one for here; --profile auto takes what fits",
         )
-    soft = "; ".join(str(difference) for difference in found_differences)
+    said = [*(str(difference) for difference in found_differences), interrupted(profile)]
+    soft = "; ".join(sentence for sentence in said if sentence)
     return Chosen(kind="named", profile=profile, sentence=f"profile {path.name}" + (f"; {soft}" if soft else ""))
 
 

@@ -11,6 +11,7 @@ from gpudoc.tune.trial.messages import Point
 SAME_SHARE = 0.03
 MEMORY_LEFT_SHARE = 0.08
 _KNEE_SHARE = 0.95
+_MISSES_SHARE = 0.1
 _MAX_SIZES = 6
 
 
@@ -24,6 +25,11 @@ class StepTime:
     def at(self, batch: int) -> float:
         """Seconds of a step at `batch`."""
         return self.fixed_s + self.per_sample_s * batch
+
+    def fits(self, points: Sequence[Point]) -> bool:
+        """Whether every measured step lies within a tenth of the line."""
+        timed = [p for p in points if p.seconds]
+        return all(abs(self.at(p.batch) - (p.seconds or 0.0)) <= _MISSES_SHARE * (p.seconds or 0.0) for p in timed)
 
     def knee(self) -> int | None:
         """The batch that reaches 95 % of the speed of an endless one; None when time does not grow with the batch."""

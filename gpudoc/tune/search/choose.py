@@ -21,7 +21,14 @@ class BatchChoice:
     why: str
 
 
-def choose_batch(goal: str, points: Sequence[Point], largest: Largest | None, useful: int, default: int) -> BatchChoice:
+def choose_batch(
+    goal: str,
+    points: Sequence[Point],
+    largest: Largest | None,
+    useful: int,
+    default: int,
+    ceiling: str = "the global batch",
+) -> BatchChoice:
     """The micro batch for `goal`; without any measurement the default batch."""
     best = fastest(points)
     top = None if best is None else best.batch
@@ -38,21 +45,21 @@ def choose_batch(goal: str, points: Sequence[Point], largest: Largest | None, us
     if chosen is None or best is None:
         batch = default if largest is None else min(default, largest.batch)
         return BatchChoice(batch, top, f"micro_batch {batch}: no speed was measured, so the reference batch")
-    return BatchChoice(chosen.batch, top, _why_batch(chosen, roomy, useful))
+    return BatchChoice(chosen.batch, top, _why_batch(chosen, roomy, useful, ceiling))
 
 
-def _why_batch(chosen: Point, roomy: Sequence[Point], useful: int) -> str:
+def _why_batch(chosen: Point, roomy: Sequence[Point], useful: int, ceiling: str) -> str:
     best = fastest(roomy)
     assert best is not None
     speed, top = chosen.samples_per_s or 0.0, best.samples_per_s or 0.0
-    text = f"micro_batch {chosen.batch}: {speed:,.4g} samples/s"
+    text = f"micro_batch {chosen.batch}: {speed:,.4g} samples/s with data that is ready"
     if chosen.batch == best.batch:
         text += ", the fastest measured"
     else:
         text += f", within {SAME_SHARE:.0%} of the fastest ({best.batch}: {top:,.4g})"
     text += f", with at least {MEMORY_LEFT_SHARE:.0%} of memory left"
     if chosen.batch == useful:
-        text += "; a larger one would exceed the global batch"
+        text += f"; a larger one would exceed {ceiling}"
     return text
 
 
@@ -109,7 +116,7 @@ def _explain_one(name: str, value: object, base: Variant, speeds: dict[Variant, 
                 verb = "kept" if getattr(with_, name) == value else "not used"
                 shown = getattr(with_, name)
                 label = f"{name} {shown}" if not isinstance(shown, bool) else name if shown else f"without {name}"
-                return f"{label}: {ratio:.2f} times the speed of {_plain(name, base)}, {verb}"
+                return f"{label}: {ratio:.2f} times the speed of {_plain(name, base)} with data that is ready, {verb}"
     if name in ("precision", "allocator"):
         return f"{name} {value}: nothing else was tried"
     return ""
@@ -126,19 +133,20 @@ def explain_largest(largest: Largest) -> str:
     """The largest batch and its two certificates in one sentence."""
     text = f"largest batch {largest.batch} under {format_bytes(largest.limit_bytes)}"
     if not largest.complete:
-        return text + f": run, not proved; {largest.predicted} is predicted"
+        return text + f": it ran, and more may fit; {largest.predicted} is predicted"
     if largest.batch == largest.cap:
-        text += ": it is the cap, and it ran"
+        text += ": it ran, and no larger one is of use"
     elif largest.fails_at is not None and largest.fails_with is not None:
         text += f": it ran, and {largest.fails_at} ended with {largest.fails_with.value}"
     return text + (", steady state included" if largest.settled else "")
 
 
 def explain_knee(points: Sequence[Point]) -> str:
-    """The fitted step time and its knee in one sentence; an empty string without a fit."""
+    """The fitted step time and its knee in one sentence; an empty string without a good fit."""
     line = fit_step_time(points)
     knee = None if line is None else line.knee()
-    if line is None or knee is None:
+    # where the line misses what was measured, or its knee lies beyond it, it would contradict the figures beside it
+    if line is None or knee is None or not line.fits(points) or knee > max(p.batch for p in points):
         return ""
     return (
         f"a step takes {1e3 * line.fixed_s:.3g} ms + {1e3 * line.per_sample_s:.3g} ms per sample; "

@@ -11,12 +11,22 @@ from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, Running, Where
 from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
-from gpudoc.units import format_bytes, format_seconds
+from gpudoc.units import format_bytes, format_rate, format_seconds
 
 _SILENCE_FACTOR = 20.0
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
 FIT_STEPS = 3
 _UNPLANNED = {"end": End.SIGNAL, "traceback": ""}
+_IN_WORDS = {
+    "default": "your default",
+    "variant": "other settings",
+    "plan": "planning memory",
+    "calibrate": "memory, growing batches",
+    "fit": "does it fit",
+    "steady": "a longer run",
+    "speed": "speed",
+    "joint": "the choice with your data",
+}
 _TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
 
 
@@ -228,7 +238,7 @@ class Session:
         if self.journal.lost and not self._said_lost:
             self._said_lost = True
             self.progress.say(
-                f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this"
+                f"! the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this"
             )
         hangs = trial.end is End.HANG and trial.request.kind in _MUST_FIT
         if trial.request.variant != self.base and (hangs or trial.end is End.USER_ERROR):
@@ -249,8 +259,20 @@ class Session:
             self._overheads_s.append(max(0.0, trial.seconds - sum(trial.points[-1].step_s)))
 
     def _advance(self, request: Request) -> None:
-        batch = request.batches[0] if len(request.batches) == 1 else f"{request.batches[0]}-{request.batches[-1]}"
-        self.progress.advance(min(self.spent_s, self.budget_s), self.budget_s, f"{request.kind} at batch {batch}")
+        self.progress.advance(min(self.spent_s, self.budget_s), self.budget_s, self._status(request))
+
+    def _status(self, request: Request) -> str:
+        """What is tried now, the best speed so far, and the last peak against the limit."""
+        batch = request.batches[0] if len(request.batches) == 1 else f"{request.batches[0]} to {request.batches[-1]}"
+        parts = [f"trial {len(self.journal.trials) + 1}: {_IN_WORDS.get(request.kind, request.kind)}, batch {batch}"]
+        points = [point for trial in self.journal.trials if trial.fits for point in trial.points]
+        rates = [point.samples_per_s for point in points if point.samples_per_s]
+        if rates:
+            parts.append(f"best {format_rate(max(rates) * self.ranks, 'samples/s')}")
+        peak = next((point.peak_bytes for point in reversed(points) if point.peak_bytes), None)
+        if peak is not None and self.where.limit_bytes:
+            parts.append(f"{format_bytes(peak)} of {format_bytes(self.where.limit_bytes)}")
+        return " · ".join(parts)
 
     def _say_result(self, trial: Trial) -> None:
         self.progress.say(describe_trial(trial))

@@ -57,7 +57,7 @@ def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner |
         if "batch" in plan.parts:
             recompute_for_speed(session, plan, found)
     session.variant = found.variant
-    found.choice = choose_batch(plan.goal, found.speeds, found.largest, plan.useful, plan.reference)
+    found.choice = choose_batch(plan.goal, found.speeds, found.largest, plan.useful, plan.reference, plan.ceiling)
     _run_steady(session, found)
     # the closing comparison with what was chosen: one trial of each
     session.reserved_s = _comparison_s(session, plan, found.choice.batch)
@@ -100,7 +100,7 @@ def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
 
 
 def _run_default(session: Session, plan: Plan, found: Findings) -> None:
-    why = f"trial 0, the default to beat: batch {plan.reference}, fp32, no loader workers"
+    why = f"your default, to compare with: batch {plan.reference}, fp32, no loader workers"
     trial = session.attempt(_default_request(session, plan, 0), why)
     found.defaults.append(trial)
     if not trial.fits:

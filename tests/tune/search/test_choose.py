@@ -1,3 +1,4 @@
+from gpudoc.tune.findings import AUTO_CEILING
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.choose import (
     choose_batch,
@@ -65,8 +66,8 @@ def test_reasons_quote_the_measured_ratio():
     bf16, exact = Variant(precision="bf16"), Variant(precision="bf16", allocator="exact")
     tried = [timed(100), timed(150, bf16), timed(75, exact)]
     sentences = explain_variant(bf16, Variant(), tried)
-    assert "precision bf16: 1.50 times the speed of fp32, kept" in sentences
-    assert "allocator exact: 0.50 times the speed of default, not used" in sentences
+    assert "precision bf16: 1.50 times the speed of fp32 with data that is ready, kept" in sentences
+    assert "allocator exact: 0.50 times the speed of default with data that is ready, not used" in sentences
 
 
 def test_a_reason_that_is_given_stands_in_place_of_a_measured_one():
@@ -77,9 +78,14 @@ def test_a_reason_that_is_given_stands_in_place_of_a_measured_one():
 def test_doing_without_the_fused_kernel_is_said_the_right_way_round():
     plain = Variant(fused=False)
     tried = [timed(100), timed(90, plain)]
-    assert "without fused: 0.90 times the speed of the one with fused, not used" in explain_variant(PLAIN, PLAIN, tried)
+    assert (
+        "without fused: 0.90 times the speed of the one with fused with data that is ready, not used"
+        in explain_variant(PLAIN, PLAIN, tried)
+    )
     faster = [timed(100), timed(110, plain)]
-    assert "without fused: 1.10 times the speed of the one with fused, kept" in explain_variant(plain, PLAIN, faster)
+    assert "without fused: 1.10 times the speed of the one with fused with data that is ready, kept" in explain_variant(
+        plain, PLAIN, faster
+    )
 
 
 def test_speedup_is_of_medians_and_absent_without_both():
@@ -90,6 +96,21 @@ def test_speedup_is_of_medians_and_absent_without_both():
 
 def test_the_largest_batch_is_explained_with_its_certificates():
     assert "101 ended with oom_host" in explain_largest(largest())
-    assert "it is the cap, and it ran" in explain_largest(largest(cap=100, fails_at=None, fails_with=None))
-    assert "not proved" in explain_largest(largest(complete=False, predicted=120))
-    assert "batch 190" in explain_knee([Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (8, 64)])
+    assert "it ran, and no larger one is of use" in explain_largest(largest(cap=100, fails_at=None, fails_with=None))
+    assert "more may fit; 120 is predicted" in explain_largest(largest(complete=False, predicted=120))
+    assert "batch 190" in explain_knee([Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (8, 64, 256)])
+
+
+def test_a_line_that_would_contradict_what_was_measured_is_not_said():
+    beyond = [Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (8, 64)]
+    assert explain_knee(beyond) == ""
+    missed = [Point(batch=b, step_s=(s,)) for b, s in ((8, 0.2), (32, 0.9), (256, 2.7))]
+    assert explain_knee(missed) == ""
+
+
+def test_the_cap_of_an_automatic_global_batch_is_said():
+    points = [Point(batch=b, step_s=(0.1 + 0.001 * b,)) for b in (8, 32)]
+    why = choose_batch("throughput", points, None, 32, 8, AUTO_CEILING).why
+    assert why.endswith(
+        "; a larger one would exceed what global_batch: auto allows (8 times the reference batch, a 50th of the data)"
+    )

@@ -1,0 +1,64 @@
+"""What a search gained: the chosen settings beside the default, both fed with real data, with the doubt; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpudoc.stats import median, median_interval
+from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.trial.messages import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Samples per second of all ranks with real data, and the choice's speed over the default's; None: not measured.
+
+    With `kept_default` what was tried lost, so that the default was chosen: `ratio` is that of what lost.
+    """
+
+    default: Span | None
+    chosen: Span | None
+    ratio: Span | None
+    kept_default: bool = False
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the choice is faster whatever the doubt."""
+        return not self.kept_default and self.ratio is not None and self.ratio.low > 1
+
+    def document(self) -> dict[str, object]:
+        """The gain as plain data: each as [middle, low, high], null where it was not measured."""
+        spans = {"default": self.default, "chosen": self.chosen, "ratio": self.ratio}
+        plain: dict[str, object] = {
+            name: None if span is None else [round(x, 4) for x in (span.middle, span.low, span.high)]
+            for name, span in spans.items()
+        }
+        return {**plain, "kept_default": self.kept_default}
+
+
+def gain_of(defaults: Sequence[Trial], joints: Sequence[Trial], *, kept_default: bool) -> Gain:
+    """The gain from the trials of both that were fed with real data."""
+    before, after = speed_with_data(defaults), speed_with_data(joints)
+    ratio = None
+    if before is not None and after is not None:
+        ratio = Span(after.middle / before.middle, after.low / before.high, after.high / before.low)
+    return Gain(before, before if kept_default else after, ratio, kept_default)
+
+
+def speed_with_data(trials: Sequence[Trial]) -> Span | None:
+    """Samples per second over all ranks; its doubt spans the trials and, within each, the interval of the median."""
+    spans = []
+    for trial in trials:
+        point = trial.points[-1] if trial.fits and trial.points else None
+        if point is None or not point.samples_per_s or not point.step_s:
+            continue
+        quick, slow = median_interval(point.step_s)
+        samples = point.batch * trial.request.ranks
+        middle = point.samples_per_s * trial.request.ranks
+        # the point's middle is a step that was measured, which may lie outside the interval by half a step
+        spans.append(Span(middle, min(middle, samples / slow), max(middle, samples / quick)))
+    if not spans:
+        return None
+    middle = median([span.middle for span in spans])
+    return Span(middle, min(span.low for span in spans), max(span.high for span in spans))
