@@ -40,8 +40,8 @@ def bench(
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import before_measuring, find_target
-    from gpudoc.render.bench import show
     from gpudoc.render.bench_page import save
+    from gpudoc.render.bench_screen import show
     from gpudoc.render.live import Live
 
     check_places(out, html)

@@ -1,9 +1,9 @@
-"""A bench record as screen, page and one-line verdicts: each figure beside its ceiling and its doubts."""
+"""A bench record in words: every row beside its ceiling and its doubts, and what changed since an older one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -14,28 +14,10 @@ from gpudoc.bench.documents import record_to_json
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Parameter, Record
 from gpudoc.bench.report import Report
 from gpudoc.doctor.model import Finding
-from gpudoc.render.console import print_json, stdout
 from gpudoc.units import format_bytes, format_seconds
 
 MAX_DOUBTS = 2
 KINDS = ("slower", "doubtful", "faster", "same", "not compared")
-# measured over many sizes
-CURVES = ("memory_curve", "h2d", "d2h", "bidirectional")
-# a table for a file or a pipe need not fold at the 80 columns of a terminal that is not there
-PIPE_WIDTH = 150
-
-
-def show(report: Report, *, as_json: bool, plain: bool, verbose: bool) -> None:
-    """The report on stdout, as one JSON document or as a screen."""
-    if as_json:
-        print_json(report_to_json(report))
-        return
-    out = stdout(plain)
-    if not out.is_terminal:
-        out.width = PIPE_WIDTH
-    print_record(report.record, out, verbose=verbose)
-    if report.comparison is not None:
-        print_comparison(report.comparison, out)
 
 
 def report_to_json(report: Report) -> dict[str, object]:
@@ -75,14 +57,11 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
         out.print(f"  {missing} rows are in one of the records only")
 
 
-def print_record(record: Record, out: Console, *, verbose: bool = False) -> None:
-    """The result: a table of the rows, what was not measured, and the causes of what is low."""
+def print_record(record: Record, out: Console) -> None:
+    """Everything in the record: a table of the rows, what was not measured, and the causes of what is low."""
     out.print(headline(record.environment))
-    out.print(_screen_table(record, verbose=verbose))
-    hidden = len(record.measurements) - len(without_curves(record.measurements))
-    if hidden and not verbose:
-        out.print(f"and {hidden} more sizes of the curves: --verbose, --html or --json")
-    for formula in formulas(record, verbose=verbose):
+    out.print(_screen_table(record))
+    for formula in formulas(record):
         out.print(formula)
     for line in doubt_lines(record):
         out.print(f"doubt: {line}")
@@ -112,8 +91,8 @@ def closing(record: Record) -> str:
     return f"{cut}{rows} row{'s' if rows != 1 else ''} in {format_seconds(record.seconds)}; {verdict}"
 
 
-def formulas(record: Record, *, verbose: bool) -> list[str]:
-    """The formula of the highest ceiling of each kind of row, and with `verbose` why other rows have none."""
+def formulas(record: Record) -> list[str]:
+    """The formula of the highest ceiling of each kind of row with its source, and why other rows have none."""
     highest: dict[str, tuple[float, str]] = {}
     without: dict[str, str] = {}
     for row in record.measurements:
@@ -121,16 +100,14 @@ def formulas(record: Record, *, verbose: bool) -> list[str]:
         match row.ceiling:
             case Ceiling(value, formula, _):
                 if value > highest.get(kind, (0.0, ""))[0]:
-                    # the source follows the formula after a semicolon
-                    shown = formula if verbose else formula.split("; ")[0]
-                    highest[kind] = (value, f"{figure(value)} {row.unit}: {shown}")
+                    highest[kind] = (value, f"{figure(value)} {row.unit}: {formula}")
             case NoCeiling(because):
                 without[kind] = f"no ceiling for {kind}: {because}"
     alike: dict[str, list[str]] = {}
     for kind, (_, text) in highest.items():
         alike.setdefault(text, []).append(kind)
     texts = [f"ceiling of {', '.join(kinds)}, {text}" for text, kinds in alike.items()]
-    return texts + list(without.values()) if verbose else texts
+    return texts + list(without.values())
 
 
 def doubt_lines(record: Record) -> list[str]:
@@ -178,31 +155,18 @@ def share_text(row: Measurement) -> str:
     return f"{share:.0%} ({at_clock:.0%})"
 
 
-def _screen_table(record: Record, *, verbose: bool) -> Table:
+def _screen_table(record: Record) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("measured")
+    table.add_column("measured", no_wrap=True)
     table.add_column("with", overflow="fold")
     for name in ("value", "unit", "p10", "p90", "of ceiling"):
         table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
     table.add_column("doubts", overflow="fold")
-    for row in record.measurements if verbose else without_curves(record.measurements):
+    for row in record.measurements:
         value = "refused" if row.value is None else figure(row.value)
         cells = [value, row.unit, figure(row.p10), figure(row.p90), share_text(row)]
-        table.add_row(row.name, parameters_text(row.parameters), *cells, doubts_text(row, verbose=verbose))
+        table.add_row(row.name, parameters_text(row.parameters), *cells, doubts_text(row, verbose=True))
     return table
-
-
-def without_curves(rows: Sequence[Measurement]) -> list[Measurement]:
-    """The rows for a short screen: of a curve over sizes only the best point, refused ones always."""
-    best: dict[tuple[str, Parameter], float] = {}
-    for row in rows:
-        kind = (row.name, row.parameters.get("host", ""))
-        best[kind] = max(best.get(kind, 0.0), row.value or 0.0)
-    return [
-        row
-        for row in rows
-        if row.name not in CURVES or row.value is None or row.value == best[row.name, row.parameters.get("host", "")]
-    ]
 
 
 def doubts_text(row: Measurement, *, verbose: bool) -> str:

@@ -33,7 +33,7 @@ def first(tmp_path_factory):
 def test_the_screen_the_record_and_the_page(first):
     folder, done = first
     assert done.returncode == 0, done.stderr
-    assert "cpu_clock" in done.stdout
+    assert "CPU clock" in done.stdout
     assert "the CPU, as asked for" in done.stderr
     record = json.loads((folder / "a.json").read_text())
     assert record["schema"] == "gpudoc.bench.v1"
