@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import sys
@@ -17,6 +19,7 @@ from gpudoc.cli.train import train
 from gpudoc.cli.tune import tune
 from gpudoc.errors import ExitCode, GpudocError
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 app = typer.Typer(
@@ -29,8 +32,14 @@ app = typer.Typer(
     context_settings=_HELP,
 )
 
-for command in (doctor, bench, tune, train):
-    app.command(context_settings=_HELP)(command)
+# short enough for one line of the list at 80 columns
+for command, short in (
+    (doctor, "Why the GPU does not train: the root cause, and its fix."),
+    (bench, "How fast this machine is, beside what it could be."),
+    (tune, "Find the fastest settings that fit, as a profile."),
+    (train, "Train with them: exact resume, rescue from out-of-memory."),
+):
+    app.command(context_settings=_HELP, short_help=short)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -60,9 +69,10 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. What follows the first `--` is a command to watch."""
-    own, watched = _split_at_dashes(arguments)
+    own, watched = _split_at_dashes(arguments or ["--help"])
     try:
         result = app(args=own, obj=Invocation(command=tuple(watched)), standalone_mode=False, prog_name="gpudoc")
+        sys.stdout.flush()
         return int(result or ExitCode.OK)
     except typer.Exit as end:
         return int(end.exit_code)
@@ -75,15 +85,28 @@ def run(arguments: list[str]) -> int:
         return code
     except (KeyboardInterrupt, typer.Abort):
         return _fail(own, "interrupted", "", ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return ExitCode.OK
+    except (BrokenPipeError, SystemExit) as end:
+        # typer and rich turn a reader that has gone into an exit
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return _reader_gone()
     except Exception as fault:
+        if isinstance(fault, OSError) and fault.errno in _DISK_FULL:
+            where = fault.filename or "the output, or a temporary file"
+            return _fail(own, f"{where}: {fault.strerror}", "df -h . /tmp shows what is full", ExitCode.NOT_DONE)
         # older Typer raises click's usage errors, newer its own copy of them: both, and nothing else, have this method
         describe = getattr(fault, "format_message", None)
         if describe is not None:
-            return _fail(own, describe(), "gpudoc --help", ExitCode.NOT_DONE)
+            return _fail(own, describe(), _way_on(own, describe()), ExitCode.NOT_DONE)
         return _report_fault(own, fault)
+
+
+def _way_on(arguments: list[str], message: str) -> str:
+    """What to type after wrong usage: the command's own help, or a model where one is missing."""
+    if arguments[:1] == ["tune"] and message.startswith("Missing option '--model'"):
+        return "gpudoc tune --model quickstart (built in, nothing to prepare), or --model cfg.yaml"
+    commands = [name for name in arguments[:1] if not name.startswith("-") and "No such command" not in message]
+    return " ".join(["gpudoc", *commands, "--help"])
 
 
 def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -93,10 +116,20 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:place], arguments[place + 1 :]
 
 
+def _reader_gone() -> int:
+    """What is still in the buffer goes nowhere, so that Python does not complain about it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.OK
+
+
 def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:
     if "--json" in arguments:
-        print(json.dumps({"schema": "gpudoc.error.v1", "message": message, "hint": hint}))
-    else:
+        with contextlib.suppress(OSError):
+            print(json.dumps({"schema": "gpudoc.error.v1", "message": message, "hint": hint}), flush=True)
+            return code
+        _reader_gone()
+    with contextlib.suppress(OSError):
         print(f"gpudoc: {message}", file=sys.stderr)
         if hint:
             print(f"  try: {hint}", file=sys.stderr)
@@ -107,8 +140,12 @@ def _report_fault(arguments: list[str], fault: Exception) -> int:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="gpudoc-fault-", suffix=".txt", delete=False) as report:
-        report.write(f"gpudoc {gpudoc.__version__}, Python {sys.version}\n")
-        report.write("".join(traceback.format_exception(fault)))
+    told = f"gpudoc {gpudoc.__version__}, Python {sys.version}\n" + "".join(traceback.format_exception(fault))
     message = f"a fault of gpudoc itself: {type(fault).__name__}: {fault}"
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="gpudoc-fault-", suffix=".txt", delete=False) as report:
+            report.write(told)
+    except OSError:
+        # nothing can be written here, and the report is worth more than a tidy screen
+        return _fail(arguments, message, f"open an issue with these lines:\n{told}", ExitCode.FAULT)
     return _fail(arguments, message, f"open an issue with the file {report.name}", ExitCode.FAULT)

@@ -17,7 +17,10 @@ class Invocation:
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
-PlainFlag = Annotated[bool, typer.Option("--plain", help="No colour, no animation.")]
+PlainFlag = Annotated[
+    bool,
+    typer.Option("--plain", envvar="GPUDOC_PLAIN", help="No colour, no animation, marks as words: for screen readers."),
+]
 VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything, not only the first screen.")]
 OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]
 HtmlFile = Annotated[

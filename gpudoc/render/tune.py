@@ -98,6 +98,8 @@ def _gained(result: Result) -> str:
         speed = "" if default is None else f" ({_rate(result, default)} with your data)"
         return f"Not compared with your default{speed}: the budget ended before; a longer --budget compares them."
     speeds = f"{_rate(result, chosen)} with your data, {format_rate(default.middle, 'samples/s')} before"
+    if ratio.low == ratio.high:
+        return f"About {ratio.middle:.2f} times your default's speed, measured only once: {speeds}."
     if gain.is_sure:
         return f"{_times(ratio)} as fast as your default: {speeds}."
     if ratio.high < 1:
@@ -114,7 +116,8 @@ def _rate(result: Result, speed: Span) -> str:
     doubt = max(speed.high - speed.middle, speed.middle - speed.low) / speed.middle
     ranks = result.context.ranks
     together = "" if ranks == 1 else f" of {ranks} ranks together"
-    return f"{format_rate(speed.middle, 'samples/s')}{together} ±{doubt:.0%}".replace("%", " %")
+    told = f" ±{doubt:.0%}".replace("%", " %") if doubt else ""
+    return f"{format_rate(speed.middle, 'samples/s')}{together}{told}"
 
 
 def _settings(result: Result) -> list[str]:

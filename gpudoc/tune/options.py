@@ -97,9 +97,14 @@ def look_around(options: Options, choice: Choice, machine: Machine, progress: Pr
         progress.say(f"! {others}; what is found holds beside them only")
 
 
-def check_writable(path: Path) -> None:
-    """GpudocError when the profile could not be written to `path`; asked before the search begins."""
+def check_writable(path: Path, *, is_named: bool = False) -> None:
+    """GpudocError when the profile could not be written to `path`; asked before the search begins.
+
+    Where the user named the file, its folder has to exist; the folders of gpudoc's own profiles are made.
+    """
     folder = path.parent
+    if is_named and not folder.is_dir():
+        raise GpudocError(f"{path}: there is no folder {folder}", hint=f"mkdir -p {folder}, or another place for --out")
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
@@ -109,7 +114,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             return
     except OSError:
-        message = f"{path}: the profile cannot be written there"
+        message = f"{path.parent}: the profile cannot be written there"
         raise GpudocError(message, hint="choose another place: --out FILE") from None
 
 

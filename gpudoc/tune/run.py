@@ -85,7 +85,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     options.check()
     loaded = load_config(options.source)
     if not options.is_scaling_only:
-        check_writable(options.out or store.folder_to_write() / "probe.yaml")
+        check_writable(options.out or store.folder_to_write() / "probe.yaml", is_named=options.out is not None)
     machine = facts.collect(quick=True, python=Path(sys.executable))
     choice = choose(options.device, machine).required()
     check_system(on_gpu=choice.device == "cuda")
