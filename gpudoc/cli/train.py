@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, importing_torch
 
 ModelSource = Annotated[
     str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")
@@ -78,11 +78,12 @@ def train(
 
     Example: gpudoc train --model cfg.yaml --profile auto
     """
-    from gpudoc.render.train import Screen, show, show_proof, tell
-    from gpudoc.train.request import Request
-    from gpudoc.train.run import run
-    from gpudoc.train.settings import parse_flags, parse_limit
-    from gpudoc.train.start.place import as_rank, elsewhere, is_follower
+    with importing_torch(plain or json):
+        from gpudoc.render.train import Screen, show, show_proof, tell
+        from gpudoc.train.request import Request
+        from gpudoc.train.run import run
+        from gpudoc.train.settings import parse_flags, parse_limit
+        from gpudoc.train.start.place import as_rank, elsewhere, is_follower
 
     typed = {
         "steps": steps,

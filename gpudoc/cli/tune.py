@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, importing_torch
 
 Model = Annotated[str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long the search may take: 90s, 5m, 1h.")]
@@ -56,11 +56,12 @@ def tune(
     started = time.monotonic()
     if target:
         return _predict(model, target, as_json=as_json, plain=plain)
-    from gpudoc.render.live import Live
-    from gpudoc.render.tune import show
-    from gpudoc.render.tune_page import save as save_page
-    from gpudoc.tune.options import Options
-    from gpudoc.tune.run import run
+    with importing_torch(plain or as_json):
+        from gpudoc.render.live import Live
+        from gpudoc.render.tune import show
+        from gpudoc.render.tune_page import save as save_page
+        from gpudoc.tune.options import Options
+        from gpudoc.tune.run import run
 
     options = Options.of(
         source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit

@@ -66,7 +66,7 @@ class Live:
         self._tick()
 
     def advance(self, done: float, total: float, text: str) -> None:
-        """Show what is done now; seconds go on by themselves until the next call, whole numbers are counted things."""
+        """Show what is done now; seconds go on until the next call, ints are counted things, a total of 0 is unknown."""
         with self._lock:
             self._step, self._since = (done, total, text), time.monotonic()
         self._tick()
@@ -106,12 +106,14 @@ def lines(step: tuple[float, float, str] | None, elapsed: float, frame: int, col
     if step is None:
         return [mark]
     done, total, text = step
+    if not total:
+        return [_cut(f"{mark} {text}", columns)]
     if isinstance(total, int):
         place = f"{done:.0f} of {total}"
     else:
         done = min(done + elapsed, total)
         place = f"{format_seconds(max(1.0, round(done)))} of {format_seconds(max(1.0, round(total)))}"
-    filled = min(_BAR, round(_BAR * done / total)) if total > 0 else 0
+    filled = min(_BAR, round(_BAR * done / total))
     packed = [f"{mark} {full * filled}{empty * (_BAR - filled)}"]
     for part in (place, *text.split(" · ")):
         between = " " if packed[-1].endswith((full, empty)) else " · "

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.render import console
+from gpudoc.render import console, frame
 from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel, used
 from gpudoc.render.train_page import train_page
@@ -22,8 +22,12 @@ from gpudoc.train.request import Request
 from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_figure, format_rate, format_seconds
 
-# a plain log gets a line at most this often, besides the first and the last step
+# a plain log gets a line at most this often, besides the first and the last step; above a live screen fewer stay
 _PLAIN_EVERY_S = 2.0
+_STAYS_EVERY_S = 30.0
+_BEFORE_THE_START = "building the model and its data"
+# what is to be copied stands on one line however long
+_TO_COPY = ("go on with: ", "summary: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,7 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     error = console.stderr(screen.plain)
     watcher = _Watcher(error, screen)
     try:
+        watcher.wait()
         for event in events:
             watcher.see(event)
     except GpudocError as problem:
@@ -65,8 +70,17 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     if screen.as_json:
         console.print_json(finished.summary)
     else:
-        console.stdout(screen.plain).print(last_words(finished), soft_wrap=True)
+        frame.show(_folded(last_words(finished)) + "\n", plain=screen.plain)
     return finished.exit_code
+
+
+def _folded(text: str) -> str:
+    """`text` in lines of the terminal's width; a pipe gets it as it is."""
+    if not console.is_terminal():
+        return text
+    width = console.text_width(frame.NARROW, frame.WIDE)
+    lines = ([line] if line.startswith(_TO_COPY) else frame.fold(line, width) for line in text.splitlines())
+    return "\n".join(line for several in lines for line in several)
 
 
 def tell(other: Elsewhere, screen: Screen) -> int:
@@ -97,8 +111,15 @@ class _Watcher:
         self._screen = screen
         self._live: Live | None = None
         self._panel: Panel | None = None
+        self._waiting: Teller | None = None
         self._last_line = 0.0
         self.finished: Finished | None = None
+
+    def wait(self) -> None:
+        """Show on a terminal that something is done before the first event."""
+        if self._error.is_terminal:
+            self._waiting = Teller(self._screen.plain)
+            self._waiting.advance(0.0, 0.0, _BEFORE_THE_START)
 
     def see(self, event: Event) -> None:
         match event:
@@ -107,13 +128,14 @@ class _Watcher:
             case Started():
                 for line in opening(event, verbose=self._screen.verbose):
                     self._say(line)
+                self._begun()
                 if self._error.is_terminal:
                     self._panel = Panel(event)
                     self._live = Live(self._panel, console=self._error, refresh_per_second=4, transient=True)
                     self._live.start()
-            case Progressed() if self._panel is not None:
-                self._panel.see(event)
             case Progressed():
+                if self._panel is not None:
+                    self._panel.see(event)
                 self._line(event)
             case _:
                 line = describe(event)
@@ -121,17 +143,32 @@ class _Watcher:
                     self._say(line)
 
     def close(self) -> None:
+        self._begun()
         if self._live is not None:
             self._live.stop()
 
     def _line(self, event: Progressed) -> None:
         now = time.monotonic()
-        if now - self._last_line >= _PLAIN_EVERY_S or event.step == event.end_step:
+        self._last_line = self._last_line or (now if self._panel is not None else 0.0)
+        every_s = _PLAIN_EVERY_S if self._panel is None else _STAYS_EVERY_S
+        if now - self._last_line >= every_s or event.step == event.end_step:
             self._last_line = now
             self._say(progress_line(event))
 
+    def _begun(self) -> None:
+        if self._waiting is not None:
+            self._waiting.__exit__(None, None, None)
+            self._waiting = None
+
     def _say(self, text: str) -> None:
-        self._error.print(text, soft_wrap=True)
+        if not self._error.is_terminal:
+            self._error.print(frame.in_words(text) if self._screen.plain else text, soft_wrap=True)
+            return
+        told = "\n".join(frame.fold(text, min(self._error.width, frame.WIDE), indent="  "))
+        if self._waiting is None:
+            self._error.print(frame.paint(told), soft_wrap=True)
+        else:
+            self._waiting.say(told)
 
 
 def opening(event: Started, *, verbose: bool) -> list[str]:

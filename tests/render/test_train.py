@@ -8,6 +8,7 @@ from gpudoc.render.train import Screen, describe, last_words, opening, progress_
 from gpudoc.train.events import Evaluated, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import PHASES, Split
+from tests.terminal import shown
 
 
 def split(**seconds):
@@ -153,3 +154,40 @@ def test_results_go_to_stdout_and_the_rest_to_stderr(capsys):
 def test_a_quiet_screen_says_nothing(capsys):
     assert show(iter([started(), finished()]), Screen(quiet=True)) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def events():
+    yield Said("trains on the CPU: this machine has no GPU")
+    yield Said(
+        "a warning that is far too long for one line of a terminal with eighty columns, so it goes on", warning=True
+    )
+    yield started(run_dir=pathlib.Path("runs/a_name_that_no_terminal_breaks"))
+    yield progressed(10)
+    yield progressed(20)
+    yield replace(
+        finished(), go_on="gpudoc train --model mine.yaml --run-dir runs/a_name_that_no_terminal_breaks --steps 40"
+    )
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("colour", [{}, {"NO_COLOR": "1"}])
+def test_on_a_terminal_the_header_is_folded_between_words_and_the_last_step_stays(columns, colour):
+    screen = shown(lambda: show(events(), Screen()), columns, colour)
+    assert screen.code == 0
+    assert screen.coloured is not bool(colour)
+    assert "building the model" in screen.raw
+    assert "building the model" not in screen.text
+    assert any(line.startswith("step 20/20  loss 1.2500") for line in screen.lines)
+    assert "runs/a_name_that_no_terminal_breaks" in screen.text
+    assert "! a warning that is far too long" in screen.text
+    folded = [line for line in screen.lines if not line.startswith(("go on with", "  runs", "summary"))]
+    assert all(len(line) <= columns for line in folded)
+    # the command to copy is one line of text, wrapped by the terminal alone
+    assert "gpudoc train --model mine.yaml --run-dir runs/a_name_that_no_terminal_breaks --steps 40\r\n" in screen.raw
+
+
+def test_a_terminal_that_is_asked_to_be_plain_draws_nothing_and_says_warnings_in_words():
+    screen = shown(lambda: show(events(), Screen(plain=True)))
+    assert not screen.moves
+    assert "warning: a warning that is" in screen.text
+    assert "step 10/20" in screen.text

@@ -116,6 +116,7 @@ def make_live(decisions: Decisions, model: nn.Module) -> Live:
             "global_batch": settings.global_batch,
             "world": ranks.world,
             "precision": decisions.precision.name,
+            "end_step": settings.steps,
         },
     )
 

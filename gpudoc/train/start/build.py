@@ -234,6 +234,20 @@ def _go_on(plan: Decisions, live: Live, path: Path) -> Iterator[Event]:
             warning=True,
         )
     yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
+    yield from _stretched(loaded.state.get("end_step"), plan, progress.step)
+
+
+def _stretched(before: object, plan: Decisions, step: int) -> Iterator[Event]:
+    """Say what another number of steps does to a schedule that ends with the last step."""
+    scheduled, now = plan.workload.config.schedule, plan.settings.steps
+    if not isinstance(before, int) or before == now or scheduled.name == "constant":
+        return
+    was, becomes = (schedule.factor(scheduled, step, total) for total in (before, now))
+    yield Said(
+        f"{now} steps instead of {before}: the {scheduled.name} schedule of the learning rate now ends there, so in "
+        f"step {step} it goes on at {becomes:.0%} of its highest value instead of {was:.0%}",
+        warning=True,
+    )
 
 
 def _find_place(live: Live, loaded: Loaded) -> Iterator[Event]:

@@ -163,3 +163,16 @@ def test_a_run_starts_from_weights_that_exist_and_a_resume_does_not(tmp_path, ca
     assert train_here(tmp_path, *line, "--steps", 4, "--resume", "tuned") == 0
     assert train_here(tmp_path, *line, "--steps", 4, "--run-dir", "anew") == 2
     assert "model.weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("schedule", "told"), [("cosine", True), ("constant", False)])
+def test_another_number_of_steps_on_a_resume_says_what_it_does_to_the_schedule(tmp_path, capsys, schedule, told):
+    write_workload(tmp_path, schedule={"name": schedule})
+    # a run that stopped half way was saved under --steps 4
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 4) == 0
+    capsys.readouterr()
+    assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 8, "--resume", "runs/cfg") == 0
+    said = (
+        "8 steps instead of 4: the cosine schedule of the learning rate now ends there, so in step 4 it goes on at 50%"
+    )
+    assert (said in capsys.readouterr().err) is told
