@@ -35,3 +35,8 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
         reason = problem.strerror or str(problem)
         raise GpudocError(f"{path}: cannot be written: {reason}", hint=hint) from problem
     return path
+
+
+def own_prefix(name: str) -> str:
+    """The prefix of a temporary folder of this process; by the number in it others see whether its owner lives."""
+    return f"gpudoc-{name}-{os.getpid()}-"

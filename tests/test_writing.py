@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.writing import write_whole
+from gpudoc.writing import own_prefix, write_whole
 
 
 def test_the_text_is_there_and_nothing_beside_it(tmp_path):
@@ -70,3 +70,7 @@ def test_the_mask_decides_who_may_read(tmp_path, executable, mode):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+def test_a_temporary_folder_carries_the_number_of_its_process():
+    assert own_prefix("watch") == f"gpudoc-watch-{os.getpid()}-"

@@ -13,6 +13,7 @@ import typer
 
 import gpudoc
 from gpudoc.cli.bench import bench
+from gpudoc.cli.clean import clean
 from gpudoc.cli.doctor import doctor
 from gpudoc.cli.options import Invocation
 from gpudoc.cli.train import train
@@ -38,6 +39,7 @@ for command, short in (
     (bench, "How fast this machine is, beside what it could be."),
     (tune, "Find the fastest settings that fit, as a profile."),
     (train, "Train with them: exact resume, rescue from out-of-memory."),
+    (clean, "Remove what gpudoc keeps on this machine."),
 ):
     app.command(context_settings=_HELP, short_help=short)(command)
 

@@ -17,6 +17,7 @@ from gpudoc.bench.collective import READY, SIZES, bus_gb_per_s
 from gpudoc.bench.model import OWN_PROCESSES, Case, Reading
 from gpudoc.bench.sampling import Bench
 from gpudoc.process.ending import how_it_ended
+from gpudoc.writing import own_prefix
 
 # shorter than the silence after which the measuring process is given up, so that a hang here costs only this case
 TIMEOUT_S = 50.0
@@ -39,7 +40,7 @@ def measure(backend: str, kind: str, ranks: int, sizes: Sequence[int]) -> dict[i
 
     RuntimeError with the last words of the rank that failed, or with what hung for TIMEOUT_S.
     """
-    with tempfile.TemporaryDirectory(prefix="gpudoc-") as folder:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("reduce")) as folder:
         started = [_start(Path(folder), rank, ranks, (backend, kind, *map(str, sizes))) for rank in range(ranks)]
         try:
             _wait(started)

@@ -30,6 +30,7 @@ from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process, signal_group
 from gpudoc.process.lifetime import adopt_orphans, is_running
 from gpudoc.progress import SILENT, Progress
+from gpudoc.writing import own_prefix
 
 TICK_S = 0.1
 # imports and building a model come before there is anything to judge
@@ -147,7 +148,7 @@ class _Job:
     def __post_init__(self) -> None:
         # so that the exit code of what the job leaves behind can be asked for
         adopt_orphans()
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpudoc-job-"))
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=own_prefix("job")))
         self._read = {1: 0, 2: 0}
         orders, self._orders = os.pipe()
         answers, told = os.pipe()

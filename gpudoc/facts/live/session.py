@@ -23,6 +23,7 @@ from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process
 from gpudoc.progress import SILENT, Progress
+from gpudoc.writing import own_prefix
 
 GLANCE_S = 0.1
 MEASURE_S = 0.5
@@ -42,7 +43,7 @@ def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Wa
     target = choose(pid)
     if target.note:
         progress.say(target.note)
-    with tempfile.TemporaryDirectory(prefix="gpudoc-watch-") as folder:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("watch")) as folder:
         looking = Looking(target.pid, pathlib.Path(folder), seconds)
         try:
             while looking.goes_on():

@@ -25,6 +25,7 @@ from typing import NoReturn
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.lifetime import die_with_parent
+from gpudoc.writing import own_prefix
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
@@ -83,7 +84,7 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
 
 def launch(arguments: Sequence[str], *, ranks: int, nodes: Nodes | None = None, cpus: float = 1.0) -> int:
     """Run `gpudoc train` with `arguments` in `ranks` processes on this machine; returns the exit code of the run."""
-    with tempfile.TemporaryDirectory(prefix="gpudoc-") as folder:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("launch")) as folder:
         environment = {EXIT_FILE: f"{folder}/exit", **os.environ}
         # a store that the agent keeps hands restarted ranks the addresses of the dead ones
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"

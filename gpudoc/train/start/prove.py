@@ -19,6 +19,7 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.loaded import load
+from gpudoc.writing import own_prefix
 
 SCHEMA = "gpudoc.prove.v1"
 STEPS = 12
@@ -59,7 +60,7 @@ def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
     Three runs in processes of their own: one whole; one killed with SIGKILL and resumed; and, only if these differ,
     a second whole one, which tells non-deterministic kernels from state that is not in the checkpoint.
     """
-    with tempfile.TemporaryDirectory(prefix="gpudoc-prove-") as folder:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("prove")) as folder:
         home = Path(folder)
         given = without(arguments, *_SET_HERE, flags=_SAID_HERE)
         line = [*given, "--set", "log_every=1", "--set", "eval_every=1000000", "--steps", str(STEPS)]

@@ -28,6 +28,7 @@ from gpudoc.train.step.undo import Undo
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
+from gpudoc.writing import own_prefix
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ class Trainee:
     def writing_checkpoint(self) -> Iterator[None]:
         """Write what was captured by training's own thread; what is a copy is being written while the inside runs."""
         assert self._saved is not None
-        with tempfile.TemporaryDirectory(prefix="gpudoc-trial-") as folder:
+        with tempfile.TemporaryDirectory(prefix=own_prefix("trial")) as folder:
             writer = Writer(Path(folder))
             writer.start(self._saved, (), beside=self.device.type != "cpu")
             self._saved = None

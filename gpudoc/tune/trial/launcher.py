@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import shutil
 import signal
 import tempfile
@@ -38,6 +37,7 @@ from gpudoc.tune.trial.wire import (
     Told,
     Waiting,
 )
+from gpudoc.writing import own_prefix
 
 SILENCE_SECONDS = 60.0
 
@@ -262,7 +262,7 @@ class Launcher:
     def __init__(self, source: str) -> None:
         clean_up_after_the_dead()
         self._source = source
-        self._folder = Path(tempfile.mkdtemp(prefix=f"gpudoc-tune-{os.getpid()}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("tune")))
         self._warm: dict[Allocator, ForkServerProcess] = {}
         self._ids = itertools.count(1)
 

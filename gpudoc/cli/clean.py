@@ -1,0 +1,55 @@
+"""The `gpudoc clean` command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gpudoc.profile.kept import Kept
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
+
+
+def clean(yes: Yes = False) -> int:
+    """Remove what gpudoc keeps on this machine: your profiles, journals of searches, what killed runs left behind.
+
+    Lists every file and asks first. Run folders and the profiles in .gpudoc/profiles are yours and stay.
+
+    Example: gpudoc clean
+    """
+    from gpudoc.profile.kept import find_kept, remove
+
+    found = find_kept()
+    free = [one for one in found if not one.used_by]
+    if not _agreed(found, free, yes):
+        return 0
+    problems = [problem for problem in map(remove, free) if problem]
+    for problem in problems:
+        print(f"not removed: {problem}")
+    print(f"Removed {len(free) - len(problems)} of {len(free)}.")
+    return 1 if problems else 0
+
+
+def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
+    """Show what there is; whether it may go. GpudocError where nobody can be asked."""
+    import sys
+
+    from gpudoc.errors import GpudocError
+    from gpudoc.units import format_bytes
+
+    for one in found:
+        print(one.line + (f"; stays: in use by {one.used_by}" if one.used_by else ""))
+    if not free:
+        print("Nothing to remove.")
+        return False
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise GpudocError("nobody can be asked: stdin is not a terminal", hint="gpudoc clean --yes")
+    size = format_bytes(sum(one.num_bytes for one in free))
+    agreed = typer.confirm(f"Remove {'these ' * (len(free) > 1)}{len(free)} ({size})?")
+    if not agreed:
+        print("Nothing was removed.")
+    return agreed
