@@ -91,7 +91,7 @@ def _watch_command(wish: Wish) -> int:
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
     from gpudoc.doctor import document
     from gpudoc.facts.redact import Redactor
-    from gpudoc.render import console, frame, watch
+    from gpudoc.render import console, frame, watch, watch_page
     from gpudoc.render.doctor_output import private, render_markdown
     from gpudoc.render.private import private_watch
 
@@ -101,7 +101,7 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     clean = document.load(kept) if output.redact else report
     shared = private_watch(seen, redactor) if output.redact and seen is not None else seen
     if output.html is not None and shared is not None:
-        watch.save(output.html, clean, shared)
+        watch_page.save(output.html, clean, shared)
     shape = frame.form(output.plain, piped=frame.WIDE)
     text = ""
     if seen is not None:

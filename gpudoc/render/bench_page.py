@@ -19,11 +19,14 @@ from gpudoc.render.bench import (
     share_text,
 )
 from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.doctor_page import note_of
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.units import format_bytes
 
 # arithmetic intensity of a square product of n x n: 2 n^3 operations over three matrices read or written once
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+# rows that are drawn as curves; the table has their folded group
+_CURVES = ("memory_curve", "h2d", "d2h", "bidirectional")
 _COPY_NAMES = {"h2d": "host to GPU", "d2h": "GPU to host", "bidirectional": "both at once, sum"}
 
 
@@ -40,23 +43,58 @@ def render_page(report: Report) -> str:
         Section("Compared with the old record", tuple(_changes(report.comparison))),
         Section("Bandwidth by size", tuple(_curves(record))),
         Section("Roofline", tuple(_rooflines(record))),
-        Section("All figures", (_table(record),)),
+        Section("All figures", tuple(_tables(record))),
         Section("Doubts", tuple(_doubts(record))),
-        Section("Where the ceilings come from", tuple(_formulas(record))),
-        Section("Not measured", tuple(_missing(record))),
-        Section("The machine", (_machine(record),)),
+        Section("Behind the figures", (*_formulas(record), *_missing(record), _machine(record))),
     ]
     kept = [section for section in sections if section.blocks]
     made = f"gpudoc {record.environment.get('gpudoc', '')}, torch {record.environment.get('torch', 'unknown')}"
-    return page("gpudoc bench", kept, lead=f"{headline(record.environment)}. {closing(record)}.", foot=made)
+    return page(
+        "gpudoc bench",
+        kept,
+        lead=f"{headline(record.environment)}. {closing(record)}.",
+        foot=made,
+        badge=_badge(report),
+        numbers=list(_numbers(record)),
+    )
+
+
+def _badge(report: Report) -> Badge:
+    findings = report.record.findings
+    slower = len(report.comparison.regressions) if report.comparison is not None else 0
+    if any(finding.severity == "broken" for finding in findings):
+        return Badge("broken", "broken")
+    if slower:
+        return Badge("broken", f"{slower} slower")
+    if not report.record.measurements:
+        return Badge("warning", "nothing measured")
+    return Badge("warning", "low") if findings else Badge("good", "nothing below normal")
+
+
+def _numbers(record: Record) -> Iterable[Number]:
+    """The best of each kind that people ask for first: products, memory, the way to the GPU, the loader."""
+    kinds = {
+        "matrix product": ("matmul", "cpu_matmul"),
+        "memory": ("device_copy", "device_triad", "memory_copy", "memory_triad"),
+        "host to GPU": ("h2d",),
+        "GPU to host": ("d2h",),
+        "all-reduce": ("all_reduce",),
+    }
+    for label, names in kinds.items():
+        # a GPU's row stands before the CPU's of the same kind
+        rows = [row for name in names for row in record.measurements if row.name == name and row.value is not None]
+        rows = [row for row in rows if row.device == rows[0].device]
+        if rows:
+            best = max(rows, key=lambda row: row.value or 0.0)
+            share = best.share_of_ceiling
+            what = parameters_text(best.parameters)
+            remark = f"{share:.0%} of the ceiling; {what}" if share is not None else what
+            yield Number(label, figure(best.value or 0.0), best.unit, remark)
 
 
 def _findings(record: Record) -> Iterable[Block]:
     for finding in record.findings:
-        evidence = [f"{one.fact}: {one.value}" for one in finding.evidence]
-        points = (*evidence, *(remedy.say for remedy in finding.fix))
-        commands = tuple(remedy.run for remedy in finding.fix if remedy.run)
-        yield Note(kind=finding.severity, title=finding.title, text=finding.why, points=points, commands=commands)
+        yield note_of(finding)
     if not record.findings:
         judged = [row for row in record.measurements if row.share_of_ceiling is not None]
         text = f"{len(judged)} of {len(record.measurements)} rows have a ceiling to be judged by."
@@ -174,12 +212,21 @@ def _intensity(row: Measurement) -> float:
     )
 
 
-def _table(record: Record) -> Table:
+def _tables(record: Record) -> Iterable[Block]:
+    """The rows; those of the curves, of which there are many, folded."""
+    curves = [row for row in record.measurements if row.name in _CURVES]
+    yield _table([row for row in record.measurements if row.name not in _CURVES] or curves)
+    if len(curves) < len(record.measurements) and curves:
+        yield Fold("Every size of the curves", (_table(curves),), f"{len(curves)} rows")
+
+
+def _table(measurements: Sequence[Measurement]) -> Table:
     headings = ("measured", "with", "value", "unit", "p10", "p90", "ceiling", "share", "doubts")
     return Table(
         headings=headings,
-        rows=tuple(_row(row) for row in record.measurements),
+        rows=tuple(_row(row) for row in measurements),
         numeric=frozenset({"value", "p10", "p90", "ceiling", "share"}),
+        shares=frozenset({"share"}),
     )
 
 
@@ -203,7 +250,8 @@ def _formulas(record: Record) -> Iterable[Block]:
             case NoCeiling(because):
                 rows[row.name, "none", because] = None
     if rows:
-        yield Table(headings=("row", "ceiling", "from"), rows=tuple(rows))
+        table = Table(headings=("row", "ceiling", "from"), rows=tuple(rows))
+        yield Fold("Where the ceilings come from", (table,), f"{len(rows)} rows")
 
 
 def _doubts(record: Record) -> Iterable[Block]:
@@ -217,9 +265,10 @@ def _doubts(record: Record) -> Iterable[Block]:
 def _missing(record: Record) -> Iterable[Block]:
     rows = [(one.case, "failed" if one.failed else "not measured", one.because) for one in record.not_measured]
     if rows:
-        yield Table(headings=("case", "", "because"), rows=tuple(rows))
+        table = Table(headings=("case", "", "because"), rows=tuple(rows))
+        yield Fold("Not measured", (table,), str(len(rows)))
 
 
-def _machine(record: Record) -> Table:
+def _machine(record: Record) -> Fold:
     rows = tuple((key.replace("_", " "), str(value)) for key, value in record.environment.items())
-    return Table(headings=("", "value"), rows=rows)
+    return Fold("The machine", (Table(headings=("", "value"), rows=rows),))

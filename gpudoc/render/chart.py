@@ -1,4 +1,5 @@
-"""Small charts as SVG text that takes its colours from the page: lines and points on linear or logarithmic axes."""
+"""Charts as SVG text that takes its colours from the page: lines and points on linear or logarithmic axes; a bar of
+shares. A chart is drawn twice, for a screen and for a phone, and the page shows the one that fits."""
 
 from __future__ import annotations
 
@@ -7,15 +8,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 80, 14, 26, 46
+_LETTER = 7.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The size of a drawing, and how many ticks an axis may have; `kind` is the class that the page shows or hides."""
+
+    kind: str
+    width: int
+    height: int
+    num_ticks: int
+    left: int = 72
+    right: int = 16
+    bottom: int = 46
+
+
+WIDE = Frame(kind="wide", width=920, height=330, num_ticks=8)
+NARROW = Frame(kind="narrow", width=390, height=290, num_ticks=4, left=64, right=12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Named (x, y) points; `style` is 'line' (with dots), 'points', or 'roof' (dashed, no dots).
+    """Named (x, y) points; `style` is 'line' (with dots), 'curve' (without), 'points', or 'roof' (dashed).
 
-    Series of one `hue` share a colour; without one each has its own.
+    What was measured is drawn solid; 'roof' is for a limit, a ceiling or a fit. Series of one `hue` share a colour;
+    without one each has its own.
     """
 
     name: str
@@ -26,12 +44,26 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: its label with the unit, whether it is logarithmic, how a tick is written, what it is a multiple of."""
+    """One axis: its label with the unit, whether it is logarithmic, how a tick is written, what it is a multiple of.
+
+    A linear axis begins at zero unless `from_zero` is False; then it spans what there is. A y axis needs no label where
+    the title says what it is.
+    """
 
     label: str
     log: bool = False
-    tick: Callable[[float], str] = lambda value: f"{value:g}"
+    tick: Callable[[float], str] = lambda value: f"{value:,.4g}"
     base: int = 10
+    from_zero: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a whole: its share of 1, and its colour as the page names it."""
+
+    name: str
+    share: float
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +73,7 @@ class _Scale:
     high: float
     start: float
     end: float
+    num_ticks: int
 
     def place(self, value: float) -> float:
         low, high, at = self.low, self.high, value
@@ -50,8 +83,8 @@ class _Scale:
 
     def ticks(self) -> list[float]:
         if self.axis.log:
-            return _log_ticks(self.low, self.high, self.axis.base)
-        step = _nice_step((self.high - self.low) / 5, self.axis.base)
+            return _log_ticks(self.low, self.high, self.axis.base, self.num_ticks)
+        step = _nice_step((self.high - self.low) / self.num_ticks, self.axis.base)
         first = math.ceil(self.low / step)
         return [index * step for index in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
@@ -62,18 +95,43 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
     drawn = [one for one in kept if one.points]
     if not drawn:
         return ""
-    across = _scale(x, [px for one in drawn for px, _ in one.points], LEFT, WIDTH - RIGHT)
-    num_rows = math.ceil(len(drawn) / 2)
-    bottom = HEIGHT - BOTTOM
-    up = _scale(y, [py for one in drawn for _, py in one.points], bottom, TOP)
-    total = HEIGHT + 18 * num_rows
+    return "".join(_drawing(title, drawn, (x, y), frame) for frame in (WIDE, NARROW))
+
+
+def share_bar(parts: Sequence[Part]) -> str:
+    """One bar cut into its parts, with a key that gives every share; parts of nothing are left out."""
+    there = [part for part in parts if part.share > 0]
+    kept = [replace(part, colour=part.colour or f"var(--s{index % 6})") for index, part in enumerate(there)]
+    told = ", ".join(f"{part.name} {_percent(part.share)}" for part in kept)
+    pieces = "".join(
+        f'<i style="flex:{part.share:.5f};background:{part.colour}" title="{html.escape(part.name)}"></i>'
+        for part in kept
+    )
+    key = "".join(
+        f'<li><i style="background:{part.colour}"></i>{html.escape(part.name)} <b>{_percent(part.share)}</b></li>'
+        for part in kept
+    )
+    return f'<div class="bar" role="img" aria-label="{html.escape(told)}">{pieces}</div><ul class="key">{key}</ul>'
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.095 or share == 0 else f"{share:.1%}"
+
+
+def _drawing(title: str, drawn: Sequence[Series], axes: tuple[Axis, Axis], frame: Frame) -> str:
+    x, y = axes
+    legend, num_rows = _legend(drawn, frame) if len(drawn) > 1 else ("", 0)
+    top = (50 if y.label else 32) + 22 * num_rows
+    total = top + frame.height - frame.bottom
+    across = _scale(x, [px for one in drawn for px, _ in one.points], (frame.left, frame.width - frame.right), frame)
+    bottom = total - frame.bottom
+    up = _scale(y, [py for one in drawn for _, py in one.points], (bottom, top), frame)
     marks = "".join(_series(one, index, across, up) for index, one in enumerate(drawn))
-    legend = "".join(_legend(one, index) for index, one in enumerate(drawn))
     return (
-        f'<svg viewBox="0 0 {WIDTH} {total}" role="img" aria-label="{html.escape(title)}" '
+        f'<svg class="{frame.kind}" viewBox="0 0 {frame.width} {total}" role="img" aria-label="{html.escape(title)}" '
         'xmlns="http://www.w3.org/2000/svg" font-family="system-ui,sans-serif" font-size="13">'
-        f'<text x="0" y="14" font-weight="600" fill="var(--ink)">{html.escape(title)}</text>'
-        f"{_grid(across, up)}{marks}{legend}</svg>"
+        f'<text x="0" y="16" font-size="15" font-weight="600" fill="var(--ink)">{html.escape(title)}</text>'
+        f"{legend}{_grid(across, up)}{marks}</svg>"
     )
 
 
@@ -82,30 +140,33 @@ def _positive(series: Series, x: Axis, y: Axis) -> Series:
     return replace(series, points=points)
 
 
-def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> _Scale:
+def _scale(axis: Axis, values: Sequence[float], ends: tuple[float, float], frame: Frame) -> _Scale:
     low, high = min(values), max(values)
+    # a tick upward needs less room than one across, where words stand side by side
+    num_ticks = 5 if ends[0] > ends[1] else frame.num_ticks
     if axis.log:
-        return _Scale(axis, low / 1.3, high * 1.3, start, end)
-    return _Scale(axis, min(0.0, low), high * 1.08 or 1.0, start, end)
+        return _Scale(axis, low / 1.15, high * 1.15, *ends, num_ticks)
+    if axis.from_zero:
+        return _Scale(axis, min(0.0, low), high * 1.05 or 1.0, *ends, num_ticks)
+    spare = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
+    return _Scale(axis, low - spare, high + spare, *ends, num_ticks)
 
 
 def _grid(across: _Scale, up: _Scale) -> str:
     lines = []
+    left, right, bottom = across.start, across.end, up.start
     for value in up.ticks():
         at = up.place(value)
-        lines.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--line)"/>')
-        lines.append(_text(LEFT - 6, at + 4, up.axis.tick(value), "end"))
+        lines.append(f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--line)"/>')
+        lines.append(_text(left - 8, at + 4, up.axis.tick(value), "end"))
     for value in across.ticks():
         at = across.place(value)
-        lines.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="var(--line)"/>')
-        lines.append(_text(at, HEIGHT - BOTTOM + 16, across.axis.tick(value), "middle"))
-    lines.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across.axis.label, "middle"))
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    label = html.escape(up.axis.label)
-    lines.append(
-        f'<text x="12" y="{middle}" transform="rotate(-90 12 {middle})" text-anchor="middle" fill="var(--soft)">'
-        f"{label}</text>"
-    )
+        lines.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 5}" stroke="var(--soft)"/>')
+        lines.append(_text(at, bottom + 20, across.axis.tick(value), "middle"))
+    lines.append(f'<line x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="var(--soft)"/>')
+    lines.append(_text((left + right) / 2, bottom + 40, across.axis.label, "middle"))
+    if up.axis.label:
+        lines.append(_text(0, up.end - 14, up.axis.label, "start"))
     return "".join(lines)
 
 
@@ -113,8 +174,8 @@ def _series(series: Series, index: int, across: _Scale, up: _Scale) -> str:
     colour = _colour(series, index)
     placed = [(across.place(x), up.place(y)) for x, y in series.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-    dash = ' stroke-dasharray="5 4"' if series.style == "roof" else ""
-    line = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
+    dash = ' stroke-dasharray="6 5"' if series.style == "roof" else ""
+    line = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dash}/>'
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{html.escape(series.name)}: '
         f"{html.escape(across.axis.tick(px))}, {html.escape(up.axis.tick(py))}</title></circle>"
@@ -123,22 +184,31 @@ def _series(series: Series, index: int, across: _Scale, up: _Scale) -> str:
     match series.style:
         case "points":
             return dots
-        case "roof":
-            return line
+        case "curve" | "roof":
+            # a curve of one point would not be seen
+            return line if len(placed) > 1 else dots
         case _:
             return line + dots
 
 
-def _legend(series: Series, index: int) -> str:
-    x = LEFT + (index % 2) * (WIDTH - LEFT) / 2
-    y = HEIGHT + 6 + 18 * (index // 2)
-    colour = _colour(series, index)
-    if series.style == "roof":
-        mark = f'<line x1="{x:.0f}" x2="{x + 13:.0f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2" '
-        return mark + 'stroke-dasharray="5 3"/>' + _text(x + 18, y + 1, series.name, "start")
-    return f'<rect x="{x:.0f}" y="{y - 9}" width="11" height="11" rx="2" fill="{colour}"/>' + _text(
-        x + 16, y + 1, series.name, "start"
-    )
+def _legend(drawn: Sequence[Series], frame: Frame) -> tuple[str, int]:
+    """The names under the title, from left to right in as many rows as they need."""
+    x, row, marks = 0.0, 0, []
+    for index, series in enumerate(drawn):
+        width = 24 + _LETTER * len(series.name) + 18
+        if x and x + width > frame.width:
+            x, row = 0.0, row + 1
+        y = 39 + 22 * row
+        dash = ' stroke-dasharray="5 3"' if series.style == "roof" else ""
+        colour = _colour(series, index)
+        if series.style == "points":
+            marks.append(f'<circle cx="{x + 9:.0f}" cy="{y - 4}" r="4" fill="{colour}"/>')
+        else:
+            ends = f'x1="{x:.0f}" x2="{x + 18:.0f}" y1="{y - 4}" y2="{y - 4}"'
+            marks.append(f'<line {ends} stroke="{colour}" stroke-width="3"{dash}/>')
+        marks.append(_text(x + 24, y, series.name, "start"))
+        x += width
+    return "".join(marks), row + 1
 
 
 def _colour(series: Series, index: int) -> str:
@@ -149,13 +219,13 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="var(--soft)">{html.escape(text)}</text>'
 
 
-def _log_ticks(low: float, high: float, base: int) -> list[float]:
+def _log_ticks(low: float, high: float, base: int, most: int) -> list[float]:
     first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
     ticks = [float(base) ** power for power in range(first, last + 1)]
     if len(ticks) < 3 and base == 10:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
         ticks = [m * 10.0**power for power in decades for m in (1, 2, 5) if low <= m * 10.0**power <= high]
-    stride = max(1, math.ceil(len(ticks) / 6))
+    stride = max(1, math.ceil(len(ticks) / most))
     return ticks[::stride]
 
 

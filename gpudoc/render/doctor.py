@@ -24,7 +24,7 @@ _BETWEEN = " · "
 _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
-_WORTH_NAMING = 0.3
+WORTH_NAMING = 0.3
 
 
 def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed: bool = False) -> str:
@@ -57,7 +57,7 @@ def _areas(report: Report, width: int) -> list[str]:
     skipped = count_by_area(s.id for s in report.skipped)
     lines = []
     for area in AREAS:
-        wrong = [f for f in report.findings if area_of(f.id) == area and f.confidence >= _WORTH_NAMING]
+        wrong = [f for f in report.findings if area_of(f.id) == area and f.confidence >= WORTH_NAMING]
         crashed = [c.id for c in report.crashed if area_of(c.id) == area]
         if not (wrong or crashed or area in passed or area in skipped):
             continue
@@ -209,7 +209,7 @@ def cards_of(finding: Finding) -> str:
 
 
 def _others(report: Report, width: int) -> list[str]:
-    rest = [f for f in report.findings[1:] if f.confidence >= _WORTH_NAMING]
+    rest = [f for f in report.findings[1:] if f.confidence >= WORTH_NAMING]
     lines = []
     if rest and report.source != "machine":
         fleet = report.source == "fleet"
@@ -247,11 +247,11 @@ def _guesses(report: Report, width: int) -> list[str]:
 
 def _healthy(report: Report, width: int) -> list[str]:
     lines = _wrap(f"{_no_problem(report)}", width, indent="  ")
-    in_areas = [f for f in report.findings if f.confidence >= _WORTH_NAMING] if report.source == "machine" else []
+    in_areas = [f for f in report.findings if f.confidence >= WORTH_NAMING] if report.source == "machine" else []
     for finding in report.findings[:4]:
         if finding in in_areas:
             continue
-        guessed = finding.severity == "info" and finding.confidence <= _WORTH_NAMING
+        guessed = finding.severity == "info" and finding.confidence <= WORTH_NAMING
         mark = "perhaps, by its words alone:" if guessed else MARK[finding.severity]
         lines += _wrap(f"  {mark} {finding.title}" + (f"  [{finding.id}]" if guessed else ""), width)
     return [*lines, *_wrap(_next(report), width, indent="  ")]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudoc.doctor import document
-from gpudoc.doctor.areas import AREAS, area_of
 from gpudoc.doctor.causes.holders import holders_of, number_of
-from gpudoc.doctor.model import Finding, Report
+from gpudoc.doctor.model import Report
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.redact import Redactor
 from gpudoc.render import console, frame
 from gpudoc.render.doctor import by_area, cards_of, headline, render
-from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, markdown_table, shown_gpus
-from gpudoc.render.page import Note, Section, Table, page, save_page
+from gpudoc.render.doctor_page import render_page
+from gpudoc.render.gpus import gpu_table, holder_table, markdown_table, shown_gpus
+from gpudoc.render.page import Table, save_page
 from gpudoc.writing import write_whole
 
 
@@ -110,56 +110,9 @@ def render_markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_page(report: Report) -> str:
-    """The report as a self-contained HTML page."""
-    sections = [Section("Findings", tuple(_note(f) for f in report.findings) or (_without_findings(report),))]
-    if report.unexplained or report.deciding_facts:
-        seen = tuple(f"{o.value} ({o.origin})" for o in report.unexplained)
-        decide = tuple(f"would decide it: {fact}" for fact in report.deciding_facts)
-        sections.append(Section("Not explained", (Note(kind="warning", title="Seen", points=(*seen, *decide)),)))
-    evidence = [(f.id, o.fact, o.value, o.origin) for f in report.findings for o in f.evidence]
-    if evidence:
-        sections.append(
-            Section("Evidence", (Table(headings=("cause", "fact", "value", "read in"), rows=tuple(evidence)),))
-        )
-    tables = _tables(report)
-    if tables:
-        sections.insert(1, Section("GPUs", tables))
-    checks = [(area_of(name), name, "passed") for name in report.passed]
-    checks += [(area_of(s.id), s.id, f"not checked: {s.because}") for s in report.skipped]
-    checks += [(area_of(c.id), c.id, f"crashed: {c.error}") for c in report.crashed]
-    if checks:
-        checks.sort(key=lambda row: AREAS.index(row[0]))
-        summary = f"{len(report.passed)} passed" + (f": {by_area(report.passed)}." if report.passed else ".")
-        table = Table(headings=("area", "check", "result"), rows=tuple(checks))
-        sections.append(Section("Checks", (summary, table)))
-    facts = gpu_facts(report.machine)
-    if facts:
-        rows = tuple(tuple(fact.split(": ", 1)) for fact in facts)
-        sections.append(Section("What is known of the GPUs", (Table(headings=("fact", "value"), rows=rows),)))
-    return page(f"gpudoc doctor: {report.verdict}", sections, lead=headline(report))
-
-
-def _without_findings(report: Report) -> Note:
-    if report.verdict == "unknown":
-        return Note(kind="warning", title="No cause is known")
-    return Note(kind="good", title="No error recognised" if report.source == "file" else "No problem found")
-
-
 def _tables(report: Report) -> tuple[Table, ...]:
     """The GPUs and who holds them, as far as the report knows."""
     return tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)
-
-
-def _note(finding: Finding) -> Note:
-    said: Sequence[str] = [r.marked for r in finding.fix]
-    return Note(
-        kind=finding.severity,
-        title=f"{finding.title}{cards_of(finding)} ({finding.confidence:.0%} sure)",
-        text=finding.why,
-        points=(*said, *(f"explains: {title}" for title in finding.explains)),
-        commands=tuple(f"# disruptive\n{r.run}" if r.disruptive else r.run for r in finding.fix if r.run),
-    )
 
 
 def _save(path: Path, report: Report, kept: dict[str, object]) -> None:

@@ -1,65 +1,130 @@
-"""One self-contained HTML page: no scripts, no fonts, no address outside the file; light and dark; phone width."""
+"""One self-contained HTML page: no fonts, no address outside the file; light and dark; phone width; paper.
+
+Its only script is gpudoc's own, which the page allows by its digest: text that was quoted could not run even if it
+were not escaped.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from gpudoc.writing import write_whole
 
+_SHARE = re.compile(r"(\d{1,4})\s?%")
+# a cell of so few letters stays on one line
+_SHORT = 26
+_MARKS = {"broken": "✗", "warning": "!", "good": "✓", "info": "i"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of plain text under headings; columns named in `numeric` are set to the right."""
+    """Rows of plain text under headings; columns named in `numeric` are set to the right.
+
+    Cells of those in `shares` are per cent of something ("83%") and have a bar of that length behind them.
+    """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[str] = frozenset()
+    shares: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An inlined drawing: SVG markup that gpudoc made itself, and the sentence under it."""
+    """An inlined drawing: markup that gpudoc made itself, and the sentence under it."""
 
     svg: str
     caption: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A part that is closed until somebody opens it: its title, its blocks, and a few soft words after the title."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    aside: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A boxed remark: `kind` is 'broken', 'warning', 'info' or 'good'; `commands` are shown to copy."""
+    """A boxed remark: `kind` is 'broken', 'warning', 'info' or 'good'; `commands` have a button that copies them.
+
+    `steps` are what to do, each a sentence and its command or ''; `tag` is a soft line under the title, `more` what
+    stands at the end of the box.
+    """
 
     kind: str
     title: str
     text: str = ""
     points: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    steps: tuple[tuple[str, str], ...] = ()
+    tag: str = ""
+    more: tuple[Block, ...] = ()
 
 
-Block = Table | Figure | Note | str
+Block = Table | Figure | Note | Fold | str
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it in order: paragraphs (plain text), tables, figures, notes."""
+    """A heading and what stands under it in order: paragraphs (plain text), tables, figures, notes, folds."""
 
     heading: str
     blocks: tuple[Block, ...]
 
 
-def page(title: str, sections: Sequence[Section], lead: str = "", foot: str = "") -> str:
-    """The whole document as text; every string but a figure's SVG is escaped."""
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """The verdict in a word or two beside the title; `kind` as of a Note."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One of the few big figures on top: what it is, its value and unit, and a soft remark."""
+
+    label: str
+    value: str
+    unit: str = ""
+    remark: str = ""
+
+
+def page(
+    title: str,
+    sections: Sequence[Section],
+    lead: str = "",
+    foot: str = "",
+    badge: Badge | None = None,
+    numbers: Sequence[Number] = (),
+) -> str:
+    """The whole document as text; every string but a figure's markup is escaped."""
+    script = _asset("page.js")
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'"
+    mark = ""
+    if badge is not None:
+        mark = f'<p class="badge {_escaped(badge.kind)}">{_MARKS.get(badge.kind, "")} {_escaped(badge.text)}</p>'
     body = "\n".join(_section(section) for section in sections)
-    lead_html = f'<p class="lead">{html.escape(lead)}</p>' if lead else ""
-    foot_html = f"<footer>{html.escape(foot)}</footer>" if foot else ""
+    lead_html = f'<p class="lead">{_escaped(lead)}</p>' if lead else ""
+    foot_html = f"<footer>{_escaped(foot)}</footer>" if foot else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{html.escape(title)}</h1>\n{lead_html}\n{body}\n{foot_html}\n</main>\n</body>\n</html>\n"
+        f"<title>{_escaped(title)}</title>\n<style>{_asset('page.css')}</style>\n</head>\n<body>\n<main>\n"
+        f'<header><div class="top"><h1>{_escaped(title)}</h1>{mark}</div>\n{lead_html}\n{_numbers(numbers)}</header>\n'
+        f"{body}\n{foot_html}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -68,18 +133,50 @@ def save_page(path: Path, text: str) -> None:
     write_whole(path, text, hint="--html page.html")
 
 
+@cache
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text)
+
+
+def _numbers(numbers: Sequence[Number]) -> str:
+    if not numbers:
+        return ""
+    return f'<dl class="figures">{"".join(map(_number, numbers))}</dl>\n'
+
+
+def _number(one: Number) -> str:
+    unit = f'<span class="unit">{_escaped(one.unit)}</span>' if one.unit else ""
+    remark = f'<dd class="small">{_escaped(one.remark)}</dd>' if one.remark else ""
+    return f'<div><dt>{_escaped(one.label)}</dt><dd class="value">{_escaped(one.value)}{unit}</dd>{remark}</div>'
+
+
 def _section(section: Section) -> str:
-    blocks = "\n".join(_block(block) for block in section.blocks)
-    return f"<section>\n<h2>{html.escape(section.heading)}</h2>\n{blocks}\n</section>"
+    return f"<section>\n<h2>{_escaped(section.heading)}</h2>\n{_blocks(section.blocks)}\n</section>"
+
+
+def _blocks(blocks: Sequence[Block]) -> str:
+    return "\n".join(_block(block) for block in blocks)
 
 
 def _block(block: Block) -> str:
     match block:
         case str():
-            return f"<p>{html.escape(block)}</p>"
+            return f"<p>{_escaped(block)}</p>"
         case Figure():
-            caption = f"<figcaption>{html.escape(block.caption)}</figcaption>" if block.caption else ""
+            caption = f"<figcaption>{_escaped(block.caption)}</figcaption>" if block.caption else ""
             return f"<figure>{block.svg}{caption}</figure>"
+        case Fold():
+            aside = f"<small>{_escaped(block.aside)}</small>" if block.aside else ""
+            title = f"<summary>{_escaped(block.title)}{aside}</summary>"
+            return f'<details class="fold">{title}\n{_blocks(block.blocks)}\n</details>'
         case Note():
             return _note(block)
         case Table():
@@ -87,58 +184,38 @@ def _block(block: Block) -> str:
 
 
 def _note(note: Note) -> str:
-    text = f"<p>{html.escape(note.text)}</p>" if note.text else ""
-    points = "".join(f"<li>{html.escape(point)}</li>" for point in note.points)
+    tag = f'<p class="tag">{_escaped(note.tag)}</p>' if note.tag else ""
+    text = f"<p>{_escaped(note.text)}</p>" if note.text else ""
+    points = "".join(f"<li>{_escaped(point)}</li>" for point in note.points)
     listed = f"<ul>{points}</ul>" if points else ""
-    commands = "".join(f"<pre>{html.escape(command)}</pre>" for command in note.commands)
-    return (
-        f'<div class="note {html.escape(note.kind)}"><h3>{html.escape(note.title)}</h3>{text}{listed}{commands}</div>'
-    )
+    commands = "".join(_command(command) for command in note.commands)
+    steps = "".join(f"<li>{_escaped(say)}{_command(run) if run else ''}</li>" for say, run in note.steps)
+    done = f'<ol class="steps">{steps}</ol>' if steps else ""
+    inside = f"<h3>{_escaped(note.title)}</h3>{tag}{text}{done}{listed}{commands}{_blocks(note.more)}"
+    return f'<div class="note {_escaped(note.kind)}">{inside}</div>'
+
+
+def _command(command: str) -> str:
+    button = '<button type="button" class="copy" hidden>Copy</button>'
+    return f'<div class="command"><pre>{_escaped(command)}</pre>{button}</div>'
 
 
 def _table(table: Table) -> str:
-    kinds = [' class="n"' if heading in table.numeric else "" for heading in table.headings]
-    head = "".join(f"<th{kind}>{html.escape(text)}</th>" for text, kind in zip(table.headings, kinds, strict=True))
+    kinds = ["n" if heading in table.numeric else "" for heading in table.headings]
+    head = "".join(f"<th{_class(kind)}>{_escaped(text)}</th>" for text, kind in zip(table.headings, kinds, strict=True))
     rows = "\n".join(
-        "<tr>" + "".join(f"<td{kind}>{html.escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        "<tr>" + "".join(_cell(table, *cell) for cell in zip(row, table.headings, kinds, strict=True)) + "</tr>"
         for row in table.rows
     )
     return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
 
 
-# the figure colours are told apart by people who see no red or no green (Okabe and Ito, 2008), on both grounds
-_STYLE = """
-:root{--ground:#fff;--ink:#1c2127;--soft:#5a6572;--line:#d8dee4;--panel:#f6f8fa;--broken:#b3261e;--warning:#8a5a00;
---info:#0a5ea8;--good:#1a7f37;--s0:#0072b2;--s1:#d55e00;--s2:#009e73;--s3:#a35a8b;--s4:#8a6d00;--s5:#3a8fc4}
-@media (prefers-color-scheme:dark){:root{--ground:#12161b;--ink:#e4e8ec;--soft:#9aa6b2;--line:#333b44;--panel:#1a2027;
---broken:#ff8a80;--warning:#f0b429;--info:#6cb6ff;--good:#57c46b;--s0:#56b4e9;--s1:#ff8c42;--s2:#2fcf9f;--s3:#dd9cc6;
---s4:#e6c229;--s5:#9ecbff}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:60rem;margin:0 auto;padding:1.5rem 1rem 3rem}
-h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0 .6rem}
-h2{font-size:1.15rem;margin:2rem 0 .6rem;padding-bottom:.25rem;border-bottom:1px solid var(--line)}
-h3{font-size:1rem;margin:0 0 .3rem}
-p{margin:.4rem 0 .8rem;max-width:46rem}
-.lead{font-size:1.05rem;color:var(--soft)}
-footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
-.scroll{overflow-x:auto;margin:.6rem 0 1rem}
-table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;min-width:100%}
-th,td{text-align:left;vertical-align:top;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line)}
-th{color:var(--soft);font-weight:600;white-space:nowrap}
-th.n,td.n{text-align:right;white-space:nowrap}
-td:first-child{white-space:nowrap}
-td:nth-child(2):not(.n){min-width:9rem}
-td:last-child:not(.n):not(:first-child){min-width:13rem}
-figure{margin:.8rem 0 1.2rem}
-figure svg{display:block;width:100%;height:auto;max-width:40rem}
-figcaption{color:var(--soft);font-size:.88rem;max-width:40rem;margin-top:.3rem}
-.note{border-left:4px solid var(--info);background:var(--panel);padding:.7rem .9rem;margin:.7rem 0;
-border-radius:0 6px 6px 0}
-.note p,.note ul{margin:.2rem 0 .4rem}
-.note.broken{border-color:var(--broken)}.note.warning{border-color:var(--warning)}.note.good{border-color:var(--good)}
-pre{overflow-x:auto;background:var(--ground);border:1px solid var(--line);border-radius:4px;
-padding:.5rem .7rem;margin:.4rem 0;
-font:.85rem/1.4 ui-monospace,SFMono-Regular,Menlo,monospace}
-@media print{body{font-size:11pt}main{max-width:none}}
-"""
+def _cell(table: Table, text: str, heading: str, kind: str) -> str:
+    share = _SHARE.match(text) if heading in table.shares else None
+    if share is not None:
+        return f'<td class="{kind} of" style="--of:{min(100, int(share[1]))}%">{_escaped(text)}</td>'
+    return f"<td{_class(kind or ('k' if len(text) <= _SHORT else ''))}>{_escaped(text)}</td>"
+
+
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 import gpudoc
-from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.chart import Axis, Part, Series, line_chart, share_bar
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.train.events import Finished
-from gpudoc.units import format_bytes, format_figure, format_rate, format_seconds
+from gpudoc.units import format_bytes, format_figure, format_seconds
 
 _MOST_POINTS = 240
+# the title says what it is
+_SPANNED = Axis(label="", from_zero=False)
 _KINDS = {"finished": "good", "stopped": "warning", "failed": "broken"}
 
 
@@ -25,12 +27,32 @@ def train_page(finished: Finished, target: Path) -> None:
         Section("Result", _result(found)),
         Section("Curves", _curves(rows)),
         Section("Where the time went", _times(found, rows)),
-        Section("Settings", (_settings(found),)),
-        Section("Stages", (_stages(found),)),
+        Section("Behind the run", (_settings(found), _stages(found))),
     ]
-    lead = f"{found['steps']} steps on {found['device']}; {found['verdict']}."
-    text = page(f"Training of {found['name']}", sections, lead, f"gpudoc {gpudoc.__version__}, {found['schema']}")
+    text = page(
+        f"Training of {found['name']}",
+        sections,
+        lead=f"{found['steps']} steps on {found['device']}; {found['verdict']}.",
+        foot=f"gpudoc {gpudoc.__version__}, {found['schema']}",
+        badge=Badge(_KINDS.get(str(found["status"]), "info"), str(found["status"])),
+        numbers=list(_numbers(found)),
+    )
     save_page(target, text)
+
+
+def _numbers(found: Mapping[str, object]) -> Iterator[Number]:
+    if isinstance(found.get("final_loss"), float):
+        yield Number("final training loss", f"{found['final_loss']:.4g}")
+    evaluation = found.get("evaluation")
+    if isinstance(evaluation, Mapping):
+        remark = f"after step {evaluation['step']}"
+        yield Number("loss on the eval set", format_figure(evaluation["loss"], ".4g"), remark=remark)
+    if isinstance(found.get("samples_per_s"), float):
+        yield Number("speed", f"{found['samples_per_s']:,.4g}", "samples/s")
+    took = format_seconds(sum(cast("Mapping[str, float]", found["seconds"]).values()))
+    yield Number("steps", f"{found['steps']:,}", remark=f"in {took}")
+    value, _, unit = format_bytes(float(cast(float, found["memory_peak_bytes"]))).partition(" ")
+    yield Number("peak memory", value, unit)
 
 
 def read_metrics(path: Path) -> list[dict[str, object]]:
@@ -52,22 +74,15 @@ def read_metrics(path: Path) -> list[dict[str, object]]:
 
 def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
     points = []
-    if isinstance(found.get("final_loss"), float):
-        points.append(f"final training loss {found['final_loss']:.4f}")
     evaluation = found.get("evaluation")
     if isinstance(evaluation, Mapping):
-        loss = format_figure(evaluation["loss"], ".4g")
-        points.append(f"loss on the eval set {loss}, after step {evaluation['step']}")
         figures = {name: value for name, value in evaluation.items() if name not in ("loss", "step")}
         points += [f"{name.replace('_', ' ')}: {format_figure(value, '.4g')}" for name, value in figures.items()]
-    if isinstance(found.get("samples_per_s"), float):
-        points.append(format_rate(cast(float, found["samples_per_s"]), "samples/s"))
-    points.append(f"peak memory {format_bytes(float(cast(float, found['memory_peak_bytes'])))}")
     for rescue in cast("list[Mapping[str, Mapping[str, object]]]", found.get("rescues") or []):
         what = rescue["rescue"]
-        points.append(f"out of memory at step {rescue['step']}: micro batch {what['from_batch']} -> {what['to_batch']}")
+        points.append(f"out of memory at step {rescue['step']}: micro batch {what['from_batch']} → {what['to_batch']}")
     status = str(found["status"])
-    title = f"{status}{': ' + str(found['reason']) if found.get('reason') else ''}"
+    title = f"{status.capitalize()}{': ' + str(found['reason']) if found.get('reason') else ''}"
     notes: list[Block] = [Note(kind=_KINDS.get(status, "info"), title=title, points=tuple(points))]
     for advice in cast("list[Mapping[str, str]]", found.get("advice") or []):
         commands = (advice["run"],) if advice["run"] else ()
@@ -82,21 +97,21 @@ def _curves(rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
         for row in rows
         if isinstance(row.get("eval"), Mapping)
     ]
-    loss = [Series(name="training loss", points=_points(rows, "loss"), style="roof")]
+    loss = [Series(name="training loss", points=_points(rows, "loss"), style="curve")]
     if evaluated := _points(evaluations, "loss"):
         loss.append(Series(name="eval loss", points=evaluated))
     drawn = [
-        (line_chart("Loss", loss, steps, Axis(label="loss")), "Means over the steps between two log points."),
-        (_one("Learning rate", rows, "lr", "lr"), ""),
-        (_one("Throughput", rows, "samples_per_s", "samples/s"), "Evaluation and checkpoints included."),
-        (_one("Gradient norm", rows, "grad_norm"), "Of the logged step, before clipping."),
+        (line_chart("Loss", loss, steps, _SPANNED), "Means over the steps between two log points."),
+        (_one("Throughput", rows, "samples_per_s", Axis(label="samples/s")), "Evaluation and checkpoints included."),
+        (_one("Learning rate", rows, "lr", _SPANNED), ""),
+        (_one("Gradient norm", rows, "grad_norm", _SPANNED), "Of the logged step, before clipping."),
     ]
     return tuple(Figure(svg, caption) for svg, caption in drawn if svg) or ("No step was logged.",)
 
 
-def _one(title: str, rows: Sequence[Mapping[str, object]], key: str, label: str = "") -> str:
-    series = [Series(name=title.lower(), points=_points(rows, key), style="roof")]
-    return line_chart(title, series, Axis(label="step"), Axis(label=label or title.lower()))
+def _one(title: str, rows: Sequence[Mapping[str, object]], key: str, axis: Axis) -> str:
+    series = [Series(name=title.lower(), points=_points(rows, key), style="curve")]
+    return line_chart(title, series, Axis(label="step"), axis)
 
 
 def _points(rows: Sequence[Mapping[str, object]], key: str) -> tuple[tuple[float, float], ...]:
@@ -112,6 +127,7 @@ def _points(rows: Sequence[Mapping[str, object]], key: str) -> tuple[tuple[float
 def _times(found: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
     seconds = cast("Mapping[str, float]", found["seconds"])
     share = cast("Mapping[str, float]", found["share"])
+    bar = share_bar([Part(phase.replace("_", " "), share[phase]) for phase in seconds])
     table = Table(
         headings=("phase", "time", "share"),
         rows=tuple(
@@ -130,18 +146,19 @@ def _times(found: Mapping[str, object], rows: Sequence[Mapping[str, object]]) ->
                 points.append((float(cast(int, row["step"])), 100 * split[phase] / sum(split.values())))
         if any(value >= 1 for _, value in points):
             stride = -(-len(points) // _MOST_POINTS) or 1
-            series.append(Series(name=phase.replace("_", " "), points=tuple(points[::stride]), style="roof"))
-    chart = line_chart("Share of each phase", series, Axis(label="step"), Axis(label="per cent"))
-    return (table, Figure(chart)) if chart else (table,)
+            series.append(Series(name=phase.replace("_", " "), points=tuple(points[::stride]), style="curve"))
+    chart = line_chart("Share of each phase over the run", series, Axis(label="step"), Axis(label="per cent"))
+    blocks = (Figure(bar), Fold("In seconds", (table,)))
+    return (*blocks, Figure(chart)) if chart else blocks
 
 
-def _settings(found: Mapping[str, object]) -> Table:
+def _settings(found: Mapping[str, object]) -> Fold:
     settings = cast("Mapping[str, Mapping[str, object]]", found["settings"])
     rows = tuple((name, str(row["value"]), str(row["from"])) for name, row in settings.items())
-    return Table(headings=("setting", "value", "from"), rows=rows)
+    return Fold("Settings", (Table(headings=("setting", "value", "from"), rows=rows),), "and where each came from")
 
 
-def _stages(found: Mapping[str, object]) -> Table:
+def _stages(found: Mapping[str, object]) -> Fold:
     stages = cast("list[Mapping[str, object]]", found["stages"])
     rows = []
     for stage in stages:
@@ -156,4 +173,4 @@ def _stages(found: Mapping[str, object]) -> Table:
             )
         )
     headings = ("stage", "status", "time", "device", "peak memory")
-    return Table(headings=headings, rows=tuple(rows), numeric=frozenset({"time", "peak memory"}))
+    return Fold("Stages", (Table(headings=headings, rows=tuple(rows), numeric=frozenset({"time", "peak memory"})),))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpudoc.profile.model import Settings, Trial
 from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.tune import headline, train_command
 from gpudoc.tune.model.speed import fit_step_time
@@ -33,11 +33,11 @@ def render_page(result: Result | ScalingResult) -> str:
             foot=f"{result.num_trials} trials in {format_seconds(result.seconds)}",
         )
     sections = [
-        Section("The settings, and why", tuple(_settings(result))),
+        Section("The settings, and why", (_settings(result),)),
         Section("Memory against batch", tuple(_memory(result))),
         Section("Speed against batch", tuple(_speed(result))),
         *(() if result.scaling is None else scaling_sections(result.scaling)),
-        Section("Every trial", (_table(result),)),
+        Section("Behind the figures", (_trials(result),)),
     ]
     hardware = result.profile.hardware
     lead = f"{result.context.config.name} on {hardware.name or hardware.device}, torch {hardware.torch}: "
@@ -47,25 +47,37 @@ def render_page(result: Result | ScalingResult) -> str:
         [section for section in sections if section.blocks],
         lead=lead + headline(result) + ".",
         foot=f"gpudoc {made.gpudoc}, {made.at}" if made else "",
+        badge=_badge(result),
+        numbers=list(_numbers(result)),
     )
 
 
-def _settings(result: Result) -> Iterable[Block]:
-    rows = []
-    evidence = result.profile.evidence
-    for name, batch in (
-        ("largest", evidence.largest_batch),
-        ("fastest", evidence.fastest_batch),
-        ("chosen", result.profile.settings.micro_batch),
-    ):
-        if batch is not None:
-            rows.append((name, f"{batch:,}"))
-    yield Table(headings=("batch", "samples"), rows=tuple(rows), numeric=frozenset({"samples"}))
-    yield Note(
-        kind="good",
-        title="Train with this profile",
-        points=result.profile.why,
-        commands=(train_command(result),),
+def _badge(result: Result) -> Badge:
+    gain = result.profile.evidence.speedup_over_default
+    if gain is None:
+        return Badge("info", "not compared with the default")
+    return Badge("good", f"{gain:.2f} times the default") if gain > 1 else Badge("info", "nothing beat the default")
+
+
+def _numbers(result: Result) -> Iterable[Number]:
+    evidence, largest = result.profile.evidence, result.findings.largest
+    chosen = result.profile.settings
+    rates = [point.samples_per_s for point in result.findings.speeds if point.batch == chosen.micro_batch]
+    yield Number("micro batch", f"{chosen.micro_batch:,}", remark=f"in {chosen.precision}")
+    if rates and rates[-1]:
+        yield Number("speed", f"{rates[-1]:,.4g}", "samples/s", "data ready in memory")
+    yield Number("loader workers", str(chosen.loader.num_workers))
+    if evidence.largest_batch is not None:
+        proof = "proved" if largest is not None and largest.is_proved else "it ran; not proved"
+        yield Number("largest batch", f"{evidence.largest_batch:,}", remark=proof)
+    if evidence.memory_limit_bytes is not None:
+        value, _, unit = format_bytes(evidence.memory_limit_bytes).partition(" ")
+        yield Number("memory limit", value, unit)
+
+
+def _settings(result: Result) -> Note:
+    return Note(
+        kind="good", title="Train with this profile", points=result.profile.why, commands=(train_command(result),)
     )
 
 
@@ -109,13 +121,11 @@ def _speed(result: Result) -> Iterable[Block]:
     yield Figure(svg, "One process, data ready in memory, the median of the timed steps.")
 
 
-def _table(result: Result) -> Table:
+def _trials(result: Result) -> Fold:
     headings = ("trial", "batch", "end", "peak", "samples/s", "precision", "allocator", "took")
-    return Table(
-        headings=headings,
-        rows=tuple(_row(row) for row in result.profile.evidence.trials),
-        numeric=frozenset({"batch", "peak", "samples/s", "took"}),
-    )
+    rows = tuple(_row(row) for row in result.profile.evidence.trials)
+    table = Table(headings=headings, rows=rows, numeric=frozenset({"batch", "peak", "samples/s", "took"}))
+    return Fold("Every trial", (table,), f"{len(rows)} trials")
 
 
 def _row(row: Trial) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from gpudoc.bench.verdicts import corrupted
 from gpudoc.errors import GpudocError
 from gpudoc.render.bench_page import render_page, save
 from tests.bench.builders import row
-from tests.render.test_page import read
+from tests.render.test_page import words as words_of
 
 KIB = 1024
 
@@ -39,12 +39,12 @@ RECORD = Record(
 
 
 def words(report):
-    return " ".join(text.strip() for text in read(render_page(report)).text if text.strip())
+    return words_of(render_page(report))
 
 
 def test_the_page_has_the_curve_the_roofline_the_table_and_the_doubts():
     markup = render_page(Report(RECORD))
-    assert markup.count("<svg") == 2
+    assert markup.count('<svg class="wide"') == 2
     assert 'aria-label="CPU memory copy"' in markup
     assert 'aria-label="Roofline of the CPU"' in markup
     text = words(Report(RECORD))
@@ -97,3 +97,18 @@ def test_saving(tmp_path):
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
     with pytest.raises(GpudocError, match="cannot be written"):
         save(tmp_path / "no" / "p.html", Report(RECORD))
+
+
+def test_the_best_of_each_kind_stands_on_top_and_the_curve_is_folded():
+    text = words(Report(RECORD))
+    assert "✓ nothing below normal" in text
+    assert "matrix product 400 GFLOP/s 50% of the ceiling; bf16, 1024, 2 threads memory 40 GB/s" in text
+    assert text.index("memory_copy") < text.index("Every size of the curves 4 rows") < text.index("memory_curve")
+
+
+def test_the_badge_says_what_is_wrong():
+    bad = corrupted(replace(row(), corrupted="wrong bytes"))
+    assert "✗ broken" in words(Report(replace(RECORD, findings=(bad,))))
+    slower = replace(RECORD, measurements=tuple(replace(one, low=1e-3, high=2e-3) for one in RECORD.measurements))
+    assert "✗ 5 slower" in words(Report(slower, compare(RECORD, slower)))
+    assert "! nothing measured" in words(Report(Record(environment={}, measurements=())))

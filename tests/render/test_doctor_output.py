@@ -9,9 +9,11 @@ from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import GpuProcess
-from gpudoc.render.doctor_output import Output, private, render_markdown, render_page, show
+from gpudoc.render.doctor_output import Output, private, render_markdown, show
 from tests.doctor.causes.judge import report_of
 from tests.machines.built import GIB, gpu, machine
+
+from .test_page import read
 
 SECRET = report_of(
     "RuntimeError: CUDA error: uncorrectable ECC error encountered "
@@ -54,9 +56,8 @@ def test_the_page_stands_alone_and_escapes_what_it_quotes(tmp_path, capsys):
     report = report_of("RuntimeError: CUDA error: uncorrectable ECC error encountered <script>alert(1)</script>")
     show(report, Output(html=tmp_path / "p.html"))
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
-    assert "<script" not in page
-    assert "http-equiv" not in page
-    assert render_page(report).startswith("<!doctype html>")
+    assert "alert(1)" in page
+    assert read(page).tags.count("script") == 1
 
 
 def test_markdown_has_commands_in_fences_and_no_broken_code_marks():
@@ -73,7 +74,6 @@ def test_a_folder_that_is_not_there_is_said(tmp_path):
 def test_a_step_that_ends_work_is_marked_in_every_form(capsys):
     report = report_of("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, CTXSW_TIMEOUT")
     assert "disruptive: Reset the GPU" in render_markdown(report)
-    assert "# disruptive\nsudo nvidia-smi --gpu-reset" in render_page(report)
     show(report, Output(json=True))
     steps = json.loads(capsys.readouterr().out)["findings"][0]["fix"]
     assert [step["disruptive"] for step in steps if "--gpu-reset" in step["run"]] == [True]
@@ -99,10 +99,6 @@ def test_users_of_gpus_are_redacted_in_what_leaves_the_machine_and_named_on_the_
     assert '"user": "annika"' in capsys.readouterr().out
 
 
-def test_markdown_and_page_show_the_gpus():
+def test_markdown_shows_the_gpus():
     report = diagnose(Evidence(source="machine", machine=machine(gpu(0), gpu(1))))
     assert "| 1 | H100 80GB HBM3 | 0.5/80.0 | 34 |" in render_markdown(report)
-    page = render_page(report)
-    assert "H100 80GB HBM3" in page
-    assert "<td>GPU each temperature_slowdown_c</td><td>87</td>" in page
-    assert "passed: GPU " in page

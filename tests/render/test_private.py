@@ -8,7 +8,8 @@ from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, GpuUser
 from gpudoc.facts.redact import Redactor
 from gpudoc.render.private import private_watch
-from gpudoc.render.watch import render, render_page
+from gpudoc.render.watch import render
+from gpudoc.render.watch_page import render_page
 from tests.facts.live.made import gpu, track, watch
 
 SECRET = ("maryjane", "quietbox", "hf_abcdefghijklmnopqrstuvwxyz0123456789")

@@ -3,6 +3,7 @@ import json
 from gpudoc.errors import ExitCode
 from gpudoc.render.train_page import read_metrics, train_page
 from gpudoc.train.events import Finished
+from tests.render.test_page import words
 from tests.train.support import summary, train_here, write_workload
 
 
@@ -21,7 +22,9 @@ def test_the_page_holds_the_run_and_needs_nothing_from_elsewhere(tmp_path):
     train_page(Finished(summary=found, exit_code=ExitCode.OK, reason="", go_on=None), tmp_path / "run.html")
     text = (tmp_path / "run.html").read_text("utf-8")
     assert "<svg" in text
-    assert f"{found['final_loss']:.4f}" in text
+    assert f"final training loss {found['final_loss']:.4g}" in words(text)
+    assert "✓ finished" in words(text)
+    assert 'class="bar"' in text
     assert "micro_batch" in text
     assert 'src="http' not in text
     assert 'href="http' not in text

@@ -1,5 +1,4 @@
 import dataclasses
-import html.parser
 import json
 
 import pytest
@@ -10,7 +9,7 @@ from gpudoc.doctor.model import Finding, Observation
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
 from gpudoc.render import frame
-from gpudoc.render.watch import render, render_again, render_nothing, render_page, save_text, to_json
+from gpudoc.render.watch import render, render_again, render_nothing, save_text, to_json
 from tests.facts.live.made import track, watch, worker
 from tests.terminal import shown
 
@@ -86,32 +85,6 @@ def test_the_document_carries_the_watch_and_the_end_of_the_command():
     assert document["command"] == {"exit_code": 3, "signal": None}
     assert "command" not in to_json(dump(judge(SLOW)), SLOW, None)
     json.dumps(document)
-
-
-class Counting(html.parser.HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.tags = []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        assert not any(name in ("src", "href") for name, _ in attrs)
-
-
-def test_the_page_has_a_timeline_and_nothing_from_outside():
-    page = render_page(judge(SLOW), SLOW)
-    parser = Counting()
-    parser.feed(page)
-    assert parser.tags.count("svg") == 2
-    assert "script" not in parser.tags
-    assert "waiting for data, 12.00 s" in page
-    assert "http" not in page.replace("http://www.w3.org", "").partition("<main>")[2].partition("Evidence")[0]
-
-
-def test_text_from_the_job_is_escaped_in_the_page():
-    odd = watch({1: "python*80 backward*20"})
-    odd.stacks.lines[("/home/me/train.py", 30)] = "<script>alert(1)</script>"
-    assert "<script>" not in render_page(judge(odd), odd)
 
 
 def test_the_file_holds_what_its_name_says(tmp_path):

@@ -1,0 +1,134 @@
+"""doctor's report as a page: the verdict, the root cause with its commands, the GPUs, every check by area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpudoc.doctor.areas import AREAS, area_of
+from gpudoc.doctor.model import Finding, Remedy, Report
+from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline
+from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
+from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, page
+
+KINDS = {"broken": "broken", "warning": "warning", "healthy": "good", "unknown": "warning"}
+# further findings that are shown whole
+_MOST = 3
+_NOTHING = {"file": "No error recognised", "fleet": "The machines are alike"}
+
+
+def render_page(report: Report) -> str:
+    """The report as a self-contained HTML page."""
+    sections = [
+        Section(found_heading(report), tuple(_findings(report))),
+        Section("GPUs", tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)),
+        Section("Checks", tuple(_checks(report))),
+        Section("Facts", tuple(_facts(report))),
+    ]
+    return page(
+        "gpudoc doctor",
+        [section for section in sections if section.blocks],
+        lead=headline(report),
+        badge=Badge(KINDS[report.verdict], report.verdict),
+        numbers=_numbers(report),
+    )
+
+
+def found_heading(report: Report) -> str:
+    """What stands over the findings."""
+    return "The cause" if report.verdict in ("broken", "warning") else "Findings"
+
+
+def note_of(finding: Finding, said: Sequence[str] = ()) -> Note:
+    """A finding as a box: what to type, and folded what it rests on; `said` are further remarks."""
+    evidence = tuple((o.fact.replace("_", " "), o.value, o.origin) for o in finding.evidence)
+    known = Table(headings=("fact", "value", "read in"), rows=evidence)
+    return Note(
+        kind=finding.severity,
+        title=f"{finding.title}{cards_of(finding)}",
+        tag=f"{finding.id} · {finding.confidence:.0%} sure",
+        text=finding.why,
+        steps=tuple(map(_step, finding.fix)),
+        points=(*(f"This explains: {title}" for title in finding.explains), *said),
+        more=(Fold("How it is known", (known,), _count(len(evidence), "observation")),) if evidence else (),
+    )
+
+
+def _step(remedy: Remedy) -> tuple[str, str]:
+    say = remedy.marked + (" (needs root)" if remedy.needs_root else "")
+    # the mark goes with what is copied
+    return say, f"# disruptive\n{remedy.run}" if remedy.disruptive and remedy.run else remedy.run
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _findings(report: Report) -> Iterator[Block]:
+    if not report.findings and report.verdict == "unknown":
+        yield Note(kind="warning", title="No cause is known")
+    elif not report.findings:
+        yield Note(kind="good", title=_NOTHING.get(report.source, "No problem found"))
+    else:
+        yield note_of(report.findings[0])
+    if report.unexplained or report.deciding_facts:
+        seen = tuple(f"{o.value} ({o.origin})" for o in report.unexplained)
+        decide = tuple(f"This would decide it: {fact}" for fact in report.deciding_facts)
+        yield Note(kind="warning", title="Seen, and not explained", points=(*seen, *decide))
+    likely = [note_of(finding) for finding in report.findings[1:] if finding.confidence >= WORTH_NAMING]
+    others = [note_of(finding) for finding in report.findings[1:] if finding.confidence < WORTH_NAMING]
+    yield from likely[:_MOST]
+    for title, rest in (("Further findings", likely[_MOST:]), ("Much less likely", others)):
+        if rest:
+            yield Fold(title, tuple(rest), str(len(rest)))
+
+
+def _numbers(report: Report) -> list[Number]:
+    counts = {kind: sum(f.severity == kind for f in report.findings) for kind in ("broken", "warning")}
+    found = Number(
+        "found", str(sum(counts.values())), remark=f"{counts['broken']} broken, {counts['warning']} warnings"
+    )
+    if report.source == "fleet":
+        return [Number("machines", str(len(report.recognised))), found]
+    numbers = [found]
+    if report.passed or report.skipped:
+        numbers += [Number("checks passed", str(len(report.passed))), Number("not checked", str(len(report.skipped)))]
+    gpus = shown_gpus(report.machine)
+    return [*numbers, Number("GPUs", str(len(gpus)))] if gpus else numbers
+
+
+def _checks(report: Report) -> Iterator[Block]:
+    """A folded part for each area: what is not the matter, in sentences, and what could not be checked, by reason."""
+    for area in AREAS:
+        passed = [name for name in report.passed if area_of(name) == area]
+        reasons: dict[str, list[str]] = {}
+        for skipped in report.skipped:
+            if area_of(skipped.id) == area:
+                reasons.setdefault(f"Not checked, because {skipped.because}", []).append(skipped.id)
+        for crashed in report.crashed:
+            if area_of(crashed.id) == area:
+                reasons.setdefault(f"This check failed itself: {crashed.error}", []).append(crashed.id)
+        blocks: list[Block] = [_list("good", "Ruled out", passed)] if passed else []
+        blocks += [_list("info", reason, names) for reason, names in reasons.items()]
+        if blocks:
+            missing = sum(map(len, reasons.values()))
+            counts = [f"{len(passed)} passed"] * bool(passed) + [f"{missing} not checked"] * bool(missing)
+            yield Fold(area[0].upper() + area[1:], tuple(blocks), ", ".join(counts))
+
+
+def _list(kind: str, title: str, ids: Sequence[str]) -> Note:
+    return Note(kind=kind, title=title, points=tuple(_sentence(name) for name in ids))
+
+
+def _sentence(cause_id: str) -> str:
+    cause = CATALOGUE.get(cause_id)
+    return f"{cause.title} ({cause_id})" if cause is not None else cause_id
+
+
+def _facts(report: Report) -> Iterator[Block]:
+    facts = gpu_facts(report.machine)
+    if facts:
+        rows = tuple((name, value) for name, _, value in (fact.partition(": ") for fact in facts))
+        yield Fold(
+            "What is known of the GPUs", (Table(headings=("fact", "value"), rows=rows),), _count(len(rows), "fact")
+        )

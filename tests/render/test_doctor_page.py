@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence, Observation
+from gpudoc.render.doctor_page import render_page
+from tests.doctor.causes.judge import report_of
+from tests.machines.built import gpu, machine
+
+from .test_page import read, words
+
+HEALTHY = diagnose(Evidence(source="machine", machine=machine(gpu(0), gpu(1))))
+BROKEN = report_of("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, CTXSW_TIMEOUT")
+
+
+def test_the_verdict_is_the_badge_and_the_root_cause_stands_first_with_its_commands():
+    page = render_page(BROKEN)
+    assert '<p class="badge broken">✗ broken</p>' in page
+    assert "<pre># disruptive\nsudo nvidia-smi --gpu-reset" in page
+    first = BROKEN.findings[0]
+    text = words(page)
+    assert (
+        text.index(first.title)
+        < text.index(f"{first.id} · {first.confidence:.0%} sure")
+        < text.index("How it is known")
+    )
+    assert f"How it is known {len(first.evidence)} observation" in text
+
+
+def test_the_gpus_and_what_is_known_of_them():
+    page = render_page(HEALTHY)
+    assert '<td class="k">H100 80GB HBM3</td>' in page
+    assert "GPU each temperature_slowdown_c 87" in words(page)
+    assert '<dt>GPUs</dt><dd class="value">2</dd>' in page
+
+
+def test_checks_are_folded_by_area_and_told_in_sentences_with_one_reason_for_many():
+    page = render_page(HEALTHY)
+    reader = read(page)
+    assert reader.tags.count("details") > 3
+    assert not [name for name, _ in reader.attributes if name == "open"]
+    text = words(page)
+    passed = [name for name in HEALTHY.passed if name == "driver_too_old"]
+    assert "Ruled out" in text
+    assert not passed or "The NVIDIA driver is older than the torch build needs (driver_too_old)" in text
+    reasons = {skipped.because for skipped in HEALTHY.skipped}
+    assert all(f"Not checked, because {reason}" in text for reason in reasons)
+    named = sum(f"({name})" in text for name in (*HEALTHY.passed, *(one.id for one in HEALTHY.skipped)))
+    assert named == len(HEALTHY.passed) + len(HEALTHY.skipped)
+
+
+def test_what_no_cause_explains_is_said():
+    odd = replace(BROKEN, findings=(), verdict="unknown", unexplained=(Observation("line", "<b>boom</b>", "line 3"),))
+    page = render_page(odd)
+    assert "Seen, and not explained" in page
+    assert "&lt;b&gt;boom&lt;/b&gt; (line 3)" in page
+    assert "! unknown" in page
+
+
+def test_many_findings_and_unlikely_ones_are_folded():
+    first = BROKEN.findings[0]
+    many = replace(BROKEN, findings=(*(first,) * 7, replace(first, confidence=0.04)))
+    text = words(render_page(many))
+    assert "Further findings 3" in text
+    assert "Much less likely 1" in text
+    assert text.index("Further findings") < text.index("4% sure")
