@@ -19,9 +19,10 @@ from gpudoc.progress import SILENT, Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked: sources (none: this machine), and how to look."""
+    """What the user asked: files and texts (neither: this machine), and how to look."""
 
     sources: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     quick: bool = False
     python: Path | None = None
     expect_gpus: int | None = None
@@ -32,7 +33,7 @@ def examine(request: Request, progress: Progress = SILENT) -> Report:
     """The report of what was asked; GpudocError for a source that cannot be read or an id that does not exist."""
     began = time.perf_counter()
     _check_ids(request.ignore)
-    if not request.sources:
+    if not request.sources and not request.texts:
         report = examine_machine(_collect(request, progress), request)
     else:
         report = _examine_sources(request, progress)
@@ -76,7 +77,7 @@ def _load_causes() -> None:
 
 
 def _examine_sources(request: Request, progress: Progress) -> Report:
-    texts: list[tuple[str, Data]] = []
+    texts: list[tuple[str, Data]] = [("text", text.encode("utf-8", "surrogateescape")) for text in request.texts]
     saved: list[tuple[str, Report]] = []
     for source in request.sources:
         name = "stdin" if source == "-" else Path(source).name

@@ -42,16 +42,23 @@ def private(plain: Mapping[str, object], output: Output, redactor: Redactor | No
     return clean
 
 
-def show(report: Report, output: Output) -> None:
-    """Print and write the report; GpudocError when a file cannot be written."""
+def shareable(report: Report, *, redact: bool) -> tuple[dict[str, object], Report]:
+    """The document as it may leave the machine, and the report that it tells."""
+    if not redact:
+        return document.dump(report), report
     redactor = Redactor.of_this_process()
     for gpu in shown_gpus(report.machine):
         for process in holders_of(gpu):
             if not isinstance(process.user, Absent):
                 redactor.know_user(process.user)
-    shared = replace(report, machine=_without_names(report.machine)) if output.redact else report
-    kept = private(document.dump(shared), output, redactor)
-    clean = document.load(kept) if output.redact else report
+    shared = replace(report, machine=_without_names(report.machine))
+    kept = private(document.dump(shared), Output(), redactor)
+    return kept, document.load(kept)
+
+
+def show(report: Report, output: Output) -> None:
+    """Print and write the report; GpudocError when a file cannot be written."""
+    kept, clean = shareable(report, redact=output.redact)
     if output.html is not None:
         save_page(output.html, render_page(clean))
     if output.out is not None:

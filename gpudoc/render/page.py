@@ -19,7 +19,7 @@ from gpudoc.writing import write_whole
 
 _SHARE = re.compile(r"(\d{1,4})\s?%")
 # a cell of so few letters stays on one line
-_SHORT = 26
+_SHORT = 22
 _MARKS = {"broken": "✗", "warning": "!", "good": "✓", "info": "i"}
 
 

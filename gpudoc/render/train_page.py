@@ -20,7 +20,12 @@ _KINDS = {"finished": "good", "stopped": "warning", "failed": "broken"}
 
 
 def train_page(finished: Finished, target: Path) -> None:
-    """Write the page of a finished run to `target`; curves come from its metrics.jsonl."""
+    """Write the page of a finished run to `target`; GpudocError when it cannot be written."""
+    save_page(target, render_page(finished))
+
+
+def render_page(finished: Finished) -> str:
+    """The page as text; curves come from the run's metrics.jsonl."""
     found = finished.summary
     rows = read_metrics(Path(str(found["run_dir"])) / "metrics.jsonl")
     sections = [
@@ -29,7 +34,7 @@ def train_page(finished: Finished, target: Path) -> None:
         Section("Where the time went", _times(found, rows)),
         Section("Behind the run", (_settings(found), _stages(found))),
     ]
-    text = page(
+    return page(
         f"Training of {found['name']}",
         sections,
         lead=f"{found['steps']} steps on {found['device']}; {found['verdict']}.",
@@ -37,7 +42,6 @@ def train_page(finished: Finished, target: Path) -> None:
         badge=Badge(_KINDS.get(str(found["status"]), "info"), str(found["status"])),
         numbers=list(_numbers(found)),
     )
-    save_page(target, text)
 
 
 def _numbers(found: Mapping[str, object]) -> Iterator[Number]:

@@ -1,0 +1,302 @@
+"""gpudoc from Python: what the commands do, each returning the document that its `--json` prints.
+
+    from gpudoc import api
+
+    api.diagnose()                              # this machine
+    api.diagnose("RuntimeError: CUDA error ...")  # a pasted text; a Path is read, an exception is taken apart
+    api.watch(pid=4711)                         # a running job
+    api.run_bench(quick=True)
+    api.run_tune(model="cfg.yaml", budget="5m")
+    api.run_train(model="cfg.yaml", steps=500)
+
+A `Document` is a dict; `print` shows the screen of the command, a notebook its page. What the user can mend is a
+`gpudoc.errors.GpudocError`. Importing this module imports neither torch nor any other library.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typing_extensions import Unpack
+
+    from gpudoc.progress import Progress
+
+__all__ = ["Document", "diagnose", "run_bench", "run_train", "run_tune", "watch"]
+
+
+class Document(dict[str, object]):
+    """A result as plain data, with its screen (`print`), its page (`html`, `save`) and the command's exit code."""
+
+    def __init__(
+        self, data: Mapping[str, object], screen: Callable[[], str], page: Callable[[], str], exit_code: int
+    ) -> None:
+        super().__init__(data)
+        self.exit_code = exit_code
+        self._screen = screen
+        self._page = page
+
+    @property
+    def html(self) -> str:
+        """The page that `--html` writes."""
+        return self._page()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to `path`; GpudocError when it cannot be written."""
+        from pathlib import Path
+
+        from gpudoc.render.page import save_page
+
+        save_page(Path(path), self.html)
+        return Path(path)
+
+    def __str__(self) -> str:
+        return self._screen()
+
+    def __reduce__(self) -> tuple[type[dict[str, object]], tuple[dict[str, object]]]:
+        """A copy for another process is the plain data."""
+        return dict, (dict(self),)
+
+    def __rich__(self) -> str:
+        """What `rich.print` shows, with its brackets kept."""
+        return str(self).replace("[", "\\[")
+
+    def _repr_html_(self) -> str:
+        from gpudoc.render.notebook import frame
+
+        return frame(self.html)
+
+    def _repr_pretty_(self, printer: object, cycle: bool) -> None:
+        """IPython's prompt shows the screen."""
+        text = getattr(printer, "text", None)
+        if text is not None and not cycle:
+            text(str(self))
+
+
+class DoctorOptions(TypedDict, total=False):
+    """The options of `gpudoc doctor`; `redact=False` keeps names, paths and addresses."""
+
+    quick: bool
+    python: str | Path
+    expect_gpus: int
+    ignore: tuple[str, ...]
+    redact: bool
+
+
+class BenchOptions(TypedDict, total=False):
+    """The options of `gpudoc bench`; `compare` is the file of an older record."""
+
+    only: str
+    quick: bool
+    data: str | Path
+    device: str
+    shared: bool
+    compare: str | Path
+
+
+class TuneOptions(TypedDict, total=False):
+    """The options of `gpudoc tune`, written as on the command line: budget="5m", memory_limit="8GiB"."""
+
+    device: str
+    budget: str
+    goal: str
+    only: str
+    max_batch: int
+    memory_limit: str
+    out: str | Path
+    fresh: bool
+    gpus: str
+    shared: bool
+
+
+class TrainOptions(TypedDict, total=False):
+    """The options of `gpudoc train`; `set` holds settings by name, as `--set` takes them."""
+
+    profile: str | Path
+    device: str
+    steps: int
+    epochs: int
+    batch_size: int
+    num_workers: int
+    precision: str
+    memory_limit: str
+    run_dir: str | Path
+    resume: str | Path
+    gpus: str
+    shared: bool
+    no_preflight: bool
+    trace: int
+    log_to: str
+    set: Mapping[str, object]
+
+
+def diagnose(
+    source: str | Path | BaseException | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[DoctorOptions],
+) -> Document:
+    """What is wrong: with this machine (None), by a pasted text, a file (a Path) or an exception that was caught."""
+    import traceback
+    from pathlib import Path
+
+    from gpudoc.doctor.document import exit_code
+    from gpudoc.doctor.examine import Request, examine
+    from gpudoc.render import doctor, doctor_output, doctor_page
+
+    if isinstance(source, BaseException):
+        source = "".join(traceback.format_exception(source))
+    python = options.get("python")
+    asked = Request(
+        sources=(str(source),) if isinstance(source, Path) else (),
+        texts=(source,) if isinstance(source, str) else (),
+        quick=options.get("quick", False),
+        python=Path(python) if python else None,
+        expect_gpus=options.get("expect_gpus"),
+        ignore=tuple(options.get("ignore", ())),
+    )
+    with _shown(progress) as teller:
+        report = examine(asked, teller)
+    kept, clean = doctor_output.shareable(report, redact=options.get("redact", True))
+    return Document(kept, lambda: doctor.render(clean), lambda: doctor_page.render_page(clean), exit_code(report))
+
+
+def watch(
+    pid: int, *, seconds: float = 20.0, ignore: tuple[str, ...] = (), progress: Progress | None = None
+) -> Document:
+    """Where the time of a running job goes, and the line that costs it; the job is not stopped."""
+    from gpudoc import facts
+    from gpudoc.doctor import document
+    from gpudoc.doctor.live.judge import judge
+    from gpudoc.facts.redact import Redactor
+    from gpudoc.render import doctor_output, watch_page
+    from gpudoc.render import watch as screen
+    from gpudoc.render.private import private_watch
+
+    with _shown(progress) as teller:
+        seen = facts.watch(pid=pid, seconds=seconds, progress=teller)
+    report = judge(seen, ignore=ignore)
+    redactor = Redactor.of_this_process()
+    plain = screen.to_json(document.dump(report), seen, None)
+    kept = doctor_output.private(plain, doctor_output.Output(), redactor)
+    clean, shared = document.load(kept), private_watch(seen, redactor)
+    return Document(
+        kept,
+        lambda: screen.render(clean, shared),
+        lambda: watch_page.render_page(clean, shared),
+        document.exit_code(report),
+    )
+
+
+def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOptions]) -> Document:
+    """Measure this machine; every figure beside what the hardware can do, in a process of its own."""
+    from pathlib import Path
+
+    from gpudoc.bench.documents import load_record
+    from gpudoc.bench.report import Report
+    from gpudoc.bench.run import Options, run
+    from gpudoc.bench.target import before_measuring, find_target
+    from gpudoc.render import bench, bench_page
+
+    quick, data, compare = options.get("quick", False), options.get("data"), options.get("compare")
+    old = load_record(Path(compare)) if compare else None
+    with _shown(progress) as teller:
+        target = find_target(options.get("device", "auto"))
+        for sentence in (target.said, *before_measuring(target, quick=quick, shared=options.get("shared", False))):
+            teller.say(sentence)
+        folder = Path(data) if data else None
+        asked = Options.of(target.choice.name, options.get("only", ""), quick, folder, old)
+        report = Report.of(run(asked, target.machine, teller), old)
+    return Document(
+        bench.report_to_json(report),
+        lambda: _printed(lambda: bench.show(report, as_json=False, plain=True, verbose=False)),
+        lambda: bench_page.render_page(report),
+        report.exit_code,
+    )
+
+
+def run_tune(model: str | Path, *, progress: Progress | None = None, **options: Unpack[TuneOptions]) -> Document:
+    """Find the batch, the loader and the other settings; the profile is written where the command writes it."""
+    from pathlib import Path
+
+    from gpudoc.render import tune, tune_page
+    from gpudoc.tune.options import Options
+    from gpudoc.tune.run import document, run
+
+    out = options.get("out")
+    asked = Options.of(
+        source=str(model),
+        device=options.get("device", "auto"),
+        goal=options.get("goal", "throughput"),
+        only=options.get("only", "batch,speed,loader"),
+        budget=options.get("budget", "5m"),
+        memory_limit=options.get("memory_limit", ""),
+    ).also(
+        max_batch=options.get("max_batch"),
+        out=Path(out) if out else None,
+        fresh=options.get("fresh", False),
+        gpus=options.get("gpus"),
+        shared=options.get("shared", False),
+    )
+    with _shown(progress) as teller:
+        result = run(asked, teller)
+    return Document(
+        document(result),
+        lambda: _printed(lambda: tune.show(result, as_json=False, plain=True, verbose=False)),
+        lambda: tune_page.render_page(result),
+        result.exit_code,
+    )
+
+
+def run_train(
+    model: str | Path = "quickstart", *, progress: Progress | None = None, **options: Unpack[TrainOptions]
+) -> Document:
+    """Train in a process of its own, so that memory limits, the allocator and the GPU's memory are not this one's."""
+    from gpudoc.errors import ExitCode
+    from gpudoc.render import train, train_page
+    from gpudoc.train.events import Finished
+    from gpudoc.train.start.apart import train_apart
+
+    with _shown(progress) as teller:
+        summary, code = train_apart(str(model), dict(options), teller)
+    finished = Finished(summary=summary, exit_code=ExitCode(code), reason=str(summary.get("reason") or ""), go_on=None)
+    return Document(summary, lambda: train.last_words(finished) + "\n", lambda: train_page.render_page(finished), code)
+
+
+@contextmanager
+def _shown(progress: Progress | None) -> Iterator[Progress]:
+    """The progress to report to: the given one, a notebook's, a terminal's; nothing where neither would see it."""
+    from gpudoc.progress import SILENT
+    from gpudoc.render.notebook import Notebook, is_notebook
+
+    if progress is not None:
+        yield progress
+    elif is_notebook():
+        cell = Notebook()
+        try:
+            yield cell
+        finally:
+            cell.close()
+    elif sys.stderr.isatty():
+        from gpudoc.render.live import Live
+
+        with Live() as live:
+            yield live
+    else:
+        yield SILENT
+
+
+def _printed(action: Callable[[], object]) -> str:
+    """What `action` prints to stdout."""
+    import io
+    from contextlib import redirect_stdout
+
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        action()
+    return stream.getvalue()
