@@ -84,6 +84,8 @@ def _console(*, stderr: bool, plain: bool) -> Console:
         file=stream,
         no_color=quiet_colour,
         force_terminal=is_terminal,
+        # in a notebook rich would draw a cell of its own instead of writing to the stream
+        force_jupyter=False,
         highlight=False,
         soft_wrap=not is_terminal,
         emoji=False,

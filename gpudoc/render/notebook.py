@@ -56,7 +56,8 @@ class Notebook:
     def close(self) -> None:
         """Take the bar away; what was said stays."""
         self._bar = ""
-        self._draw()
+        if self._handle is not None:
+            self._draw()
 
     def _draw(self) -> None:
         from IPython.display import HTML, display

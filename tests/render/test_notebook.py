@@ -3,6 +3,7 @@ import types
 
 import pytest
 
+from gpudoc.render import console
 from gpudoc.render.notebook import Notebook, frame, is_notebook
 
 
@@ -58,3 +59,14 @@ def test_a_page_stays_inside_its_frame():
     assert frame('<p class="x">a</p>').startswith(
         '<iframe sandbox="allow-scripts" srcdoc="&lt;p class=&quot;x&quot;&gt;a&lt;/p&gt;" style="'
     )
+
+
+def test_nothing_said_draws_nothing(cell):
+    Notebook().close()
+    assert cell == []
+
+
+def test_a_screen_goes_to_the_stream_also_in_a_notebook(monkeypatch, capsys):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    console.stdout().print("a line")
+    assert capsys.readouterr().out == "a line\n"
