@@ -227,6 +227,19 @@ CAUSES: tuple[Cause, ...] = (
         sources=("https://docs.pytorch.org/docs/stable/distributed.html",),
     ),
     Cause(
+        id="collective_mismatch",
+        family="runtime",
+        title="Ranks call different collectives",
+        meaning="ranks meet in different collectives, or with tensors of different shapes",
+        why="NCCL matches calls by their order alone: ranks that differ in one hang there, or get wrong numbers.",
+        fix=always(
+            do("Look for a branch or a loop that not every rank goes through alike at the places named."),
+            do("Have PyTorch check each call before it is made.", "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun train.py"),
+        ),
+        sources=("https://docs.pytorch.org/docs/stable/distributed.html",),
+        explains=("nccl_timeout_one_rank_busy",),
+    ),
+    Cause(
         id="nccl_p2p_hang",
         family="runtime",
         title="The direct path between GPUs is broken",

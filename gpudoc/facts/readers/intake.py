@@ -7,6 +7,7 @@ import mmap
 import stat
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
@@ -25,6 +26,7 @@ from gpudoc.facts.readers import (
     smi_query,
 )
 from gpudoc.facts.readers.clean import Data, clean, head_of
+from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
 from gpudoc.facts.readers.model import Line, Reading, Text
@@ -103,12 +105,18 @@ def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     """Several texts as the evidence of one machine, each line citing the name of its input when there is more "
     "than one. Documentation and programs among them are about no machine, and are left out."""
     several = len(inputs) > 1
+    dumped = [read_dump(data, name) for name, data in inputs if is_dump(data)]
+    inputs = [(name, data) for name, data in inputs if not is_dump(data)]
     read = [(genre_of(head_of(data, name=name), name), name, data) for name, data in inputs]
     pastes = [one for one in read if one[0].genre in ("paste", "chapters")]
     lines: list[Line] = []
     for _, name, data in pastes or read:
         lines += clean(data, name if several else "", name=name)
-    return read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
+    traces = tuple(one for one in dumped if isinstance(one, RankTrace))
+    snapshots = tuple(gpu for one in dumped if not isinstance(one, RankTrace) for gpu in one)
+    reading = read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
+    kinds_of = ("NCCL flight recorder",) * bool(traces) + ("CUDA memory snapshot",) * bool(snapshots)
+    return replace(reading, recognised=(*kinds_of, *reading.recognised), traces=traces, snapshots=snapshots)
 
 
 def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.words import Words
 
@@ -104,7 +105,7 @@ class Reading:
 
     `recognised` names the kinds of report that were found ('collect_env', 'nvidia_smi', 'traceback', ...); empty means
     that the text holds nothing gpudoc knows. `kind` says whether it is about one machine at all. `origins` maps a
-    fact's dotted name to 'collect_env line 18'.
+    fact's dotted name to 'collect_env line 18'. `traces` and `snapshots` are what PyTorch dumped of itself.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -112,3 +113,5 @@ class Reading:
     recognised: tuple[str, ...] = ()
     kind: Kind = PASTE
     origins: Mapping[str, str] = field(default_factory=dict)
+    traces: tuple[RankTrace, ...] = ()
+    snapshots: tuple[MemorySnapshot, ...] = ()

@@ -1,0 +1,201 @@
+"""Pickles that PyTorch dumps of itself: what each rank's NCCL was doing, and what a GPU's memory held.
+
+Both are made of plain values only, and the one unpickler here builds nothing else: a pickle could call anything.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from gpudoc.errors import GpudocError
+
+if TYPE_CHECKING:
+    from gpudoc.facts.readers.clean import Data
+
+# pickles of protocol 2 and later, as both dumps are
+_PICKLE = b"\x80"
+_RANK = re.compile(r"(\d+)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One call of the flight recorder: its number in its process group, what it was, how far it came, and where.
+
+    `state` is 'scheduled', 'started' or 'completed'; `place` is 'train.py:42 in step', '' when it is not known.
+    """
+
+    group: str
+    number: int
+    name: str
+    sizes: str
+    state: str
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """What one rank's NCCL recorded; `rank` is None when the dump's name does not end with it.
+
+    `last` is the number of the newest collective that this rank came to, by process group, as far as its status says;
+    `members` are the ranks of each group.
+    """
+
+    rank: int | None
+    origin: str
+    calls: tuple[Collective, ...]
+    last: Mapping[str, int]
+    members: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySnapshot:
+    """What PyTorch's allocator held on one GPU, in bytes; `wanted_bytes` is the request that ran out, None without one.
+
+    `holders` are places in the code and the bytes that are allocated from there, largest first.
+    """
+
+    origin: str
+    device: int
+    reserved_bytes: int
+    allocated_bytes: int
+    largest_free_bytes: int
+    wanted_bytes: int | None
+    device_free_bytes: int | None
+    holders: tuple[tuple[str, int], ...]
+
+
+def is_dump(data: Data) -> bool:
+    """Whether the bytes begin as a pickle does."""
+    return data[:1] == _PICKLE
+
+
+def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
+    """A flight recorder's dump, or the memory of each GPU in a snapshot; GpudocError for any other pickle."""
+    try:
+        content = _Plain(io.BytesIO(data[:])).load()
+    except _NotPlainError as problem:
+        raise GpudocError(
+            f"{name} is a pickle that holds {problem}, and reading that could run code",
+            hint="dumps of NCCL's flight recorder and of torch.cuda.memory, which doctor reads, hold plain values only",
+        ) from problem
+    except Exception as problem:
+        # on bytes that are no pickle the reader stumbles in many ways
+        raise GpudocError(f"{name} is a damaged pickle: {problem!r}", hint="was it copied whole?") from problem
+    if isinstance(content, Mapping) and "entries" in content:
+        return _trace(content, name)
+    if isinstance(content, Mapping) and "segments" in content:
+        return tuple(_snapshots(content, name))
+    raise GpudocError(
+        f"{name} is a pickle, and neither a dump of NCCL's flight recorder nor a memory snapshot",
+        hint="torch.cuda.memory._dump_snapshot('memory.pickle'), or TORCH_NCCL_DUMP_ON_TIMEOUT=1",
+    )
+
+
+class _NotPlainError(pickle.UnpicklingError):
+    """Something other than numbers, text, lists and dicts."""
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        """Refuse every class and function."""
+        raise _NotPlainError(f"{module}.{name}")
+
+    def persistent_load(self, pid: object) -> object:
+        """Refuse what stands elsewhere."""
+        raise _NotPlainError(f"a reference to {pid!r}")
+
+
+def _trace(content: Mapping[str, object], name: str) -> RankTrace:
+    rank = _RANK.search(name)
+    status, config = _mapping(content.get("pg_status")), _mapping(content.get("pg_config"))
+    last = {}
+    for group, row in status.items():
+        reached = [
+            _number(_mapping(row).get(f"last_{kind}_collective")) for kind in ("enqueued", "started", "completed")
+        ]
+        last[str(group)] = max(reached)
+    members = {}
+    for group, row in config.items():
+        text = str(_mapping(row).get("ranks", ""))
+        members[str(group)] = tuple(int(number) for number in re.findall(r"\d+", text))
+    return RankTrace(
+        rank=int(rank[1]) if rank else None,
+        origin=name,
+        calls=tuple(_calls(content)),
+        last={group: number for group, number in last.items() if number >= 0},
+        members={group: ranks for group, ranks in members.items() if ranks},
+    )
+
+
+def _calls(content: Mapping[str, object]) -> Iterator[Collective]:
+    for entry in map(_mapping, _list(content.get("entries"))):
+        number = _number(entry.get("collective_seq_id", entry.get("seq_id")))
+        if entry.get("is_p2p") or number < 0:
+            continue
+        group = entry.get("process_group", entry.get("pg_name"))
+        yield Collective(
+            # newer dumps have (name, description)
+            group=str(group[0] if isinstance(group, (list, tuple)) and group else group),
+            number=number,
+            name=str(entry.get("profiling_name", "")).removeprefix("nccl:"),
+            sizes=f"{entry.get('input_sizes', '')} {entry.get('input_dtypes', '')}".strip(),
+            state=str(entry.get("state", "")),
+            place=_place(entry.get("frames")),
+        )
+
+
+def _place(frames: object) -> str:
+    """The innermost frame outside of torch, as 'train.py:42 in step'."""
+    for frame in map(_mapping, _list(frames)):
+        file = str(frame.get("filename", ""))
+        if file.endswith(".py") and "/torch/" not in file:
+            return f"{file.rpartition('/')[2]}:{frame.get('line')} in {frame.get('name')}"
+    return ""
+
+
+def _snapshots(content: Mapping[str, object], name: str) -> Iterator[MemorySnapshot]:
+    segments = [_mapping(segment) for segment in _list(content.get("segments"))]
+    traces = [_list(trace) for trace in _list(content.get("device_traces"))]
+    ooms = {device: _mapping(row) for device, trace in enumerate(traces) for row in trace if _is_oom(row)}
+    for device in sorted({_number(segment.get("device", 0)) for segment in segments} | set(ooms)):
+        own = [segment for segment in segments if _number(segment.get("device", 0)) == device]
+        blocks = [_mapping(block) for segment in own for block in _list(segment.get("blocks"))]
+        held: dict[str, int] = {}
+        for block in blocks:
+            if block.get("state") == "active_allocated":
+                place = _place(block.get("frames")) or "not recorded"
+                held[place] = held.get(place, 0) + _number(block.get("size"))
+        oom = ooms.get(device)
+        yield MemorySnapshot(
+            origin=name,
+            device=device,
+            reserved_bytes=sum(_number(segment.get("total_size")) for segment in own),
+            allocated_bytes=sum(_number(segment.get("allocated_size")) for segment in own),
+            largest_free_bytes=max((_number(b.get("size")) for b in blocks if b.get("state") == "inactive"), default=0),
+            wanted_bytes=None if oom is None else _number(oom.get("size")),
+            # the recorder has what was left on the device in the place of an address
+            device_free_bytes=None if oom is None else _number(oom.get("device_free", oom.get("addr"))),
+            holders=tuple(sorted(held.items(), key=lambda row: -row[1])),
+        )
+
+
+def _is_oom(row: object) -> bool:
+    return _mapping(row).get("action") == "oom"
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _number(value: object) -> int:
+    """A whole number, -1 for anything else: both dumps count from 0 and have -1 for nothing yet."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1

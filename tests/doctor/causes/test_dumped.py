@@ -1,0 +1,80 @@
+"""Which rank is missing, which calls differ, and what filled a GPU, from dumps of several ranks."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from gpudoc.doctor.examine import examine_text
+from gpudoc.units import MIB
+from tests.facts.readers.test_dumps import call, recorded, snapshot
+
+
+def report(**dumps):
+    return examine_text([(name, pickle.dumps(content)) for name, content in dumps.items()])
+
+
+def told(found):
+    return " | ".join(f"{seen.fact}: {seen.value} ({seen.origin})" for seen in found.evidence)
+
+
+def test_the_rank_that_did_not_come_is_named_with_the_line_where_the_others_wait():
+    found = report(
+        rank_0=recorded([call(7), call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
+        rank_1=recorded([call(7)], enqueued=7, ranks="[0, 1, 2]"),
+        rank_2=recorded([call(7), call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
+    )
+    first = found.findings[0]
+    assert first.id == "nccl_timeout_one_rank_busy"
+    assert first.title == "Rank 1 did not come to the collective in which the others wait at train.py:42 in step"
+    assert "rank 1 came no further than collective 7, all_reduce" in told(first)
+    assert found.verdict == "broken"
+    assert found.recognised == ("NCCL flight recorder",)
+
+
+def test_a_rank_without_a_dump_is_missing_too():
+    found = report(
+        rank_0=recorded([call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
+        rank_1=recorded([call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
+    )
+    first = found.findings[0]
+    assert first.title.startswith("Rank 2 did not come")
+    assert "no dump of rank 2" in told(first)
+
+
+@pytest.mark.parametrize("other", [{"name": "broadcast"}, {"sizes": ((4, 9),)}])
+def test_ranks_in_different_calls_are_told_from_a_late_one(other):
+    found = report(
+        rank_0=recorded([call(7), call(8, state="started")], enqueued=8),
+        rank_1=recorded([call(7), call(8, state="started", **other)], enqueued=8),
+        rank_2=recorded([call(7), call(8, state="started")], enqueued=8),
+    )
+    first = found.findings[0]
+    assert (first.id, first.title) == ("collective_mismatch", "Rank 1 calls another collective than rank 0")
+    assert "rank 1: collective 8" in told(first)
+
+
+def test_ranks_that_are_alike_are_no_finding():
+    found = report(
+        rank_0=recorded([call(7), call(8)], enqueued=8),
+        rank_1=recorded([call(7), call(8)], enqueued=8),
+    )
+    assert found.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cause"), [((40, 40), "oom_fragmentation"), ((80, 0), "oom_capacity"), ((10, 10), "oom_capacity")]
+)
+def test_a_snapshot_tells_a_full_gpu_from_one_in_pieces(pieces, cause):
+    """64 MiB were asked for: free in two pieces of 40, in one of 80 that another stream may own, or not at all."""
+    blocks = [(500 * MIB, "active_allocated"), *((size * MIB, "inactive") for size in pieces if size)]
+    found = report(memory=snapshot(blocks, {"action": "oom", "addr": 0, "size": 64 * MIB}))
+    first = found.findings[0]
+    assert first.id == cause
+    assert "500 MiB held from train.py:42 in step (memory, GPU 0)" in told(first)
+    assert found.recognised == ("CUDA memory snapshot",)
+
+
+def test_a_snapshot_of_a_gpu_that_did_not_run_out_is_no_finding():
+    assert report(memory=snapshot([(500 * MIB, "active_allocated")])).findings == ()
