@@ -6,7 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sys
+import textwrap
 from typing import Annotated, NoReturn
 
 import typer
@@ -132,10 +134,23 @@ def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:
             return code
         _reader_gone()
     with contextlib.suppress(OSError):
-        print(f"gpudoc: {message}", file=sys.stderr)
+        print(_folded(f"gpudoc: {message}"), file=sys.stderr)
         if hint:
             print(f"  try: {hint}", file=sys.stderr)
     return code
+
+
+def _folded(text: str) -> str:
+    """A message in lines of the terminal, broken between words; what is indented or piped stays as it is."""
+    if not sys.stderr.isatty():
+        return text
+    width = max(20, shutil.get_terminal_size().columns)
+    return "\n".join(
+        line
+        if len(line) <= width or line.startswith(" ")
+        else textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
 
 
 def _report_fault(arguments: list[str], fault: Exception) -> int:

@@ -13,7 +13,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.facts.patterns import Pattern
 from gpudoc.render import console
-from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold
+from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, show
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes
 
@@ -107,7 +107,7 @@ def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
         console.print_json({"schema": "gpudoc.causes.v1", "causes": [_plain_cause(c) for c in rows]})
         return 0
     text = _explain(rows[0]) if cause_id is not None else _list(rows)
-    console.stdout(plain=True).print(text, end="", soft_wrap=True)
+    show(text)
     return 0
 
 

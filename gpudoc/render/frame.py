@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ PASSED, UNCHECKED = "✓", "–"
 # what a screen of 80 columns shows; wider ones show wider lines
 NARROW, WIDE = 80, 118
 _SMALLEST_BOX = 50
+_WIDEST = 200
+_TO_COPY = re.compile(r" *\$ |next  |profile  |summary: |go on with: ")
 # so many lines are no limit
 _ANY = 100
 _WHOLE = re.compile(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
@@ -62,10 +65,22 @@ def form(plain: bool = False, piped: int = NARROW) -> Form:
 
 
 def show(text: str, *, plain: bool = False) -> None:
-    """Print a screen: in colour on a terminal; with `plain` its marks are words, for who hears the screen."""
+    """Print a screen: on a terminal in colour and folded; with `plain` its marks are words, as a screen reader needs."""
     out = console.stdout(plain)
+    if sys.stdout.isatty():
+        text = _folded(text, console.text_width(NARROW, _WIDEST))
     said = Text(in_words(text)) if plain else paint(text) if out.is_terminal else Text(text)
     out.print(said, end="", soft_wrap=True)
+
+
+def _folded(text: str, width: int) -> str:
+    """`text` with no line broken inside a word; what is to be copied stays in one piece, which the terminal wraps."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        short = len(line) <= width or _TO_COPY.match(line)
+        lines += [line] if short else fold(line, width, indent=indent)
+    return "\n".join(lines) + "\n"
 
 
 def in_words(text: str) -> str:

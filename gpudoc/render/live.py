@@ -66,7 +66,7 @@ class Live:
         self._tick()
 
     def advance(self, done: float, total: float, text: str) -> None:
-        """Show what is done now; seconds go on until the next call, ints are counted things, a total of 0: unknown."""
+        """Show what is done now; seconds go on until the next call, ints are counted things, a total of 0 is none."""
         with self._lock:
             self._step, self._since = (done, total, text), time.monotonic()
         self._tick()

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from gpudoc.errors import ExitCode
 from gpudoc.plan.target import TargetAnswer, TargetsResult
-from gpudoc.render import console
+from gpudoc.render import console, frame
+from gpudoc.render.gpus import text_table
+from gpudoc.render.page import Table
 from gpudoc.units import format_bytes, format_seconds
 
 _SHOWN_NOTES = 3
@@ -21,17 +23,17 @@ def show_targets(result: TargetsResult, *, as_json: bool = False, plain: bool = 
     if as_json:
         console.print_json({"schema": "gpudoc.tune.v1", "profile": None, "targets": result.documents()})
     else:
-        console.stdout(plain=plain).print(render_targets(result), end="", soft_wrap=True)
+        frame.show(render_targets(result, frame.form(plain, piped=frame.WIDE).width), plain=plain)
     return ExitCode.OK if any(answer.fits for answer in result.answers) else ExitCode.BAD_ANSWER
 
 
-def render_targets(result: TargetsResult) -> str:
+def render_targets(result: TargetsResult, width: int = frame.WIDE) -> str:
     """The whole answer as plain text; every figure in it is a prediction and says so."""
     lines = [
         f"{result.name}: {_count(result.num_parameters)} parameters, reference batch {result.reference_batch}.",
         "Predicted: nothing ran on a GPU.",
         "",
-        *_table(result.answers),
+        *_table(result.answers, width),
         "",
         _composition(result.answers[0]),
     ]
@@ -47,16 +49,10 @@ def render_targets(result: TargetsResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(answers: Sequence[TargetAnswer]) -> list[str]:
-    rows = [_COLUMNS, *(_row(answer) for answer in answers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return [
-        "  ".join(
-            text.ljust(width) if name in _LEFT else text.rjust(width)
-            for name, text, width in zip(_COLUMNS, row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+def _table(answers: Sequence[TargetAnswer], width: int) -> list[str]:
+    rows = tuple(_row(answer) for answer in answers)
+    table = Table(headings=_COLUMNS, rows=rows, numeric=frozenset(_COLUMNS) - set(_LEFT))
+    return text_table(table, width)
 
 
 def _row(answer: TargetAnswer) -> tuple[str, ...]:

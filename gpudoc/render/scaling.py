@@ -21,7 +21,11 @@ _LEFT = ("cause",)
 
 def as_lines(scaling: Scaling, width: int = WIDE) -> list[str]:
     """The table and the sentences under it as plain text."""
-    lines = [*fold(heading(scaling), width), "", *_columns(table(scaling)), ""]
+    rows = _columns(table(scaling))
+    if max(map(len, rows)) > width:
+        # few numbers of ranks and many columns: turned round it is narrow
+        rows = _columns(list(zip(*table(scaling), strict=True)))
+    lines = [*fold(heading(scaling), width), "", *rows, ""]
     told = [f"{ranks_of(point)}: {point.why}" for point in scaling.points if point.why]
     told += [f"{ranks_of(point)}: {failure(point)}" for point in scaling.points if not point.samples_per_s]
     for sentence in (*told, *scaling.notes):

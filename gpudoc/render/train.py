@@ -26,8 +26,6 @@ from gpudoc.units import format_bytes, format_figure, format_rate, format_second
 _PLAIN_EVERY_S = 2.0
 _STAYS_EVERY_S = 30.0
 _BEFORE_THE_START = "building the model and its data"
-# what is to be copied stands on one line however long
-_TO_COPY = ("go on with: ", "summary: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +68,8 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     if screen.as_json:
         console.print_json(finished.summary)
     else:
-        frame.show(_folded(last_words(finished)) + "\n", plain=screen.plain)
+        frame.show(last_words(finished) + "\n", plain=screen.plain)
     return finished.exit_code
-
-
-def _folded(text: str) -> str:
-    """`text` in lines of the terminal's width; a pipe gets it as it is."""
-    if not console.is_terminal():
-        return text
-    width = console.text_width(frame.NARROW, frame.WIDE)
-    lines = ([line] if line.startswith(_TO_COPY) else frame.fold(line, width) for line in text.splitlines())
-    return "\n".join(line for several in lines for line in several)
 
 
 def tell(other: Elsewhere, screen: Screen) -> int:

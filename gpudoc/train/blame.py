@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.data.reader import SAMPLE_NOTE
 from gpudoc.workload.batch import Batch, shapes
 
 # what torch's default collate says about samples that do not go together
@@ -19,6 +20,7 @@ _COLLATE_SIGNS = (
     "resize storage",
     "inconsistent tensor",
 )
+_OWN = Path(__file__).resolve().parents[1]
 _WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
 # after these a device answers nothing else until the process ends
 _KERNEL_FAULTS = (
@@ -27,6 +29,7 @@ _KERNEL_FAULTS = (
     "misaligned address",
     "unspecified launch failure",
 )
+_SAMPLE = re.compile(rf"{SAMPLE_NOTE} (-?\d+)\n?")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -49,13 +52,17 @@ def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
         )
     shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
     kind, place = type(problem).__name__, users_place(problem)
+    notes = "\n".join([*getattr(problem, "__notes__", ()), text])
+    noted = _SAMPLE.search(notes)
+    which = f"sample {noted[1]}" if noted else f"the samples {shown}"
+    text = _SAMPLE.sub("", text)
     worker = _WORKER.search(text)
     if worker is not None:
         kind = worker[1]
         place = _last_own([(name, int(line)) for name, line in _FRAME.findall(text)])
         text = _last_line(text).removeprefix(f"{kind}: ")
     return GpudocError(
-        f"the data set failed while reading the samples {shown}: {kind}: {text}{_at(place)}",
+        f"the data set failed while reading {which}: {kind}: {text}{_at(place)}",
         exit_code=ExitCode.BAD_ANSWER,
     )
 
@@ -98,8 +105,26 @@ def users_place(problem: Exception) -> str | None:
     return _last_own([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(problem.__traceback__)])
 
 
+def users_traceback(problem: BaseException) -> str:
+    """The traceback without the frames of gpudoc: from the user's first one on, else what came after gpudoc's."""
+    told = traceback.TracebackException.from_exception(problem)
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list(_without_ours(list(link.stack)))
+        link = link.__cause__ or link.__context__
+    return "".join(told.format())
+
+
+def _without_ours(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    own = str(_OWN)
+    theirs = [n for n, frame in enumerate(frames) if _last_own([(frame.filename, frame.lineno or 0)])]
+    ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(own)]
+    begin = theirs[0] if theirs else ours[-1] + 1 if ours else 0
+    return [frame for frame in frames[begin:] if not frame.filename.startswith(own)] or frames
+
+
 def _last_own(frames: list[tuple[str, int]]) -> str | None:
-    own = str(Path(__file__).resolve().parents[1])
+    own = str(_OWN)
     library = sysconfig.get_paths()["stdlib"]
     theirs = [
         f"{name}:{line}"

@@ -220,13 +220,27 @@ class Step:
         if self._loss is None:
             return self._scalar(_loss_in(self._forward(model, batch)))
         if isinstance(batch, list | tuple) and len(batch) > 1:
-            return self._scalar(self._loss(model(*batch[:-1]), batch[-1]))
+            return self._scalar(self._of(model, model(*batch[:-1]), batch[-1]))
         if isinstance(batch, Mapping):
-            return self._scalar(self._loss(model(**batch), batch))
+            return self._scalar(self._of(model, model(**batch), batch))
         raise GpudocError(
             f"{self._name}: a batch of type {type(batch).__name__} has no target for the loss",
             hint="return (input, target) from the data set, or leave `loss` out when the model returns its loss",
         )
+
+    def _of(self, model: Callable[..., object], output: object, target: object) -> object:
+        """The loss of an output; GpudocError with the model's place when one of torch's losses does not take it."""
+        assert self._loss is not None
+        try:
+            return self._loss(output, target)
+        except (TypeError, AttributeError) as problem:
+            if isinstance(output, torch.Tensor) or not type(self._loss).__module__.startswith("torch."):
+                raise
+            kind = type(self._loss).__name__
+            raise GpudocError(
+                f"{self._name}: the model returned {_kinds(output)}, and {kind} takes a tensor{_forward_of(model)}",
+                hint="return the output alone from forward, or name a loss of your own: target: yourmodule:loss",
+            ) from problem
 
     def count_items(self, batch: Batch) -> int:
         """What the loss averages over: `data.items` where the config names it, else the number of samples."""
@@ -294,3 +308,19 @@ def data_fingerprint(dataset: Dataset) -> str:
     length = len(dataset) if isinstance(dataset, Sized) else -1
     text = f"{type(dataset).__qualname__} {length} {own() if callable(own) else ''}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _kinds(output: object) -> str:
+    """'a tuple (Tensor, Tensor)', 'a dict'."""
+    kind = type(output).__name__
+    inside = f" ({', '.join(type(part).__name__ for part in output)})" if isinstance(output, list | tuple) else ""
+    return f"a {kind}{inside}"
+
+
+def _forward_of(model: object) -> str:
+    """Where the model's forward stands: ' (net.py:12)'; '' where that cannot be told."""
+    for name in ("module", "_orig_mod"):
+        while isinstance(inner := getattr(model, name, None), nn.Module):
+            model = inner
+    code = getattr(getattr(type(model), "forward", None), "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""

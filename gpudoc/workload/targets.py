@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
 import sys
 import traceback
@@ -84,6 +85,7 @@ def takes(function: Callable[..., object], parameter: str) -> bool:
 
 def _import(module_name: str, target: str, allowed: Allowed) -> object:
     if not _is_allowed(module_name, allowed):
+        _check_exists(module_name.partition(".")[0], target, allowed)
         raise GpudocError(
             f"{target}: this config may not import {module_name.partition('.')[0]}", hint=_how_to_allow(module_name)
         )
@@ -100,6 +102,20 @@ def _import(module_name: str, target: str, allowed: Allowed) -> object:
         raise GpudocError(
             f"{target}: importing {module_name} failed: {type(problem).__name__}: {problem}{_place(problem)}"
         ) from problem
+
+
+def _check_exists(package: str, target: str, allowed: Allowed) -> None:
+    """GpudocError with the nearest name when nothing is called `package`: it is no question of trust then."""
+    try:
+        if package in sys.modules or importlib.util.find_spec(package) is not None:
+            return
+    except (ImportError, ValueError):
+        return
+    beside = [path.stem for path in allowed.folder.glob("*.py")]
+    close = difflib.get_close_matches(package, [*beside, *ALWAYS_ALLOWED, *allowed.packages], n=1)
+    rest = target.removeprefix(package)
+    hint = f"did you mean {close[0]}{rest}?" if close else f"put {package}.py beside the config, or install {package}"
+    raise GpudocError(f"{target}: no module {package!r} in {allowed.folder}, and none is installed", hint=hint)
 
 
 def _is_allowed(module_name: str, allowed: Allowed) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.profile.match import differences, explain, match, plain_name, ranks_hint
+from gpudoc.profile.match import differences, explain, interrupted, match, plain_name, ranks_hint
 from gpudoc.profile.model import Hardware, Made, Profile, Settings, WorkloadKey
 from gpudoc.profile.store import LOCAL_FOLDER, presets, save
 
@@ -138,3 +138,19 @@ def test_a_profile_for_more_processes_says_how_it_would_be_used():
     assert match(two.hardware, KEY).kind == "tuned"
     other = profile(GPU.model_copy(update={"count": 2, "torch": "2.12.0"}))
     assert ranks_hint(other, differences(other, GPU, KEY)) == ""
+
+
+def test_a_profile_of_an_interrupted_search_says_so_when_it_is_used(tmp_path):
+    cut = Made(at="now", gpudoc="0.1.0", seconds=1, trials=3, interrupted=True)
+    save(profile().model_copy(update={"made": cut}), LOCAL_FOLDER / "cut.yaml")
+    assert "Its search was interrupted after 3 trials" in match(GPU, KEY).sentence
+    assert interrupted(profile()) == ""
+
+
+def test_another_model_is_said_in_words_and_not_in_hashes():
+    other = KEY.model_copy(update={"model": "9f86d081", "data": "60303ae2"})
+    told = "; ".join(map(str, differences(profile(), GPU, other)))
+    assert "made for another model than this one" in told
+    assert "the data set is another one" in told
+    assert "9f86d081" not in told
+    assert "60303ae2" not in told

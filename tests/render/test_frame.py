@@ -11,7 +11,7 @@ from gpudoc.render import frame
 from gpudoc.render.doctor_output import Output, show
 from tests.doctor.causes.judge import report_of
 from tests.machines.built import gpu, machine
-from tests.terminal import shown
+from tests.terminal import gpudoc, shown
 
 LOST = diagnose(Evidence(source="machine", machine=machine(gpu(0), gpu(1), Gpu(index=2, lost=True, nvml_code=15))))
 OLD = report_of(
@@ -96,3 +96,19 @@ def test_a_path_under_home_is_short(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert frame.short_path(tmp_path / "a" / "b.yaml") == "~/a/b.yaml"
     assert frame.short_path(Path("/etc/x")) == "/etc/x"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_every_screen_is_folded_between_words_and_commands_are_left_whole(columns):
+    long = "x" * 30
+    text = f"  seen: {' '.join([long] * 6)}\n    $ {' '.join([long] * 6)}\nnext     {' '.join([long] * 6)}\n"
+    screen = shown(lambda: frame.show(text), columns)
+    printed = [frame.Text.from_ansi(line).plain for line in screen.raw.replace("\r", "").splitlines()]
+    assert printed[-2:] == text.splitlines()[-2:]
+    assert all(len(line) <= columns and line.strip().endswith(long) for line in printed[:-2])
+
+
+def test_the_catalogue_is_folded_too():
+    screen = gpudoc("doctor", "--list", columns=80)
+    assert screen.code == 0
+    assert all(len(line) <= 80 for line in screen.raw.replace("\r", "").splitlines() if "\x1b" not in line)

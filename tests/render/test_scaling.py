@@ -72,3 +72,12 @@ def test_little_loss_is_called_nothing_much(scaling):
     assert [cause_of(point) for point in scaling.points] == ["", "communication", "oom_host"]
     good = ScalingPoint(ranks=2, threads=1, samples_per_s=Span(1, 1, 1))
     assert cause_of(good) == "nothing much"
+
+
+def test_on_a_narrow_screen_the_table_is_turned_round(scaling):
+    def ranks(width):
+        return next(line.split() for line in as_lines(scaling, width) if line.split()[:1] == ["ranks"])
+
+    assert all(len(line) <= 80 for line in as_lines(scaling, 80))
+    assert ranks(80) == ["ranks", "1", "2", "4"]
+    assert ranks(118)[:3] == ["ranks", "threads", "samples/s"]

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from gpudoc.profile import store
@@ -76,7 +78,9 @@ def test_reasons_and_the_form_of_the_optimizer_are_in_the_profile(context):
     assert "activation_checkpointing on: because" in profile.why
 
 
-def test_an_interrupted_search_gives_the_default(context):
-    profile = make_profile(context, Findings(defaults=[DEFAULT]), [DEFAULT])
+def test_an_interrupted_search_gives_the_default_and_says_that_it_was(context):
+    profile = make_profile(dataclasses.replace(context, interrupted=True), Findings(defaults=[DEFAULT]), [DEFAULT])
+    assert profile.document()["made"]["interrupted"] is True
+    assert "interrupted" not in make_profile(context, Findings(defaults=[DEFAULT]), [DEFAULT]).document()["made"]
     assert (profile.settings.micro_batch, profile.settings.precision) == (32, "fp32")
     assert profile.evidence.speedup_over_default is None

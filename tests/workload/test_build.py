@@ -6,7 +6,7 @@ import torch
 import yaml
 
 from gpudoc.errors import GpudocError
-from gpudoc.workload.build import Workload, data_fingerprint, load_workload, model_fingerprint
+from gpudoc.workload.build import Step, Workload, data_fingerprint, load_workload, model_fingerprint
 from gpudoc.workload.config import load_config
 
 MODULE = """
@@ -260,3 +260,25 @@ def test_fingerprints_see_shapes_not_values_or_wrappers(make):
 def test_the_signature_changes_with_what_shapes_memory(make):
     assert make().signature() == make().signature()
     assert make().signature() != make(optimizer={"target": "torch.optim:SGD", "args": {"lr": 0.1}}).signature()
+
+
+class Pair(torch.nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, torch.nn.DataParallel])
+def test_a_model_that_returns_a_tuple_to_torchs_loss_is_named_with_its_line(wrap):
+    step = Step(loss=torch.nn.MSELoss(), name="mine:Pair")
+    with pytest.raises(GpudocError, match=r"returned a tuple \(Tensor, Tensor\), and MSELoss takes a tensor") as told:
+        step.loss(wrap(Pair()), (torch.ones(2), torch.ones(2)))
+    assert f"{__file__}:{Pair.forward.__code__.co_firstlineno}" in told.value.message
+    assert "return the output alone" in told.value.hint
+
+
+def test_an_error_inside_a_loss_of_the_users_stays_theirs():
+    def loss(output, target):
+        return output.no_such_thing
+
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        Step(loss=loss, name="x").loss(Pair(), (torch.ones(2), torch.ones(2)))

@@ -76,3 +76,12 @@ def test_a_parameter_can_be_asked_for(allowed):
     build = resolve("own_target:build", allowed)
     assert takes(build, "depth")
     assert not takes(build, "dataset")
+
+
+def test_a_module_that_does_not_exist_is_a_typing_error_and_no_question_of_trust(allowed):
+    with pytest.raises(GpudocError, match="no module 'own_targt' in") as caught:
+        resolve("own_targt:build", allowed)
+    assert caught.value.hint == "did you mean own_target:build?"
+    with pytest.raises(GpudocError, match="none is installed") as caught:
+        resolve("nothing_like_it_here:build", allowed)
+    assert "put nothing_like_it_here.py beside the config" in caught.value.hint

@@ -12,6 +12,9 @@ from gpudoc.train.data.order import Chunk, sample_seed
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset
 
+# begins the note on what a data set raises
+SAMPLE_NOTE = "gpudoc: while reading sample"
+
 
 class Reader(torch.utils.data.Dataset[Batch]):
     """The data set seen by chunk. A generator that the data set was seen to draw from is seeded before each sample
@@ -56,15 +59,27 @@ class Reader(torch.utils.data.Dataset[Batch]):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_generators": None, "snapshot": None}
 
+    def _samples(self, chunk: Chunk) -> list[object]:
+        """The chunk's samples, seeded where the data set draws; what fails is told which of them it was."""
+        samples: list[object] = []
+        index = -1
+        try:
+            for offset, index in enumerate(chunk.indices):
+                if self._drawn:
+                    draws.seed(self._drawn, sample_seed(self._seed, chunk.epoch, chunk.position + offset))
+                samples.append(self._dataset[index])
+        except Exception as problem:
+            # a note travels with a worker's traceback; Python 3.10 has none
+            if hasattr(problem, "add_note"):
+                problem.add_note(f"{SAMPLE_NOTE} {index}")
+            raise
+        return samples
+
     def _read(self, chunk: Chunk) -> Batch:
         if not self._drawn:
             batched = getattr(self._dataset, "__getitems__", None)
-            samples = batched(list(chunk.indices)) if batched else [self._dataset[index] for index in chunk.indices]
-            return self._collate(samples)
-        samples = []
-        for offset, index in enumerate(chunk.indices):
-            draws.seed(self._drawn, sample_seed(self._seed, chunk.epoch, chunk.position + offset))
-            samples.append(self._dataset[index])
+            return self._collate(batched(list(chunk.indices)) if batched else self._samples(chunk))
+        samples = self._samples(chunk)
         # a collate that draws (masking, mixing) gets a seed of its own, set apart from every sample's
         draws.seed(self._drawn, sample_seed(self._seed + 1, chunk.epoch, chunk.position))
         return self._collate(samples)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from gpudoc.process.lifetime import die_with_parent
+from gpudoc.train.blame import users_traceback
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, LoaderCosts, LoaderSetting, resample_batches
@@ -235,7 +235,7 @@ def describe(problem: BaseException) -> Failure:
     # torch says "exited unexpectedly" and chains the signal, which is what a reader needs
     while problem.__context__ is not None and "exited unexpectedly" in str(problem):
         problem = problem.__context__
-    text = "".join(traceback.format_exception(problem)).rstrip()
+    text = users_traceback(problem).rstrip()
     last = next((line for line in reversed(str(problem).splitlines()) if line.strip()), "")
     return Failure(failure=f"{type(problem).__name__}: {last}", traceback=text)
 

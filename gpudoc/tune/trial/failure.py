@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
-
 from gpudoc.errors import GpudocError
+from gpudoc.train.blame import users_traceback
 from gpudoc.tune.trial.messages import End
 from gpudoc.tune.trial.outcome import classify_exception
 from gpudoc.tune.trial.wire import Ended
@@ -17,7 +16,7 @@ def describe_failure(problem: Exception) -> Ended:
         return Ended(end=End.USER_ERROR, detail=problem.message, hint=problem.hint, code=code)
     end = classify_exception(problem)
     message = f"{type(problem).__name__}: {problem}"
-    text = "".join(traceback.format_exception(problem)) if end is End.USER_ERROR else ""
+    text = users_traceback(problem) if end is End.USER_ERROR else ""
     return Ended(end=end, detail=_first_sentence(message)[:500], traceback=text[-8000:])
 
 

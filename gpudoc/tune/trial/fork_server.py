@@ -108,7 +108,9 @@ def run_alone(handle: int, source: str, parent: int, order: bytes, rank: int) ->
 def _failure(problem: Exception) -> Failed:
     if isinstance(problem, GpudocError):
         return Failed(message=problem.message, hint=problem.hint)
-    text = "".join(traceback.format_exception(problem))
+    from gpudoc.train.blame import users_traceback
+
+    text = users_traceback(problem)
     return Failed(message=f"{type(problem).__name__}: {problem}", traceback=text[-8000:])
 
 
