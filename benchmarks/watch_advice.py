@@ -105,8 +105,9 @@ def look(pid: int, seconds: float) -> tuple[str, float, int, str]:
         return "none", 1.0, 0, ""
     gain = next((o["value"] for o in first["evidence"] if o["fact"] == "estimated_gain"), "1.0x")
     say = next((r["say"] for r in first["fix"] if "num_workers=" in r["say"]), "")
-    workers = re.search(r"num_workers=(\d+)", say)
-    return first["id"], float(gain.rstrip("x")), int(workers[1]) if workers else 0, say
+    # where several numbers are to be tried, the last is the one that the gain belongs to
+    workers = re.findall(r"num_workers=(\d+)", say)
+    return first["id"], float(gain.rstrip("x")), int(workers[-1]) if workers else 0, say
 
 
 def try_one(name: str, seconds: float) -> dict[str, object]:

@@ -207,13 +207,13 @@ def choose(options):
 def verdict_row(script, document):
     advised = evidence(document, "estimated_gain")
     fixes = " ".join(remedy["say"] for f in document["findings"][:1] for remedy in f["fix"])
-    workers = re.search(r"num_workers=(\d+)", fixes)
+    workers = re.findall(r"num_workers=(\d+)", fixes.partition("Until then")[0])
     return {
         "kind": "verdict", "script": script.name, "planted": script.expected, "framework": script.framework,
         "verdict": first_of(document), "document_verdict": document["verdict"], "right": is_right(script, document),
         "main_thread": phases(document), "estimate": float(advised.rstrip("x")) if advised else None,
         "with_workers": evidence(document, "with_workers").partition("x")[0] or None,
-        "workers": int(workers.group(1)) if workers else None,
+        "workers": int(workers[-1]) if workers else None,
     }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def form(plain: bool = False, piped: int = NARROW) -> Form:
 
 
 def show(text: str, *, plain: bool = False) -> None:
-    """Print a screen: on a terminal in colour and folded; with `plain` its marks are words, as a screen reader needs."""
+    """Print a screen: on a terminal in colour and folded; with `plain` its marks are words to be heard."""
     out = console.stdout(plain)
     if sys.stdout.isatty():
         text = _folded(text, console.text_width(NARROW, _WIDEST))

@@ -305,13 +305,23 @@ def _cpus(job: JobShares) -> Observation:
 
 
 def _use_workers(job: JobShares, plan: LoaderPlan) -> Remedy:
-    return Remedy(
-        say=f"Load in other processes: DataLoader(..., num_workers={plan.num_workers}, persistent_workers=True). "
-        f"Then the limit is {plan.limit}.{_more_than_cpus(job, plan, plan.num_workers)}"
+    return Remedy(say=f"Load in other processes: {_workers(job, plan, plan.num_workers)}")
+
+
+def _workers(job: JobShares, plan: LoaderPlan, number: int) -> str:
+    """The setting and what then limits; where that is more workers than CPUs, fewer first, and why more may help."""
+    setting = "DataLoader(..., num_workers={}, persistent_workers=True)"
+    if number <= job.cpus or not plan.ladder:
+        return f"{setting.format(number)}. Then the limit is {plan.limit}.{_warns(job, plan, number)}"
+    (first, gain), *between = plan.ladder
+    steps = "".join(f"{n}, " for n, _ in between[:-1])
+    return (
+        f"{setting.format(first)}, about {gain:.1f} times as fast. More may help, "
+        f"up to about {plan.gain:.1f} times: try {steps}num_workers={plan.ladder[-1][0]}.{_warns(job, plan, number)}"
     )
 
 
-def _more_than_cpus(job: JobShares, plan: LoaderPlan, number: int) -> str:
+def _warns(job: JobShares, plan: LoaderPlan, number: int) -> str:
     """Why more workers than CPUs are right here though PyTorch warns of them; '' for no more than CPUs."""
     if number <= job.cpus:
         return ""
@@ -323,8 +333,8 @@ def _more_than_cpus(job: JobShares, plan: LoaderPlan, number: int) -> str:
 
 def _more(job: JobShares, plan: LoaderPlan | None) -> tuple[Remedy, ...]:
     wanted = max(plan.num_workers if plan is not None else 0, round(job.num_workers) + 1)
-    then = f" Then the limit is {plan.limit}.{_more_than_cpus(job, plan, wanted)}" if plan is not None else ""
-    return (Remedy(say=f"Use more workers: DataLoader(..., num_workers={wanted}, persistent_workers=True).{then}"),)
+    plain = f"DataLoader(..., num_workers={wanted}, persistent_workers=True)."
+    return (Remedy(say=f"Use more workers: {plain if plan is None else _workers(job, plan, wanted)}"),)
 
 
 _NAMES = (

@@ -26,7 +26,8 @@ class LoaderPlan:
     """The number of workers to use, how much faster the job would be, and what then limits it.
 
     `step` is how long a step takes now, where that is known and workers are new to the job. `waits` is the share of the
-    time in which what makes batches needs no CPU.
+    time in which what makes batches needs no CPU. `ladder` holds what to try in turn where that is more workers than
+    CPUs: as many as CPUs first, each with its gain.
     """
 
     num_workers: int
@@ -34,6 +35,7 @@ class LoaderPlan:
     limit: str
     waits: float = 0.0
     step: Pace | None = None
+    ladder: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +75,16 @@ def plan_workers(watch: Watch) -> LoaderPlan:
     free = replace(queue, handing=0.0)
     if gain < ENOUGH <= 1 / min(max(_terms(job, free, n).values()) for n in lengths):
         limit = HANDING
-    return LoaderPlan(
-        num_workers=fewest, gain=max(1.0, gain) if job.workers else gain, limit=limit, waits=waits, step=pace
-    )
+    gain = max(1.0, gain) if job.workers else gain
+    ladder = tuple((n, min(gain, 1 / lengths[n])) for n in _rungs(job, fewest))
+    return LoaderPlan(num_workers=fewest, gain=gain, limit=limit, waits=waits, step=pace, ladder=ladder)
+
+
+def _rungs(job: JobShares, most: int) -> list[int]:
+    """As many workers as CPUs, or one more than now, then twice as many each time, up to `most`; none below that."""
+    first = max(1, int(job.cpus), round(job.num_workers) + 1)
+    rungs = [first << n for n in range(MOST_WORKERS.bit_length()) if first << n < most]
+    return [*rungs, most] if rungs else []
 
 
 def _queue(watch: Watch, job: JobShares, lead: RankShares, pace: Pace | None) -> _Queue:
