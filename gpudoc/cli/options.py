@@ -33,7 +33,7 @@ class Invocation:
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 PlainFlag = Annotated[
     bool,
-    typer.Option("--plain", envvar="GPUDOC_PLAIN", help="No colour, no animation, marks as words: for screen readers."),
+    typer.Option("--plain", envvar="GPUDOC_PLAIN", help="No colour, no animation, words for marks."),
 ]
 VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything, not only the first screen.")]
 OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]

@@ -60,7 +60,7 @@ def test_the_document_holds_the_profile_that_was_written(tuned):
     assert evidence["speedup_over_default"] >= 1
     assert 1 <= written["settings"]["micro_batch"] <= evidence["largest_batch"] < 30_000
     assert any(sentence.startswith("largest batch") for sentence in written["why"])
-    assert "trial 0" in err
+    assert "your default, to compare with: batch" in err
 
 
 def test_the_page_shows_the_curves_and_every_trial(tuned):
