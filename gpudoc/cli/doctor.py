@@ -59,6 +59,7 @@ def doctor(
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render import doctor as render
     from gpudoc.render.doctor_output import Output, show
+    from gpudoc.render.live import Live
 
     if show_list or explain is not None:
         return render.show_catalogue(explain, as_json=json)
@@ -71,6 +72,8 @@ def doctor(
         wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
         return watch_job(wish)
     asked = Request(sources=tuple(sources or ()), quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out)
-    report = examine(asked)
+    with Live(plain=plain or json) as progress:
+        progress.advance(0.0, 0.0, "reads" if sources else "looks at the driver, PyTorch and this machine")
+        report = examine(asked, progress)
     show(report, output)
     return exit_code(report, fail_on.value)

@@ -144,7 +144,9 @@ class Search:
         trial = self.trials[setting]
         guess = self.period_s(trial) if trial.runs else trial.predicted_s
         elapsed = time.monotonic() - self.started
-        self.progress.advance(min(elapsed, self.bounds.seconds), self.bounds.seconds, reasons.name(setting))
+        self.progress.advance(
+            min(elapsed, self.bounds.seconds), self.bounds.seconds, f"the loader: {reasons.name(setting)}"
+        )
         try:
             run = self.measures.run(setting, seconds=self.stretch_s, period_s=guess)
         except MeasurementError as problem:

@@ -132,7 +132,9 @@ def test_that_pytorch_will_warn_of_the_advised_workers_is_said_with_the_reason()
     said = waits.fix[0].say
     assert "PyTorch will warn of more workers than CPUs (2): loading waits 90 % of its time" in said
     # as many as CPUs first, with what they gain; then more, with the bound of the gain
-    assert said.startswith("Load in other processes: DataLoader(..., num_workers=2, persistent_workers=True), about 2.2 ")
+    assert said.startswith(
+        "Load in other processes: DataLoader(..., num_workers=2, persistent_workers=True), about 2.2 "
+    )
     assert "More may help, up to about 10.0 times: try 4, 8, num_workers=9." in said
     computes = judge({1: "load*90 backward*10"}, [track(cpu_s=20, main_cpu_s=20)], 2)
     assert "warn" not in computes.fix[0].say
