@@ -16,13 +16,13 @@ test: $(VENV)/.ready-test  ## set up and run all tests but the slow ones: at mos
 test-all: test  ## then the slow ones, so that each test has run once: at most 12 minutes more
 	$(PYTEST) -m "slow and not gpu and not standin"
 
-check: $(VENV)/.ready-test  ## lint, types, layers, docs
+check: $(VENV)/.ready-test $(VENV)/.ready-docs  ## lint, types, layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
-	$(BIN)/python -m tools.handbook --check
+	$(BIN)/python -m tools.handbook
 
 docs: $(VENV)/.ready-docs  ## the handbook as a site that needs no network: build/handbook/site/index.html
 	$(BIN)/python -m tools.handbook
