@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "Find out why": ("doctor", "watch", "machine"),
     "Measure": ("bench", "bench-rows", "fleet"),
-    "Tune": ("tune", "script", "loader", "plan"),
+    "Tune": ("tune", "script", "cell", "loader", "plan"),
     "Train": ("train", "configuration", "cluster"),
     "Recipes": ("recipes/",),
     "Commands": ("commands", "commands/"),
@@ -112,6 +112,10 @@ def write_sources(folder: Path, pages: Sequence[Page]) -> Path:
     assets.mkdir(parents=True, exist_ok=True)
     for asset in sorted((Path(__file__).parent / "assets").iterdir()):
         (assets / asset.name).write_bytes(asset.read_bytes())
+    for picture in sorted(path for path in DOCS.rglob("*") if path.is_file() and path.suffix != ".md"):
+        target = folder / "pages" / picture.relative_to(DOCS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(picture.read_bytes())
     settings = json.loads((Path(__file__).parent / "site.json").read_text("utf-8"))
     settings |= {"docs_dir": "pages", "site_dir": "site", "nav": navigation(pages)}
     # YAML reads JSON, and zensical reads YAML under this name
