@@ -50,7 +50,7 @@ def _text(name: str, command: Any) -> str:  # noqa: ANN401  click or typer's cop
 
 def _spelling(told: str) -> str:
     """'-v, --verbose' as code, without the name of a Python type."""
-    names = re.sub(r" <list\[.*", "", told).replace("|", "\\|").split(", ")
+    names = re.sub(r" <list\[.*", "", told).split(", ")
     return ", ".join(f"`{name}`" for name in names)
 
 

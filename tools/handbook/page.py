@@ -8,7 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # what Markdown or HTML would take for markup; code between backticks stays as it is
-_MARKUP = re.compile(r"(`[^`]*`)|([\\*_<>\[\]|~])")
+_MARKUP = re.compile(r"(`[^`]*`)|([\\*_\[\]|])|([<>&])")
+# Markdown has no escape for what HTML takes for a tag
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _FENCE = re.compile(r"`{3,}")
 
 
@@ -28,7 +30,7 @@ class Page:
 
 def plain(text: str) -> str:
     """`text` so that it reads the same in Markdown, with code left as code."""
-    return _MARKUP.sub(lambda found: found[1] or f"\\{found[2]}", text)
+    return _MARKUP.sub(lambda found: found[1] or _ENTITIES.get(found[3]) or f"\\{found[2]}", text)
 
 
 def sentence(text: str) -> str:
