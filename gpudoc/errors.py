@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit status of every command says; the README prints the same table."""
+    """What the exit status of every command says; docs/commands.md prints the same table."""
 
     OK = 0
     BAD_ANSWER = 1

@@ -1,4 +1,4 @@
-"""Keep the help texts in README.md and docs/commands.md equal to the program's.
+"""Keep the help texts in docs/commands.md equal to the program's.
 
     python tools/help_blocks.py            # check; exit code 1 when one differs
     python tools/help_blocks.py --write    # rewrite them
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = (ROOT / "README.md", ROOT / "docs" / "commands.md")
+FILES = (ROOT / "docs" / "commands.md",)
 BLOCK = re.compile(r"(<!-- help: gpudoc ?([a-z ]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import HtmlFile, JsonFlag, OutFile, PlainFlag, VerboseFlag
+from gpudoc.cli.options import HtmlFile, JsonFlag, OutFile, PlainFlag, VerboseFlag, complete_cause
 
 
 class FailOn(str, Enum):
@@ -31,12 +31,18 @@ def doctor(
         int | None, typer.Option("--expect-gpus", metavar="N", min=0, help="How many GPUs to expect.")
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="ID", help="A cause to leave out; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--ignore", metavar="ID", autocompletion=complete_cause, help="A cause to leave out; may be repeated."
+        ),
     ] = None,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="All causes that doctor knows.")] = False,
     explain: Annotated[
-        str | None, typer.Option("--explain", metavar="ID", help="One cause: meaning, fix, sources.")
+        str | None,
+        typer.Option(
+            "--explain", metavar="ID", autocompletion=complete_cause, help="One cause: meaning, fix, sources."
+        ),
     ] = None,
     pid: Annotated[
         int | None, typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. Or: doctor -- COMMAND.")

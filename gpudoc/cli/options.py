@@ -42,3 +42,10 @@ HtmlFile = Annotated[
 ]
 SharedFlag = Annotated[bool, typer.Option("--shared", help="Go on though others compute on the GPU.")]
 DeviceName = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+
+
+def complete_cause(incomplete: str) -> list[str]:
+    """The causes whose id begins so, for the shell's completion."""
+    from gpudoc.doctor.registry import CATALOGUE
+
+    return sorted(cause_id for cause_id in CATALOGUE if cause_id.startswith(incomplete))

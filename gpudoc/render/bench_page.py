@@ -25,7 +25,7 @@ from gpudoc.units import format_bytes
 
 # arithmetic intensity of a square product of n x n: 2 n^3 operations over three matrices read or written once
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-# rows that are drawn as curves; the table has their folded group
+# measured over many sizes
 _CURVES = ("memory_curve", "h2d", "d2h", "bidirectional")
 _COPY_NAMES = {"h2d": "host to GPU", "d2h": "GPU to host", "bidirectional": "both at once, sum"}
 
