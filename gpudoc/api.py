@@ -201,7 +201,7 @@ def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOption
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import before_measuring, find_target
-    from gpudoc.render import bench, bench_page
+    from gpudoc.render import bench, bench_page, bench_screen
 
     quick, data, compare = options.get("quick", False), options.get("data"), options.get("compare")
     old = load_record(Path(compare)) if compare else None
@@ -214,7 +214,7 @@ def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOption
         report = Report.of(run(asked, target.machine, teller), old)
     return Document(
         bench.report_to_json(report),
-        lambda: _printed(lambda: bench.show(report, as_json=False, plain=True, verbose=False)),
+        lambda: _printed(lambda: bench_screen.show(report, as_json=False, plain=True, verbose=False)),
         lambda: bench_page.render_page(report),
         report.exit_code,
     )
