@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from gpudoc.doctor.areas import AREAS, area_of
 from gpudoc.doctor.registry import CATALOGUE
+from tools.handbook.api import api_pages
 from tools.handbook.causes import area_title, cause_pages, place_of
 from tools.handbook.commands import command_pages, rows_page
 from tools.handbook.page import ROOT, Page
@@ -29,7 +30,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "Commands": ("commands", "commands/"),
 }
 _LAST: dict[str, tuple[str, ...]] = {
-    "Reference": ("faq", "api", "glossary", "platforms", "files", "changelog", "contributing")
+    "Reference": ("api", "faq", "glossary", "platforms", "files", "changelog", "contributing")
 }
 _LINK = re.compile(r"(?<!!)\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
@@ -39,7 +40,7 @@ _TITLE = re.compile(r"\A# +(.+)\n")
 
 def collect_pages() -> list[Page]:
     """Every page of the site: docs/, what those link to elsewhere in the project, and what is generated."""
-    generated = [rows_page(), *command_pages(), *cause_pages()]
+    generated = [rows_page(), *api_pages(), *command_pages(), *cause_pages()]
     sources = {path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*.md"))}
     waiting = deque(sources.items())
     while waiting:
