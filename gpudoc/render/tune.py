@@ -83,7 +83,7 @@ def train_command(result: Result) -> str:
 
 def headline(result: Result) -> str:
     """What the search gained, with its doubt; one speed, measured with real data."""
-    begun = "Interrupted; of the best so far: " if result.interrupted else ""
+    begun = "Interrupted; the best so far. " if result.interrupted else ""
     return begun + _gained(result)
 
 
@@ -96,7 +96,8 @@ def _gained(result: Result) -> str:
         return f"Nothing beat your default{speed}."
     if ratio is None or chosen is None or default is None:
         speed = "" if default is None else f" ({_rate(result, default)} with your data)"
-        return f"Not compared with your default{speed}: the budget ended before; a longer --budget compares them."
+        why = "." if result.interrupted else ": the budget ended before; a longer --budget compares them."
+        return f"Not compared with your default{speed}{why}"
     speeds = f"{_rate(result, chosen)} with your data, {format_rate(default.middle, 'samples/s')} before"
     if ratio.low == ratio.high:
         return f"About {ratio.middle:.2f} times your default's speed, measured only once: {speeds}."

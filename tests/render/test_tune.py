@@ -117,10 +117,13 @@ def test_when_nothing_beat_the_default_the_first_line_says_so(result):
 
 
 def test_a_search_that_ended_early_says_that_nothing_was_compared(result):
-    early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[]), interrupted=True)
+    early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[]))
     said = headline(early)
-    assert said.startswith("Interrupted; of the best so far: Not compared with your default (2,222 samples/s")
+    assert said.startswith("Not compared with your default (2,222 samples/s")
     assert "longer --budget" in said
+    said = headline(dataclasses.replace(early, interrupted=True))
+    assert said.startswith("Interrupted; the best so far. Not compared with your default (2,222 samples/s")
+    assert "--budget" not in said
 
 
 def test_the_document_holds_the_gain_with_its_doubt(result):

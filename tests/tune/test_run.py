@@ -120,7 +120,7 @@ def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
     time.sleep(0.3)
     process.send_signal(number)
     out, _ = finish(process, code=130)
-    assert "interrupted; the best so far" in out
+    assert "Interrupted; the best so far. " in out
     assert yaml.safe_load((tmp_path / "profile.yaml").read_text())["settings"]["micro_batch"] >= 1
 
 
