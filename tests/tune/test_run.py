@@ -136,7 +136,7 @@ def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
             "is below what Python, torch and the data take",
             marks=pytest.mark.slow,
         ),
-        ({}, ("--out", "/proc/no/profile.yaml"), 2, "cannot be written"),
+        ({}, ("--out", "/proc/profile.yaml"), 2, "cannot be written"),
     ],
     ids=["fails on its own", "no collate", "below the baseline", "unwritable"],
 )
