@@ -1,5 +1,7 @@
 # gpudoc on a machine with an NVIDIA GPU: the whole flow on the built-in quickstart.
-# Written for Docker with the NVIDIA container toolkit; not built where it was written, which has no container engine.
+# Written for Docker with the NVIDIA container toolkit. What has been run of it: every step, by buildah with chroot isolation
+# on a Debian 12 in place of python:3.12-slim, with PyTorch's CPU build; in it doctor and the start of the demo, as `user`.
+# Not run: the base image itself, a GPU in the container, --gpus.
 #
 #   docker build -t gpudoc .
 #   docker run --rm --gpus all --shm-size=8g gpudoc                          # doctor, bench, tune, train
