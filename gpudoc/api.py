@@ -141,7 +141,10 @@ def diagnose(
     progress: Progress | None = None,
     **options: Unpack[DoctorOptions],
 ) -> Document:
-    """What is wrong: with this machine (None), by a pasted text, a file (a Path) or an exception that was caught."""
+    """What is wrong: with this machine (None), by a pasted text, a file (a Path) or an exception that was caught.
+
+    The Python that is examined is the one that runs this, whatever environment is active, unless `python` names one.
+    """
     import traceback
     from pathlib import Path
 
@@ -151,12 +154,12 @@ def diagnose(
 
     if isinstance(source, BaseException):
         source = "".join(traceback.format_exception(source))
-    python = options.get("python")
+    python = options.get("python", sys.executable)
     asked = Request(
         sources=(str(source),) if isinstance(source, Path) else (),
         texts=(source,) if isinstance(source, str) else (),
         quick=options.get("quick", False),
-        python=Path(python) if python else None,
+        python=Path(python),
         expect_gpus=options.get("expect_gpus"),
         ignore=tuple(options.get("ignore", ())),
     )

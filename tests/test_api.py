@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,12 @@ def test_a_text_a_file_and_an_exception_are_diagnosed(tmp_path):
     assert api.diagnose(caught.value)["findings"][0]["id"] == "gpu_ecc_error"
 
 
-def test_without_a_source_it_is_this_machine():
-    found = api.diagnose(quick=True, ignore=("no_gpu_on_machine",))
+def test_without_a_source_it_is_this_machine_and_the_python_that_runs(tmp_path, monkeypatch):
+    venv.create(tmp_path / "other", symlinks=True)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "other"))
+    found = api.diagnose(quick=True, ignore=("no_gpu_on_machine",), redact=False)
     assert found["source"] == "machine"
+    assert found["facts"]["python"]["executable"] == sys.executable
     assert "no_gpu_on_machine" not in [finding["id"] for finding in found["findings"]]
     with pytest.raises(GpudocError, match="no such cause"):
         api.diagnose(quick=True, ignore=("no_such",))
