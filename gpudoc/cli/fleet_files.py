@@ -1,0 +1,69 @@
+"""Saved records of a fleet, given to `gpudoc doctor`: judged anew, or the later one compared with the earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.errors import GpudocError
+from gpudoc.render.doctor_output import Output
+
+# within so many bytes a record that gpudoc wrote says what it is, also one that was cut off
+_HEAD = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the user asked of doctor, as far as it goes for a fleet."""
+
+    sources: tuple[str, ...]
+    ignore: tuple[str, ...] = ()
+    fail_on: str = "broken"
+    output: Output
+
+
+def are_fleets(sources: Sequence[str]) -> bool:
+    """Whether all of these are records of a fleet, whole or cut off; GpudocError for a mixture with other sources."""
+    found = [source for source in sources if _is_fleet(source)]
+    if found and len(found) < len(sources):
+        raise GpudocError(
+            f"{found[0]} is the record of a fleet, and not all the sources are",
+            hint=f"gpudoc doctor {found[0]}",
+        )
+    return bool(found)
+
+
+def _is_fleet(source: str) -> bool:
+    from gpudoc.facts.readers import intake
+    from gpudoc.fleet.documents import is_record
+
+    path = Path(source)
+    if source == "-" or not path.is_file():
+        return False
+    data = intake.load(path)
+    if b'"gpudoc.fleet.' not in data[:200_000]:
+        return False
+    return b'"gpudoc.fleet.' in data[:_HEAD] or is_record(intake.read_document(data))
+
+
+def judge_files(wish: Wish) -> int:
+    """Judge one record, or compare two in the order old, new; the exit code is doctor's."""
+    from gpudoc.doctor.examine import check_ids
+    from gpudoc.fleet.documents import load_record
+    from gpudoc.fleet.report import FleetReport
+    from gpudoc.fleet.wording import FINDING_IDS
+    from gpudoc.render.fleet_saved import show_saved
+
+    check_ids(wish.ignore, FINDING_IDS)
+    if len(wish.sources) > 2:
+        raise GpudocError(
+            f"{len(wish.sources)} records of fleets, and two at most are compared",
+            hint="gpudoc doctor old.json new.json",
+        )
+    records = [load_record(Path(source)) for source in wish.sources]
+    report = FleetReport.of(records[-1], records[0] if len(records) > 1 else None, wish.ignore)
+    show_saved(report, wish.output)
+    if wish.fail_on == "warning" and report.verdict.word == "warning":
+        return 1
+    return report.exit_code

@@ -1,0 +1,1 @@
+"""All the GPUs of all the nodes: one record, one verdict."""

@@ -1,0 +1,284 @@
+"""Which GPU, node, switch, rail or path is odd: the largest thing that explains what is slow, and nothing below it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+from gpudoc.facts.model import Absent
+from gpudoc.fleet.record import FleetRecord, Measure, Spot
+from gpudoc.fleet.scores import FEWEST_PEERS, SPREADS, At, Family, Scored, distance, kind_of, values_of, yardstick
+from gpudoc.stats import median
+
+Level = Literal["gpu", "node", "link", "path", "switch", "rail", "group"]
+
+# a healthy GPU may be named once in this many, over all that is judged of it
+RATE = 1 / 16_000
+# the loss from which on a job notices: what it computes with and waits for, then what it overlaps or reads ahead
+WORTH = {"compute": 0.03, "memory": 0.03, "network": 0.03, "GPU link": 0.05, "host link": 0.08}
+_WORTH_OTHER = 0.15
+# from this far below the threshold on, a place is measured again
+_MARGIN = 0.7
+# an ill node or switch is one most of whose parts are slow
+_MOST, _PART_SLOW = 0.75, -1.5
+# when more than this share differs, the peers are no yardstick
+_SPLIT = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odd:
+    """One odd place in one family, compared with `peers` of its like.
+
+    `sigma` and `loss` are of the first attempt; those of the second are None when it was not measured again.
+    """
+
+    level: Level
+    at: At
+    family: Family
+    sigma: float
+    loss: float
+    peers: int
+    limit: float
+    sigma_again: float | None = None
+    loss_again: float | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is beyond the threshold: in the mean of both attempts where there are two."""
+        if self.sigma_again is None:
+            return self.sigma >= self.limit
+        return self.is_confirmed
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a second measurement, by itself, says so too."""
+        again = self.sigma_again
+        return again is not None and again >= self.limit - 1 and (self.sigma + again) / 2 >= self.limit
+
+
+def threshold(found: Sequence[Family]) -> float:
+    """How many standard deviations are odd: RATE shared by the families in which normal spread is worth a drain."""
+    contested = sum(1 for family in found if family.kind in WORTH and 4.5 * family.spread >= worth(family.kind))
+    return -NormalDist().inv_cdf(RATE / max(1, contested))
+
+
+def limit_for(peers: int, base: float) -> float:
+    """The threshold among so many peers: few of them know their own spread badly."""
+    return base * (1 + 6 / peers)
+
+
+def worth(kind: str) -> float:
+    """The least loss that is worth doing something about."""
+    return WORTH.get(kind, _WORTH_OTHER)
+
+
+def find_odd(record: FleetRecord, found: Sequence[Family]) -> list[Odd]:
+    """Every place that is odd or nearly so, the largest first; `is_named` tells them apart."""
+    base = threshold(found)
+    candidates: list[Odd] = []
+    for family in found:
+        scope = family.scored[0].measure.scope
+        candidates += list(_of_family(record, family, base))
+        if scope == "pair":
+            candidates += [*_rails(record, family, base), *_paths(family, base)]
+    return candidates
+
+
+def _of_family(record: FleetRecord, family: Family, base: float) -> Iterator[Odd]:
+    scope = family.scored[0].measure.scope
+    if scope in ("rail", "group"):
+        level: Level = "rail" if scope == "rail" else "group"
+        yield from _singles(family, level, list(family.z), base, {})
+        return
+    single: Level = "node" if scope == "node" else "link" if scope == "pair" else "gpu"
+    by_node: dict[int, list[At]] = {}
+    for at in family.z:
+        by_node.setdefault(at[0].node, []).append(at)
+    parts = {number: places for number, places in by_node.items() if len(places) > 1}
+    ill: dict[At, float] = {}
+    if scope != "node" and parts:
+        switches = list(_groups(family, _by_switch(record, parts), "switch", base))
+        yield from switches
+        below = {spot.node for one in switches if one.is_named for spot in one.at}
+        nodes = [one for one in _groups(family, parts, "node", base) if one.at[0].node not in below]
+        yield from nodes
+        for one in (*switches, *nodes):
+            if one.is_named:
+                places = [at for spot in one.at for at in by_node[spot.node]]
+                ill.update(dict.fromkeys(places, median([family.z[at] for at in places])))
+    yield from _singles(family, single, list(family.z), base, ill)
+
+
+def _by_switch(record: FleetRecord, parts: Mapping[int, list[At]]) -> dict[int, list[At]]:
+    """The places under each switch, by the first node under it; empty when a switch is not known."""
+    found: dict[str, list[int]] = {}
+    for number in parts:
+        switch = record.nodes[number].switch
+        if isinstance(switch, Absent):
+            return {}
+        found.setdefault(switch, []).append(number)
+    return {nodes[0]: [at for n in nodes for at in parts[n]] for nodes in found.values() if len(nodes) > 1}
+
+
+def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: float) -> Iterator[Odd]:
+    """Nodes or switches most of whose parts are slow, against the other nodes or switches."""
+    if len(parts) < FEWEST_PEERS:
+        return
+    middles = {number: median([family.z[at] for at in places]) for number, places in parts.items()}
+    usual = median(list(middles.values()))
+    prior = 1.25 / math.sqrt(median([len(places) for places in parts.values()]))
+    below, width = yardstick([value - usual for value in middles.values()], prior)
+    centre = usual + below
+    limit = limit_for(len(parts), base)
+    for number, places in parts.items():
+        sigma = (centre - middles[number]) / width
+        loss = _loss([family.relative[at] for at in places])
+        slow = sum(family.z[at] <= _PART_SLOW for at in places)
+        if sigma < limit - _MARGIN or loss < worth(family.kind) or slow < _MOST * len(places):
+            continue
+        again = [family.z_again[at] for at in places if at in family.z_again]
+        relative_again = [family.relative_again[at] for at in places if at in family.relative_again]
+        yield Odd(
+            level=level,
+            at=tuple(Spot(node) for node in sorted({at[0].node for at in places})),
+            family=family,
+            sigma=sigma,
+            loss=loss,
+            peers=len(parts),
+            limit=limit,
+            sigma_again=(centre - median(again)) / width if len(again) >= _MOST * len(places) else None,
+            loss_again=_loss(relative_again) if relative_again else None,
+        )
+
+
+def _singles(family: Family, level: Level, places: Sequence[At], base: float, ill: Mapping[At, float]) -> Iterator[Odd]:
+    """Places that are odd by themselves; of an ill node only those that are odd on it too (`ill`: its own z)."""
+    for at in places:
+        peers = family.peers[at]
+        if peers < FEWEST_PEERS:
+            continue
+        limit = limit_for(peers, base)
+        own = ill.get(at, 0.0)
+        sigma, loss = own - family.z[at], _loss([family.relative[at]])
+        if sigma < limit - _MARGIN or loss < worth(family.kind):
+            continue
+        again = family.z_again.get(at)
+        relative_again = family.relative_again.get(at)
+        yield Odd(
+            level=level,
+            at=at,
+            family=family,
+            sigma=sigma,
+            loss=loss,
+            peers=peers,
+            limit=limit,
+            sigma_again=None if again is None else own - again,
+            loss_again=None if relative_again is None else _loss([relative_again]),
+        )
+
+
+def _rails(record: FleetRecord, family: Family, base: float) -> Iterator[Odd]:
+    """Rails all of whose ends are slow, against the other rails; their own positions are not taken out here."""
+    if family.kind != "network":
+        return
+    rail_of = _rail_namer(record)
+    medians: list[dict[str, float]] = []
+    ends: dict[str, list[Spot]] = {}
+    for scored in family.scored:
+        rails: dict[str, list[float]] = {}
+        for at, value in scored.values.items():
+            if at[0].gpu >= 0:
+                rails.setdefault(rail_of(at[0]), []).append(value)
+                ends.setdefault(rail_of(at[0]), []).append(at[0])
+        medians.append({rail: median(values) for rail, values in rails.items() if len(values) >= FEWEST_PEERS})
+    if not medians or len(medians[0]) < FEWEST_PEERS:
+        return
+    relative = {
+        rail: sum(distance(one[rail], median(list(one.values())), 1.0) for one in medians) / len(medians)
+        for rail in medians[0]
+        if all(rail in one for one in medians)
+    }
+    _, width = yardstick(list(relative.values()), SPREADS["network"] / 2)
+    limit = limit_for(len(relative), base)
+    for rail, r in relative.items():
+        if -r / width >= limit and _loss([r]) >= worth(family.kind):
+            yield Odd(
+                level="rail",
+                at=tuple(sorted(set(ends[rail]))),
+                family=family,
+                sigma=-r / width,
+                loss=_loss([r]),
+                peers=len(relative),
+                limit=limit,
+            )
+
+
+def _rail_namer(record: FleetRecord) -> Callable[[Spot], str]:
+    def of(spot: Spot) -> str:
+        rail = record.nodes[spot.node].gpus[spot.gpu].rail
+        return f"position {spot.gpu}" if isinstance(rail, Absent) else rail
+
+    return of
+
+
+def _paths(family: Family, base: float) -> Iterator[Odd]:
+    """Pairs that are slow although both ends are fast with others: what lies between them is odd."""
+    for scored in family.scored:
+        measure = scored.measure
+        below = _below_ends(measure, scored.values)
+        if len(below) < FEWEST_PEERS:
+            continue
+        centre, width = yardstick(list(below.values()), SPREADS[kind_of(measure)])
+        limit = limit_for(len(below), base)
+        for at, r in below.items():
+            if (centre - r) / width >= limit and _loss([r]) >= worth(family.kind):
+                yield Odd(
+                    level="path",
+                    at=at,
+                    family=replace(family, scored=(scored,)),
+                    sigma=(centre - r) / width,
+                    loss=_loss([r]),
+                    peers=len(below),
+                    limit=limit,
+                )
+
+
+def _below_ends(measure: Measure, ends: Mapping[At, float]) -> dict[At, float]:
+    sign = 1.0 if measure.better == "higher" else -1.0
+    worse = min if measure.better == "higher" else max
+    pairs = values_of(replace(measure, scope="group"))
+    return {at: distance(value, worse(ends[spot,] for spot in at), sign) for at, value in pairs.items()}
+
+
+def is_split(odd: Sequence[Odd]) -> bool:
+    """Whether so many places of one level and family are odd that the others are no yardstick for them."""
+    named = [one for one in odd if one.is_named]
+    return bool(named) and named[0].peers > FEWEST_PEERS + 1 and len(named) > _SPLIT * named[0].peers
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A measure in which a quarter of the places and more is far below the median: no odd one, but two kinds."""
+
+    scored: Scored
+    loss: float
+    below: At
+
+
+def find_splits(found: Sequence[Family]) -> Iterator[Split]:
+    """Measures whose lower quartile is twice as far below the median as is worth something."""
+    for family in found:
+        for scored in family.scored:
+            ordered = sorted(scored.relative.values())
+            quarter = _loss([ordered[len(ordered) // 4]])
+            if len(ordered) > FEWEST_PEERS and family.kind in WORTH and quarter >= 2 * worth(family.kind):
+                below = [at for at, r in scored.relative.items() if _loss([r]) >= quarter / 2]
+                yield Split(scored, quarter, tuple(sorted(spot for at in below for spot in at)))
+
+
+def _loss(relative: Sequence[float]) -> float:
+    """The share that is missing, of distances from the median."""
+    return 1 - math.exp(median(list(relative)))
