@@ -1,10 +1,13 @@
 """A real SLURM of one node, its daemons started by hand, runs the sbatch file that `gpudoc train --slurm` writes.
 
-python benchmarks/slurm_check.py [--install] [--record FILE]
+python benchmarks/slurm_check.py [--install] [--record FILE] [--fleet]
 
 Two gloo ranks train the quickstart; the batch shell gets the signal that SLURM sends before a time limit; the training
 must save, the job must be queued again, go on where it stopped, and finish. Works as root without systemd; `--install`
 fetches Debian's slurmctld, slurmd, munge and slurm-wlm-basic-plugins where they are missing, and removes them again.
+
+With `--fleet` it runs the file of `gpudoc bench --across --slurm` instead, on two slurmd under other names, where this
+SLURM can have several on a machine, else as two tasks on one node; then again with a job that is cancelled.
 """
 
 from __future__ import annotations
@@ -46,8 +49,8 @@ SelectTypeParameters=CR_Core
 ReturnToService=2
 KillWait=60
 SlurmctldPidFile={place}/slurmctld.pid
-SlurmdPidFile={place}/slurmd.pid
-SlurmdSpoolDir={place}/spool
+SlurmdPidFile={place}/slurmd-%n.pid
+SlurmdSpoolDir={place}/spool-%n
 StateSaveLocation={place}/state
 SlurmctldLogFile={place}/slurmctld.log
 SlurmdLogFile={place}/slurmd.log
@@ -55,16 +58,17 @@ SlurmctldPort={port}
 SlurmdPort={port1}
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
+{nodes}
+PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
 
 
 class Cluster:
     """munged, slurmctld and slurmd in one folder; a context manager that ends them all."""
 
-    def __init__(self, place):
+    def __init__(self, place, names=()):
         self.place, self.daemons = place, []
+        self.names = names or (socket.gethostname().split(".")[0],)
 
     def __enter__(self):
         place, host = self.place, socket.gethostname().split(".")[0]
@@ -76,7 +80,14 @@ class Cluster:
         (place / "munge.key").write_bytes(os.urandom(1024))
         (place / "munge.key").chmod(0o600)
         port = free_port()
-        text = CONF.format(host=host, place=place, port=port, port1=free_port(), cpus=os.cpu_count())
+        cpus = max(1, os.cpu_count() // len(self.names))
+        several = f"NodeHostname={host} " if len(self.names) > 1 else ""
+        nodes = "\n".join(
+            f"NodeName={name} {several}NodeAddr=127.0.0.1 Port={free_port()} CPUs={cpus} RealMemory=1000 State=UNKNOWN"
+            for name in self.names
+        )
+        known = {"nodes": nodes, "names": ",".join(self.names)}
+        text = CONF.format(host=host, place=place, port=port, port1=free_port(), **known)
         (place / "slurm.conf").write_text(text)
         os.environ["SLURM_CONF"] = str(place / "slurm.conf")
         self.start(
@@ -86,11 +97,17 @@ class Cluster:
         )  # fmt: skip
         wait_for("munge", lambda: (place / "munge.sock").exists(), 30)
         self.start("slurmctld", "-D", "-f", str(place / "slurm.conf"))
-        self.start("slurmd", "-D", "-f", str(place / "slurm.conf"), "-N", host)
-        wait_for("the node", lambda: "idle" in ask("sinfo", "-h", "-o", "%t"), 60)
+        for name in self.names:
+            (place / f"spool-{name}").mkdir()
+            self.start("slurmd", "-D", "-f", str(place / "slurm.conf"), "-N", name)
+        wait_for("the nodes", lambda: ask("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * len(self.names), 60)
         return self
 
     def __exit__(self, *_):
+        # a job outlives the daemons that started it
+        ask("scancel", "--partition=all")
+        with contextlib.suppress(SystemExit):
+            wait_for("the end of all jobs", lambda: not ask("squeue", "-h"), 60)
         for process in reversed(self.daemons):
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -181,6 +198,81 @@ def check(place):
     }
 
 
+FLEET = """
+from gpudoc.fleet import stages
+stages.QUICK = stages.Times(alone=0.5, together=0.5, steps=0.2, digests=0.2, sweep=1.0, pair=0.2, host=0.3)
+"""
+
+
+def check_fleet(place, nodes):
+    """The job of `bench --across --slurm`, and another one that is cancelled while it measures; what was wrong."""
+    (place / "sitecustomize.py").write_text(FLEET)
+    # the names of these nodes stand for one machine, and no resolver knows them
+    environment = {**os.environ, "PYTHONPATH": f"{place}:{ROOT}", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    # two nodes that are one: threads that wait by spinning take the cores from each other
+    environment["OMP_WAIT_POLICY"] = "passive"
+    arguments = ["bench", "--across", "--quick", "--device", "cpu", "--only", "steps,digests,collectives,pairs,clock"]
+    arguments += ["--out", "fleet.json", "--slurm", "job.sh"]
+    subprocess.run([sys.executable, "-m", "gpudoc", *arguments], check=True, cwd=place, env=environment)
+    wide = [f"--nodes={nodes}", f"--ntasks-per-node={2 // nodes}"]
+
+    def submit():
+        done = subprocess.run(
+            ["sbatch", "--parsable", *wide, "job.sh"],
+            check=True,
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    def running():
+        return [line for line in ask("ps", "ax", "-o", "pid,args").splitlines() if "gpudoc.fleet.child" in line]
+
+    before = running()
+    number = submit()
+    tell_on_failure(place, number)
+    wait_for("the end", lambda: field_of(number, "JobState") in ("COMPLETED", "FAILED", "TIMEOUT"), 600)
+    record = json.loads((place / "fleet.json").read_text())
+    missing = [node["missing"] for node in record["nodes"] if node["missing"]]
+    wrong = [f"missing: {missing}"] if missing else []
+    if [len(node["gpus"]) for node in record["nodes"]] != [2 // nodes] * nodes:
+        wrong.append(f"the nodes have {[len(node['gpus']) for node in record['nodes']]} CPU ranks")
+    if record["made"]["engine"] != "srun":
+        wrong.append(f"the engine was {record['made']['engine']}")
+    scopes = {measure["scope"] for measure in record["measures"]}
+    second = submit()
+    wait_for("a child of the second job", lambda: set(running()) - set(before), 300)
+    ask("scancel", second)
+    wait_for("the end of the second job", lambda: field_of(second, "JobState") == "CANCELLED", 120)
+    with contextlib.suppress(SystemExit):
+        wait_for("the last child", lambda: not set(running()) - set(before), 60)
+    if left := set(running()) - set(before):
+        wrong.append(f"after scancel there were left: {left}")
+    ended = f"{field_of(number, 'JobState')} with {field_of(number, 'ExitCode')}"
+    text = (
+        f"`bench --across` from the file of --slurm: {nodes} slurmd, {2 // nodes} tasks each, measured "
+        f"{sorted(scopes)}; the job ended {ended}; one that was cancelled left {len(left)} processes\n"
+    )
+    return text, wrong
+
+
+def run_fleet():
+    """On two slurmd where this SLURM allows it, else on one with two tasks."""
+    for names in (("check1", "check2"), ()):
+        FAILED.clear()
+        try:
+            place = tempfile.TemporaryDirectory(dir="/var/lib", prefix="slurm-check-")
+            with place as folder, Cluster(Path(folder), names):
+                return check_fleet(Path(folder), max(1, len(names)))
+        except SystemExit as problem:
+            print(f"{problem} with {len(names) or 1} slurmd", file=sys.stderr)
+            if not names or "the nodes" not in str(problem):
+                raise
+    raise AssertionError("one of the two ran")
+
+
 def judge(seen):
     """What is not as it must be, as sentences; empty when all is well."""
     steps = [seen["stopped_at"]["steps"], seen["summary"]["steps"]]
@@ -210,12 +302,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", action="store_true")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--fleet", action="store_true")
     options = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("slurm-check: needs root for munged and slurmd")
     installed = options.install and install()
     version = ask("/usr/sbin/slurmctld", "-V").strip()
+    commit = ask("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD").strip()
+    head = (
+        f"slurm-check {date.today()}: {version}, Python {platform.python_version()}, {os.cpu_count()} CPUs, gpudoc "
+        f"{gpudoc.__version__} at {commit}\n\n"
+    )
     try:
+        if options.fleet:
+            return tell(head, *run_fleet(), options.record)
         # not under a folder that others may write to, which munged refuses
         with tempfile.TemporaryDirectory(dir="/var/lib", prefix="slurm-check-") as folder, Cluster(Path(folder)):
             seen = check(Path(folder))
@@ -223,20 +323,22 @@ def main():
         if installed:
             purge = ["apt-get", "purge", "-y", "-qq", "--autoremove", *PACKAGES]
             subprocess.run(purge, check=False, stdout=subprocess.DEVNULL)
-    wrong = judge(seen)
-    commit = ask("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD").strip()
     text = (
-        f"slurm-check {date.today()}: {version}, Python {platform.python_version()}, {os.cpu_count()} CPUs, gpudoc "
-        f"{gpudoc.__version__} at {commit}\n\n"
         f"2 gloo ranks, {STEPS} steps: saved at step {seen['stopped_at']['steps']} on USR1, queued again, went on from "
         f"{seen['summary'].get('resumed_from')}, ended {seen['state']} after {seen['restarts']} restart, "
         f"{seen['seconds']:.0f} s in all\n"
     )
-    print(text + ("\n".join(wrong) or "as it must be"))
+    wrong = judge(seen)
     if wrong:
         print(seen["log"][-4000:], file=sys.stderr)
-    elif options.record:
-        options.record.write_text(f"# {text}")
+    return tell(head, text, wrong, options.record)
+
+
+def tell(head, text, wrong, record):
+    """Say what was seen, and keep it where nothing was wrong."""
+    print(head + text + ("\n".join(wrong) or "as it must be"))
+    if record and not wrong:
+        record.write_text(f"# {head}{text}")
     return 1 if wrong else 0
 
 

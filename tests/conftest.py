@@ -23,6 +23,7 @@ LONGEST = (
     "tune/test_run.py",
     "doctor/test_fault_matrix.py",
     "test_flow.py",
+    "fleet/test_across.py",
     "train/start/test_place.py",
     "train/step/test_rescue.py",
     "tune/search/test_feeding.py",

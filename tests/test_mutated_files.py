@@ -14,12 +14,16 @@ from gpudoc.doctor.examine import examine_machine
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers import intake
+from gpudoc.fleet import documents as fleet_documents
+from gpudoc.fleet.report import FleetReport
 from gpudoc.profile import store
 from gpudoc.profile.match import explain
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.render.fleet_page import render_page
 from gpudoc.workload.config import load_config
 from tests.bench.builders import row
+from tests.fleet.test_documents import a_record
 
 CONFIG = b"""model: {target: 'mine:Model', args: {width: 4}}
 data: {target: 'mine:Data', args: {n: 64}, eval: {target: 'mine:Data'}}
@@ -98,6 +102,20 @@ def test_a_bench_record(tmp_path, edits):
     record = read_or_refused(lambda: load_record(path))
     if record is not None:
         assert Report.of(old, record).exit_code in (0, 1)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=EDITS)
+def test_a_record_of_a_fleet(tmp_path, edits):
+    old = a_record()
+    path = tmp_path / "fleet.json"
+    path.write_bytes(edited(json.dumps(fleet_documents.record_to_json(old)).encode(), edits))
+    record = read_or_refused(lambda: fleet_documents.load_record(path))
+    if record is not None:
+        report = FleetReport.of(record)
+        assert report.exit_code in (0, 1, 130)
+        assert render_page(report)
+        json.dumps(report.to_json(), allow_nan=False)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpudoc.bench.evidence import CPU_CAUSES, LINK_CAUSES, LOAD_CAUSES, half_rate, pageable_copies, slot_limited
-from gpudoc.bench.model import Measurement, Situation
+from gpudoc.bench.model import Measurement, Parameter, Situation
 from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 
@@ -57,19 +57,33 @@ def path_of(row: Measurement, situation: Situation) -> Path | None:
     if row.device == "cpu":
         # 0.60: below every shape of every type measured on an idle machine, where the best shape reaches 0.86 and more
         return Path(name="the CPU's units", normal=0.60, causes=CPU_CAUSES, look_at=_LOOK_CPU)
+    normal = normal_share(row.name, row.parameters, _generation(situation))
+    if normal is None:
+        return None
     match row.name:
-        case "h2d" | "d2h" if row.parameters.get("host") == "pinned":
-            # packet headers take 4 to 16 %; A100 reach 0.79 to 0.83 of Gen4, H100 0.89 to 0.91 of Gen5
-            normal = 0.80 if _generation(situation) >= 5 else 0.75
+        case "h2d" | "d2h":
             return Path(name="the host link", normal=normal, causes=LINK_CAUSES, look_at=_LOOK_LINK)
+        case "matmul":
+            return Path(name="the GPU's units", normal=normal, causes=LOAD_CAUSES, look_at=_LOOK_LOAD)
+        case "p2p":
+            return Path(name="the link between GPUs", normal=normal, causes=LOAD_CAUSES, look_at=_LOOK_PEER)
+        case _:
+            return Path(name="the GPU's memory", normal=normal, causes=LOAD_CAUSES, look_at=_LOOK_LOAD)
+
+
+def normal_share(name: str, parameters: Mapping[str, Parameter], pcie_generation: int) -> float | None:
+    """The share of its ceiling that a GPU's figure reaches where nothing is wrong; None where that is not known."""
+    match name:
+        case "h2d" | "d2h" if parameters.get("host") == "pinned":
+            # packet headers take 4 to 16 %; A100 reach 0.79 to 0.83 of Gen4, H100 0.89 to 0.91 of Gen5
+            return 0.80 if pcie_generation >= 5 else 0.75
         case "device_read" | "device_copy" | "device_triad":
-            return Path(name="the GPU's memory", normal=0.75, causes=LOAD_CAUSES, look_at=_LOOK_LOAD)
+            return 0.75
         case "matmul":
             # H100, H200 and B200 reach 0.73 to 0.80 with tuned libraries; torch's own 8-bit products are less tuned
-            normal = 0.50 if row.parameters["dtype"] in ("fp8", "int8") else 0.65
-            return Path(name="the GPU's units", normal=normal, causes=LOAD_CAUSES, look_at=_LOOK_LOAD)
-        case "p2p" if row.parameters.get("direct") == "yes":
-            return Path(name="the link between GPUs", normal=0.65, causes=LOAD_CAUSES, look_at=_LOOK_PEER)
+            return 0.50 if parameters.get("dtype") in ("fp8", "int8") else 0.65
+        case "p2p" if parameters.get("direct") == "yes":
+            return 0.65
         case _:
             return None
 

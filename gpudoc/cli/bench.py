@@ -14,6 +14,15 @@ Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead o
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Also measure how fast this folder can be read.")
 ]
+Across = Annotated[
+    bool, typer.Option("--across", help="All GPUs of all nodes: under srun, torchrun or mpirun, or of this one.")
+]
+Slurm = Annotated[
+    Path | None, typer.Option("--slurm", metavar="FILE", help="With --across: write an sbatch file instead of running.")
+]
+BadHosts = Annotated[
+    bool, typer.Option("--bad-hosts", help="With --across: print only the hosts to drain, one per line.")
+]
 Old = Annotated[
     Path | None, typer.Option("--compare", metavar="FILE", help="An older record; exit 1 when something became slower.")
 ]
@@ -29,13 +38,23 @@ def bench(
     html: HtmlFile = None,
     out: OutFile = None,
     compare: Old = None,
+    across: Across = False,
+    slurm: Slurm = None,
+    bad_hosts: BadHosts = False,
     plain: PlainFlag = False,
     verbose: VerboseFlag = False,
 ) -> int:
     """Measure this machine; every figure beside what the hardware can do, and the cause when it is low.
 
-    Example: gpudoc bench --quick --out bench.json
+    Example: gpudoc bench --quick --out bench.json | srun gpudoc bench --across --out fleet.json
     """
+    if across or slurm or bad_hosts:
+        from gpudoc.cli.across import Output, Start, measure_fleet
+        from gpudoc.fleet.across import Options as Fleet
+
+        output = Output(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
+        start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts)
+        return measure_fleet(Fleet.of(device, only, quick, data), start, output)
     from gpudoc.bench.documents import check_places, load_record, save_record
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run

@@ -48,6 +48,9 @@ def doctor(
         int | None, typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="How long to watch.")] = 20.0,
+    slurm: Annotated[
+        Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file that examines every node.")
+    ] = None,
     json: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
     html: HtmlFile = None,
@@ -60,6 +63,8 @@ def doctor(
 
     Example: gpudoc doctor | gpudoc doctor train.log | gpudoc doctor --pid PID | gpudoc doctor -- python train.py
     """
+    from gpudoc.cli.fleet_files import Wish as FleetWish
+    from gpudoc.cli.fleet_files import are_fleets, judge_files
     from gpudoc.cli.watching import Wish, watch_job
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
@@ -67,6 +72,10 @@ def doctor(
     from gpudoc.render.doctor_output import Output, show
     from gpudoc.render.live import Live
 
+    if slurm is not None:
+        from gpudoc.cli.across import write_doctor_job
+
+        return write_doctor_job(slurm, sources=bool(sources), watched=pid is not None or bool(context.obj.command))
     if show_list or explain is not None:
         return render.show_catalogue(explain, as_json=json)
     output = Output(
@@ -77,6 +86,10 @@ def doctor(
         command: tuple[str, ...] = context.obj.command
         wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
         return watch_job(wish)
+    if are_fleets(sources or ()):
+        return judge_files(
+            FleetWish(sources=tuple(sources or ()), ignore=left_out, fail_on=fail_on.value, output=output)
+        )
     asked = Request(sources=tuple(sources or ()), quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out)
     with Live(plain=plain or json) as progress:
         progress.advance(0.0, 0.0, "reads" if sources else "looks at the driver, PyTorch and this machine")

@@ -30,7 +30,7 @@ def dump(report: Report) -> dict[str, object]:
         "schema": SCHEMA,
         "source": report.source,
         "verdict": report.verdict,
-        "findings": [_dump_finding(f) for f in report.findings],
+        "findings": [dump_finding(f) for f in report.findings],
         "passed": list(report.passed),
         "skipped": [{"id": s.id, "because": s.because} for s in report.skipped],
         "crashed": [{"id": c.id, "error": c.error} for c in report.crashed],
@@ -74,7 +74,7 @@ def _load(document: Mapping[str, object]) -> Report:
     return Report(
         source=cast(Source, _one_of(document["source"], get_args(Source))),
         verdict=cast(Verdict, _one_of(document["verdict"], get_args(Verdict))),
-        findings=tuple(_load_finding(_mapping(f)) for f in _list(document["findings"])),
+        findings=tuple(load_finding(_mapping(f)) for f in _list(document["findings"])),
         passed=_texts(document.get("passed", [])),
         skipped=tuple(
             Skipped(str(_mapping(s)["id"]), str(_mapping(s)["because"])) for s in _list(document.get("skipped", []))
@@ -100,7 +100,8 @@ def plain_remedy(remedy: Remedy) -> dict[str, object]:
     }
 
 
-def _dump_finding(finding: Finding) -> dict[str, object]:
+def dump_finding(finding: Finding) -> dict[str, object]:
+    """One finding as every document of doctor writes it."""
     return {
         "id": finding.id,
         "severity": finding.severity,
@@ -133,7 +134,8 @@ def _dump_observation(observation: Observation) -> dict[str, object]:
     return {"fact": observation.fact, "value": observation.value, "from": observation.origin}
 
 
-def _load_finding(plain: Mapping[str, object]) -> Finding:
+def load_finding(plain: Mapping[str, object]) -> Finding:
+    """The finding of `dump_finding`'s result; KeyError or ValueError when it is none."""
     confidence = plain["confidence"]
     if not isinstance(confidence, int | float):
         raise ValueError("confidence is not a number")

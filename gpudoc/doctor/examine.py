@@ -32,7 +32,7 @@ class Request:
 def examine(request: Request, progress: Progress = SILENT) -> Report:
     """The report of what was asked; GpudocError for a source that cannot be read or an id that does not exist."""
     began = time.perf_counter()
-    _check_ids(request.ignore)
+    check_ids(request.ignore)
     if not request.sources and not request.texts:
         report = examine_machine(_collect(request, progress), request)
     else:
@@ -107,7 +107,8 @@ def _again(report: Report, request: Request) -> Report:
     return examine_machine(report.machine, request)
 
 
-def _check_ids(ids: Sequence[str]) -> None:
+def check_ids(ids: Sequence[str], more: Sequence[str] = ()) -> None:
+    """GpudocError with the nearest name for the first id that neither the catalogue nor `more` knows."""
     if not ids:
         return
     from difflib import get_close_matches
@@ -115,8 +116,8 @@ def _check_ids(ids: Sequence[str]) -> None:
     from gpudoc.doctor.registry import CATALOGUE
 
     for name in ids:
-        if name not in CATALOGUE:
-            near = get_close_matches(name, CATALOGUE, n=1)
+        if name not in CATALOGUE and name not in more:
+            near = get_close_matches(name, (*CATALOGUE, *more), n=1)
             raise GpudocError(
                 f"no such cause: {name!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
             )

@@ -99,6 +99,7 @@ class Redactor:
     home: str = ""
     _names: dict[tuple[str, str], str] = field(default_factory=dict)
     _users: list[str] = field(default_factory=list)
+    _hosts: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_this_process(cls) -> Redactor:
@@ -116,6 +117,12 @@ class Redactor:
         if len(name) > 1 and name.lower() not in _PLAIN_USERS and name not in self._users:
             self._users.append(name)
 
+    def know_host(self, name: str, placeholder: str) -> None:
+        """A host's name that stands in the document, found as a word anywhere in it, with or without its domain."""
+        for known in dict.fromkeys((name, name.split(".")[0])):
+            if len(known) > 1 and known.lower() not in _KNOWN_PLACES:
+                self._hosts[known] = placeholder
+
     def document(self, value: object) -> object:
         """The same JSON value with every text in it redacted; what stands under a secret's name is replaced whole."""
         if isinstance(value, str):
@@ -130,6 +137,8 @@ class Redactor:
         """`text` with every secret, name, home, host, address and serial replaced."""
         if not text:
             return text
+        for name in sorted((name for name in self._hosts if name in text), key=len, reverse=True):
+            text = _replace_word(text, name, lambda known=self._hosts[name]: known)  # type: ignore[misc]
         text = _PEM.sub(lambda m: self._name("secret", m[0]), text)
         text = _URL_LOGIN.sub(lambda m: f"{m['scheme']}{self._name('secret', m['value'])}@", text)
         text = _SIGNED.sub(lambda m: m["name"] + self._name("secret", m["value"]), text)

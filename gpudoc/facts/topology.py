@@ -101,3 +101,23 @@ def _answers(root: Path, folder: str) -> Fact[bool]:
     if isinstance(head, Absent):
         return head
     return head != b"\xff\xff\xff\xff" if len(head) == 4 else Absent("configuration space not readable")
+
+
+def nearest_network_device(pci_address: str, root: Path = ROOT) -> Fact[str]:
+    """The RDMA device with the most of the way from the root complex in common with the card (`nvidia-smi topo -m`).
+
+    The first in order where several are as near; absent where the machine has none.
+    """
+    names = list_names(root, "sys/class/infiniband")
+    if isinstance(names, Absent) or not names:
+        return Absent("no RDMA device")
+    card = (root / _DEVICES / pci_address.lower()[-12:]).resolve().parts
+
+    def shared(name: str) -> int:
+        way = (root / "sys/class/infiniband" / name / "device").resolve().parts
+        same = 0
+        while same < min(len(card), len(way)) and card[same] == way[same]:
+            same += 1
+        return same
+
+    return max(names, key=shared)

@@ -161,3 +161,12 @@ def test_a_very_long_line_takes_no_time_beyond_proportion(part):
     """The suite's timeout is the bound: what grows with the square of the length would not end within it."""
     text = part * (300_000 // len(part))
     assert Redactor(user="mlinde", host="rack7-node3", home="/nfs/people/mlinde").text(text)
+
+
+def test_a_host_that_is_known_is_replaced_with_and_without_its_domain():
+    redactor = Redactor()
+    redactor.know_host("cn17.hpc.example.org", "<node-3>")
+    assert (
+        redactor.text("cn17: lost; cn17.hpc.example.org answers, cn170 too")
+        == "<node-3>: lost; <node-3> answers, cn170 too"
+    )

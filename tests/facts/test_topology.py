@@ -65,3 +65,27 @@ def test_a_slice_made_for_a_virtual_machine_is_no_gpu_of_this_one(tmp_path):
         machine.pci(address, 0x10DE, H100.device_id, 0x030200, "nvidia")
     (machine.root / "sys/bus/pci/devices/0000:17:00.4/physfn").symlink_to("../0000:17:00.0")
     assert [device.address for device in topology.collect(machine.root)] == ["0000:17:00.0"]
+
+
+def test_the_nearest_network_device_shares_most_of_the_way_with_the_card(tmp_path):
+    ports = tmp_path / "sys/devices"
+    ways = {
+        "0000:17:00.0": "pci0000:16/0000:16:01.0/0000:17:00.0",
+        "0000:18:00.0": "pci0000:16/0000:16:02.0/0000:18:00.0",
+        "0000:97:00.0": "pci0000:96/0000:96:01.0/0000:97:00.0",
+    }
+    for address, way in ways.items():
+        (ports / way).mkdir(parents=True)
+        link = tmp_path / "sys/bus/pci/devices" / address
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(ports / way)
+    for name, address in (("mlx5_0", "0000:97:00.0"), ("mlx5_1", "0000:18:00.0")):
+        folder = tmp_path / "sys/class/infiniband" / name
+        folder.mkdir(parents=True)
+        (folder / "device").symlink_to(ports / ways[address])
+    # NVML writes eight digits of the domain
+    assert topology.nearest_network_device("00000000:17:00.0", tmp_path) == "mlx5_1"
+
+
+def test_without_rdma_devices_there_is_no_nearest_one(tmp_path):
+    assert isinstance(topology.nearest_network_device("0000:17:00.0", tmp_path), Absent)

@@ -16,14 +16,19 @@ _HINTS: dict[type, dict[str, object]] = {}
 
 def dump(machine: Machine) -> dict[str, object]:
     """The machine as JSON values; a fact that was never read is left out, any other absence is {"absent": reason}."""
-    plain = _dump(machine)
-    assert isinstance(plain, dict)
-    return plain
+    return dump_facts(machine)
 
 
 def load(document: Mapping[str, object]) -> Machine:
     """The machine of `dump`'s result; unknown keys are skipped, a value of the wrong type is Absent and says so."""
-    return _load_dataclass(Machine, document)
+    return load_facts(Machine, document)
+
+
+def dump_facts(facts: object) -> dict[str, object]:
+    """Any dataclass of facts in the same form as a machine."""
+    plain = _dump(facts)
+    assert isinstance(plain, dict)
+    return plain
 
 
 def _dump(value: object) -> object:
@@ -45,7 +50,8 @@ def _hints(kind: type) -> dict[str, object]:
     return _HINTS[kind]
 
 
-def _load_dataclass(kind: type[D], document: Mapping[str, object]) -> D:
+def load_facts(kind: type[D], document: Mapping[str, object]) -> D:
+    """The dataclass of facts in `document`; ValueError without a field that has no default."""
     hints = _hints(kind)
     given: dict[str, object] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # D is always a dataclass here
@@ -105,7 +111,7 @@ def _convert(hint: object, value: object) -> object:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise _WrongShapeError(f"expected an object, not {type(value).__name__}")
-        return _load_dataclass(hint, value)
+        return load_facts(hint, value)
     return _convert_scalar(hint, value)
 
 

@@ -29,31 +29,33 @@ class Job:
 
 def sbatch_text(job: Job) -> str:
     """The file's text. Submit it with `sbatch FILE`; it queues itself again until the training is finished."""
-    return "\n".join([*_header(job), *_body(job), *_run(job)]) + "\n"
-
-
-def _header(job: Job) -> list[str]:
-    rows = [
-        "#!/bin/bash",
-        f"# Written by gpudoc {gpudoc.__version__}. Fit these lines to your cluster: time, nodes, account.",
-        f"#SBATCH --job-name={job.name}",
+    header = [
+        *job_lines(job.name),
         f"#SBATCH --nodes={job.nodes}",
         "#SBATCH --ntasks-per-node=1          # one launcher per node, which starts the ranks",
         f"#SBATCH --cpus-per-task={max(1, job.ranks * job.cpus_per_rank)}",
-    ]
-    if job.on_gpu:
-        rows.append(f"#SBATCH --gpus-per-node={job.ranks}")
-    return [
-        *rows,
+        *([f"#SBATCH --gpus-per-node={job.ranks}"] if job.on_gpu else []),
         f"#SBATCH --time={job.hours:02d}:00:00",
         f"#SBATCH --signal=B:USR1@{SIGNAL_SECONDS}            # so long before the limit: save and queue again",
         "#SBATCH --requeue                    # after a node failure or a pre-emption too",
         "#SBATCH --open-mode=append           # a requeued job goes on in the same log",
-        f"#SBATCH --output={job.name}-%j.log",
-        "##SBATCH --partition=",
-        "##SBATCH --account=",
-        "",
+        *log_lines(job.name),
     ]
+    return "\n".join([*header, *_body(job), *_run(job)]) + "\n"
+
+
+def job_lines(name: str) -> list[str]:
+    """How every sbatch file begins."""
+    return [
+        "#!/bin/bash",
+        f"# Written by gpudoc {gpudoc.__version__}. Fit these lines to your cluster: time, nodes, account.",
+        f"#SBATCH --job-name={name}",
+    ]
+
+
+def log_lines(name: str) -> list[str]:
+    """How the head of every sbatch file ends."""
+    return [f"#SBATCH --output={name}-%j.log", "##SBATCH --partition=", "##SBATCH --account=", ""]
 
 
 def _body(job: Job) -> list[str]:

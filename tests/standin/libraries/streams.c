@@ -98,6 +98,7 @@ void standin_occupy(void *stream, double ns) {
     struct CUstream_st *s = real(stream);
     if (!mine) is_open(&s->ticket, &s->done);
     operator_.charged += ns;
+    if (standin_physical(s->device) == setting("STANDIN_SLOW_GPU", -1)) ns *= rate("STANDIN_SLOW_TIMES", 1.25);
     operator_.stream = stream;
     pthread_mutex_lock(&lock);
     s->done = later(s->done, gpu_clock()) + (long)ns;

@@ -1,0 +1,96 @@
+"""`gpudoc bench --across`: every GPU of an allocation, on rank 0's screen and in its files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fleet.across import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What is to be done: measure here, write a job, or measure and print hosts."""
+
+    across: bool
+    slurm: Path | None = None
+    bad_hosts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where the record goes, and how it is shown."""
+
+    json: bool = False
+    html: Path | None = None
+    out: Path | None = None
+    compare: Path | None = None
+    plain: bool = False
+    verbose: bool = False
+
+
+def measure_fleet(options: Options, start: Start, output: Output) -> int:
+    """Write the job, or measure in step with the other processes; rank 0 speaks for all."""
+    from gpudoc.bench.documents import check_places
+    from gpudoc.fleet import across
+    from gpudoc.fleet.documents import load_record, save_record
+    from gpudoc.fleet.place import find_place
+    from gpudoc.fleet.report import FleetReport, save_report
+    from gpudoc.fleet.slurm import write_bench_job
+    from gpudoc.progress import SILENT
+    from gpudoc.render.fleet import show, show_bad_hosts
+    from gpudoc.render.fleet_page import save
+    from gpudoc.render.live import Live
+
+    _check(start, output)
+    across.check(options)
+    if start.slurm is not None:
+        print(write_bench_job(start.slurm, sys.argv[2:], on_gpu=options.device != "cpu"))
+        return ExitCode.OK
+    if find_place().rank:
+        across.run(options, SILENT)
+        return ExitCode.OK
+    check_places(output.out, output.html)
+    old = None if output.compare is None else load_record(output.compare)
+    with Live(plain=output.plain or output.json) as progress:
+        record = across.run(options, progress)
+    assert record is not None, "rank 0 has the record"
+    if output.out and output.out.suffix.lower() != ".prom":
+        # before it is judged: what took minutes to measure is not lost by that
+        save_record(output.out, record)
+    report = FleetReport.of(record, old)
+    if output.out:
+        save_report(output.out, report)
+    if output.html:
+        save(output.html, report)
+    if start.bad_hosts:
+        show_bad_hosts(record, report.verdict)
+    else:
+        show(report, as_json=output.json, plain=output.plain, verbose=output.verbose)
+    return report.exit_code
+
+
+def _check(start: Start, output: Output) -> None:
+    """GpudocError for options that contradict each other, or that need --across."""
+    if not start.across:
+        option = "--slurm" if start.slurm is not None else "--bad-hosts"
+        raise GpudocError(f"{option} needs --across", hint=f"gpudoc bench --across {option}")
+    if start.bad_hosts and output.json:
+        raise GpudocError(
+            "--bad-hosts and --json both print the result", hint="leave one out; --out FILE keeps the JSON"
+        )
+
+
+def write_doctor_job(place: Path, *, sources: bool, watched: bool) -> int:
+    """Write the job that runs the typed doctor on every node; GpudocError for what is no node of a job."""
+    from gpudoc.fleet import slurm
+
+    if sources or watched:
+        raise GpudocError(
+            "--slurm examines the nodes of a job, and what else was named is no node",
+            hint="gpudoc doctor --slurm job.sh",
+        )
+    print(slurm.write_doctor_job(place, sys.argv[2:], on_gpu=True))
+    return ExitCode.OK

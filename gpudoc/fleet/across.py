@@ -1,0 +1,154 @@
+"""The door: one process of an allocation finds the others, measures in step with them, and rank 0 has the record."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpudoc.bench.target import Target, find_target
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fleet import stages
+from gpudoc.fleet.again import measure_again
+from gpudoc.fleet.conductor import Conductor
+from gpudoc.fleet.ledger import Ledger
+from gpudoc.fleet.meeting import JOIN_S, Meeting, Message, open_store
+from gpudoc.fleet.member import Member, hello
+from gpudoc.fleet.place import find_place
+from gpudoc.fleet.record import FleetRecord
+from gpudoc.fleet.roster import Roster, make_roster
+from gpudoc.progress import SILENT, Progress
+
+# what the others may take to say that they have heard the end
+_FAREWELL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asked for; `device` is auto, cpu or cuda."""
+
+    device: str = "auto"
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    data: Path | None = None
+
+    @staticmethod
+    def of(device: str, only: str, quick: bool, data: Path | None) -> Options:
+        """The options with the names in `only` taken apart at the commas."""
+        names = tuple(name.strip() for name in only.split(",") if name.strip())
+        return Options(device=device, only=names, quick=quick, data=data)
+
+
+def check(options: Options) -> None:
+    """GpudocError (exit 2) for what cannot be measured, before anything is started."""
+    stages.check_names(options.only)
+    if ":" in options.device:
+        raise GpudocError(
+            f"--across measures all GPUs, and --device {options.device} names one",
+            hint="leave --device out; CUDA_VISIBLE_DEVICES hides some",
+        )
+    if options.data is not None and not options.data.is_dir():
+        raise GpudocError(f"not a folder: {options.data}", hint="--data DIR, a folder that every node sees")
+
+
+def run(options: Options, progress: Progress = SILENT) -> FleetRecord | None:
+    """Measure with all processes of this allocation; the record on rank 0, None on the others.
+
+    Ctrl+C keeps what was measured. GpudocError (exit 1) when the others cannot be reached.
+    """
+    check(options)
+    place = find_place()
+    target = find_target(options.device)
+    store, port = open_store(place)
+    meeting = Meeting(store, replace(place, port=port))
+    meeting.begin()
+    try:
+        meeting.say(f"hello/{place.rank}", hello(target, place.host))
+        member = Member(meeting, target, options.data)
+        if place.rank:
+            member.follow()
+            meeting.say(f"farewell/{place.rank}", {})
+            return None
+        return _lead(options, meeting, target, member, progress)
+    finally:
+        meeting.end()
+
+
+def _lead(options: Options, meeting: Meeting, target: Target, member: Member, progress: Progress) -> FleetRecord:
+    place = meeting.place
+    ledger = Ledger(engine=place.engine, mode="quick" if options.quick else "full", ranks=place.world)
+    roster = Roster([])
+    # a rank of its own like any other; a thread, so that its children live as long as this process
+    following = threading.Thread(target=_quietly(member.follow), daemon=True)
+    following.start()
+    try:
+        progress.say(target.said)
+        roster = _meet(meeting, hello(target, place.host), progress)
+        conductor = Conductor(meeting, roster, ledger, progress)
+        _conduct(conductor, options, progress)
+    except KeyboardInterrupt:
+        ledger.interrupted = True
+    with contextlib.suppress(GpudocError, KeyboardInterrupt):
+        meeting.say("end", {})
+        others = {rank: "farewell" for rank in roster.ranks() if rank}
+        meeting.gather(others, _FAREWELL_S, lambda _: None)
+    following.join(_FAREWELL_S)
+    member.end()
+    return ledger.record(roster)
+
+
+def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
+    """Wait for the others' greetings, and tell each its part."""
+    place = meeting.place
+
+    def tick(awaited: int) -> None:
+        progress.advance(0.0, 1.0, f"waiting for {awaited} of {place.world} processes")
+
+    keys = dict.fromkeys(range(place.world), "hello")
+    told = meeting.gather(keys, JOIN_S, tick)
+    roster = make_roster(told, place.world, str(own["version"]), place.nodes)
+    units = roster.units()
+    hosts = sum(1 for node in roster.nodes if node.units)
+    kind = "GPU" if own["kind"] == "cuda" else "CPU rank"
+    progress.say(f"{_counted(len(units), kind)} on {_counted(hosts, 'node')}")
+    for node in roster.nodes:
+        if node.missing is not None:
+            progress.say(f"{node.host}: {node.missing.because}; the others go on without it")
+    if not units:
+        raise GpudocError("no process has anything to measure", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
+    return roster
+
+
+def _conduct(conductor: Conductor, options: Options, progress: Progress) -> None:
+    roster = conductor.roster
+    units = roster.units()
+    scheme = stages.Scheme(
+        times=stages.QUICK if options.quick else stages.FULL,
+        on_gpu=units[0].device != "cpu",
+        only=options.only,
+    )
+    devices = {rank: [unit.device for unit in units if unit.rank == rank] for rank in roster.ranks()}
+    beside = {rank: len(node.ranks) for node in roster.nodes for rank in node.ranks}
+    parts = {rank: {"do": "roster", "devices": devices[rank], "beside": beside[rank]} for rank in roster.ranks()}
+    conductor.order(parts, 1.0, "taking its part")
+    plan = stages.all_stages(scheme, max(len(node.units) for node in roster.nodes))
+    conductor.total_s = sum(stage.seconds for stage in plan)
+    for stage in plan:
+        progress.say(f"{stage.meaning} ...")
+        stage.run(conductor, scheme)
+    measure_again(conductor, scheme, progress)
+
+
+def _quietly(follow: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        # rank 0 is this process: what it has to say is said by the other thread
+        with contextlib.suppress(GpudocError):
+            follow()
+
+    return run
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"

@@ -1,0 +1,197 @@
+"""How the processes of a fleet talk: plain JSON in one store, and nobody waits without a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fleet.place import Place
+
+# srun starts a thousand tasks within this, and a file system that is slow at first imports torch within it
+JOIN_S = 180.0
+# a process whose beat is not heard for so long is taken for dead
+SILENCE_S = 30.0
+_BEAT_S, _PAUSE_S = 1.0, 0.05
+# a rank asks the store so often that all of them together ask this often
+_MOST_QUESTIONS_PER_S = 4000.0
+
+Message = Mapping[str, object]
+
+
+class Store(Protocol):
+    """What is used of torch's store."""
+
+    def set(self, key: str, value: str) -> None:
+        """Keep a value."""
+
+    def get(self, key: str) -> bytes:
+        """The value of a key that is there."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all keys are there."""
+
+
+class LeaderLostError(GpudocError):
+    """Rank 0 is gone, so this process has nobody to measure for."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What was last heard of one process, and when."""
+
+    beat: bytes = b""
+    at_s: float = field(default_factory=time.monotonic)
+
+
+class Meeting:
+    """One process's end of the store. Nothing in it is trusted to be whole: what is not JSON is said to be so."""
+
+    def __init__(self, store: Store, place: Place) -> None:
+        self.store = store
+        self.place = place
+        self._heard: dict[int, Heard] = {}
+        self._ended = threading.Event()
+        self._pause_s = max(_PAUSE_S, place.world / _MOST_QUESTIONS_PER_S)
+
+    def begin(self) -> None:
+        """Beat from now on, in a thread, so that others know this process lives while it measures."""
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def end(self) -> None:
+        """Stop beating."""
+        self._ended.set()
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._ended.wait(_BEAT_S if count else 0):
+            count += 1
+            try:
+                self.store.set(f"beat/{self.place.rank}", str(count))
+            except RuntimeError:
+                return
+
+    def say(self, key: str, message: Message) -> None:
+        """Leave a message; LeaderLostError when the store is gone."""
+        with _reaching():
+            self.store.set(key, json.dumps(message))
+
+    def read(self, key: str) -> Message | str | None:
+        """The message at `key`, None while there is none; a text says why what is there cannot be read."""
+        with _reaching():
+            if not self.store.check([key]):
+                return None
+            raw = self.store.get(key)
+        try:
+            message = json.loads(raw)
+        except ValueError as problem:
+            return f"{len(raw)} bytes that are no JSON: {problem}"
+        return message if isinstance(message, dict) else f"no object but {type(message).__name__}"
+
+    def lives(self, rank: int) -> bool:
+        """Whether a process's beat was heard within SILENCE_S; one that has yet to begin is given as long."""
+        heard = self._heard.setdefault(rank, Heard())
+        with _reaching():
+            beat = self.store.get(f"beat/{rank}") if self.store.check([f"beat/{rank}"]) else b""
+        if beat != heard.beat:
+            heard.beat, heard.at_s = beat, time.monotonic()
+        return time.monotonic() - heard.at_s <= SILENCE_S
+
+    def gather(self, keys: Mapping[int, str], seconds: float, tick: Callable[[int], None]) -> dict[int, Message | str]:
+        """What each rank left at `key/RANK` within `seconds`; who is silent is absent from it.
+
+        The wait ends early for a rank whose beat has stopped. `tick` is called with how many are still awaited.
+        """
+        told: dict[int, Message | str] = {}
+        awaited = dict(keys)
+        until = time.monotonic() + seconds
+        while awaited:
+            for rank, key in list(awaited.items()):
+                # its life is looked at first: it may say its last word in between
+                is_over = time.monotonic() > until or not self.lives(rank)
+                message = self.read(f"{key}/{rank}")
+                if message is not None:
+                    told[rank] = message
+                if message is not None or is_over:
+                    del awaited[rank]
+            tick(len(awaited))
+            if awaited:
+                time.sleep(self._pause_s)
+        return told
+
+    def await_order(self, number: int, rank: int) -> Message | None:
+        """Rank 0's order of that number for this rank, None at the end; LeaderLostError when rank 0 falls silent."""
+        while True:
+            message = self.read(f"order/{number}/{rank}")
+            if isinstance(message, dict):
+                return message
+            if self.is_over():
+                return None
+            time.sleep(self._pause_s)
+
+    def is_over(self) -> bool:
+        """Whether rank 0 has said the end; LeaderLostError when it has not been heard for SILENCE_S."""
+        if self.read("end") is not None:
+            return True
+        if not self.lives(0):
+            raise LeaderLostError(
+                f"rank 0 has not been heard for {SILENCE_S:.0f} s",
+                hint="its own message says why",
+                exit_code=ExitCode.BAD_ANSWER,
+            )
+        return False
+
+
+class _reaching:  # noqa: N801
+    """Errors of the store as what they mean: the process that keeps it is gone."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, RuntimeError):
+            raise LeaderLostError(
+                f"the process that keeps the store is gone: {str(problem).splitlines()[0][:200]}",
+                hint="rank 0's own message says why",
+                exit_code=ExitCode.BAD_ANSWER,
+            ) from problem
+
+
+def open_store(place: Place) -> tuple[Store, int]:
+    """The store of this run, and the port that it has; GpudocError where nobody answers within JOIN_S."""
+    # a store whose other end is gone says so in forty lines; what is said here is enough
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    try:
+        from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+        store = TCPStore(
+            place.address,
+            place.port,
+            is_master=place.rank == 0 and not place.agent_store,
+            timeout=timedelta(seconds=JOIN_S),
+            wait_for_workers=False,
+            multi_tenant=place.agent_store,
+        )
+        return PrefixStore(f"gpudoc/across/{place.attempt}", store), int(store.port)
+    except (ImportError, OSError) as problem:
+        raise GpudocError(
+            f"torch cannot be imported here: {str(problem).splitlines()[0]}",
+            hint="gpudoc doctor",
+            exit_code=ExitCode.BAD_ANSWER,
+        ) from problem
+    except RuntimeError as problem:
+        where = f"{place.address}:{place.port}"
+        text = str(problem).splitlines()[0]
+        if "EADDRINUSE" in text or "in use" in text:
+            raise GpudocError(f"{where}: the port is in use", hint="MASTER_PORT=PORT names another") from problem
+        raise GpudocError(
+            f"rank {place.rank} of {place.world} could not reach rank 0 at {where} within {JOIN_S:.0f} s: {text}",
+            hint="is rank 0 started there, and does a firewall let that port through?",
+            exit_code=ExitCode.BAD_ANSWER,
+        ) from problem

@@ -1,0 +1,180 @@
+"""One process of the engine: says what it has, does rank 0's orders with a child for each GPU, and answers in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import gpudoc
+from gpudoc.bench.documents import reading_from_json
+from gpudoc.bench.environment import make_plan
+from gpudoc.bench.model import BENCH_VERSION, Reading
+from gpudoc.bench.target import Target, find_target
+from gpudoc.bench.telemetry import Telemetry, annotate, open_telemetry
+from gpudoc.facts.identify import gpu_at
+from gpudoc.facts.model import Absent
+from gpudoc.fleet.hand import Answer, Hand
+from gpudoc.fleet.meeting import LeaderLostError, Meeting, Message
+from gpudoc.fleet.node import describe_node
+from gpudoc.fleet.record import FLEET_VERSION
+
+# what a hello must say to be understood at all; never changed
+PROTOCOL = 1
+_LOOK_S = 0.2
+
+
+def hello(target: Target, host: str) -> Message:
+    """What a process has: its version, its host, and the GPUs that it sees, or the CPU."""
+    return {
+        "protocol": PROTOCOL,
+        "version": f"{gpudoc.__version__}.{BENCH_VERSION}.{FLEET_VERSION}",
+        "host": host,
+        "kind": target.choice.device,
+        "problem": target.choice.why if target.choice.problem is not None else "",
+        "devices": {device: address_of(device, target) for device in devices_of(target)},
+    }
+
+
+def devices_of(target: Target) -> tuple[str, ...]:
+    """Every GPU that this process sees, as torch counts them; the CPU where that is what is measured."""
+    if target.choice.device == "cpu":
+        return ("cpu",)
+    count = target.machine.torch.device_count
+    if isinstance(count, Absent):
+        # on a busy node the answer came too late; torch is here for the store, and counts without a context
+        import torch
+
+        count = torch.cuda.device_count()
+    return tuple(f"cuda:{index}" for index in range(count))
+
+
+def address_of(device: str, target: Target) -> str:
+    """The PCI address of a device, '' for the CPU and where it is not known."""
+    kind, _, index = device.partition(":")
+    gpu = gpu_at(int(index), target.machine) if kind == "cuda" else None
+    return "" if gpu is None or isinstance(gpu.pci_address, Absent) else gpu.pci_address.lower()
+
+
+class Member:
+    """What one process does between its hello and the end."""
+
+    def __init__(self, meeting: Meeting, target: Target, data: Path | None) -> None:
+        self._meeting = meeting
+        self._target = target
+        self._data = data
+        self._beside = 1
+        self._devices: tuple[str, ...] = ()
+        self._hands: dict[str, Hand] = {}
+
+    def follow(self) -> None:
+        """Do orders until the end is said; whatever happens, no child is left."""
+        rank = self._meeting.place.rank
+        number = 0
+        try:
+            while (order := self._meeting.await_order(number, rank)) is not None:
+                self._meeting.say(f"reply/{number}/{rank}", self._do(order))
+                number += 1
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End every child, whatever it does."""
+        for hand in self._hands.values():
+            hand.end()
+
+    def _do(self, order: Mapping[str, Any]) -> Message:
+        try:
+            match order.get("do"):
+                case "roster":
+                    self._beside, self._devices = int(order["beside"]), tuple(order["devices"])
+                    return {}
+                case "restart":
+                    self.end()
+                    return {}
+                case "node":
+                    if order.get("anew"):
+                        self._target = find_target(self._target.choice.device)
+                    return describe_node(self._target, self._devices, leads=bool(order["leads"]))
+                case "children":
+                    return self._ask_children(order)
+                case other:
+                    return {"failed": f"an order that this version does not know: {other}"}
+        except LeaderLostError:
+            raise
+        except Exception as error:  # this process answers for a whole node, whatever part of it is broken
+            return {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
+
+    def _ask_children(self, order: Mapping[str, Any]) -> Message:
+        orders: Mapping[str, Mapping[str, Any]] = order["orders"]
+        answers: dict[str, Message] = {}
+
+        def ask(device: str) -> None:
+            answers[device] = self._ask(device, orders[device], float(order["seconds"]))
+
+        for device in orders:
+            # here, and not in the threads below: a child ends with the thread that started it
+            self._hand(device).start()
+        threads = [threading.Thread(target=ask, args=(device,), daemon=True) for device in orders]
+        for thread in threads:
+            thread.start()
+        # nobody waits for figures that rank 0 no longer takes
+        while any(thread.is_alive() for thread in threads) and not self._meeting.is_over():
+            threads[-1].join(_LOOK_S)
+            threads.sort(key=threading.Thread.is_alive)
+        return {"answers": answers}
+
+    def _hand(self, device: str) -> Hand:
+        if device not in self._hands:
+            plan = make_plan(device, self._target.machine, quick=True, only=(), data=None)
+            if device == "cpu" and self._devices == ("cpu",):
+                # the ranks of a node share its cores, as they would in training
+                plan = replace(plan, threads=max(1, plan.threads // self._beside))
+            self._hands[device] = Hand(replace(plan, memory_bytes=plan.memory_bytes // self._beside))
+        return self._hands[device]
+
+    def _ask(self, device: str, order: Mapping[str, Any], seconds: float) -> Message:
+        if self._data is not None and "folder" in order.get("cases", ()):
+            order = {**order, "data": str(self._data.resolve())}
+        telemetry = Absent("no GPU") if device == "cpu" else open_telemetry(address_of(device, self._target))
+        began = time.monotonic()
+        answer = self._hands[device].ask(order, seconds)
+        events = _with_counters(answer, telemetry, device, began)
+        return {"events": events, "failed": answer.failed, "hung": answer.hung}
+
+
+def _with_counters(
+    answer: Answer, telemetry: Telemetry | Absent, device: str, began: float
+) -> Sequence[Mapping[str, object]]:
+    """The events that rank 0 needs; what was read of the GPU meanwhile is in each reading's context."""
+    looks = []
+    if not isinstance(telemetry, Absent):
+        telemetry.stop()
+        looks = telemetry.looks
+    events: list[Mapping[str, object]] = []
+    for event in answer.events:
+        match event["event"]:
+            case "reading":
+                values = event["values"]
+                assert isinstance(values, dict)
+                reading = annotate([reading_from_json(values)], looks)[0]
+                events.append({"event": "sampled", **_plain(reading)})
+            case "sampled" | "swept":
+                assert isinstance(event, dict)
+                whole = Reading(
+                    name="", device=device, parameters={}, unit="", samples=(), began_s=began, ended_s=time.monotonic()
+                )
+                events.append({**event, "context": dict(annotate([whole], looks)[0].context)})
+            case "gpu" | "ready":
+                pass
+            case _:
+                events.append(event)
+    return events
+
+
+def _plain(reading: Reading) -> dict[str, object]:
+    known = asdict(reading)
+    return {name: known[name] for name in ("name", "parameters", "unit", "better", "samples", "context", "corrupted")}

@@ -1,0 +1,135 @@
+"""Which of the processes this one is, and where they meet: read from what srun, torchrun or mpirun left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gpudoc.errors import GpudocError
+from gpudoc.fleet.record import Engine
+
+# an engine's names for RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; torchrun's own come first, since one may
+# start another: torchrun inside a step of SLURM sets both
+_NAMES: tuple[tuple[Engine, tuple[str, str, str, str]], ...] = (
+    ("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")),
+    (
+        "mpirun",
+        (
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ),
+    ),
+    ("mpirun", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")),
+    ("srun", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")),
+)
+_NO_MEETING = "MASTER_ADDR and MASTER_PORT do not say where the processes meet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One process of the engine: its rank among `world`, and where rank 0's store is.
+
+    `nodes` are the hosts that the engine named, empty where it names none; `agent_store` means that torchrun keeps the
+    store. `attempt` tells a restarted run from the one before.
+    """
+
+    engine: Engine
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    host: str = ""
+    address: str = "127.0.0.1"
+    port: int = 0
+    nodes: tuple[str, ...] = ()
+    agent_store: bool = False
+    attempt: str = "0"
+
+
+def find_place(environment: Mapping[str, str] | None = None) -> Place:
+    """This process's place; alone when no engine started it. GpudocError for numbers that cannot be."""
+    variables = os.environ if environment is None else environment
+    # in a pod the host is called like the pod; the manifest in docs/fleet.md says which node it is
+    host = variables.get("SLURMD_NODENAME") or variables.get("NODE_NAME") or socket.gethostname()
+    for engine, names in _NAMES:
+        rank, world, local, beside = names
+        # hydra's PMI_RANK is also what srun sets; who started it says how many are on a node
+        if rank in variables and world in variables and (engine == "torchrun" or local in variables):
+            break
+    else:
+        return Place(engine="none", host=host)
+    try:
+        place = Place(
+            engine=engine,
+            rank=int(variables[rank]),
+            world=int(variables[world]),
+            local_rank=int(variables.get(local, "0")),
+            host=host,
+            nodes=expand_hosts(variables.get("SLURM_STEP_NODELIST", "")),
+            agent_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            attempt=variables.get("TORCHELASTIC_RESTART_COUNT", "0"),
+        )
+        num_here = int(variables.get(beside) or 0)
+    except ValueError as problem:
+        raise GpudocError(f"{rank}, {world} or {local} is not a number: {problem}") from None
+    if not 0 <= place.rank < place.world:
+        raise GpudocError(f"{rank} {place.rank} of {world} {place.world} cannot be", hint="start it with the engine")
+    if place.world == 1:
+        return Place(engine=engine, host=host, nodes=place.nodes)
+    return _with_meeting(place, num_here, variables)
+
+
+def _with_meeting(place: Place, num_here: int, variables: Mapping[str, str]) -> Place:
+    address, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT", "")
+    if address and port.isdigit():
+        return replace(place, address=address, port=int(port))
+    if place.engine == "torchrun":
+        raise GpudocError(f"RANK is set, and {_NO_MEETING}", hint="start it with torchrun")
+    if place.nodes:
+        # ranks are numbered from the first node on, unless somebody asked srun for another order
+        return replace(place, address=address or place.nodes[0], port=_port_of(variables))
+    if num_here == place.world:
+        return replace(place, port=_port_of(variables))
+    raise GpudocError(
+        f"{place.world} processes on several nodes, and {_NO_MEETING}",
+        hint="mpirun -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500 ... gpudoc bench --across",
+    )
+
+
+def _port_of(variables: Mapping[str, str]) -> int:
+    """A port that all processes of this job find by themselves, and another job hardly."""
+    job = variables.get("SLURM_JOB_ID", "")
+    if job.isdigit():
+        # as the sbatch file of `gpudoc train --slurm` has it; a second step of the same job meets next to it
+        step = variables.get("SLURM_STEP_ID", "0")
+        return 20000 + (int(job) + (int(step) if step.isdigit() else 0)) % 20000
+    name = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid") or variables.get("PMI_ID", "")
+    return 20000 + zlib.crc32(name.encode()) % 20000
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """The hosts of a SLURM list: 'n[01-03,7],login' is n01, n02, n03, n7 and login (`scontrol show hostnames`)."""
+    hosts: list[str] = []
+    for word in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        hosts += _expand(word)
+    return tuple(hosts)
+
+
+def _expand(word: str) -> list[str]:
+    head, bracket, rest = word.partition("[")
+    if not bracket:
+        return [word]
+    inside, _, tail = rest.partition("]")
+    numbers: list[str] = []
+    for part in inside.split(","):
+        first, dash, last = part.partition("-")
+        if dash and first.isdigit() and last.isdigit():
+            numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        else:
+            numbers.append(part)
+    return [head + number + end for number in numbers for end in _expand(tail)]

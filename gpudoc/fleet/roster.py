@@ -1,0 +1,135 @@
+"""Who takes part: nodes, the processes on each, and which process has which GPU; rank 0 decides it once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from gpudoc.fleet.meeting import Message
+from gpudoc.fleet.record import Missing, Spot
+
+
+@dataclass(slots=True)
+class Unit:
+    """One GPU, or one CPU rank, and the process that has it; `gone` says why it no longer takes part."""
+
+    spot: Spot
+    rank: int
+    device: str
+    gone: str = ""
+
+
+@dataclass(slots=True)
+class Node:
+    """One host: the ranks there, its units in order, and why it is not whole."""
+
+    host: str
+    ranks: list[int] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    # ranks that took part, and then fell silent
+    lost: list[int] = field(default_factory=list)
+    missing: Missing | None = None
+
+
+@dataclass(slots=True)
+class Roster:
+    """All nodes, in the order of their first ranks; those that nobody spoke from come last."""
+
+    nodes: list[Node]
+
+    def units(self) -> list[Unit]:
+        """Those that still take part, node by node."""
+        return [unit for node in self.nodes for unit in node.units if not unit.gone]
+
+    def leaders(self) -> list[int]:
+        """The first rank of each node that still takes part."""
+        return [node.ranks[0] for node in self.nodes if node.ranks]
+
+    def ranks(self) -> list[int]:
+        """All that still take part."""
+        return [rank for node in self.nodes for rank in node.ranks]
+
+    def node_of(self, rank: int) -> Node:
+        """The node of a rank that takes part."""
+        return next(node for node in self.nodes if rank in node.ranks)
+
+    def lose(self, rank: int, missing: Missing) -> None:
+        """A rank that takes part no more, with its units; the first reason of a node is kept."""
+        node = self.node_of(rank)
+        node.ranks.remove(rank)
+        node.lost.append(rank)
+        node.missing = node.missing or missing
+        for unit in node.units:
+            if unit.rank == rank:
+                unit.gone = unit.gone or missing.because
+
+
+def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: str, hosts: Iterable[str]) -> Roster:
+    """The roster from what the ranks said; those that did not, said something else, or are of another version are
+    missing from it and named. `hosts` are the ones that the engine knows.
+    """
+    nodes: dict[str, Node] = {}
+    devices: dict[int, Mapping[str, str]] = {}
+    kinds = {str(told.get("kind")) for told in hellos.values() if isinstance(told, Mapping)}
+    best = ("cuda",) if "cuda" in kinds else ("cpu",)
+    for rank in range(world):
+        told = hellos.get(rank)
+        if not isinstance(told, Mapping) or "host" not in told:
+            continue
+        node = nodes.setdefault(str(told["host"]), Node(host=str(told["host"])))
+        because = _objection(told, own_version)
+        if because is not None:
+            node.missing = node.missing or because
+            continue
+        node.ranks.append(rank)
+        problem = str(told.get("problem") or ("no GPU is seen here" if told.get("kind") not in best else ""))
+        # it has nothing to measure, and doctor may know why
+        devices[rank] = {} if problem else cast("Mapping[str, str]", told["devices"])
+        if problem:
+            node.missing = node.missing or Missing("died", problem, "looking for its GPUs")
+    for number, node in enumerate(nodes.values()):
+        node.units = _share_out(number, node.ranks, devices)
+    silent = [rank for rank in range(world) if not isinstance(hellos.get(rank), Mapping)]
+    return Roster([*nodes.values(), *_unheard(silent, hellos, nodes, hosts)])
+
+
+def _objection(told: Message, own_version: str) -> Missing | None:
+    if told.get("version") != own_version:
+        return Missing("another version", f"gpudoc {told.get('version')} there, {own_version} on rank 0", "joining")
+    if not isinstance(told.get("devices"), Mapping):
+        return Missing("unreadable", "its greeting does not say what devices it has", "joining")
+    return None
+
+
+def _share_out(node: int, ranks: list[int], devices: Mapping[int, Mapping[str, str]]) -> list[Unit]:
+    """Every GPU of a node once: to the process that has the fewest, among those that see it."""
+    seen: dict[str, list[tuple[int, str]]] = {}
+    for rank in ranks:
+        for device, address in devices[rank].items():
+            # what has no address is nobody else's
+            seen.setdefault(address or f"{rank} {device}", []).append((rank, device))
+    load = dict.fromkeys(ranks, 0)
+    units = []
+    for number, whose in enumerate(seen.values()):
+        rank, device = min(whose, key=lambda one: load[one[0]])
+        load[rank] += 1
+        units.append(Unit(Spot(node, number), rank, device))
+    return units
+
+
+def _unheard(
+    silent: list[int], hellos: Mapping[int, Message | str], nodes: Mapping[str, Node], hosts: Iterable[str]
+) -> list[Node]:
+    """Nodes that only the engine knows, and ranks of which not even that is known."""
+    short = {host.split(".")[0] for host in nodes}
+    unseen = [host for host in hosts if host.split(".")[0] not in short]
+    garbled = [(rank, str(hellos[rank])) for rank in silent if rank in hellos]
+    found = [Node(host=f"rank {rank}", missing=Missing("unreadable", said, "joining")) for rank, said in garbled]
+    mute = [rank for rank in silent if rank not in hellos]
+    if not mute:
+        return found
+    because = "nobody there was heard: gpudoc or torch is missing, or the node is down"
+    if unseen:
+        return found + [Node(host=host, missing=Missing("no gpudoc", because, "joining")) for host in unseen]
+    return found + [Node(host=f"rank {rank}", missing=Missing("no gpudoc", because, "joining")) for rank in mute]

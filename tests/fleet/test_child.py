@@ -1,0 +1,61 @@
+"""The process that measures, in this process: agreed sizes, looks at clocks, and real groups of one machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpudoc.bench.sampling import Plan
+from gpudoc.fleet.child import DUTIES, SIZES
+from gpudoc.fleet.hand import Answer, Hand
+from gpudoc.fleet.meeting import open_store
+from gpudoc.fleet.place import Place
+from tests.fleet.allocation import free_port
+
+
+def test_sizes_are_those_of_nccl_tests_from_8_bytes_to_8_gib():
+    assert (SIZES[0], SIZES[-1]) == (8, 8 * 2**30)
+    assert all(size % 4 == 0 for size in SIZES)
+
+
+def test_every_duty_has_a_name_that_orders_use():
+    assert set(DUTIES) == {"cases", "digests", "steps", "group"}
+
+
+@pytest.fixture
+def two():
+    hands = [Hand(Plan(device="cpu", quick=True)) for _ in range(2)]
+    for hand in hands:
+        hand.start()
+    yield hands
+    for hand in hands:
+        hand.end()
+
+
+def test_two_children_meet_in_a_store_sweep_and_compare_clocks(two):
+    port = free_port()
+    _store, _ = open_store(Place(engine="srun", world=2, port=port))
+    common = {
+        "do": "group", "id": "group/0", "world": 2, "address": "127.0.0.1", "port": port, "one_node": True,
+        "operations": ["all_reduce", "all_to_all", "clock"], "sizes": [8, 4096], "seconds": 60.0, "limit_s": 100.0,
+    }  # fmt: skip
+    # both begin before either is listened to
+    for rank, hand in enumerate(two):
+        assert hand.ask({"do": "digests", "size": 8, "seconds": 0.0}, 100).failed == ""
+        hand._send(json.dumps({**common, "rank": rank}))
+    answers = []
+    for hand in two:
+        answer = Answer()
+        hand._listen(answer, 120, "done")
+        answers.append(answer)
+    assert [answer.failed for answer in answers] == ["", ""]
+    rows = [
+        (e["name"], e["parameters"]["bytes"], len(e["samples"]) >= 3)
+        for e in answers[0].events
+        if e["event"] == "swept"
+    ]
+    assert rows == [(name, size, True) for name in ("all_reduce", "all_to_all") for size in (8, 4096)]
+    (clock,) = [event for event in answers[0].events if event["event"] == "clock"]
+    assert len(clock["rows"]) > 3
+    assert all(len(row) == 2 for row in clock["rows"])

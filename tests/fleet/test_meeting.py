@@ -1,0 +1,116 @@
+"""Messages in a store, and waiting that ends: for who answers, for who is silent, and for a store that is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.fleet import meeting
+from gpudoc.fleet.meeting import LeaderLostError, Meeting, open_store
+from gpudoc.fleet.place import Place
+from tests.fleet.allocation import free_port
+from tests.waiting import wait_until
+
+
+class Memory(dict):
+    """A store in this process."""
+
+    def set(self, key, value):
+        self[key] = value.encode()
+
+    def get(self, key):
+        return self[key]
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+
+class Gone(Memory):
+    def check(self, keys):
+        raise RuntimeError("Connection was likely closed. Did the remote server shutdown?")
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(meeting, "SILENCE_S", 0.2)
+
+
+def of(store, rank=0, world=3) -> Meeting:
+    return Meeting(store, Place(engine="srun", rank=rank, world=world))
+
+
+def test_answers_are_gathered_and_who_is_silent_is_left_out_of_them(impatient):
+    here = of(Memory())
+    here.say("reply/0/0", {"a": 1})
+    here.say("reply/0/1", {"b": 2})
+    awaited = []
+    assert here.gather({0: "reply/0", 1: "reply/0", 2: "reply/0"}, 60, awaited.append) == {0: {"a": 1}, 1: {"b": 2}}
+    assert awaited[0] == 1
+    assert awaited[-1] == 0
+
+
+def test_who_beats_lives_and_who_has_stopped_does_not(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(meeting.time, "monotonic", lambda: now[0])
+    store = Memory()
+    here = of(store)
+    # one that has yet to begin is given as long
+    assert here.lives(1)
+    store.set("beat/1", "1")
+    now[0] += 29
+    assert here.lives(1)
+    now[0] += 29
+    assert here.lives(1)
+    now[0] += 2
+    assert not here.lives(1)
+    store.set("beat/1", "2")
+    assert here.lives(1)
+
+
+def test_a_process_beats_while_it_does_something_else():
+    store = Memory()
+    worker = of(store, rank=1)
+    worker.begin()
+    try:
+        wait_until(lambda: store.get("beat/1") == b"2" if store.check(["beat/1"]) else False)
+    finally:
+        worker.end()
+
+
+@pytest.mark.parametrize(("raw", "said"), [(b'{"half": ', "no JSON"), (b"[1]", "list"), (b"\xff\xfe", "no JSON")])
+def test_half_a_message_is_said_to_be_one(raw, said):
+    store = Memory({"reply/0/1": raw})
+    assert said in of(store).gather({1: "reply/0"}, 1, lambda _: None)[1]
+
+
+def test_an_order_is_awaited_and_the_end_heard(impatient):
+    store = Memory()
+    leader, here = of(store), of(store, rank=1)
+    leader.say("order/0/1", {"do": "roster"})
+    assert here.await_order(0, 1) == {"do": "roster"}
+    leader.say("end", {})
+    assert here.await_order(1, 1) is None
+
+
+def test_a_leader_that_is_not_heard_is_not_waited_for(impatient):
+    with pytest.raises(LeaderLostError, match="rank 0 has not been heard"):
+        of(Memory(), rank=1).await_order(0, 1)
+
+
+def test_a_store_that_is_gone_is_told_in_one_line():
+    with pytest.raises(LeaderLostError, match="store is gone: Connection was likely closed"):
+        of(Gone(), rank=1).await_order(0, 1)
+
+
+def test_a_port_that_is_taken_and_a_rank_0_that_does_not_come_are_told(monkeypatch):
+    port = free_port()
+    place = Place(engine="srun", world=2, port=port)
+    store, same = open_store(place)
+    assert same == port
+    store.set("key", "value")
+    assert store.get("key") == b"value"
+    with pytest.raises(GpudocError, match="in use"):
+        open_store(place)
+    monkeypatch.setattr(meeting, "JOIN_S", 1.0)
+    with pytest.raises(GpudocError, match="could not reach rank 0"):
+        open_store(Place(engine="srun", rank=1, world=2, port=free_port()))
