@@ -55,10 +55,10 @@ def load(document: Mapping[str, object], *, name: str = "the document") -> Repor
     """The report of a document; GpudocError when its schema is not one that this version reads."""
     schema = document.get("schema")
     if schema != SCHEMA:
-        raise GpudocError(
-            f"{name} has schema {schema!r}; this gpudoc reads {SCHEMA}",
-            hint="use the gpudoc that wrote it, or make it again with `gpudoc doctor --json`",
-        )
+        hint = "use the gpudoc that wrote it, or make it again with `gpudoc doctor --json`"
+        if str(schema).startswith("gpudoc.fleet."):
+            hint = "the record of a fleet is judged from a file: gpudoc doctor fleet.json"
+        raise GpudocError(f"{name} has schema {schema!r}; this gpudoc reads {SCHEMA}", hint=hint)
     try:
         return _load(document)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:

@@ -89,3 +89,10 @@ def test_a_bad_record_is_one_clear_answer_and_exit_code_2(folder, tmp_path, caps
 def test_what_cannot_go_together_is_refused(folder, capsys, names, said):
     assert app.run(["doctor", *(str(folder / name) for name in names)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_record_on_standard_input_is_refused_with_the_way_to_judge_it(folder, monkeypatch, capsys):
+    with (folder / "healthy.json").open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert app.run(["doctor", "-"]) == 2
+    assert "gpudoc doctor fleet.json" in capsys.readouterr().err
