@@ -20,8 +20,11 @@ def module_of(path: pathlib.Path, root: pathlib.Path) -> str:
     return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports(tree: ast.Module, known: set[str]) -> Iterator[tuple[str, int]]:
-    """What a file imports of its own package, and on which line."""
+def imports(tree: ast.Module, known: set[str], folder: str = "") -> Iterator[tuple[str, int]]:
+    """What a file imports of its own package, and on which line.
+
+    Only what runs in a user's script may leave out `folder`, its package, which has another name there.
+    """
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -30,9 +33,10 @@ def imports(tree: ast.Module, known: set[str]) -> Iterator[tuple[str, int]]:
             continue
         waiting.extend(ast.iter_child_nodes(node))
         if isinstance(node, ast.ImportFrom):
-            assert not node.level, "an import says the whole name"
-            inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from ((name if name in known else str(node.module), node.lineno) for name in inside)
+            assert not node.level or folder.endswith("._gpudoc_inside"), "an import says the whole name"
+            module = ".".join(filter(None, [folder if node.level else "", node.module]))
+            inside = [f"{module}.{alias.name}" for alias in node.names]
+            yield from ((name if name in known else module, node.lineno) for name in inside)
         elif isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
 
@@ -44,7 +48,8 @@ def graph_of(root: pathlib.Path) -> tuple[Graph, Graph]:
     allowed: Graph = {name: {} for name in files}
     for name, path in files.items():
         text = path.read_text(encoding="utf-8")
-        for target, line in imports(ast.parse(text), set(files)):
+        folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for target, line in imports(ast.parse(text), set(files), folder):
             if target in files and target != name:
                 says_why = REASON.search(text.splitlines()[line - 1]) is not None
                 (allowed if says_why else graph)[name][target] = f"{path.relative_to(root)}:{line}"

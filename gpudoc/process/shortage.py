@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from gpudoc.errors import GpudocError
@@ -71,10 +71,16 @@ def links(problem: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
-def _of_one(problem: BaseException) -> Shortage | None:
+def shortage_told(types: Sequence[str], text: str, number: int | None) -> Shortage | None:
+    """The same of an exception in another process: the names of its classes, what it said, its errno."""
     # torch's class has had several homes
-    if any(kind.__name__ == "OutOfMemoryError" for kind in type(problem).__mro__):
+    if "OutOfMemoryError" in types:
         return Shortage.DEVICE
-    if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
+    if "MemoryError" in types or ("OSError" in types and number == errno.ENOMEM):
         return Shortage.HOST
-    return None if isinstance(problem, OWN_CHECKS) else shortage_in(str(problem))
+    return None if any(kind.__name__ in types for kind in OWN_CHECKS) else shortage_in(text)
+
+
+def _of_one(problem: BaseException) -> Shortage | None:
+    types = [kind.__name__ for kind in type(problem).__mro__]
+    return shortage_told(types, str(problem), problem.errno if isinstance(problem, OSError) else None)

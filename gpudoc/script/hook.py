@@ -1,0 +1,155 @@
+"""The watcher's end: the variables that put the inside into a script's processes, and what they have told so far."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.script.messages import (
+    EVENTS,
+    Aside,
+    DataSeen,
+    End,
+    ErrorSeen,
+    Event,
+    LoaderSeen,
+    Measured,
+    Order,
+    Start,
+    Steps,
+    Total,
+)
+
+FOLDER = "GPUDOC_SCRIPT_FOLDER"
+INSIDE = Path(__file__).parent / "inside"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one process has told: every loader and every event of steps, in order; None for what has not happened."""
+
+    name: str
+    start: Start | None = None
+    loaders: tuple[LoaderSeen, ...] = ()
+    data: tuple[DataSeen, ...] = ()
+    steps: tuple[Steps, ...] = ()
+    error: ErrorSeen | None = None
+    asides: tuple[str, ...] = ()
+    measured: bool = False
+    end: End | None = None
+
+    @property
+    def total(self) -> Total:
+        """All steps so far."""
+        return self.steps[-1].total if self.steps else Total()
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that torch.distributed tells, else the launcher's variables; None where there is none."""
+        told = self.steps[-1].rank if self.steps else None
+        return told if told is not None else (self.start.rank if self.start else None)
+
+    @property
+    def trains(self) -> bool:
+        """Whether an optimizer stepped in this process."""
+        return bool(self.steps)
+
+    def loader(self, number: int | None) -> LoaderSeen | None:
+        """The loader of that number; None where there is none."""
+        return next((loader for loader in self.loaders if loader.number == number), None)
+
+    def origin(self, number: int | None) -> LoaderSeen | None:
+        """The loader of the user's own code from which that number was built, by however many frameworks."""
+        found = self.loader(number)
+        while found is not None and found.remade_from is not None:
+            found = self.loader(found.remade_from)
+        return found
+
+    def feeding(self) -> LoaderSeen | None:
+        """The loader that fed most steps; None when none did."""
+        counts: dict[int, int] = {}
+        for event in self.steps:
+            if event.loader is not None:
+                counts[event.loader] = counts.get(event.loader, 0) + event.count
+        return self.loader(max(counts, key=lambda number: counts[number])) if counts else None
+
+
+def environment(folder: Path, order: Order, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables for a command that is to be watched; writes the order into `folder`, an empty folder of its own."""
+    (folder / "order.json").write_text(order.model_dump_json())
+    found = environment.get("PYTHONPATH", "")
+    path = os.pathsep.join([str(INSIDE), found]) if found else str(INSIDE)
+    return {**environment, "PYTHONPATH": path, FOLDER: str(folder.resolve())}
+
+
+@dataclass(slots=True)
+class _File:
+    seen: Seen
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Reader:
+    """What the processes of one launch have told in `folder`; each call reads only what is new."""
+
+    folder: Path
+    keep_steps: bool = True
+    _files: dict[str, _File] = field(default_factory=dict)
+
+    def read(self) -> tuple[Seen, ...]:
+        """What was told so far, one Seen for each process, the lowest rank first; GpudocError for what is no event."""
+        for path in self.folder.glob("*.jsonl"):
+            known = self._files.setdefault(path.name, _File(Seen(path.stem)))
+            with path.open("rb") as file:
+                file.seek(known.offset)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            known.offset += len(whole)
+            for line in whole.splitlines():
+                known.seen = self._after(known.seen, _decoded(line, path))
+        ordered = (self._files[name].seen for name in sorted(self._files))
+        return tuple(sorted(ordered, key=lambda seen: seen.rank or 0))
+
+    def _after(self, seen: Seen, event: Event) -> Seen:
+        match event:
+            case Start():
+                return replace(seen, start=event)
+            case LoaderSeen():
+                return replace(seen, loaders=(*seen.loaders, event))
+            case DataSeen():
+                return replace(seen, data=(*seen.data, event))
+            case Steps():
+                # a run of days is not kept step by step
+                return replace(seen, steps=(*(seen.steps if self.keep_steps else ()), event))
+            case ErrorSeen():
+                return replace(seen, error=event)
+            case Aside():
+                return replace(seen, asides=(*seen.asides, event.why))
+            case Measured():
+                return replace(seen, measured=True)
+            case End():
+                return replace(seen, end=event)
+
+
+def read(folder: Path) -> tuple[Seen, ...]:
+    """What the processes of one launch have told, once."""
+    return Reader(folder).read()
+
+
+def _decoded(line: bytes, path: Path) -> Event:
+    try:
+        return EVENTS.validate_json(line)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        text = line[:200].decode(errors="replace")
+        raise GpudocError(
+            f"{path.name} holds what is no event ({place}: {first['msg']}): {text!r}",
+            hint="this is a fault of gpudoc: open an issue with this line",
+            exit_code=ExitCode.FAULT,
+        ) from None

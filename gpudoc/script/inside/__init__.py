@@ -1,0 +1,1 @@
+"""What runs in a script's own process; this folder stands first on its PYTHONPATH."""

@@ -1,0 +1,40 @@
+"""Sees what a training script does, from inside its process, and builds its loaders as ordered; never changes the rest.
+
+It touches: `DataLoader.__init__` and `__iter__`, `__next__` of its iterators, `autocast.__enter__`, `sys.excepthook`,
+and torch's global hook after optimizer steps. Standard library only, since the script's Python may be another one.
+"""
+
+from __future__ import annotations
+
+from . import arrival, ending, precision
+from .feed import Feed
+from .loaders import Loaders
+from .report import Report
+from .steps import Steps
+
+
+def start(folder: str) -> Report:
+    """Wait for torch, in this process and in those that it forks; nothing is imported and nothing touched before."""
+    report = Report(folder)
+    feed = Feed(report)
+    loaders = Loaders(report, feed)
+    steps = Steps(report, feed, loaders)
+
+    def guarded(action: arrival.Action) -> arrival.Action:
+        def run(module: object) -> None:
+            with report.guard(action.__name__):
+                action(module)
+
+        return run
+
+    ending.watch(report, steps.finish)
+    arrival.wait_for(
+        {
+            "torch": guarded(report.torch_is_here),
+            "torch.utils.data.dataloader": guarded(loaders.torch_is_here),
+            "torchdata.stateful_dataloader.stateful_dataloader": guarded(loaders.torchdata_is_here),
+            "torch.optim.optimizer": guarded(steps.torch_is_here),
+            "torch.amp.autocast_mode": guarded(precision.watch(report)),
+        }
+    )
+    return report

@@ -1,0 +1,155 @@
+"""What is drawn from the loaders between two steps: from which, how long it was waited for, and how many samples."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import threading
+import time
+import types
+import weakref
+from typing import Any, Callable
+
+from . import limits, samples
+from .report import Report, is_worker
+
+_LOOKED_AT = 3
+
+
+class Stretch:
+    """Batches drawn in a row from one loader, with or without gradients."""
+
+    __slots__ = ("began", "digests", "ended", "grad", "loader", "samples", "wait_s")
+
+    def __init__(self, loader: int, grad: bool, began: float) -> None:
+        self.loader, self.grad, self.began, self.ended = loader, grad, began, began
+        self.wait_s = 0.0
+        self.samples: int | None = None
+        self.digests: list[str] = []
+
+
+class Feed:
+    """The loaders by number, the iterators over them, and what was drawn since the last step."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._iterators: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._wrapped: set[type] = set()
+        self.stretches: list[Stretch] = []
+        self.first_asked: float | None = None
+        self._drawn: dict[int, int] = {}
+        self._thread = threading.get_ident()
+        self._clock = time.perf_counter
+        self._grad: Callable[[], bool] = lambda: True
+
+    def taken(self) -> list[Stretch]:
+        """What was drawn since this was called last."""
+        found, self.stretches = self.stretches, []
+        return found
+
+    def iterating(self, loader: Any, make: Callable[[Any], Any]) -> Any:
+        """A new iterator over a loader, as the script asks for it."""
+        began = self._clock()
+        iterator = limits.starting_workers(make, loader)
+        if not self._report.off and loader in self.numbers and not is_worker():
+            try:
+                self._know(iterator, loader, began)
+            except Exception as problem:
+                self._report.step_aside("iterating", problem)
+        return iterator
+
+    def _know(self, iterator: Any, loader: Any, began: float) -> None:
+        if self.first_asked is None:
+            self.first_asked = began
+            self._grad = sys.modules["torch"].is_grad_enabled
+        number = self.numbers[loader]
+        kind = type(iterator)
+        owner = next((base for base in kind.__mro__ if "__next__" in vars(base)), None)
+        if owner is None or isinstance(iterator, types.GeneratorType):
+            # a generator cannot be seen into
+            return
+        self._iterators[iterator] = (number, getattr(loader, "batch_size", None))
+        self._wrap(owner)
+        # workers are started here, and the script waits for that
+        if threading.get_ident() == self._thread:
+            self._stretch(number, began).wait_s += self._clock() - began
+
+    def _wrap(self, owner: Any) -> None:
+        if owner in self._wrapped:
+            return
+        self._wrapped.add(owner)
+        draw = owner.__next__
+        report, clock, iterators = self._report, self._clock, self._iterators
+
+        @functools.wraps(draw)
+        def drawn(iterator: Any) -> Any:
+            if report.off:
+                return draw(iterator)
+            known = iterators.get(iterator)
+            if known is None:
+                return draw(iterator)
+            before = self._looking(known[0])
+            began = clock()
+            batch = draw(iterator)
+            ended = clock()
+            try:
+                self._note(known, batch, began, ended)
+                if before is not None:
+                    self._look(known[0], batch, before)
+            except Exception as problem:
+                report.step_aside("a batch", problem)
+            return batch
+
+        owner.__next__ = drawn
+        report.undo.append(lambda: setattr(owner, "__next__", draw))
+
+    def _stretch(self, number: int, began: float) -> Stretch:
+        grad = self._grad()
+        last = self.stretches[-1] if self.stretches else None
+        if last is None or last.loader != number or last.grad is not grad:
+            last = Stretch(number, grad, began)
+            self.stretches.append(last)
+        return last
+
+    def _note(self, known: Any, batch: Any, began: float, ended: float) -> None:
+        number, asked = known
+        stretch = self._stretch(number, began)
+        stretch.ended = ended
+        if threading.get_ident() == self._thread:
+            stretch.wait_s += ended - began
+        found = samples.count(batch, asked)
+        if found is not None:
+            stretch.samples = (stretch.samples or 0) + found
+        if self._report.order["record_samples"]:
+            stretch.digests.append(samples.digest(batch))
+
+    def _looking(self, number: int) -> list[Any] | None:
+        # the first batches are looked at more closely, those of a run only once
+        seen = self._drawn.get(number, 0)
+        if seen >= _LOOKED_AT:
+            return None
+        self._drawn[number] = seen + 1
+        return None if seen < _LOOKED_AT - 1 else _random_state()
+
+    def _look(self, number: int, batch: Any, before: list[Any]) -> None:
+        # with workers the numbers are drawn elsewhere
+        workers = any(getattr(loader, "num_workers", 0) for loader, own in self.numbers.items() if own == number)
+        self._report.tell(
+            "data",
+            loader=number,
+            random=None if workers else before != _random_state(),
+            batch_bytes=samples.num_bytes(batch),
+            other_thread=threading.get_ident() != self._thread,
+        )
+
+
+def _random_state() -> list[Any]:
+    torch: Any = sys.modules["torch"]
+    numpy: Any = sys.modules.get("numpy.random")
+    state: list[Any] = [random.getstate(), bytes(torch.get_rng_state().tolist())]
+    if numpy is not None:
+        kind, keys, *rest = numpy.get_state()
+        state += [kind, keys.tobytes(), *rest]
+    return state

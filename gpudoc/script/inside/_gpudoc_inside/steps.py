@@ -1,0 +1,180 @@
+"""Optimizer steps: how long each took, what of it was waiting for data, and which loader fed it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from . import memory, precision
+from .feed import Feed, Stretch
+from .loaders import Loaders
+from .report import Report, is_worker
+
+# how often is told what was seen
+_EVERY_S = 0.5
+_EVERY_RUN_S = 2.0
+# after so many steps in which the optimizer that is counted did nothing, another one is
+_MAX_WITHOUT = 4
+
+
+class Steps:
+    """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
+
+    def __init__(self, report: Report, feed: Feed, loaders: Loaders) -> None:
+        self._report, self._feed, self._loaders = report, feed, loaders
+        self._every = _EVERY_RUN_S if report.is_run else _EVERY_S
+        self._main: int | None = None
+        self._others: dict[int, int] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = self._report.process
+        self._count = 0
+        self._told = 0
+        self._ranks: tuple[int | None, int | None] = (None, None)
+        self._last: float | None = None
+        self._told_at = time.perf_counter()
+        self._warm_at: float | None = None
+        self._loader: int | None = None
+        self._seconds = self._wait_s = self._evaluate_s = 0.0
+        self._samples: int | None = None
+        self._device, self._format = "cpu", ""
+        self._measured = False
+        self._empty()
+
+    def _empty(self) -> None:
+        self._lists: dict[str, list[Any]] = {name: [] for name in ("seconds", "wait_s", "samples", "digests")}
+        self._evaluated: list[int] = []
+
+    def torch_is_here(self, module: Any) -> None:
+        """Hear of each step of every optimizer through torch's global hook."""
+        handle = module.register_optimizer_step_post_hook(self._hook)
+        self._report.undo.append(handle.remove)
+
+    def _hook(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._report.off:
+            return
+        try:
+            if self._counts(id(optimizer)) and not is_worker():
+                self._step(optimizer, time.perf_counter())
+        except Exception as problem:
+            self._report.step_aside("a step", problem)
+
+    def _counts(self, optimizer: int) -> bool:
+        if self._main is None or optimizer == self._main:
+            self._main = optimizer
+            self._others.clear()
+            return True
+        self._others[optimizer] = self._others.get(optimizer, 0) + 1
+        if self._others[optimizer] < _MAX_WITHOUT:
+            return False
+        self._main = optimizer
+        self._others.clear()
+        return True
+
+    def _step(self, optimizer: Any, now: float) -> None:
+        if self._process != self._report.process:
+            # a fork of a process that may have trained itself
+            self._forget()
+        if self._last is None:
+            self._last = max(self._feed.first_asked or 0.0, self._report.began)
+            parameter = optimizer.param_groups[0]["params"][0]
+            self._device, self._format = str(parameter.device), str(parameter.dtype).replace("torch.", "")
+        seconds, self._last = now - self._last, now
+        wait_s, samples, digests = self._between(self._feed.taken())
+        self._seconds += seconds
+        self._wait_s += wait_s
+        if samples is not None:
+            self._samples = (self._samples or 0) + samples
+        if not self._report.is_run:
+            lists = self._lists
+            lists["seconds"].append(round(seconds, 6))
+            lists["wait_s"].append(round(wait_s, 6))
+            lists["samples"].append(samples)
+            if self._report.order["record_samples"]:
+                lists["digests"].append("+".join(digests))
+        self._count += 1
+        if self._is_measured(now):
+            self._measured = True
+            self._tell(now)
+            self._report.tell("measured")
+        elif now - self._told_at >= self._every or self._count == 1:
+            self._tell(now)
+
+    def _between(self, drawn: list[Stretch]) -> Any:
+        """Seconds waited for the batches of this step, their samples and digests; what was evaluated is kept apart."""
+        trained = [stretch.loader for stretch in drawn if stretch.grad] or [stretch.loader for stretch in drawn[-1:]]
+        if trained:
+            self._loader = trained[-1]
+        wait_s, samples, digests = 0.0, None, []
+        for index, stretch in enumerate(drawn):
+            if stretch.loader == self._loader:
+                wait_s += stretch.wait_s
+                digests += stretch.digests
+                if stretch.samples is not None:
+                    samples = (samples or 0) + stretch.samples
+            else:
+                following = drawn[index + 1].began if index + 1 < len(drawn) else stretch.ended
+                self._evaluate_s += max(0.0, following - stretch.began)
+                if self._count not in self._evaluated:
+                    self._evaluated.append(self._count)
+        return wait_s, samples, digests
+
+    def _is_measured(self, now: float) -> bool:
+        order = self._report.order
+        if order["steps"] is None or self._measured:
+            return False
+        if self._warm_at is None and self._count >= order["warm_steps"]:
+            self._warm_at = now
+        enough = self._count >= order["warm_steps"] + order["steps"]
+        return enough and self._warm_at is not None and now - self._warm_at >= order["seconds"]
+
+    def _tell(self, now: float) -> None:
+        device = memory.cuda()
+        # at the end the group is gone
+        self._ranks = _ranks() or self._ranks
+        rank, world = self._ranks
+        self._report.tell(
+            "steps",
+            first=self._told,
+            count=self._count - self._told,
+            evaluated=[] if self._report.is_run else self._evaluated,
+            loader=self._loader,
+            total={
+                "steps": self._count,
+                "seconds": round(self._seconds, 6),
+                "wait_s": round(self._wait_s, 6),
+                "evaluate_s": round(self._evaluate_s, 6),
+                "samples": self._samples,
+            },
+            rank=rank,
+            world=world,
+            device=self._device,
+            device_name=None if device is None else device.get_device_name(),
+            parameters=self._format,
+            autocast=precision.autocast(),
+            tf32=precision.tf32(),
+            **memory.peaks(),
+            **self._lists,
+        )
+        self._told, self._told_at = self._count, now
+        self._empty()
+
+    def finish(self) -> None:
+        """The last steps, and that the process ends in its own way."""
+        if not self._report.started:
+            return
+        if self._process != self._report.process:
+            self._forget()
+        if self._count > self._told:
+            self._tell(time.perf_counter())
+        seconds = time.perf_counter() - self._report.began
+        self._report.tell("end", steps=self._count, seconds=round(seconds, 6))
+
+
+def _ranks() -> tuple[int, int] | None:
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()

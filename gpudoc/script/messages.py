@@ -1,0 +1,222 @@
+"""What crosses between a script and who watches it: the order that goes in, and the events that come out.
+
+The inside (`script/inside`) writes them with the standard library alone; here is what a line of it may be.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from gpudoc.process.shortage import Shortage, shortage_told
+
+Purpose = Literal["look", "trial", "run"]
+Framework = Literal["torch", "accelerate", "lightning", "transformers", "timm"]
+Setting = Literal["num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"]
+
+
+class Part(BaseModel):
+    """A frozen record; unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoaderOrder(Part):
+    """How a loader is to be built; None leaves what the script says."""
+
+    num_workers: int | None = Field(default=None, ge=0)
+    prefetch_factor: int | None = Field(default=None, ge=1)
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+
+
+class Order(Part):
+    """What the inside is to do in one launch of the script.
+
+    `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
+    one of them is meant as well. With `steps` the inside says `measured` when so many have run after `warm_steps`, for
+    `seconds` at least. `longest_first` fills the first batches of those loaders with the largest samples.
+    """
+
+    purpose: Purpose
+    keys: tuple[str, ...] = ()
+    loader: LoaderOrder | None = None
+    batch: int | None = Field(default=None, ge=1)
+    longest_first: bool = False
+    warm_steps: int = Field(default=0, ge=0)
+    steps: int | None = Field(default=None, ge=1)
+    seconds: float = Field(default=0.0, ge=0)
+    record_samples: bool = False
+
+
+class Start(Part):
+    """A process imported torch; rank and world as a launcher's variables tell them; `program` without its folder."""
+
+    kind: Literal["start"] = "start"
+    at: float
+    pid: int
+    ppid: int
+    rank: int | None
+    local_rank: int | None
+    world: int | None
+    program: str
+    python: str
+    torch: str
+    cuda: str | None
+
+
+class LoaderSeen(Part):
+    """A DataLoader was built: where, from what, and which settings of the order were applied or refused, and why.
+
+    `key` names it from launch to launch: the lines of the user's own code that led to it, its data set and whether it
+    shuffles. `remade_from` is the number of the loader that a framework built it from; `sharded`: an iterable data set
+    that asks get_worker_info. `notes` is what the applied settings may change.
+    """
+
+    kind: Literal["loader"] = "loader"
+    at: float
+    number: int
+    key: str
+    place: str
+    file: str
+    line: int
+    through: Framework
+    remade_from: int | None
+    dataset: str
+    samples: int | None
+    sampler: str
+    batch_size: int | None
+    num_workers: int
+    prefetch_factor: int | None
+    pin_memory: bool
+    persistent_workers: bool
+    own_batch_sampler: bool
+    iterable: bool
+    sharded: bool
+    length: int | None
+    drop_last: bool
+    script: dict[Setting, int | bool | None]
+    applied: dict[Setting, int | bool] = Field(default_factory=dict)
+    refused: dict[Setting, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class DataSeen(Part):
+    """What a loader's batches showed; None for what was not looked at.
+
+    `random`: fetching one without workers drew random numbers. `other_thread`: it is read in another thread than the
+    steps are made in, so that waiting for it is not seen. `changed`: the fields of the data set object that changed
+    between epochs, so that its workers were started afresh. `largest`: the size of the largest sample that was found.
+    """
+
+    kind: Literal["data"] = "data"
+    at: float
+    loader: int
+    random: bool | None = None
+    batch_bytes: int | None = None
+    other_thread: bool | None = None
+    changed: str | None = None
+    largest: int | None = None
+
+
+class Total(Part):
+    """All steps of a process so far: seconds from the first request for a batch, of which waiting and evaluating."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    wait_s: float = 0.0
+    evaluate_s: float = 0.0
+    samples: int | None = None
+
+
+class Steps(Part):
+    """Optimizer steps since the last such event; the lists have one entry per step and are left empty in a `run`.
+
+    `seconds[i]` is from the end of the step before to the end of step `first + i`; `wait_s[i]` of it was waited for
+    data. `evaluated` are the steps before which another loader was read. On a GPU the clock is the host's: single steps
+    blur, sums do not. `peak_bytes`: reserved by torch's allocator on a GPU, else private memory as RLIMIT_DATA counts;
+    `device_bytes`: what torch could hold there, which is what it holds and what is free.
+    """
+
+    kind: Literal["steps"] = "steps"
+    at: float
+    first: int
+    count: int
+    seconds: tuple[float, ...] = ()
+    wait_s: tuple[float, ...] = ()
+    samples: tuple[int | None, ...] = ()
+    evaluated: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+    loader: int | None
+    total: Total
+    rank: int | None
+    world: int | None
+    device: str
+    device_name: str | None
+    parameters: str
+    autocast: str | None
+    tf32: bool | None
+    peak_bytes: int | None
+    peak_allocated_bytes: int | None = None
+    device_bytes: int | None = None
+
+
+class Link(Part):
+    """One exception of a chain: the names of its classes, what it says, its errno."""
+
+    types: tuple[str, ...]
+    text: str
+    errno: int | None = None
+
+
+class ErrorSeen(Part):
+    """The exception that ended a process, with those that led to it, and the CUDA allocator's numbers in bytes."""
+
+    kind: Literal["error"] = "error"
+    at: float
+    chain: tuple[Link, ...]
+    traceback: str = ""
+    allocator: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """Which memory ran out; None when the exception says nothing of memory."""
+        found = (shortage_told(link.types, link.text, link.errno) for link in self.chain)
+        return next((kind for kind in found if kind is not None), None)
+
+    @property
+    def text(self) -> str:
+        """The exception as the last line of a traceback shows it."""
+        last = self.chain[0]
+        return f"{last.types[0]}: {last.text}"
+
+
+class Aside(Part):
+    """The hook stepped aside and why; the script goes on without it."""
+
+    kind: Literal["aside"] = "aside"
+    at: float
+    why: str
+
+
+class Measured(Part):
+    """The steps that the order asked for have run."""
+
+    kind: Literal["measured"] = "measured"
+    at: float
+
+
+class End(Part):
+    """The process ends in its own way: how many steps it made in how many seconds since it imported torch."""
+
+    kind: Literal["end"] = "end"
+    at: float
+    steps: int
+    seconds: float
+
+
+Event = Annotated[
+    Start | LoaderSeen | DataSeen | Steps | ErrorSeen | Aside | Measured | End, Field(discriminator="kind")
+]
+EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
