@@ -44,12 +44,16 @@ Gpus = Annotated[
 Slurm = Annotated[
     Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file for this run instead of running.")
 ]
+Allow = Annotated[
+    str, typer.Option("--allow", metavar="batch", help="Of a command: take the profile's batch too, not its own.")
+]
 Assign = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="key=value, repeatable: --set lr=1e-3.")
 ]
 
 
 def train(
+    context: typer.Context,
     model: ModelSource = "quickstart",
     profile: ProfileName = "auto",
     device: DeviceName = "auto",
@@ -63,6 +67,7 @@ def train(
     resume: Resume = "auto",
     gpus: Gpus = None,
     slurm: Slurm = None,
+    allow: Allow = "",
     shared: SharedFlag = False,
     no_preflight: NoPreflight = False,
     prove_resume: ProveResume = False,
@@ -76,8 +81,13 @@ def train(
 ) -> int:
     """Train with tuned settings, exact resume and rescue from out-of-memory errors.
 
-    Example: gpudoc train --model cfg.yaml --profile auto
+    Example: gpudoc train --model cfg.yaml --profile auto | gpudoc train --profile auto -- python train.py --epochs 3
     """
+    if context.obj.command or allow:
+        from gpudoc.cli.running import Wish, run_command, typed_options
+
+        wish = Wish(profile=profile, allow=allow, slurm=slurm, gpus=gpus, device=device, json=json, plain=plain)
+        return run_command(context.obj.command, wish, typed_options(context))
     with importing_torch(plain or json):
         from gpudoc.render.train import Screen, show, show_proof, tell
         from gpudoc.train.request import Request
@@ -85,18 +95,12 @@ def train(
         from gpudoc.train.settings import parse_flags, parse_limit
         from gpudoc.train.start.place import as_rank, elsewhere, is_follower
 
-    typed = {
-        "steps": steps,
-        "epochs": epochs,
-        "micro_batch": batch_size,
-        "num_workers": num_workers,
-        "precision": precision,
-    }
+    counts = {"steps": steps, "epochs": epochs, "micro_batch": batch_size, "num_workers": num_workers}
     request = Request(
         model=model,
         profile=profile,
         device=device,
-        flags=parse_flags(typed, assign or []),
+        flags=parse_flags({**counts, "precision": precision}, assign or []),
         memory_limit_bytes=parse_limit(memory_limit),
         run_dir=run_dir,
         resume=resume,

@@ -14,7 +14,11 @@ SIGNAL_SECONDS = 180
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the sbatch file asks for; `ranks` are processes per node, on GPUs unless `device` is a CPU."""
+    """What the sbatch file asks for; `ranks` are processes per node, on GPUs or on a CPU.
+
+    With a `command`, which starts its ranks and saves its state itself, the job is neither told of its time limit nor
+    queued again.
+    """
 
     name: str
     arguments: Sequence[str]
@@ -25,23 +29,38 @@ class Job:
     nodes: int = 1
     cpus_per_rank: int = 4
     hours: int = 4
+    command: Sequence[str] = ()
 
 
 def sbatch_text(job: Job) -> str:
     """The file's text. Submit it with `sbatch FILE`; it queues itself again until the training is finished."""
-    header = [
+    parts = [*_header(job), *_folder(job), *_doctor(job), *_run_command(job)]
+    if not job.command:
+        parts = [*_header(job), *_folder(job), *_meeting(), *_doctor(job), *_run(job)]
+    return "\n".join(parts) + "\n"
+
+
+def _header(job: Job) -> list[str]:
+    rows = [
         *job_lines(job.name),
         f"#SBATCH --nodes={job.nodes}",
         "#SBATCH --ntasks-per-node=1          # one launcher per node, which starts the ranks",
         f"#SBATCH --cpus-per-task={max(1, job.ranks * job.cpus_per_rank)}",
         *([f"#SBATCH --gpus-per-node={job.ranks}"] if job.on_gpu else []),
         f"#SBATCH --time={job.hours:02d}:00:00",
-        f"#SBATCH --signal=B:USR1@{SIGNAL_SECONDS}            # so long before the limit: save and queue again",
-        "#SBATCH --requeue                    # after a node failure or a pre-emption too",
-        "#SBATCH --open-mode=append           # a requeued job goes on in the same log",
-        *log_lines(job.name),
     ]
-    return "\n".join([*header, *_body(job), *_run(job)]) + "\n"
+    if job.command:
+        rows += [
+            "#SBATCH --no-requeue                 # the script would begin anew; take it out if it goes on by itself",
+            f"##SBATCH --signal=B:TERM@{SIGNAL_SECONDS}          # for a script that saves its state when asked to end",
+        ]
+    else:
+        rows += [
+            f"#SBATCH --signal=B:USR1@{SIGNAL_SECONDS}            # so long before the limit: save and queue again",
+            "#SBATCH --requeue                    # after a node failure or a pre-emption too",
+            "#SBATCH --open-mode=append           # a requeued job goes on in the same log",
+        ]
+    return [*rows, *log_lines(job.name)]
 
 
 def job_lines(name: str) -> list[str]:
@@ -58,12 +77,12 @@ def log_lines(name: str) -> list[str]:
     return [f"#SBATCH --output={name}-%j.log", "##SBATCH --partition=", "##SBATCH --account=", ""]
 
 
-def _body(job: Job) -> list[str]:
-    doctor = f"{shlex.quote(job.python)} -m gpudoc doctor --quick --plain"
-    doctor += f" --expect-gpus {job.ranks}" if job.on_gpu else ""
+def _folder(job: Job) -> list[str]:
+    return [f"cd {shlex.quote(job.folder)} || exit 2", ""]
+
+
+def _meeting() -> list[str]:
     return [
-        f"cd {shlex.quote(job.folder)} || exit 2",
-        "",
         "# where the ranks meet: the first node, at a port of this job's own",
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
@@ -72,10 +91,19 @@ def _body(job: Job) -> list[str]:
         'rm -f "$GPUDOC_EXIT_FILE"',
         "export MASTER_ADDR MASTER_PORT GPUDOC_EXIT_FILE",
         "",
-        "# every node is examined before any of them trains",
-        f"srun {doctor} || exit 1",
-        "",
     ]
+
+
+def _doctor(job: Job) -> list[str]:
+    doctor = f"{shlex.quote(job.python)} -m gpudoc doctor --quick --plain"
+    doctor += f" --expect-gpus {job.ranks}" if job.on_gpu else ""
+    return ["# every node is examined before any of them trains", f"srun {doctor} || exit 1", ""]
+
+
+def _run_command(job: Job) -> list[str]:
+    words = [job.python, "-m", "gpudoc", "train", *job.arguments, "--plain", "--", *job.command]
+    # in place of the shell, which would keep a signal to itself until the program has ended
+    return [f"exec {shlex.join(words)}"]
 
 
 def _run(job: Job) -> list[str]:

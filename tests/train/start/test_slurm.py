@@ -43,6 +43,21 @@ def test_the_file_asks_for_what_the_run_needs(tmp_path):
     assert "-m gpudoc train --model 'my cfg.yaml' --gpus 2 --plain" in text
 
 
+def test_a_command_is_run_as_it_is_and_not_queued_again_by_itself(tmp_path):
+    text = sbatch_text(
+        job(tmp_path, arguments=["--profile", "auto"], command=["torchrun", "train.py", "--name", "a  b"])
+    )
+    rows = text.splitlines()
+    assert (
+        rows[-1] == f"exec {sys.executable} -m gpudoc train --profile auto --plain -- torchrun train.py --name 'a  b'"
+    )
+    assert "doctor --quick --plain --expect-gpus 2" in text
+    assert any(row.startswith("#SBATCH --no-requeue") for row in rows)
+    assert not any(row.startswith("#SBATCH --signal") for row in rows)
+    assert "scontrol" not in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
 def test_a_cpu_job_asks_for_no_gpu(tmp_path):
     text = sbatch_text(job(tmp_path, on_gpu=False))
     assert "gpus-per-node" not in text

@@ -1,0 +1,242 @@
+"""What is said of a command that runs, all of it on stderr: how it stands, how it ended, where its time went."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from dataclasses import dataclass
+
+from gpudoc.process.ending import how_it_ended
+from gpudoc.render import console
+from gpudoc.script.apply import Applied
+from gpudoc.script.messages import LoaderSeen
+from gpudoc.script.run import Finished, Split, Status
+from gpudoc.units import format_bytes, format_rate, format_seconds
+
+# without a terminal a log gets a line at first, then ever more rarely up to this
+_FIRST_S, _RAREST_S = 10.0, 300.0
+_PIECE_BYTES = 4096
+
+
+@dataclass(slots=True)
+class Screen:
+    """Satisfies `script.run.Listener`: the command's output as it comes, gpudoc's own lines on stderr between it.
+
+    On a terminal the status is one line below the output, drawn only where that ended with a line of its own.
+    """
+
+    as_json: bool = False
+    plain: bool = False
+    _width: int = 0
+    _is_line_over: bool = True
+    _next_s: float = _FIRST_S
+
+    @property
+    def _draws(self) -> bool:
+        return sys.stderr.isatty() and not self.plain
+
+    def output(self, number: int, data: bytes) -> None:
+        """To the stream that it was for; to stderr with --json, where stdout is for one document."""
+        self._clear()
+        number = 2 if self.as_json else number
+        _write(number, data)
+        if os.isatty(number):
+            self._is_line_over = data.endswith(b"\n")
+
+    def say(self, text: str) -> None:
+        """A line of gpudoc's own."""
+        # nobody who reads it is no reason to end the command
+        with contextlib.suppress(BrokenPipeError):
+            self._clear()
+            _write(2, f"{'' if self._is_line_over else chr(10)}gpudoc: {text}\n".encode())
+        self._is_line_over = True
+
+    def status(self, status: Status) -> None:
+        """Drawn over on a terminal; else a line from time to time."""
+        if not self._draws:
+            if status.seconds >= self._next_s:
+                self._next_s = status.seconds + min(_RAREST_S, status.seconds)
+                self.say(status_line(status))
+            return
+        if not self._is_line_over:
+            return
+        line = status_line(status)[: max(20, os.get_terminal_size(2).columns - 1)]
+        self._clear()
+        _write(2, line.encode())
+        self._width = len(line)
+
+    def _clear(self) -> None:
+        if self._width:
+            _write(2, b"\r" + b" " * self._width + b"\r")
+            self._width = 0
+
+    def begin(self, applied: Applied) -> None:
+        """What is applied, each with its source."""
+        for sentence in applied.sentences:
+            self.say(sentence)
+
+    def show(self, finished: Finished) -> int:
+        """How it ended; the exit code."""
+        self._clear()
+        if self.as_json:
+            console.print_json(document_of(finished))
+            return finished.exit_code
+        for line in last_words(finished):
+            self.say(line)
+        if finished.report is not None and finished.report.findings:
+            from gpudoc.render.doctor import render
+
+            text = render(finished.report)
+            console.stderr(plain=self.plain).print(text, end="", soft_wrap=True)
+        return finished.exit_code
+
+
+def status_line(status: Status) -> str:
+    """How a run stands, in one line."""
+    parts = [f"step {status.steps:,}", *_figures(status), format_seconds(status.seconds)]
+    return " · ".join(parts)
+
+
+def last_words(finished: Finished) -> list[str]:
+    """How a run ended, what it did, where its time went, what was applied, and what the allocator held when it died."""
+    ended = "interrupted; it " if finished.interrupted else "the command "
+    lines = [f"{ended}{how_it_ended(finished.code)} after {format_seconds(finished.seconds)}"]
+    if finished.kernel_killed:
+        lines[0] += ": the kernel killed it, since the memory of its cgroup was used up"
+    status, split = finished.status, finished.split
+    if status is None or split is None:
+        lines += _nothing_seen(finished)
+    else:
+        lines.append(", ".join([f"{status.steps:,} steps", *_figures(status)]))
+        lines.append(f"where the time went: {_shares(split, finished.seconds)}")
+    lines += _applied(finished)
+    lines += _died(finished)
+    lines += [f"{name} outlived the command and was killed" for name in finished.left]
+    asides = dict.fromkeys(why for seen in finished.seen for why in seen.asides)
+    return lines + [f"not watched to the end: {why}" for why in asides]
+
+
+def _figures(status: Status) -> list[str]:
+    parts = []
+    if status.samples_per_s is not None:
+        ranks = f" on {status.ranks} ranks" if status.ranks > 1 else ""
+        parts.append(format_rate(status.samples_per_s, "samples/s") + ranks)
+    if status.peak_bytes is not None:
+        each = " a rank" if status.ranks > 1 else ""
+        parts.append(f"peak memory {format_bytes(status.peak_bytes)}{each}")
+    if status.wait_share is not None:
+        parts.append(f"{status.wait_share:.0%} waiting for data")
+    return parts
+
+
+def _nothing_seen(finished: Finished) -> list[str]:
+    if not finished.seen:
+        return [
+            "no Python process of it imported torch" if finished.code == 0 else "it ended before torch was imported"
+        ]
+    return ["no optimizer step was seen"]
+
+
+def _shares(split: Split, seconds: float) -> str:
+    named = (
+        ("start", split.start),
+        ("waiting for data", split.data_wait),
+        ("steps", split.steps),
+        ("evaluating", split.evaluate),
+        ("end", split.end),
+    )
+    shown = [(name, part) for name, part in named if part >= 0.005 * seconds or name in ("waiting for data", "steps")]
+    return " · ".join(f"{name} {format_seconds(part)} ({part / max(seconds, 1e-9):.0%})" for name, part in shown)
+
+
+def _applied(finished: Finished) -> list[str]:
+    """What the inside did with the order, at each loader that it was for."""
+    order = finished.applied.order
+    if order.loader is None and order.batch is None:
+        return []
+    loaders = [loader for seen in finished.ranks[:1] for loader in seen.loaders if loader.applied or loader.refused]
+    if not loaders:
+        return ["no loader of the profile was built, so nothing of it was applied"] if finished.ranks else []
+    return list(dict.fromkeys(line for loader in loaders for line in _of_loader(loader)))
+
+
+def _of_loader(loader: LoaderSeen) -> list[str]:
+    lines = []
+    if loader.applied:
+        settings = ", ".join(f"{name} {value}" for name, value in loader.applied.items())
+        lines.append(f"{loader.place}: applied {settings}")
+    lines += [f"{loader.place}: {name} left as it is: {why}" for name, why in loader.refused.items()]
+    return lines + [f"{loader.place}: {note}" for note in loader.notes]
+
+
+def _died(finished: Finished) -> list[str]:
+    lines = []
+    for seen in finished.seen if finished.code and not finished.interrupted else ():
+        if seen.error is None:
+            continue
+        rank = f"rank {seen.rank}: " if len(finished.seen) > 1 and seen.rank is not None else ""
+        lines.append(f"{rank}{seen.error.text}"[:500])
+        if seen.error.shortage is not None and seen.error.allocator:
+            held = (
+                f"{name.removesuffix('_bytes').replace('_', ' ')} {format_bytes(size)}"
+                for name, size in seen.error.allocator.items()
+            )
+            lines.append(f"{rank}the allocator: {', '.join(held)}")
+    return lines
+
+
+def document_of(finished: Finished) -> dict[str, object]:
+    """The run as `gpudoc.train.v1`, without what says who and where."""
+    from gpudoc.doctor import document
+    from gpudoc.facts.redact import Redactor
+
+    status, split = finished.status, finished.split
+    found: dict[str, object] = {
+        "schema": "gpudoc.train.v1",
+        "status": "interrupted" if finished.interrupted else "failed" if finished.code else "finished",
+        "command": {
+            "exit_code": finished.code if finished.code >= 0 else None,
+            "signal": -finished.code if finished.code < 0 else None,
+        },
+        "profile": finished.applied.profile,
+        "said": list(finished.applied.sentences),
+        "elapsed_s": round(finished.seconds, 3),
+        "steps": None if status is None else status.steps,
+        "ranks": len(finished.ranks),
+        "samples_per_s": None if status is None or status.samples_per_s is None else round(status.samples_per_s, 2),
+        "wait_share": None if status is None or status.wait_share is None else round(status.wait_share, 4),
+        "memory_peak_bytes": None if status is None else status.peak_bytes,
+        "seconds": None if split is None else {name: round(getattr(split, name), 3) for name in Split.__slots__},
+        "loaders": [
+            {
+                "at": loader.place,
+                "key": loader.key,
+                "applied": loader.applied,
+                "refused": loader.refused,
+                "notes": list(loader.notes),
+            }
+            for seen in finished.ranks[:1]
+            for loader in seen.loaders
+        ],
+        "errors": [{"rank": s.rank, "text": s.error.text, **s.error.allocator} for s in finished.seen if s.error],
+        "left": list(finished.left),
+    }
+    if finished.report is not None:
+        found["report"] = document.dump(finished.report)
+    clean = Redactor.of_this_process().document(found)
+    assert isinstance(clean, dict)
+    return clean
+
+
+def _write(number: int, data: bytes) -> None:
+    """All of it, also where a reader is slow or the stream does not block."""
+    while data:
+        if not select.select([], [number], [], 1.0)[1]:
+            continue
+        try:
+            data = data[os.write(number, data[:_PIECE_BYTES]) :]
+        except BlockingIOError:
+            time.sleep(0.01)

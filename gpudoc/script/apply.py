@@ -1,0 +1,146 @@
+"""What a run of a command takes from its profile, and the sentences that say so, each with its source."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.errors import GpudocError
+from gpudoc.profile import store
+from gpudoc.profile.model import Profile
+from gpudoc.script.messages import LoaderOrder, Order
+from gpudoc.script.remember import BATCH, Remembered, fingerprint, hardware_of, remembered, script_name
+
+_NUMBER = re.compile(r"\d+")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The command as it is started, the order for the inside, what is said of both, and the profile's file name."""
+
+    words: tuple[str, ...]
+    order: Order
+    profile: str | None = None
+    sentences: tuple[str, ...] = ()
+
+
+def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
+    """Take what `profile` (auto, off or a file) holds for this command; its batch only with `allow_batch`.
+
+    GpudocError for a file that is for something else, and for a {batch} that nothing fills in.
+    """
+    found = None if profile == "off" else _find(words, profile)
+    if found is None:
+        if any(BATCH in word for word in words):
+            raise GpudocError(
+                f"{BATCH} stands in the command, and no profile says what to put there",
+                hint=f"gpudoc tune -- {shlex.join(words)}; or write the number",
+            )
+        why = "no profile" if profile == "off" else "no profile fits (gpudoc tune -- COMMAND makes one)"
+        own = Order(purpose="run")
+        return Applied(words=tuple(words), order=own, sentences=(f"{why}: the script's own settings",))
+    return _apply(tuple(words), found, allow_batch)
+
+
+def _find(words: Sequence[str], asked: str) -> Remembered | None:
+    """The profile; the machine is only asked where there is a profile of such a script at all."""
+    if asked == "auto" and not any(_is_about(entry, words) for entry in store.tuned_profiles()):
+        return None
+    from gpudoc import facts
+    from gpudoc.facts.model import Absent
+
+    program = shutil.which(words[0])
+    python = Path(program) if program and _PYTHON.fullmatch(Path(program).name) else None
+    machine = facts.collect(quick=True, python=python)
+    on_gpu = not isinstance(machine.gpus, Absent) and bool(machine.gpus)
+    here = hardware_of(machine, device="cuda" if on_gpu else "cpu")
+    # of a launcher it is not known which torch its script will import
+    return remembered(words, here if python else here.model_copy(update={"torch": ""}), asked)
+
+
+def _is_about(entry: store.Stored | store.Unreadable, words: Sequence[str]) -> bool:
+    if isinstance(entry, store.Unreadable):
+        return False
+    workload = entry.profile.workload
+    return entry.profile.script is not None and workload is not None and workload.config == script_name(words)
+
+
+def _apply(words: tuple[str, ...], found: Remembered, allow_batch: bool) -> Applied:
+    profile, script, source = found.profile, found.profile.script, f"profile {found.path.name}"
+    assert script is not None
+    said = [f"{found.sentence}", *found.passed_over]
+    training = [loader for loader in script.loaders if loader.role == "training" and loader.key]
+    keys = tuple(dict.fromkeys(loader.key for loader in training))
+    order = Order(purpose="run", keys=keys)
+    if "loader" in script.tuned and keys:
+        loader = _loader_order(profile)
+        order = order.model_copy(update={"loader": loader})
+        settings = ", ".join(f"{name} {value}" for name, value in loader.model_dump(exclude_none=True).items())
+        said.append(f"{training[0].at}: {settings} ({source})")
+    batch, own = profile.settings.micro_batch, next((loader.batch_size for loader in training), None)
+    if "batch" not in script.tuned or script.lever == "none":
+        if any(BATCH in word for word in words):
+            raise GpudocError(f"{BATCH} stands in the command, and {source} holds no batch", hint="write the number")
+    elif script.lever == "flag":
+        words = _with_batch(words, found, batch, allow_batch, said)
+    elif allow_batch and keys:
+        order = order.model_copy(update={"batch": batch})
+        said.append(f"{training[0].at}: batch_size {batch}, the script says {own} (--allow batch, {source})")
+    elif batch != own:
+        said.append(_offer(batch, source))
+    return Applied(words=words, order=order, profile=found.path.name, sentences=tuple(said))
+
+
+def _loader_order(profile: Profile) -> LoaderOrder:
+    loader = profile.settings.loader
+    works = loader.num_workers > 0
+    return LoaderOrder(
+        num_workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor if works else None,
+        pin_memory=loader.pin_memory,
+        persistent_workers=loader.persistent_workers if works else None,
+    )
+
+
+def _with_batch(
+    words: tuple[str, ...], found: Remembered, batch: int, allow_batch: bool, said: list[str]
+) -> tuple[str, ...]:
+    """The command with the profile's batch where tune had {batch}, if that is allowed."""
+    place, source = found.batch_word, f"profile {found.path.name}"
+    if place is None:
+        return words
+    word = words[place]
+    if BATCH in word and not allow_batch:
+        raise GpudocError(
+            f"{BATCH} stands in the command, and a batch is the command's owner's to choose",
+            hint=f"--allow batch puts in {batch}, from {source}; or write the number",
+        )
+    spelled = word.replace(BATCH, str(batch)) if BATCH in word else _respelled(words, place, found, batch)
+    if spelled == word:
+        return words
+    if not allow_batch:
+        said.append(_offer(batch, source))
+        return words
+    said.append(f"{spelled} instead of {word} (--allow batch, {source})")
+    return (*words[:place], spelled, *words[place + 1 :])
+
+
+def _respelled(words: tuple[str, ...], place: int, found: Remembered, batch: int) -> str:
+    """The word with the batch in place of that number of it with which the command is the profile's."""
+    word, wanted = words[place], found.profile.workload.command if found.profile.workload else None
+    for number in _NUMBER.finditer(word):
+        before, after = word[: number.start()], word[number.end() :]
+        if fingerprint([*words[:place], f"{before}{BATCH}{after}", *words[place + 1 :]]) == wanted:
+            return f"{before}{batch}{after}"
+    return word
+
+
+def _offer(batch: int, source: str) -> str:
+    return (
+        f"{source} has batch {batch}, which is another training: --allow batch takes it, and look at the learning rate"
+    )

@@ -1,0 +1,173 @@
+"""The cell of a trial: what it writes is private and thrown away, and its network ends at this machine's loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudoc.facts.host import memory_free_bytes
+from gpudoc.facts.model import Absent
+from gpudoc.script.kept import Kept, Terms
+from gpudoc.units import format_bytes
+
+# the private layers are kept in memory: this share of what is free may be written, within bounds
+_ROOM_SHARE = 8
+_LEAST_ROOM_BYTES, _MOST_ROOM_BYTES = 64 << 20, 16 << 30
+_UBUNTU = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_DOCKER = "docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+_NO_NETWORK = re.compile(
+    r"Network is unreachable|Temporary failure in name resolution|Name or service not known|"
+    r"No address associated with hostname|LocalEntryNotFoundError|Failed to resolve '|Max retries exceeded with url"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """What a trial can be kept from on this machine; `why_not` says why not where it cannot, and is else empty.
+
+    `files`: it changes no file, shared memory or System V object; `network`: it reaches nothing but itself;
+    `processes`: it sees and signals no process but its own. `user`: by a user namespace, not by root's rights.
+    """
+
+    files: bool = False
+    network: bool = False
+    processes: bool = False
+    user: bool = False
+    why_not: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a trial leaves no traces. Its processes are ended in any case."""
+        return self.files and self.network
+
+
+def _here() -> Isolation:
+    return what_can_be()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell: `scratch` is an existing folder of gpudoc's that stays as it is, `network` leaves the machine's own.
+
+    `room_bytes` is what a trial may write elsewhere in all; None takes an eighth of the memory that is free. Layers on
+    disk are for kernels that cannot keep them in memory, which use it by themselves.
+    """
+
+    scratch: Path
+    network: bool = False
+    room_bytes: int | None = None
+    in_memory: bool = True
+    isolation: Isolation = field(default_factory=_here)
+
+    @property
+    def room(self) -> int:
+        """Bytes that a trial may write."""
+        if self.room_bytes is not None:
+            return self.room_bytes
+        free = memory_free_bytes()
+        share = 0 if isinstance(free, Absent) else free // _ROOM_SHARE
+        return max(_LEAST_ROOM_BYTES, min(_MOST_ROOM_BYTES, share))
+
+    @contextlib.contextmanager
+    def order(self) -> Iterator[Mapping[str, object]]:
+        """What a keeper builds the cell from; when the context ends, what it was built in is removed."""
+        folder = Path(tempfile.mkdtemp(prefix="cell-", dir=self.scratch)).resolve()
+        place, disk = folder / "place", folder / "layers"
+        place.mkdir()
+        disk.mkdir()
+        near = (Path.cwd(), os.path.expanduser("~"), tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: PTH111 - Path.home() fails without one
+        plan = {
+            "place": str(place),
+            "disk": str(disk),
+            "room_bytes": self.room,
+            "shared": [str(self.scratch.resolve())],
+            "in_memory": self.in_memory,
+        }
+        try:
+            yield {
+                "user": self.isolation.user,
+                "network": self.isolation.network and not self.network,
+                "processes": self.isolation.processes,
+                "near": [os.path.realpath(path) for path in near if os.path.isdir(path)],  # noqa: PTH112 - and str
+                "plan": plan,
+            }
+        finally:
+            _remove(folder)
+
+
+@functools.cache
+def what_can_be() -> Isolation:
+    """What can be isolated here, tried once with a command that does nothing; takes about a tenth of a second."""
+    refused: dict[str, None] = {}
+    for user in (False, True) if os.geteuid() == 0 else (True,):
+        found = _try(Isolation(files=True, network=True, processes=True, user=user), refused)
+        if found.files:
+            return found
+    return Isolation(why_not=tuple(refused))
+
+
+def _try(wanted: Isolation, refused: dict[str, None]) -> Isolation:
+    """`wanted`, less what the keeper could not build; why it could not is added to `refused`."""
+    with tempfile.TemporaryDirectory(prefix="gpudoc-cell-") as folder:
+        while wanted.files:
+            cell = Cell(scratch=Path(folder), room_bytes=_LEAST_ROOM_BYTES, isolation=wanted)
+            with cell.order() as order:
+                streams = (subprocess.DEVNULL,) * 3
+                kept = Kept(["true"], Terms(environment=os.environ, streams=streams, cell=order))
+                while kept.hear():
+                    pass
+                kept.end()
+                kept.close()
+            if not kept.wall and kept.code == 0:
+                break
+            wall = kept.wall or "files"
+            why = kept.why or kept.failed or "what builds the cell ended without a word"
+            refused.setdefault(why + _way_out(why))
+            wanted = dataclasses.replace(wanted, **{wall: False}, why_not=(*wanted.why_not, why + _way_out(why)))
+    return wanted
+
+
+def _way_out(why: str) -> str:
+    if _UBUNTU.exists() and _UBUNTU.read_text().strip() == "1" and "ermi" in why:
+        return f"; AppArmor forbids it ({_UBUNTU.name}=1): sudo sysctl kernel.{_UBUNTU.name}=0"
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return f"; the container forbids it: {_DOCKER}"
+    return ""
+
+
+def blame(text: str, *, full: bool, room_bytes: int, network: bool) -> tuple[str, str] | None:
+    """What of a cell a script's last words speak of, and what to do about it; None when they do not.
+
+    `full` and `room_bytes` are of the trial that wrote `text`, `network` says whether it had the machine's.
+    """
+    if full or "No space left on device" in text:
+        return (
+            f"the script wrote more than the {format_bytes(room_bytes)} that a trial may write",
+            "run it once on its own if it downloads or prepares data; --in-place lets trials write where it says",
+        )
+    if "Value too large for defined data type" in text:
+        return (
+            "the script writes to a file or folder of another owner or group, which a private layer cannot hold",
+            "sg GROUP -c 'gpudoc tune -- ...' with the group of the file; --in-place lets trials write where it says",
+        )
+    if not network and _NO_NETWORK.search(text):
+        return ("the script needs the network, and a trial has none", "--allow network")
+    return None
+
+
+def _remove(folder: Path) -> None:
+    """Remove what a cell was built in; the kernel leaves folders of an overlay's own without any rights."""
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            with contextlib.suppress(OSError):
+                (Path(place) / name).chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)

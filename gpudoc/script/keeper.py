@@ -1,0 +1,202 @@
+"""The process above a command: builds its cell, starts it, takes in its orphans, and ends all of it.
+
+Run as a program by `launch`, with the standard library alone, so that it starts at once and costs little. When gpudoc
+ends, however that ends, the kernel tells the keeper, and nothing of the command is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpudoc.process.lifetime import adopt_orphans, die_with_parent
+from gpudoc.script import walls
+
+# asks the keeper to end everything. No user's signal: a scheduler sends those to every process, and how to end is then
+# the command's to decide
+END = signal.SIGRTMIN
+_THE_COMMANDS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_HEARD = (signal.SIGCHLD, END)
+_LOOK_S = 0.5
+
+
+class Teller:
+    """Says to gpudoc what happens, one JSON line each; nobody to hear it is no fault."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        os.set_inheritable(number, False)
+
+    def say(self, **told: object) -> None:
+        """`wall` and `why`, `failed`, `pid`, `full`, `code`, or `left`, as launch reads them."""
+        with contextlib.suppress(OSError):
+            os.write(self._number, json.dumps(told).encode() + b"\n")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`main([order as JSON])`: keep one command to its end."""
+    order = json.loads(arguments[0])
+    teller = Teller(order["told"])
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_THE_COMMANDS, *_HEARD})
+    adopt_orphans()
+    die_with_parent(order["parent"], END)
+    try:
+        if order["cell"] is None:
+            _keep(order, teller)
+        else:
+            _keep_in_a_cell(order, teller)
+    except walls.WallError as problem:
+        teller.say(wall=problem.what, why=str(problem))
+
+
+def _keep_in_a_cell(order: Mapping[str, Any], teller: Teller) -> None:
+    cell, folder = order["cell"], os.getcwd()
+    made = walls.foreign(cell["near"])
+    walls.separate(user=cell["user"], network=cell["network"], processes=cell["processes"])
+    # to the kernel the mapping made this another process, and it forgot whom to tell
+    die_with_parent(order["parent"], END)
+
+    def inside() -> None:
+        layer = walls.build(walls.Plan(made=made, own_processes=cell["processes"], **cell["plan"]))
+        os.chdir(folder)
+        _keep(order, teller, layer)
+
+    if not cell["processes"]:
+        inside()
+        return
+    first = _fork(lambda: _as_the_first(inside, teller))
+    while True:
+        if signal.sigwait(_HEARD) == END:
+            # with its first process the kernel ends all others of the namespace
+            os.kill(first, signal.SIGKILL)
+        if os.waitpid(first, os.WNOHANG)[0]:
+            return
+
+
+def _as_the_first(action: Callable[[], None], teller: Teller) -> None:
+    # from inside, the keeper outside has no number
+    die_with_parent(0)
+    try:
+        action()
+    except walls.WallError as problem:
+        teller.say(wall=problem.what, why=str(problem))
+
+
+def _keep(order: Mapping[str, Any], teller: Teller, layer: int | None = None) -> None:
+    """Start the command, wait for its end, and end what it leaves behind."""
+    command, failure = _start(order)
+    if failure:
+        teller.say(failed=failure)
+        return
+    teller.say(pid=command)
+    status, full = None, False
+    while status is None:
+        heard = signal.sigtimedwait(_HEARD, _LOOK_S)
+        if heard is not None and heard.si_signo == END:
+            _end_descendants(0.0)
+            return
+        if layer is not None and not full and _is_full(layer):
+            full = True
+            teller.say(full=True)
+        status = _reap(command)
+    teller.say(code=os.waitstatus_to_exitcode(status), full=layer is not None and _is_full(layer))
+    teller.say(left=_end_descendants(order["patience_s"]))
+
+
+def _start(order: Mapping[str, Any]) -> tuple[int, str]:
+    """The command's pid, or why it cannot be started."""
+    ready, told = os.pipe2(os.O_CLOEXEC)
+    keeper = os.getpid()
+
+    def become() -> None:
+        try:
+            die_with_parent(keeper)
+            _as_it_was_given()
+            limit = order["memory_limit_bytes"]
+            if limit is not None:
+                _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+                resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+            os.execvp(order["command"][0], order["command"])
+        except OSError as problem:
+            os.write(told, f"{order['command'][0]}: {problem.strerror}".encode())
+
+    command = _fork(become)
+    os.close(told)
+    with os.fdopen(ready, "rb") as lines:
+        return command, lines.read().decode("utf-8", "replace")
+
+
+def _as_it_was_given() -> None:
+    """Signals as a shell would have left them: what Python changed for itself is undone, what was ignored stays so."""
+    for number in _THE_COMMANDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_THE_COMMANDS, *_HEARD})
+
+
+def _fork(action: Callable[[], None]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        action()
+    finally:
+        os._exit(127)
+
+
+def _reap(command: int) -> int | None:
+    """Take in who has ended; the command's status when it is among them."""
+    status = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == command:
+                status = ended[1]
+    return status
+
+
+def _end_descendants(patience_s: float) -> list[str]:
+    """Ask all that is left to end, wait, and kill; the names of those who did not end when asked."""
+    until, asked, killed = time.monotonic() + patience_s, False, {}
+    while left := _descendants():
+        late = time.monotonic() >= until
+        for pid, name in left.items():
+            if late:
+                killed[pid] = f"{name} (pid {pid})"
+            if late or not asked:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        asked = True
+        signal.sigtimedwait((signal.SIGCHLD,), 0.02)
+        _reap(0)
+    return list(killed.values())
+
+
+def _descendants() -> dict[int, str]:
+    """pid and name of each process below this one that has not ended; orphans below it came to this one."""
+    parents: dict[int, tuple[int, str]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                before, _, after = Path(f"/proc/{name}/stat").read_text("utf-8", "replace").rpartition(")")
+                words = after.split()
+                if words[0] not in "ZX":
+                    parents[int(name)] = (int(words[1]), before.partition("(")[2])
+    found, more = {os.getpid()}, {os.getpid()}
+    while more:
+        more = {pid for pid, (parent, _) in parents.items() if parent in more} - found
+        found |= more
+    return {pid: parents[pid][1] for pid in found if pid in parents and pid != os.getpid()}
+
+
+def _is_full(layer: int) -> bool:
+    room = os.fstatvfs(layer)
+    return room.f_bfree * 100 < room.f_blocks

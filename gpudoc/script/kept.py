@@ -1,0 +1,161 @@
+"""The parent's end of a keeper: the program above a command that ends all of it, also when gpudoc is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.ending import Ended, end_family
+from gpudoc.script.keeper import END
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CALL = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from gpudoc.script.keeper import main; main(sys.argv[1:])"
+# a keeper that is asked ends everything in an instant, unless the machine is very busy
+_ASKED_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a command is kept: `cell` as the keeper reads it, None for none; `own_session` away from our terminal.
+
+    `patience_s`: how long what outlives the command may take to end. The limit is RLIMIT_DATA, of every process.
+    """
+
+    environment: Mapping[str, str]
+    streams: tuple[int, int, int]
+    own_session: bool = True
+    cell: Mapping[str, object] | None = None
+    memory_limit_bytes: int | None = None
+    patience_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Kept:
+    """A command under a keeper; what the keeper said so far is in the fields, None before it said so.
+
+    `pid` is the command's, as the command itself sees it; `code` its exit code, negative for a signal; `wall` and
+    `why` what could not be built; `failed` why it cannot be started; `left` who outlived it and had to be killed.
+    """
+
+    command: Sequence[str]
+    terms: Terms
+    pid: int | None = None
+    code: int | None = None
+    wall: str = ""
+    why: str = ""
+    failed: str = ""
+    full: bool = False
+    left: tuple[str, ...] = ()
+    _process: subprocess.Popen[bytes] = field(init=False)
+    _told: int = field(init=False)
+    _torn: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._told, theirs = os.pipe()
+        terms = self.terms
+        order = {
+            "told": theirs,
+            "parent": os.getpid(),
+            "command": [os.fspath(word) for word in self.command],
+            "cell": terms.cell,
+            "memory_limit_bytes": terms.memory_limit_bytes,
+            "patience_s": terms.patience_s,
+        }
+        stdin, stdout, stderr = terms.streams
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _CALL, json.dumps(order)],
+                pass_fds=(theirs,), stdin=stdin, stdout=stdout, stderr=stderr, env=dict(terms.environment),
+                start_new_session=terms.own_session,
+            )  # fmt: skip
+        except BaseException:
+            os.close(self._told)
+            raise
+        finally:
+            os.close(theirs)
+
+    def fileno(self) -> int:
+        """What becomes readable when the keeper says something, or has ended."""
+        return self._told
+
+    @property
+    def keeper_pid(self) -> int:
+        """The keeper's own process, of which the command and all that it started descend."""
+        return self._process.pid
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the keeper has ended, and so all that it kept."""
+        return self._process.poll() is not None
+
+    def wait_until_started(self) -> None:
+        """Wait until the command runs, or cannot."""
+        while self.pid is None and not self.failed and not self.wall and self.hear():
+            pass
+
+    def hear(self) -> bool:
+        """Wait for what the keeper says next and take it in; False once it has ended."""
+        data = os.read(self._told, 1 << 16)
+        *lines, self._torn = (self._torn + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+        return bool(data)
+
+    def _take(self, told: Mapping[str, object]) -> None:
+        for name, value in told.items():
+            if name == "left":
+                assert isinstance(value, list)
+                self.left = tuple(map(str, value))
+            else:
+                setattr(self, name, value)
+
+    def signal(self, number: int, *, group: bool = False) -> None:
+        """Hand a signal to the command, or to its whole group where that is not ours; one that has ended is let be."""
+        assert self.terms.cell is None
+        if self.pid is None or self.code is not None:
+            return
+        try:
+            if group and self.terms.own_session:
+                os.killpg(self._process.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def end(self) -> Ended:
+        """End the command and all that it started, at once; who could not be ended is in what is returned."""
+        if self._told < 0:
+            return Ended()
+        ended = end_family(self._process, ask=signal.Signals(END), grace_s=_ASKED_S)
+        while self.hear():
+            pass
+        return ended
+
+    def wait(self) -> None:
+        """Wait until the keeper has ended, which it does once it has said everything."""
+        self._process.wait()
+
+    def close(self) -> None:
+        """Let go of the pipe; the keeper has ended."""
+        if self._told >= 0:
+            os.close(self._told)
+            self._told = -1
+
+    def refusal(self) -> GpudocError:
+        """What to raise where the command was not started, or its keeper ended without a word of its end."""
+        if self.failed:
+            return GpudocError(f"cannot start the command: {self.failed}", hint="put the whole command after --")
+        if self.wall:
+            return GpudocError(f"the cell of a trial cannot be built: {self.why}", exit_code=ExitCode.FAULT)
+        return GpudocError(
+            f"what keeps the command ended with code {self._process.poll()} and said nothing",
+            hint="free some memory and try again; if it stays, open an issue",
+            exit_code=ExitCode.FAULT,
+        )

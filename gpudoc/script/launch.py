@@ -1,0 +1,97 @@
+"""Starting a command of the user's whose output is kept in a file: a trial, in a cell or in place."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from gpudoc.process.ending import Ended
+from gpudoc.script.cell import Cell
+from gpudoc.script.kept import Kept, Terms
+
+
+class Running:
+    """A command under way; `with` ends it and all that it started, however the block ends."""
+
+    def __init__(self, kept: Kept, output: Path, cleaning: contextlib.ExitStack) -> None:
+        self._kept = kept
+        self._output = output
+        self._cleaning = cleaning
+
+    def poll(self, wait_s: float = 0.0) -> int | None:
+        """The exit code, negative for a signal, once the command and all that it started have ended; else None.
+
+        Waits up to `wait_s` for that. GpudocError when what keeps the command was killed.
+        """
+        while not self._kept.is_over:
+            if not select.select([self._kept], [], [], wait_s)[0]:
+                return None
+            if not self._kept.hear():
+                self._kept.wait()
+        if self._kept.code is None:
+            raise self._kept.refusal()
+        self._cleaning.close()
+        return self._kept.code
+
+    @property
+    def pid(self) -> int:
+        """The process above the command, as this machine sees it: all that the command starts descends from it."""
+        return self._kept.keeper_pid
+
+    @property
+    def full(self) -> bool:
+        """Whether the command wrote as much as its cell has room for."""
+        return self._kept.full
+
+    def tail(self, num_bytes: int = 400_000) -> str:
+        """The end of what it wrote to stdout and stderr, in the order in which it came."""
+        with self._output.open("rb") as file:
+            file.seek(max(0, self._output.stat().st_size - num_bytes))
+            return file.read().decode("utf-8", "replace")
+
+    def end(self) -> Ended:
+        """End the command and all that it started, at once, and remove its cell; who could not be ended."""
+        ended = self._kept.end()
+        self._cleaning.close()
+        return ended
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+def start(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: Path,
+    cell: Cell | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Running:
+    """Start `command` here, with nothing to read and its output in a file; GpudocError when it cannot be started.
+
+    It ends with gpudoc, however gpudoc ends, if it is started in the thread that lives as long as gpudoc. The limit is
+    RLIMIT_DATA of every process that it starts. `output` need not lie in the cell's scratch folder.
+    """
+    with contextlib.ExitStack() as cleaning, output.open("wb") as file:
+        terms = Terms(
+            environment=environment,
+            streams=(subprocess.DEVNULL, file.fileno(), file.fileno()),
+            cell=None if cell is None else cleaning.enter_context(cell.order()),
+            memory_limit_bytes=memory_limit_bytes,
+        )
+        kept = Kept(command, terms)
+        cleaning.callback(kept.close)
+        kept.wait_until_started()
+        if kept.pid is None:
+            kept.end()
+            raise kept.refusal()
+        return Running(kept, output, cleaning.pop_all())

@@ -1,0 +1,209 @@
+"""A tuned command is found again: by its words without paths, on this kind of machine."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.identify import gpu_at
+from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.profile import store
+from gpudoc.profile.match import Difference, differences
+from gpudoc.profile.model import Hardware, Profile, WorkloadKey
+
+T = TypeVar("T")
+BATCH = "{batch}"
+# how long a run lasts, where it writes and what it is called change neither memory nor speed of a step
+_IDLE_OPTION = re.compile(
+    r"--?(?:(?:num|n|max|total)[-_])*(?:train[-_])?(?:epochs?|steps|iters|iterations)"
+    r"|--?seed|--?(?:out|output|log|logging|save|ckpt|checkpoint)(?:[-_](?:dir|path|folder|file))?|--?run[-_]name"
+)
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*(?:\.exe)?")
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """The profile of a command, and one sentence about it; `batch_word` is the word that stands where tune had {batch}.
+
+    `passed_over` says why other profiles of the same script were not taken.
+    """
+
+    profile: Profile
+    path: Path
+    sentence: str
+    batch_word: int | None = None
+    passed_over: tuple[str, ...] = ()
+
+
+def fingerprint(command: Sequence[str]) -> str:
+    """The command's words as a digest: without paths, and without options that change neither memory nor speed."""
+    return hashlib.sha256("\0".join(_words(command)).encode()).hexdigest()[:16]
+
+
+def script_file(command: Sequence[str]) -> Path | None:
+    """The first word that is a Python file; None for `-m module`, a shell's text or an entry point."""
+    return next((Path(word) for word in command if word.endswith(".py") and Path(word).is_file()), None)
+
+
+def script_name(command: Sequence[str]) -> str:
+    """What a person calls the script: 'train.py', the module behind -m, else the command's last path component."""
+    file = next((word for word in command if word.endswith(".py")), None)
+    if file is not None:
+        return Path(file).name
+    words = list(command)
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1]
+    return Path(command[0]).name
+
+
+def file_digest(command: Sequence[str]) -> str:
+    """A digest of the script's own file; "" where there is none to read."""
+    file = script_file(command)
+    try:
+        return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+def workload_of(command: Sequence[str]) -> WorkloadKey:
+    """The command as a profile names it; the digest of the script's file stands where a config has that of its data."""
+    print_of = fingerprint(command)
+    return WorkloadKey(config=script_name(command), model=f"script-{print_of}", command=print_of)
+
+
+def hardware_of(machine: Machine, *, device: str, torch: str = "", limit_bytes: int | None = None) -> Hardware:
+    """This kind of machine as a profile names it; memory is the card's or, on a CPU, the host's or the given limit."""
+    host, build = machine.host, machine.torch
+    common = {
+        "torch": torch or _known(build.version) or "",
+        "cpu_cores": _known(host.cpus_usable),
+        "ram_bytes": _known(host.memory_total_bytes),
+        "shm_bytes": _known(host.shm_total_bytes),
+    }
+    if device == "cpu":
+        memory = limit_bytes or _known(host.memory_total_bytes)
+        return Hardware.model_validate(
+            {"device": "cpu", "name": _known(host.cpu_model) or "", "memory_bytes": memory, **common}
+        )
+    gpu = gpu_at(int(device.partition(":")[2] or 0), machine) or Gpu(index=0)
+    found = {
+        "name": _known(gpu.name) or "",
+        "capability": _known(gpu.capability),
+        "memory_bytes": _known(gpu.memory_total_bytes),
+        "power_limit_w": _known(gpu.power_limit_w),
+        "driver": _known(machine.driver.module_version),
+    }
+    return Hardware.model_validate({"device": "cuda", **found, **common})
+
+
+def remembered(command: Sequence[str], here: Hardware, asked: str = "auto") -> Remembered | None:
+    """The profile for --profile auto or a file; None where auto finds none, GpudocError where a file does not fit."""
+    if asked != "auto":
+        return _named(command, here, Path(asked))
+    passed_over: list[str] = []
+    for entry in store.tuned_profiles():
+        if isinstance(entry, store.Unreadable):
+            passed_over.append(f"{entry.path.name}: not used: {entry.reason}")
+            continue
+        profile = entry.profile
+        if profile.script is None or profile.workload is None or profile.workload.config != script_name(command):
+            continue
+        place = _place_of_batch(command, profile)
+        if place is None:
+            passed_over.append(f"{entry.path.name}: not used: made for other arguments of {profile.workload.config}")
+            continue
+        found = _differences(profile, here)
+        hard = [str(difference) for difference in found if difference.hard]
+        if hard:
+            passed_over.append(f"{entry.path.name}: not used: {'; '.join(hard)}")
+            continue
+        return _as_remembered(command, profile, entry.path, tuple(passed_over))
+    return None
+
+
+def _named(command: Sequence[str], here: Hardware, path: Path) -> Remembered:
+    profile = store.load(path)
+    hint = f"gpudoc tune -- {shlex.join(command)}"
+    if profile.script is None:
+        raise GpudocError(f"{path}: the profile of a config, not of a command", hint=hint)
+    hard = [str(difference) for difference in _differences(profile, here) if difference.hard]
+    if _place_of_batch(command, profile) is None:
+        name = profile.workload.config if profile.workload else "another script"
+        hard.insert(0, f"another command, or other arguments ({name})")
+    if hard:
+        raise GpudocError(f"{path}: made for something else: {'; '.join(hard)}", hint=hint)
+    return _as_remembered(command, profile, path, ())
+
+
+def _as_remembered(command: Sequence[str], profile: Profile, path: Path, passed_over: tuple[str, ...]) -> Remembered:
+    hardware, script = profile.hardware, profile.script
+    assert script is not None
+    changed = script.file and file_digest(command) not in ("", script.file)
+    note = "; its file has changed since, so tune again when data or model did" if changed else ""
+    place = _place_of_batch(command, profile)
+    return Remembered(
+        profile=profile,
+        path=path,
+        sentence=f"profile {path.name}, made on {hardware.name or hardware.device} with torch {hardware.torch}{note}",
+        batch_word=place if place is not None and place >= 0 else None,
+        passed_over=passed_over,
+    )
+
+
+def _place_of_batch(command: Sequence[str], profile: Profile) -> int | None:
+    """The word where the profile's command had {batch}, -1 where it had none; None for another command."""
+    wanted = profile.workload.command if profile.workload else None
+    for place, spelled in _spellings(command):
+        if fingerprint(spelled) == wanted:
+            return place
+    return None
+
+
+def _spellings(command: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The command as it is, and with each number in it taken for the batch."""
+    yield next((i for i, word in enumerate(command) if BATCH in word), -1), list(command)
+    for place, word in enumerate(command):
+        for number in _NUMBER.finditer(word):
+            spelled = word[: number.start()] + BATCH + word[number.end() :]
+            yield place, [*command[:place], spelled, *command[place + 1 :]]
+
+
+def _differences(profile: Profile, here: Hardware) -> tuple[Difference, ...]:
+    """What is not the same here, the command aside; torch counts where it is known without starting the script."""
+    there = profile.hardware
+    known = here.model_copy(update={"count": there.count, "cuda": there.cuda, "torch": here.torch or there.torch})
+    assert profile.workload is not None
+    return differences(profile, known, profile.workload)
+
+
+def _words(command: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    skips_value = False
+    for word in command:
+        if skips_value and not word.startswith("-"):
+            skips_value = False
+            continue
+        skips_value = False
+        name, equals, _ = word.partition("=")
+        if _IDLE_OPTION.fullmatch(name):
+            skips_value = not equals
+            continue
+        plain = word if word.startswith("-") and "/" not in word else _without_path(word)
+        kept.append("python" if _PYTHON.fullmatch(plain) else plain)
+    return kept
+
+
+def _without_path(word: str) -> str:
+    name, equals, value = word.rpartition("=")
+    return name + equals + (Path(value).name if "/" in value else value)
+
+
+def _known(fact: Fact[T]) -> T | None:
+    return None if isinstance(fact, Absent) else fact

@@ -1,0 +1,271 @@
+"""`train -- COMMAND`: the command as it is, with what tune found for it; where its time went, and why it died."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gpudoc.errors import GpudocError
+from gpudoc.process.cgroup import oom_kills
+from gpudoc.script import hook
+from gpudoc.script.apply import Applied
+from gpudoc.script.handing import Signals
+from gpudoc.script.hook import Reader, Seen
+from gpudoc.script.kept import Kept, Terms
+from gpudoc.script.through import Through, on_terminal
+
+if TYPE_CHECKING:
+    from gpudoc.doctor.model import Report
+
+# what outlives the command is asked to end, and killed when it does not
+LEFT_S = 10.0
+_TICK_S = 0.1
+_LOOK_S = 1.0
+# samples/s are those of so many seconds
+_WINDOW_S = 10.0
+
+
+class Listener(Protocol):
+    """Who is told of a run while it goes on."""
+
+    def output(self, number: int, data: bytes) -> None:
+        """What the command wrote to its stdout (1) or stderr (2)."""
+
+    def say(self, text: str) -> None:
+        """A line of gpudoc's own, which stays."""
+
+    def status(self, status: Status) -> None:
+        """How the run stands, about once a second from the first step on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How a run stands, over all of its ranks; None where the script does not show it.
+
+    `seconds` since the start; samples/s and the share of waiting for data over the last seconds.
+    """
+
+    seconds: float
+    ranks: int
+    steps: int
+    samples_per_s: float | None
+    wait_share: float | None
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Where the time of a run went, in seconds: that of the rank with most steps.
+
+    `start` until the first batch was asked for, `data_wait` for batches, `evaluate` with another loader, `steps` all
+    else up to the last step, `end` what came after it.
+    """
+
+    start: float
+    data_wait: float
+    steps: float
+    evaluate: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a run ended: `code` as subprocess gives it; the rest None or empty where the script does not show it.
+
+    `interrupted`: by Ctrl+C, or by a signal that gpudoc was sent and handed on. Those in `left` outlived it and were
+    killed.
+    """
+
+    code: int
+    interrupted: bool
+    seconds: float
+    seen: tuple[Seen, ...]
+    applied: Applied
+    status: Status | None = None
+    split: Split | None = None
+    left: tuple[str, ...] = ()
+    report: Report | None = None
+    kernel_killed: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The command's, 128 + N where signal N ended it."""
+        return 128 - self.code if self.code < 0 else self.code
+
+    @property
+    def ranks(self) -> tuple[Seen, ...]:
+        """The processes that trained."""
+        return tuple(seen for seen in self.seen if seen.trains)
+
+
+def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False) -> Finished:
+    """Run the command to its end; GpudocError when it cannot be started."""
+    with tempfile.TemporaryDirectory(prefix="gpudoc-run-", ignore_cleanup_errors=True) as name:
+        watching = _Watching(Path(name), listener)
+        environment = hook.environment(Path(name), applied.order, os.environ)
+        through = Through(listener.output, all_to_stderr=all_to_stderr)
+        kills = oom_kills()
+        try:
+            with Signals(listener.say) as signals:
+                terms = Terms(
+                    environment=environment,
+                    streams=(0, through.stdout, through.stderr),
+                    own_session=not on_terminal(),
+                    patience_s=LEFT_S,
+                )
+                kept = _follow(applied.words, terms, through, signals, watching)
+        finally:
+            through.close()
+        # a second Ctrl+C ends it before it can say how
+        code = -signal.SIGINT if kept.code is None else kept.code
+        finished = Finished(
+            code=code,
+            interrupted=signals.interrupts > 0 or -code in signals.handed_on,
+            seconds=watching.seconds,
+            seen=watching.seen,
+            applied=applied,
+            status=watching.last(),
+            split=watching.split(),
+            left=kept.left,
+            kernel_killed=kept.code == -signal.SIGKILL and oom_kills() > kills,
+        )
+        return dataclasses.replace(finished, report=_cause(finished, through.tail()))
+
+
+def _follow(words: Sequence[str], terms: Terms, through: Through, signals: Signals, watching: _Watching) -> Kept:
+    """The command, followed until it and all that it started have ended."""
+    kept = Kept(words, terms)
+    through.started()
+    try:
+        while True:
+            ready = select.select([*through.fileno_list(), kept.fileno()], [], [], _TICK_S)[0]
+            through.copy(ready)
+            signals.hand_on(kept)
+            if kept.fileno() in ready and not kept.hear():
+                break
+            through.resize()
+            watching.look()
+    except BaseException:
+        kept.end()
+        raise
+    kept.wait()
+    through.drain()
+    kept.close()
+    watching.look(at_the_end=True)
+    if kept.code is None and signals.interrupts < 2:
+        raise kept.refusal()
+    return kept
+
+
+class _Watching:
+    """What the processes of the command have told, read about once a second."""
+
+    def __init__(self, folder: Path, listener: Listener) -> None:
+        self._reader: Reader | None = Reader(folder, keep_steps=False)
+        self._listener = listener
+        self._began, self._began_at = time.monotonic(), time.time()
+        self._looked_s = 0.0
+        # seconds, samples (-1 where nobody knows) and seconds of waiting, as of the last looks
+        self._history: list[tuple[float, int, float]] = []
+        self.seen: tuple[Seen, ...] = ()
+        self.seconds = 0.0
+
+    def look(self, *, at_the_end: bool = False) -> None:
+        self.seconds = time.monotonic() - self._began
+        if self._reader is None or (self.seconds - self._looked_s < _LOOK_S and not at_the_end):
+            return
+        self._looked_s = self.seconds
+        try:
+            self.seen = self._reader.read()
+        except GpudocError as problem:
+            # the run goes on, whatever became of looking at it
+            self._reader = None
+            self._listener.say(f"not watched any more: {problem.message}")
+            return
+        if self._trains() and not at_the_end:
+            self._remember()
+            self._listener.status(self.status())
+
+    def status(self) -> Status:
+        """As of the last look."""
+        ranks = self._trains()
+        totals = [seen.total for seen in ranks]
+        peaks = [peak for seen in ranks if (peak := seen.steps[-1].peak_bytes) is not None]
+        samples_per_s, wait_share = self._recently()
+        return Status(
+            seconds=self.seconds,
+            ranks=len(ranks),
+            steps=max((total.steps for total in totals), default=0),
+            samples_per_s=samples_per_s,
+            wait_share=wait_share,
+            peak_bytes=max(peaks, default=None),
+        )
+
+    def last(self) -> Status | None:
+        """Over the whole run; None where nothing trained."""
+        if not self._trains():
+            return None
+        self._history = []
+        self._remember()
+        return self.status()
+
+    def split(self) -> Split | None:
+        """Where the time went; None where nothing trained."""
+        lead = max(self._trains(), key=lambda seen: seen.total.steps, default=None)
+        if lead is None:
+            return None
+        total, end_at = lead.total, lead.steps[-1].at - self._began_at
+        start = max(0.0, end_at - total.seconds)
+        return Split(
+            start=start,
+            data_wait=total.wait_s,
+            steps=max(0.0, total.seconds - total.wait_s - total.evaluate_s),
+            evaluate=total.evaluate_s,
+            end=max(0.0, self.seconds - start - total.seconds),
+        )
+
+    def _trains(self) -> list[Seen]:
+        return [seen for seen in self.seen if seen.trains]
+
+    def _remember(self) -> None:
+        totals = [seen.total for seen in self._trains()]
+        known = all(total.samples is not None for total in totals)
+        samples = sum(total.samples or 0 for total in totals) if known else -1
+        row = (sum(t.seconds for t in totals) / len(totals), samples, sum(t.wait_s for t in totals) / len(totals))
+        self._history = [old for old in self._history if row[0] - old[0] <= _WINDOW_S]
+        self._history.append(row)
+
+    def _recently(self) -> tuple[float | None, float | None]:
+        first = self._history[0] if len(self._history) > 1 else (0.0, 0, 0.0)
+        last = self._history[-1] if self._history else first
+        seconds = last[0] - first[0]
+        if seconds <= 0:
+            return None, None
+        rate = (last[1] - first[1]) / seconds if last[1] >= 0 <= first[1] else None
+        return rate, (last[2] - first[2]) / seconds
+
+
+def _cause(finished: Finished, log: str) -> Report | None:
+    """Doctor's judgement of a command that failed; None of one that did not."""
+    if finished.code == 0 or finished.interrupted:
+        return None
+    # half a second of imports that a run which goes well does without
+    from gpudoc.doctor.live.judge import judge_end
+    from gpudoc.facts.live.job import Outcome
+
+    end = Outcome(
+        exit_code=None if finished.code < 0 else finished.code,
+        signal=-finished.code if finished.code < 0 else None,
+        log=log,
+        watch=None,
+        seconds=finished.seconds,
+    )
+    return judge_end(None, end)

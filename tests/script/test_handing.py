@@ -1,0 +1,70 @@
+"""Which signals are handed on: those of a person or a scheduler, once each; the command gets a terminal's itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from gpudoc.script import handing
+from gpudoc.script.handing import Signals
+
+
+class Kept:
+    def __init__(self, own_session=True):
+        self.terms = type("Terms", (), {"own_session": own_session})
+        self.signals = []
+        self.ended = 0
+
+    def signal(self, number, *, group):
+        self.signals.append((number, group))
+
+    def end(self):
+        self.ended += 1
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def test_a_signal_is_handed_on_once_and_an_interrupt_to_the_group(said):
+    kept = Kept()
+    with Signals(said.append) as signals:
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        signals.hand_on(kept)
+        os.kill(os.getpid(), signal.SIGTERM)
+        signals.hand_on(kept)
+    assert sorted(kept.signals) == [(2, True), (10, False), (15, False)]
+    assert signals.handed_on == {2, 10, 15}
+    assert len(said) == 1
+
+
+def test_a_second_interrupt_ends_everything(said, monkeypatch):
+    monkeypatch.setattr(handing, "_ONE_WISH_S", 0.0)
+    kept = Kept()
+    with Signals(said.append) as signals:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            signals.hand_on(kept)
+        assert kept.ended == 1
+    assert said[-1] == "ended at once"
+    assert signals.interrupts == 2
+
+
+def test_what_the_terminal_sent_to_both_is_not_sent_again(said, monkeypatch):
+    monkeypatch.setattr(handing, "_BY_THE_KERNEL", 0)
+    kept = Kept(own_session=False)
+    with Signals(said.append) as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        signals.hand_on(kept)
+    assert kept.signals == []
+    assert signals.interrupts == 1
+
+
+def test_what_came_too_late_is_gone_afterwards(said):
+    with Signals(said.append):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

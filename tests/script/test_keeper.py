@@ -1,0 +1,67 @@
+"""The keeper itself: what it tells, who is below it, and that only its own signal ends what it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from tests.script.family import alive, marked
+from tests.waiting import wait_until
+
+CALL = "from gpudoc.script.keeper import main; import sys; main(sys.argv[1:])"
+
+
+class Keeper:
+    def __init__(self, *command, environment=os.environ, patience_s=0.0):
+        self.told, theirs = os.pipe()
+        order = {"told": theirs, "parent": os.getpid(), "command": command, "cell": None, "memory_limit_bytes": None}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CALL, json.dumps({**order, "patience_s": patience_s})],
+            pass_fds=(theirs,), env=environment, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self.lines = os.fdopen(self.told)
+
+    def hear(self):
+        return json.loads(self.lines.readline())
+
+    def finish(self):
+        told = [json.loads(line) for line in self.lines]
+        self.lines.close()
+        assert self.process.wait() == 0
+        return told
+
+
+def test_it_tells_the_pid_the_end_and_who_had_to_be_killed(tmp_path):
+    deaf = f"trap '' TERM; touch {tmp_path}/deaf; while :; do sleep 0.1; done"
+    keeper = Keeper("sh", "-c", f'setsid sh -c "{deaf}" & while [ ! -e {tmp_path}/deaf ]; do sleep 0.01; done; exit 5')
+    pid = keeper.hear()["pid"]
+    assert pid != keeper.process.pid
+    code, left = keeper.finish()
+    assert code["code"] == 5
+    assert [name.split()[0] for name in left["left"] if not name.startswith("sleep")] == ["sh"]
+
+
+def test_who_ends_when_asked_is_not_killed(tmp_path):
+    polite = f"trap 'echo tidy > {tmp_path}/tidied; exit' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done"
+    keeper = Keeper(
+        "sh", "-c", f'sh -c "{polite}" & while [ ! -e {tmp_path}/ready ]; do sleep 0.01; done', patience_s=60
+    )
+    *_, left = keeper.finish()
+    assert left == {"left": []}
+    assert (tmp_path / "tidied").exists()
+
+
+def test_the_signals_of_a_scheduler_are_the_commands_to_answer():
+    environment = marked()
+    keeper = Keeper("sleep", "600", environment=environment)
+    assert "pid" in keeper.hear()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        keeper.process.send_signal(number)
+    wait_until(lambda: len(alive(environment)) == 2)
+    keeper.process.send_signal(signal.SIGRTMIN)
+    assert keeper.finish() == []
+    assert alive(environment) == []
