@@ -23,6 +23,8 @@ LONGEST = (
     "tune/test_run.py",
     "doctor/test_fault_matrix.py",
     "test_flow.py",
+    "script/test_search.py",
+    "script/test_trial.py",
     "fleet/test_across.py",
     "train/start/test_place.py",
     "train/step/test_rescue.py",

@@ -10,13 +10,19 @@ import typer
 
 from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, importing_torch
 
-Model = Annotated[str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images. Or: tune -- COMMAND."
+    ),
+]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long the search may take: 90s, 5m, 1h.")]
 Goal = Annotated[
     str, typer.Option("--goal", metavar="GOAL", help="throughput: fastest with memory to spare; or largest.")
 ]
 Only = Annotated[
-    str, typer.Option("--only", metavar="PART,...", help="Only these parts: batch,speed,loader; or scaling.")
+    str,
+    typer.Option("--only", metavar="PART,...", help="batch,speed,loader, or scaling; of a command look,loader,batch."),
 ]
 Gpus = Annotated[
     str | None,
@@ -29,19 +35,26 @@ Target = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the profile to this file.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget the trials of an earlier, unfinished search.")]
+Allow = Annotated[
+    str, typer.Option("--allow", metavar="WHAT,...", help="Of a command: network in trials; batch: compare it as well.")
+]
+InPlace = Annotated[bool, typer.Option("--in-place", help="Of a command: trials write and send as it does by itself.")]
 
 
 def tune(
-    model: Model,
+    context: typer.Context,
+    model: Model = "",
     budget: Budget = "5m",
     goal: Goal = "throughput",
-    only: Only = "batch,speed,loader",
+    only: Only = "",
     max_batch: MaxBatch = None,
     device: DeviceName = "auto",
     gpus: Gpus = None,
     shared: SharedFlag = False,
     memory_limit: Limit = "",
     target: Target = "",
+    allow: Allow = "",
+    in_place: InPlace = False,
     out: Out = None,
     as_json: JsonFlag = False,
     html: HtmlFile = None,
@@ -51,9 +64,23 @@ def tune(
 ) -> int:
     """Find the largest batch, the fastest one and the loader that keeps up; write them as a profile.
 
-    Example: gpudoc tune --model cfg.yaml --budget 5m | gpudoc tune --model cfg.yaml --only scaling
+    Example: gpudoc tune --model cfg.yaml --budget 5m | gpudoc tune -- python train.py --batch-size {batch}
     """
     started = time.monotonic()
+    ways = {"--target": target, "--gpus": gpus, "--shared": shared}
+    foreign = {**ways, "--device": device if device != "auto" else ""}
+    from gpudoc.cli.scripts import Shown, refuse_both, refuse_for_config, tune_script
+
+    if context.obj.command or not model:
+        refuse_both(model, context.obj.command)
+        from gpudoc.script.options import Typed
+
+        typed = Typed(
+            budget=budget, goal=goal, only=only, allow=allow, memory_limit=memory_limit, max_batch=max_batch,
+            out=out, in_place=in_place, fresh=fresh, foreign=tuple(name for name, value in foreign.items() if value),
+        )  # fmt: skip
+        return tune_script(context.obj.command, typed, Shown(as_json=as_json, plain=plain, verbose=verbose, html=html))
+    refuse_for_config({"--allow": allow, "--in-place": in_place})
     if target:
         return _predict(model, target, as_json=as_json, plain=plain)
     with importing_torch(plain or as_json):
@@ -64,7 +91,12 @@ def tune(
         from gpudoc.tune.run import run
 
     options = Options.of(
-        source=model, device=device, goal=goal, only=only, budget=budget, memory_limit=memory_limit
+        source=model,
+        device=device,
+        goal=goal,
+        only=only or "batch,speed,loader",
+        budget=budget,
+        memory_limit=memory_limit,
     ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
     with Live(plain=plain or as_json, keep=verbose) as progress:
         result = run(options, progress, since=started)

@@ -56,7 +56,7 @@ def match(here: Hardware, workload: WorkloadKey) -> Match | None:
         if isinstance(entry, Unreadable):
             passed_over.append(f"{entry.path.name}: not used: {entry.reason}")
             continue
-        if entry.profile.is_preset or entry.profile.workload is None:
+        if entry.profile.is_preset or entry.profile.workload is None or entry.profile.script is not None:
             continue
         found = differences(entry.profile, here, workload)
         if not any(difference.hard for difference in found):

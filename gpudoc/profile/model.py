@@ -46,10 +46,14 @@ class Hardware(Part):
 
 
 class WorkloadKey(Part):
-    """What was trained: fingerprints of model and data, the optimizer, and the samples' shapes without the batch."""
+    """What was trained: fingerprints of model and data, the optimizer, and the samples' shapes without the batch.
+
+    `command` is the fingerprint of a script's command line, None for a workload of a config.
+    """
 
     config: str
     model: str
+    command: str | None = None
     data: str = ""
     optimizer: str = ""
     inputs: str = ""
@@ -131,7 +135,35 @@ class Evidence(Part):
     loader: tuple[LoaderTrial, ...] = ()
     default: Trial | None = None
     speedup_over_default: float | None = None
+    speedup_interval: tuple[float, float] | None = None
     rescues: tuple[Rescue, ...] = ()
+
+
+class ScriptLoader(Part):
+    """One DataLoader of a script as the script itself builds it; `key` names it from run to run."""
+
+    at: str
+    key: str = ""
+    role: Literal["training", "other"] = "other"
+    through: str | None = None
+    batch_size: int | None = Field(default=None, ge=1)
+    num_workers: int = Field(default=0, ge=0)
+    prefetch_factor: int | None = Field(default=None, ge=1)
+    pin_memory: bool = False
+    persistent_workers: bool = False
+
+
+class Script(Part):
+    """What a training script looked like: its loaders, its file's digest, and where its batch can be set.
+
+    `lever` is 'flag' where `{batch}` stands in the command, 'loader' where the training loader is built from a batch
+    size; `tuned` names what was searched, so that the rest stays the script's own.
+    """
+
+    loaders: tuple[ScriptLoader, ...] = ()
+    lever: Literal["flag", "loader", "none"] = "none"
+    tuned: tuple[Literal["loader", "batch"], ...] = ()
+    file: str = ""
 
 
 class Profile(Part):
@@ -143,6 +175,7 @@ class Profile(Part):
     workload: WorkloadKey | None = None
     settings: Settings
     evidence: Evidence = Field(default_factory=Evidence)
+    script: Script | None = None
     why: tuple[str, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

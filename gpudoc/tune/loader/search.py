@@ -95,7 +95,10 @@ class LoaderChoice:
 
 @dataclass(slots=True)
 class Search:
-    """The trials of one search; each setting is measured in stretches, interleaved with the others'."""
+    """The trials of one search; each setting is measured in stretches, interleaved with the others'.
+
+    `overhead_s` is what a stretch takes beside its steps, where each starts a process anew; there `rounds` are fewer.
+    """
 
     measures: Measures
     costs: LoaderCosts
@@ -104,6 +107,9 @@ class Search:
     persistent: bool
     stretch_s: float
     progress: Progress
+    rounds: int = ROUNDS
+    extra_rounds: int = EXTRA_ROUNDS
+    overhead_s: float = 0.0
     trials: dict[LoaderSetting, LoaderTrial] = field(default_factory=dict)
     left_out: list[LoaderSetting] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -165,6 +171,7 @@ class Search:
             return True
         period = self.period_s(trial) if trial.runs else max(trial.predicted_s, self.best.runs[-1].step_s / 4)
         needed = max(self.stretch_s, LEAST_STEPS * period) + (WARM_STEPS + setting.num_workers) * period
+        needed += self.overhead_s
         if len(done) == 1 and not trial.runs and needed <= self.bounds.seconds / 4:
             return True
         return time.monotonic() - self.started + needed <= self.bounds.seconds
@@ -219,13 +226,13 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     predicted = fewest_workers(costs, bounds, pin_memory=pin_memory)
     predicted, prefetch_gain = choose_prefetch(costs, predicted, bounds)
     search.progress.say(reasons.prediction(costs, predicted, bounds))
-    search.add(_first_settings(costs, bounds, predicted), ROUNDS)
+    search.add(_first_settings(costs, bounds, predicted), search.rounds)
     if not search.measured:
         failures = "; ".join(f"{reasons.name(t.setting)}: {t.failure}" for t in search.trials.values())
         raise GpudocError("no loader setting ran", hint=failures)
     fourth = _fourth_setting(search)
     if fourth is not None:
-        search.add([search.best.setting, fourth], ROUNDS)
+        search.add([search.best.setting, fourth], search.rounds)
     _settle_contenders(search)
     chosen = _choose(search)
     missing = _missing_factor(search, chosen)
@@ -324,7 +331,7 @@ def _settle_contenders(search: Search) -> None:
     limit = search.period_s(search.best) * (1 + CONTENDER_SHARE)
     near = [trial.setting for trial in search.measured if search.period_s(trial) <= limit]
     if len(near) > 1:
-        search.add(near, EXTRA_ROUNDS)
+        search.add(near, search.extra_rounds)
 
 
 def _choose(search: Search) -> LoaderTrial:

@@ -8,7 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"]
+Kind = Literal[
+    "look", "plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
+]
 Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
 How = Literal["fork", "exec"]
@@ -130,7 +132,10 @@ class Point(Part):
 
 
 class Trial(Part):
-    """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds."""
+    """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds.
+
+    `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
+    """
 
     request: Request
     end: End
@@ -145,6 +150,8 @@ class Trial(Part):
     measured: dict[str, float] = Field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     how: How = "fork"
+    refused: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:

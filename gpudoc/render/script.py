@@ -1,0 +1,157 @@
+"""What a search over a script says: the script as it is, what was found, the line to write, and the command to run."""
+
+from __future__ import annotations
+
+import shlex
+
+from gpudoc.render.console import print_json, stdout
+from gpudoc.script.advice import by_option, describe_loader
+from gpudoc.script.look import Look
+from gpudoc.script.remember import BATCH
+from gpudoc.script.search import Result, document
+from gpudoc.script.trial import FIRST_BATCH
+from gpudoc.units import format_bytes, format_rate, format_seconds
+
+
+def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
+    """The result on stdout, as one JSON document or as a screen."""
+    if as_json:
+        print_json(document(result))
+        return
+    stdout(plain).print(as_text(result, verbose=verbose))
+
+
+def as_text(result: Result, *, verbose: bool = False) -> str:
+    """The screen; every launch when `verbose`."""
+    lines = [headline(result), "", f"as it is: {result.options.command}", *look_lines(result.look)]
+    if result.profile is None:
+        return "\n".join([*lines, *_advice(result), "", f"next     {tune_command(result)}"])
+    found = _found(result)
+    if found:
+        lines += ["", "found", *found]
+    lines += ["", "why", *(f"  {sentence}" for sentence in result.profile.why)]
+    lines += _to_write(result)
+    lines += _advice(result)
+    if verbose:
+        lines += ["", "every launch", *_launches(result)]
+    return "\n".join([*lines, "", f"profile  {result.path}", f"next     {train_command(result)}"])
+
+
+def headline(result: Result) -> str:
+    """How many launches, how long, and the gain over trial 0 with its doubt, in one line."""
+    what = "interrupted; the best so far" if result.interrupted else "looked" if result.profile is None else "tuned"
+    spent = f"{result.launches} launch{'es' if result.launches != 1 else ''} in {format_seconds(result.seconds)}"
+    gained = result.findings.gain
+    if result.profile is None:
+        return f"{what}: {spent}"
+    if gained is None:
+        offered = result.findings.batch not in (None, result.look.batch) and "batch" not in result.options.allow
+        why = " (--allow batch compares the offered batch as well)" if offered else ""
+        return f"{what}: {spent}; not compared with the script as it is{why}"
+    if result.findings.unchanged:
+        return f"{what}: {spent}; nothing was found that is faster than the script as it is"
+    return f"{what}: {spent}, {gained.text} the speed of the script as it is"
+
+
+def look_lines(look: Look) -> list[str]:
+    """The script as it is: its loaders, its step, its memory, its device and precision."""
+    lines = [f"  {describe_loader(loader, look)}" for loader in look.loaders] or ["  no DataLoader was built"]
+    low, high = look.step_interval_s
+    rate = "" if look.samples_per_s is None else f", {format_rate(look.samples_per_s, 'samples/s')}"
+    of = f" of {look.ranks} ranks together" if look.ranks > 1 and rate else ""
+    lines.append(
+        f"  step {format_seconds(look.step_s)} ({format_seconds(low)} to {format_seconds(high)} over {look.steps} "
+        f"steps){rate}{of}, {look.wait_share:.0%} of it waiting for data"
+    )
+    if look.micro_batches > 1:
+        lines.append(f"  an optimizer step takes {look.micro_batches} batches")
+    device = look.device_name or look.device
+    tf32 = "" if not look.on_gpu or look.tf32 is None else f", TF32 {'on' if look.tf32 else 'off'}"
+    ranks = f", {look.ranks} ranks" if look.ranks > 1 else ""
+    lines.append(f"  {device}{ranks}, {look.precision}{tf32}, torch {look.torch}")
+    if look.peak_bytes is not None:
+        kind = "reserved by torch's allocator" if look.on_gpu else "private memory"
+        each = " of a rank" if look.ranks > 1 else ""
+        lines.append(f"  peak {format_bytes(look.peak_bytes)}{each}, {kind}; first step after {_first(look)}")
+    if look.evaluates:
+        lines.append("  it evaluates between its steps; such steps were left out")
+    return lines
+
+
+def _first(look: Look) -> str:
+    return format_seconds(look.start_s)
+
+
+def _found(result: Result) -> list[str]:
+    found, lines = result.findings, []
+    sized = found.sized
+    if sized is not None and sized.largest is not None:
+        largest = sized.largest
+        proof = "proved from both sides" if largest.is_proved else f"run, not proved; {largest.predicted} predicted"
+        peak = "" if largest.line is None else f", peak {format_bytes(largest.line.at(largest.batch))}"
+        lines.append(f"  largest batch {largest.batch:>6,}  {proof}{peak} of {format_bytes(largest.limit_bytes)}")
+    if sized is not None and sized.choice is not None:
+        own = found.look.batch
+        given = "" if own is None else f" (the script's own: {own})"
+        lines.append(f"  offered batch {sized.choice.batch:>6,}{given}")
+    if found.feed is not None:
+        feed = found.feed
+        ahead = f" x {feed.prefetch_factor} batches" if feed.num_workers else ""
+        lines.append(f"  loader        {feed.num_workers:>6,}  workers{ahead}")
+    return lines
+
+
+def _to_write(result: Result) -> list[str]:
+    lines: list[str] = []
+    if result.lines:
+        lines += ["", "to write into the script (or run it with the profile, without a change)"]
+        lines += [f"  {line}" for line in result.lines]
+    if result.offered:
+        lines += ["", "for the offered batch, if you want that training"]
+        lines += [f"  {line}" for line in result.offered]
+    option = by_option(result.look, result.findings.feed)
+    if option:
+        lines.append(f"  or, where it reads TrainingArguments from its command line: {option}")
+    return lines
+
+
+def _advice(result: Result) -> list[str]:
+    return ["", "seen, and not set", *(f"  {sentence}" for sentence in result.advice)] if result.advice else []
+
+
+def train_command(result: Result) -> str:
+    """What to type to run the script with what was found."""
+    command, batch = result.options.command, result.findings.batch
+    allow, words = "", command.words
+    if command.takes_batch:
+        # the profile is found by the words around the number, whatever it is
+        words = command.at(batch or result.look.batch or FIRST_BATCH)
+    elif batch not in (None, result.look.batch) and "batch" in result.options.allow:
+        allow = " --allow batch"
+    profile = "auto" if result.options.out is None else str(result.options.out)
+    return f"gpudoc train --profile {profile}{allow} -- {shlex.join(words)}".replace(f"'{BATCH}'", BATCH)
+
+
+def tune_command(result: Result) -> str:
+    """What to type to tune what was looked at."""
+    return f"gpudoc tune -- {result.options.command}"
+
+
+def _launches(result: Result) -> list[str]:
+    assert result.profile is not None
+    evidence = result.profile.evidence
+    lines = ["  kind        batch  end              peak         samples/s   launch"]
+    for row in evidence.trials:
+        peak = "" if row.peak_bytes is None else format_bytes(row.peak_bytes)
+        rate = "" if row.samples_per_s is None else f"{row.samples_per_s:,.4g}"
+        lines.append(
+            f"  {row.kind:<10} {row.batch:>6}  {row.end:<15}  {peak:<11}  {rate:>9}  {format_seconds(row.seconds):>8}"
+        )
+    for fed in evidence.loader:
+        pinned = ", pinned" if fed.pin_memory else ""
+        waits = "" if fed.wait_share is None else f", {fed.wait_share:.0%} waiting"
+        lines.append(
+            f"  loader     {fed.num_workers} workers x {fed.prefetch_factor}{pinned}: {fed.samples_per_s:,.4g} "
+            f"samples/s{waits}"
+        )
+    return lines

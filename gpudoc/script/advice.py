@@ -1,0 +1,122 @@
+"""What to write into the script: the exact line, in the words of the framework that builds the loader; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpudoc.script.look import Look
+from gpudoc.script.messages import LoaderSeen
+from gpudoc.tune.trial.messages import Feed
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line to write, and where; `at` is 'train.py:42'."""
+
+    at: str
+    write: str
+
+    def __str__(self) -> str:
+        return f"{self.at}: {self.write}"
+
+
+def lines(look: Look, feed: Feed | None, batch: int | None) -> tuple[Line, ...]:
+    """The lines that bring the found settings into the script; `batch` None leaves it, nothing where all stays."""
+    loader = look.training
+    if loader is None or (feed is None and batch is None):
+        return ()
+    if loader.through == "transformers":
+        return (Line(loader.place, _trainer(feed, batch)),)
+    if loader.through == "lightning":
+        words = _arguments(feed, batch)
+        return (Line(loader.place, f"train_dataloader() returns DataLoader(..., {words})"),)
+    return (Line(loader.place, f"DataLoader(..., {_arguments(feed, batch)})"),)
+
+
+def by_option(look: Look, feed: Feed | None) -> str:
+    """The same for a command whose script reads TrainingArguments from its command line; '' for any other."""
+    loader = look.training
+    if loader is None or feed is None or loader.through != "transformers":
+        return ""
+    options = [f"--dataloader_num_workers {feed.num_workers}", f"--dataloader_pin_memory {feed.pin_memory}"]
+    if feed.num_workers:
+        options.append(f"--dataloader_prefetch_factor {feed.prefetch_factor}")
+        options.append(f"--dataloader_persistent_workers {feed.persistent_workers}")
+    return " ".join(options)
+
+
+def _arguments(feed: Feed | None, batch: int | None) -> str:
+    words = [] if batch is None else [f"batch_size={batch}"]
+    if feed is not None:
+        words.append(f"num_workers={feed.num_workers}")
+        if feed.num_workers:
+            words.append(f"prefetch_factor={feed.prefetch_factor}")
+        words.append(f"pin_memory={feed.pin_memory}")
+        if feed.num_workers:
+            words.append(f"persistent_workers={feed.persistent_workers}")
+    return ", ".join(words)
+
+
+def _trainer(feed: Feed | None, batch: int | None) -> str:
+    words = [] if batch is None else [f"per_device_train_batch_size={batch}"]
+    if feed is not None:
+        words += [f"dataloader_{word}" for word in _arguments(feed, None).split(", ")]
+    return f"TrainingArguments(..., {', '.join(words)})"
+
+
+def about_a_larger_batch(look: Look, batch: int, lever: str, known: int | None) -> tuple[str, ...]:
+    """What a batch other than the command's own changes, with the rules of scaling; nothing where it is the same."""
+    if known is None or batch == known:
+        return ()
+    times = batch / known
+    ranks = f" on each of {look.ranks} ranks" if look.ranks > 1 else ""
+    where = "" if lever == "flag" else "; gpudoc train takes it only with --allow batch"
+    changed = (
+        f"batch {batch}{ranks} instead of {known} is another training: {1 / times:.2g} times as many optimizer steps "
+        f"an epoch, and the learning rate was chosen for {known}{where}"
+    )
+    if batch < known:
+        num = -(-known // batch)
+        return (changed, f"to keep the training as it is, accumulate {num} batches of {batch} for each optimizer step")
+    rules = (
+        f"rules of scaling: learning rate x {times:.3g} with SGD (linear, Goyal et al. 2017), x {times**0.5:.3g} with "
+        "Adam (square root, Malladi et al. 2022), each with a longer warm-up; neither holds for every batch"
+    )
+    return (changed, rules)
+
+
+def said_not_set(look: Look) -> tuple[str, ...]:
+    """Levers that were seen and are not searched here: precision and TF32 on a GPU, evaluation, other loaders."""
+    found: list[str] = []
+    if look.on_gpu and look.precision == "fp32":
+        found.append("the steps compute in fp32: torch.autocast with bfloat16 is the first thing to try on a GPU")
+        if look.tf32 is False:
+            found.append("TF32 is off: torch.set_float32_matmul_precision('high') lets fp32 products use it")
+    return tuple(found)
+
+
+def describe_loader(loader: LoaderSeen, look: Look) -> str:
+    """One loader in one line: where, from what, and whether it feeds the steps."""
+    trains = look.training is not None and loader.key == look.training.key
+    parts = [
+        "trains" if trains else "does not train",
+        f"batch {loader.batch_size}" if loader.batch_size else "no batch size",
+        f"{loader.num_workers} worker{'s' if loader.num_workers != 1 else ''}",
+    ]
+    if loader.samples is not None:
+        parts.append(f"{loader.samples:,} samples")
+    parts += [f"{loader.dataset}, {loader.sampler}" if loader.sampler else loader.dataset]
+    parts += [word for word, on in _marks(loader) if on]
+    through = "" if loader.through == "torch" else f" (built by {loader.through})"
+    return f"{loader.place}{through}: {', '.join(part for part in parts if part)}"
+
+
+def _marks(loader: LoaderSeen) -> Sequence[tuple[str, bool]]:
+    return (
+        ("pinned", loader.pin_memory),
+        ("persistent", loader.persistent_workers),
+        ("own batch_sampler", loader.own_batch_sampler),
+        ("iterable", loader.iterable),
+        ("sharded by get_worker_info", loader.sharded),
+    )

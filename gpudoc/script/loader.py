@@ -1,0 +1,163 @@
+"""The loader of a script: the search that tune has, each of its stretches a launch of the script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpudoc.errors import GpudocError
+from gpudoc.script.look import Look
+from gpudoc.script.session import Session
+from gpudoc.tune.loader.messages import Run
+from gpudoc.tune.loader.search import LoaderChoice, Search, bounds_here, search_loader
+from gpudoc.tune.loader.session import MeasurementError
+from gpudoc.tune.model.loader import DEFAULT_PREFETCH, LoaderCosts, LoaderSetting
+from gpudoc.tune.trial.messages import Feed, Request, Trial
+
+# waiting less than this cannot be worth what the choice calls a difference
+NOTHING_TO_GAIN = 0.01
+_STRETCH_S = 2.0
+_ROUNDS, _EXTRA_ROUNDS = 1, 2
+_STRETCH_STEPS = 16
+# a launch ends before its second epoch, so that the start of one is not measured
+_WHY_PERSISTENT = "persistent_workers true: workers are not started anew at every epoch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """The loader to train with, why, and the search behind it; `feed` None leaves the script's own."""
+
+    feed: Feed | None
+    reasons: tuple[str, ...]
+    choice: LoaderChoice | None = None
+    notes: tuple[str, ...] = ()
+
+
+def tune_loader(session: Session, *, seconds: float) -> Fed:
+    """Search within `seconds`; the loader is left where none was seen, where it must not change, or cannot gain."""
+    look = session.look
+    kept = why_kept(look)
+    if kept:
+        session.say(f"loader: {kept}")
+        return Fed(feed=None, reasons=(f"loader left as it is: {kept}",))
+    measures = Measures(session)
+    try:
+        costs = costs_of(look, measures.without_workers(), measures.with_one())
+        search = Search(
+            measures=measures,
+            costs=costs,
+            bounds=bounds_here(ranks=look.ranks, seconds=seconds),
+            batches_per_epoch=max(1, (look.feeding.length if look.feeding else None) or 1),
+            persistent=True,
+            stretch_s=_STRETCH_S,
+            progress=session.progress,
+            rounds=_ROUNDS,
+            extra_rounds=_EXTRA_ROUNDS,
+            overhead_s=session.launch_s,
+        )
+        choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
+    except (MeasurementError, GpudocError) as problem:
+        return Fed(feed=None, reasons=(f"loader left as it is: {problem}",), notes=tuple(measures.notes))
+    feed = Feed(
+        num_workers=choice.num_workers,
+        prefetch_factor=choice.prefetch_factor,
+        pin_memory=choice.pin_memory,
+        persistent_workers=choice.persistent_workers and "persistent_workers" not in measures.refused,
+    )
+    reasons = [_WHY_PERSISTENT if line.startswith("persistent_workers true") else line for line in choice.reasons]
+    if not feed.persistent_workers:
+        reasons = [line for line in reasons if line != _WHY_PERSISTENT]
+    refused = tuple(f"{name} stays as the script has it: {why}" for name, why in measures.refused.items())
+    return Fed(feed=feed, reasons=(*reasons, *refused), choice=choice, notes=tuple(measures.notes))
+
+
+def why_kept(look: Look) -> str:
+    """Why the loader is not searched; '' where it is."""
+    loader = look.training
+    if loader is None:
+        return "no DataLoader fed the steps"
+    if loader.iterable and not loader.sharded:
+        return (
+            f"the data set of {loader.place} can only be iterated and does not ask get_worker_info, so that every "
+            "worker would read all of it"
+        )
+    if look.wait_share < NOTHING_TO_GAIN:
+        return f"the step waits {look.wait_share:.1%} of its time for data, so there is nothing to gain"
+    return ""
+
+
+@dataclass(slots=True)
+class Measures:
+    """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.Measures`."""
+
+    session: Session
+    refused: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _counts: dict[LoaderSetting, int] = field(default_factory=dict)
+
+    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
+        """One launch; MeasurementError when it failed, or when the script does not take the setting."""
+        del period_s
+        trial = self._launch(setting, seconds)
+        step_s = trial.measured["mean_step_s"] / self.session.look.micro_batches
+        return Run(
+            step_s=step_s,
+            steps=int(trial.measured["steps"]),
+            wait_share=trial.measured["wait_share"],
+            start_s=step_s,
+            restart_s=step_s,
+        )
+
+    def without_workers(self) -> Trial:
+        """Steps whose waiting is the whole making of a batch: the look's own, or a launch without workers."""
+        return self._launch(LoaderSetting(num_workers=0, pin_memory=self.session.look.on_gpu), _STRETCH_S, count=0)
+
+    def with_one(self) -> Trial:
+        """The same with one worker: what it takes of the memory, and which settings the script refuses."""
+        return self._launch(LoaderSetting(num_workers=1, pin_memory=self.session.look.on_gpu), _STRETCH_S, count=0)
+
+    def _launch(self, setting: LoaderSetting, seconds: float, count: int | None = None) -> Trial:
+        turn = self._counts.get(setting, 0) if count is None else count
+        if count is None:
+            self._counts[setting] = turn + 1
+        feed = Feed(
+            num_workers=setting.num_workers,
+            prefetch_factor=setting.prefetch_factor,
+            pin_memory=setting.pin_memory,
+            persistent_workers=setting.num_workers > 0,
+        )
+        request = Request(kind="loader", batches=(), feed=feed, steps=_STRETCH_STEPS, seconds_per_batch=seconds)
+        trial = self.session.run(request.model_copy(update={"repeat": turn}))
+        if not trial.fits or "mean_step_s" not in trial.measured:
+            raise MeasurementError(trial.detail or trial.end.value)
+        if "num_workers" in trial.refused:
+            raise MeasurementError(f"num_workers stays: {trial.refused['num_workers']}")
+        self.refused.update(trial.refused)
+        self.notes += [note for note in trial.notes if note not in self.notes]
+        return trial
+
+
+def costs_of(look: Look, alone: Trial, helped: Trial) -> LoaderCosts:
+    """What a batch and a step cost: `alone` ran without workers, so that what it waited is the making of a batch.
+
+    The system tells the CPU time of step and batch together; what is beyond one CPU for the step is taken as the
+    batch's. Memory is what `helped`, with one worker and two batches ahead, took beyond it.
+    """
+    micro = look.micro_batches
+    waits = tuple(wait / micro for wait in alone.legs.get("wait_s", ()))
+    batch_s = sum(waits) / len(waits) if waits else 0.0
+    step_s = max(1e-6, alone.measured["mean_step_s"] / micro - batch_s)
+    cpu_s = alone.measured.get("cpu_s", 0.0) / micro
+    worker_cpu_s = min(batch_s, max(0.0, cpu_s - step_s))
+    return LoaderCosts(
+        batch_s=waits or (1e-6,),
+        worker_cpu_s=worker_cpu_s,
+        main_s=0.0,
+        step_s=step_s,
+        step_cpu_s=max(0.0, cpu_s - worker_cpu_s),
+        batch_bytes=int(_grown(alone, helped, "shm_bytes") / DEFAULT_PREFETCH),
+        worker_private_bytes=int(_grown(alone, helped, "private_bytes")),
+    )
+
+
+def _grown(alone: Trial, helped: Trial, name: str) -> float:
+    return max(0.0, helped.measured.get(name, 0.0) - alone.measured.get(name, 0.0))

@@ -1,0 +1,175 @@
+"""What a script is like as it is: its loaders, which of them trains, and how its steps go; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gpudoc.profile.model import ScriptLoader
+from gpudoc.script.hook import Seen
+from gpudoc.script.messages import LoaderSeen
+from gpudoc.stats import median, median_interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Steady steps of one process: seconds of each, seconds of it waited for data, samples (None: not known)."""
+
+    step_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+    samples: tuple[int | None, ...]
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds per step."""
+        return sum(self.step_s) / len(self.step_s)
+
+    @property
+    def wait_share(self) -> float:
+        """The share of the time that was waited for data, 0 to 1."""
+        return min(1.0, sum(self.wait_s) / max(1e-9, sum(self.step_s)))
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second of this process, over the steps whose samples are known; None where none are."""
+        known = [(count, step_s) for count, step_s in zip(self.samples, self.step_s, strict=True) if count is not None]
+        return sum(count for count, _ in known) / max(1e-9, sum(step_s for _, step_s in known)) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A script as it is. `training` is the loader in its own code that feeds the steps, None where none was seen.
+
+    `feeding` is what a framework made of it. Samples per second are those of all ranks, steps and bytes of one.
+    """
+
+    loaders: tuple[LoaderSeen, ...]
+    training: LoaderSeen | None
+    feeding: LoaderSeen | None
+    ranks: int
+    steps: int
+    step_s: float
+    step_interval_s: tuple[float, float]
+    wait_share: float
+    samples_per_s: float | None
+    samples_per_step: int | None
+    peak_bytes: int | None
+    device_bytes: int | None
+    device: str
+    device_name: str | None
+    precision: str
+    parameters: str
+    tf32: bool | None
+    evaluates: bool
+    torch: str
+    cuda: str | None
+    python: str
+    start_s: float
+    asides: tuple[str, ...] = ()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the steps run on a GPU."""
+        return not self.device.startswith("cpu")
+
+    @property
+    def batch(self) -> int | None:
+        """The batch size that the training loader is built from; None where it has none."""
+        return None if self.training is None else self.training.batch_size
+
+    @property
+    def micro_batches(self) -> int:
+        """Batches that one optimizer step takes, as far as the samples tell; 1 where they do not."""
+        if not self.batch or not self.samples_per_step:
+            return 1
+        return max(1, round(self.samples_per_step / self.batch))
+
+
+def look_at(seen: Sequence[Seen], *, warm_steps: int, start_s: float) -> Look | None:
+    """The look that the processes of one launch allow; None while no step was counted."""
+    ranks = [one for one in seen if one.trains]
+    stretches = [steady(one, warm_steps) for one in ranks]
+    if not ranks or not stretches[0].step_s:
+        return None
+    first, stretch = ranks[0], stretches[0]
+    rates = [one.samples_per_s for one in stretches]
+    last = first.steps[-1]
+    feeding = first.feeding()
+    peaks = [event.peak_bytes for one in ranks for event in one.steps if event.peak_bytes is not None]
+    counts = [count for count in stretch.samples if count is not None]
+    start = first.start
+    return Look(
+        loaders=tuple(loader for loader in first.loaders if loader.remade_from is None),
+        training=None if feeding is None else first.origin(feeding.number),
+        feeding=feeding,
+        ranks=max(len(ranks), last.world or 1),
+        steps=len(stretch.step_s),
+        step_s=stretch.mean_s,
+        step_interval_s=median_interval(blocks(stretch.step_s)),
+        wait_share=stretch.wait_share,
+        samples_per_s=sum(rate for rate in rates if rate is not None) if None not in rates else None,
+        samples_per_step=round(median(counts)) if counts else None,
+        peak_bytes=max(peaks, default=None),
+        device_bytes=last.device_bytes,
+        device=last.device,
+        device_name=last.device_name,
+        precision=_precision(last.autocast, last.parameters),
+        parameters=last.parameters,
+        tf32=last.tf32,
+        evaluates=any(event.evaluated for event in first.steps),
+        torch=start.torch if start else "",
+        cuda=start.cuda if start else None,
+        python=start.python if start else "",
+        start_s=start_s,
+        asides=tuple(dict.fromkeys(why for one in seen for why in one.asides)),
+    )
+
+
+def steady(seen: Seen, warm_steps: int) -> Stretch:
+    """The steps after the warm ones, all but the first if they are few; not those that an evaluation came before."""
+    rows: list[tuple[float, float, int | None]] = []
+    for event in seen.steps:
+        for index, seconds in enumerate(event.seconds):
+            if event.first + index in event.evaluated:
+                continue
+            wait = event.wait_s[index] if index < len(event.wait_s) else 0.0
+            samples = event.samples[index] if index < len(event.samples) else None
+            rows.append((seconds, wait, samples))
+    kept = rows[warm_steps:] if len(rows) >= warm_steps + 4 else rows[1:] or rows
+    return Stretch(
+        step_s=tuple(row[0] for row in kept),
+        wait_s=tuple(row[1] for row in kept),
+        samples=tuple(row[2] for row in kept),
+    )
+
+
+def blocks(values: Sequence[float], count: int = 8) -> list[float]:
+    """The means of `count` blocks in a row: workers deliver in bursts, so that single steps say little."""
+    count = min(count, len(values))
+    edges = [round(i * len(values) / count) for i in range(count + 1)]
+    return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+
+
+def script_loaders(look: Look) -> tuple[ScriptLoader, ...]:
+    """The loaders as a profile keeps them: what the script itself builds."""
+    return tuple(
+        ScriptLoader(
+            at=loader.place,
+            key=loader.key,
+            role="training" if look.training is not None and loader.key == look.training.key else "other",
+            through=None if loader.through == "torch" else loader.through,
+            batch_size=loader.batch_size or None,
+            num_workers=loader.num_workers,
+            prefetch_factor=loader.prefetch_factor,
+            pin_memory=loader.pin_memory,
+            persistent_workers=loader.persistent_workers,
+        )
+        for loader in look.loaders
+    )
+
+
+def _precision(autocast: str | None, parameters: str) -> str:
+    """'bf16', 'fp16' or 'fp32': what autocast computes in, else what the parameters are."""
+    text = autocast or parameters
+    return "bf16" if "bfloat16" in text else "fp16" if "float16" in text or "half" in text else "fp32"

@@ -1,0 +1,181 @@
+"""What came of one launch of the script: a trial as the search knows it, or the error that tells why there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.ending import how_it_ended
+from gpudoc.process.shortage import Shortage
+from gpudoc.script.cell import blame
+from gpudoc.script.hook import Seen
+from gpudoc.script.look import blocks, look_at, steady
+from gpudoc.script.messages import ErrorSeen
+from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.outcome import classify_status
+from gpudoc.units import format_seconds
+
+LEAST_STEPS = 3
+_MEMORY = {
+    Shortage.DEVICE: End.OOM_DEVICE,
+    Shortage.WORKSPACE: End.OOM_WORKSPACE,
+    Shortage.HOST: End.OOM_HOST,
+    Shortage.SHM: End.OOM_SHM,
+}
+_TERMINAL = re.compile(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One launch as it went: what its processes told, how it ended, and what it took from outside.
+
+    `status` is None where the trial was ended because it had been measured or its time was over (`timed_out`).
+    `loads` are figures of its processes as the system counts them; `full`: it wrote all that its cell had room for.
+    """
+
+    seen: tuple[Seen, ...]
+    status: int | None
+    tail: str
+    seconds: float
+    start_s: float
+    timed_out: bool = False
+    cgroup_killed: bool = False
+    has_network: bool = True
+    full: bool = False
+    room_bytes: int = 0
+    loads: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the process that made the most."""
+        return max((one.total.steps for one in self.seen), default=0)
+
+    @property
+    def error(self) -> ErrorSeen | None:
+        """The first exception that ended a process, one that speaks of memory before the others."""
+        errors = [one.error for one in self.seen if one.error is not None]
+        return next((error for error in errors if error.shortage is not None), errors[0] if errors else None)
+
+
+def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
+    """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
+    end, detail = _end_of(told)
+    look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s)
+    batch = request.batches[0] if request.batches else (look.batch if look else None) or 1
+    stage = "steps" if told.num_steps else "start"
+    common = {"request": request, "end": end, "detail": detail, "stage": stage, "seconds": round(told.seconds, 3)}
+    if look is None:
+        return Trial.model_validate({**common, "failed_batch": None if end is End.FITS else batch})
+    trains = next(one for one in told.seen if one.trains)
+    stretch = steady(trains, warm_steps)
+    # an optimizer step may take several batches
+    per_step = (look.samples_per_step or batch) / batch
+    point = Point(
+        batch=batch,
+        peak_bytes=look.peak_bytes,
+        step_s=tuple(round(value / per_step, 7) for value in blocks(stretch.step_s)),
+    )
+    measured = {
+        "steps": float(look.steps),
+        "mean_step_s": look.step_s,
+        "wait_share": look.wait_share,
+        "ranks": float(look.ranks),
+        "start_s": look.start_s,
+        "loader_batch": float((look.feeding.batch_size if look.feeding else None) or 0),
+        **({} if look.samples_per_s is None else {"samples_per_s": look.samples_per_s}),
+        **told.loads,
+    }
+    waits = {"wait_s": stretch.wait_s[:400], "step_s": stretch.step_s[:400]}
+    return Trial.model_validate(
+        {
+            **common,
+            "points": (point,),
+            "measured": measured,
+            "legs": waits,
+            "failed_batch": None if end is End.FITS else batch,
+        }
+    )
+
+
+def _end_of(told: Told) -> tuple[End, str]:
+    error = told.error
+    if error is not None and error.shortage is not None:
+        return _MEMORY[error.shortage], error.text[:400]
+    if told.status is None and not told.timed_out:
+        return End.FITS, ""
+    if told.status is None:
+        if told.num_steps > LEAST_STEPS:
+            return End.FITS, ""
+        return End.HANG, f"{_steps(told.num_steps)} in {format_seconds(told.seconds)}"
+    if told.status == 0:
+        if told.num_steps >= LEAST_STEPS:
+            return End.FITS, ""
+        return End.USER_ERROR, f"it ended with code 0 after {_steps(told.num_steps)}"
+    # a launcher of ranks tells that one died, not of what
+    end, sentence = classify_status(told.status, told.tail, lambda: told.cgroup_killed)
+    if end is End.USER_ERROR and told.cgroup_killed:
+        return End.OOM_CGROUP, "the kernel killed a process: the cgroup's memory is used up"
+    return end, error.text[:400] if error is not None and end is End.USER_ERROR else sentence
+
+
+def refusal(told: Told, name: str) -> GpudocError:
+    """Why nothing can be tuned of a launch that showed no steady steps, and what to type."""
+    error, last = told.error, _last_lines(told.tail)
+    ended = "" if told.status is None else how_it_ended(told.status)
+    if told.status not in (None, 0) or error is not None:
+        what = error.text if error is not None else last or ended
+        found = f"{name} failed as it is: {what[:300]}"
+        return GpudocError(found, hint=_hint(told, name), exit_code=ExitCode.BAD_ANSWER)
+    if not told.seen:
+        if told.timed_out:
+            waited = format_seconds(told.seconds)
+            return GpudocError(f"{name} imported no torch within {waited}", hint=_hint(told, name, "a longer --budget"))
+        return GpudocError(
+            f"{name} ended without importing torch, so there is nothing to tune",
+            hint="name the command that trains; a Python started with -I or -E, or in another container, is not seen",
+        )
+    asides = [why for one in told.seen for why in one.asides]
+    if asides:
+        return GpudocError(
+            f"the script could not be looked at: {asides[0]}",
+            hint="open an issue with this line and the script's torch version",
+            exit_code=ExitCode.FAULT,
+        )
+    num_loaders = sum(len(one.loaders) for one in told.seen)
+    built = f"{num_loaders} DataLoader{'s' if num_loaders != 1 else ''} seen"
+    within = f"within {format_seconds(told.seconds)}" if told.timed_out else f"before it {ended}"
+    if told.num_steps:
+        return GpudocError(
+            f"{name} made only {_steps(told.num_steps)} {within} ({built}): too few to measure",
+            hint="let it train longer (more steps or epochs)" if not told.timed_out else "a longer --budget",
+            exit_code=ExitCode.BAD_ANSWER,
+        )
+    return GpudocError(
+        f"{name} made no optimizer step {within} ({built})",
+        hint=_hint(told, name, "name the command that trains; if its first step comes late: a longer --budget"),
+        exit_code=ExitCode.BAD_ANSWER,
+    )
+
+
+def _hint(told: Told, name: str, otherwise: str = "") -> str:
+    text = told.tail + (told.error.text if told.error is not None else "")
+    blamed = blame(text, full=told.full, room_bytes=told.room_bytes, network=told.has_network)
+    if blamed is not None:
+        return f"{blamed[0]}: {blamed[1]}"
+    if _TERMINAL.search(text):
+        return f"trials have no terminal: give {name} its answers as arguments"
+    if otherwise:
+        return otherwise
+    last = _last_lines(told.tail)
+    return last if last and last not in (told.error.text if told.error else last) else "run it by itself first"
+
+
+def _steps(count: int) -> str:
+    return f"{count} optimizer step{'s' if count != 1 else ''}"
+
+
+def _last_lines(tail: str) -> str:
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,319 @@
+"""The door of `tune -- COMMAND`: look at a script, find its loader and its batch, and write them down as a profile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc import facts
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.profile import store
+from gpudoc.profile.model import Profile
+from gpudoc.progress import SILENT, Progress
+from gpudoc.script.advice import Line, lines, said_not_set
+from gpudoc.script.batch import lever_of
+from gpudoc.script.cell import Isolation, what_can_be
+from gpudoc.script.findings import Findings
+from gpudoc.script.look import Look, look_at
+from gpudoc.script.options import Options
+from gpudoc.script.outcome import LEAST_STEPS, Told, refusal, trial_of
+from gpudoc.script.record import Context, make_profile
+from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
+from gpudoc.script.session import Session
+from gpudoc.script.stages import run_stages, say_plan
+from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
+from gpudoc.tune.options import check_writable, free_host_bytes
+from gpudoc.tune.run import terminating_like_ctrl_c
+from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.trial.messages import Request
+from gpudoc.units import format_bytes
+
+# raised whenever what a trial does changes, so that older journals are not mixed with newer trials
+_METHOD = "script-1"
+# of the budget, for the first step to come
+_LOOK_SHARE = 0.6
+
+MayRunInPlace = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What was found; `profile` and `path` are None after a look alone."""
+
+    options: Options
+    findings: Findings
+    launches: int
+    seconds: float
+    isolation: str
+    profile: Profile | None = None
+    path: Path | None = None
+    limit_bytes: int | None = None
+    interrupted: bool = False
+
+    @property
+    def look(self) -> Look:
+        """The script as it is."""
+        return self.findings.look
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0, or 130 after Ctrl+C."""
+        return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The exact lines to write into the script; the batch is in them where it was allowed."""
+        batch = self._other_batch if "batch" in self.options.allow else None
+        return lines(self.look, self.findings.feed, batch)
+
+    @property
+    def offered(self) -> tuple[Line, ...]:
+        """The line for a batch that is offered and was not asked for: taking it is another training."""
+        return () if "batch" in self.options.allow else lines(self.look, None, self._other_batch)
+
+    @property
+    def _other_batch(self) -> int | None:
+        found = self.findings
+        return found.batch if found.lever == "loader" and found.batch != found.look.batch else None
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What was seen and is not set by anything that was searched."""
+        return said_not_set(self.findings.look)
+
+
+def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayRunInPlace | None = None) -> Result:
+    """Search within the budget and write the profile; GpudocError for everything the user can mend.
+
+    `may_run_in_place` asks whether trials may run where they are not isolated; without it the answer is no. Ctrl+C and
+    SIGTERM write the best so far once the script was looked at.
+    """
+    started = time.monotonic()
+    if not options.only_looks:
+        check_writable(options.out or store.folder_to_write() / "probe.yaml")
+    found = what_can_be()
+    isolated = isolate(options, found, may_run_in_place)
+    progress.say(say_plan(options, None))
+    progress.say(_how_isolated(options, found, isolated))
+    with terminating_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="gpudoc-tune-") as scratch:
+        launches = Launches(
+            command=options.command,
+            scratch=Path(scratch),
+            isolated=isolated,
+            network="network" in options.allow,
+            memory_limit_bytes=options.memory_limit_bytes,
+        )
+        search = _Search(options, launches, progress, started, _how_isolated(options, found, isolated))
+        return search.run()
+
+
+def isolate(options: Options, found: Isolation, may_run_in_place: MayRunInPlace | None) -> bool:
+    """Whether trials run in a cell; GpudocError (exit 2) where they would not and nobody allowed it."""
+    if options.in_place:
+        return False
+    missing = [] if found.files else ["what they write stays"]
+    if not found.network and "network" not in options.allow:
+        missing.append("they reach the network")
+    if not missing:
+        return True
+    why = f"trials cannot be isolated here: {' and '.join(missing)} ({'; '.join(found.why_not) or 'not known why'})"
+    if may_run_in_place is not None and may_run_in_place(why):
+        return found.files
+    raise GpudocError(why, hint="--in-place lets them run as the command itself would run")
+
+
+def _how_isolated(options: Options, found: Isolation, isolated: bool) -> str:
+    if not isolated:
+        return "trials run in place: what the script writes and sends in its first steps stays"
+    network = "the network as it is" if "network" in options.allow or not found.network else "a loopback network only"
+    return f"trials see every file system through a private layer that is thrown away, and {network}"
+
+
+class _Search:
+    def __init__(
+        self, options: Options, launches: Launches, progress: Progress, started: float, isolation: str
+    ) -> None:
+        self._options = options
+        self._launches = launches
+        self._progress = progress
+        self._started = started
+        self._isolation = isolation
+        self._name = script_name(options.command.words)
+
+    def run(self) -> Result:
+        told = self._look()
+        look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
+        if look is None or told.num_steps <= LEAST_STEPS:
+            raise refusal(told, self._name)
+        lever, why_not = lever_of(look, takes_batch=self._options.command.takes_batch)
+        found = Findings(look=look, lever=lever, why_no_lever=why_not)
+        found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS))
+        found.notes += look.asides
+        if self._options.only_looks:
+            return self._result(found)
+        return self._tune(told, found)
+
+    def _look(self) -> Told:
+        """Trial 0; where the command cannot do without {batch}, with a batch that most scripts take."""
+        command = self._options.command
+        patience_s = _LOOK_SHARE * self._options.budget_s
+        plain = command.without_batch() if command.takes_batch else command.words
+        if plain is not None:
+            told = self._launches.look(plain, patience_s=patience_s)
+            if not command.takes_batch or told.num_steps > LEAST_STEPS:
+                return told
+            self._progress.say(f"without {{batch}} the script does not train: looking at it with {FIRST_BATCH}")
+        self._launches.needs_batch = True
+        return self._launches.look(command.at(FIRST_BATCH), patience_s=patience_s)
+
+    def _tune(self, told: Told, found: Findings) -> Result:
+        look = found.look
+        if look.on_gpu and self._options.memory_limit_bytes is not None:
+            raise GpudocError(
+                f"--memory-limit: what a script takes of {look.device_name or look.device} cannot be limited",
+                hint="leave it out: the card is the limit; or --max-batch N",
+            )
+        machine = facts.collect(quick=True)
+        own = look.training
+        self._launches.lever = found.lever
+        self._launches.keys = () if own is None else (own.key,)
+        self._launches.own_ahead = 0 if own is None else own.num_workers * (own.prefetch_factor or 2)
+        journal, limit_bytes = self._open_journal(look)
+        if not look.on_gpu:
+            self._launches.batch_limit_bytes = limit_bytes
+        session = Session(
+            runner=self._launches,
+            journal=journal,
+            progress=self._progress,
+            look=look,
+            budget_s=self._options.budget_s,
+            reference=look.batch or FIRST_BATCH,
+            limit_bytes=limit_bytes,
+            spent_s=time.monotonic() - self._started,
+        )
+        self._progress.say(say_plan(self._options, told.seconds))
+        interrupted = False
+        try:
+            run_stages(session, self._options, found)
+        except KeyboardInterrupt:
+            interrupted = True
+        given = self._options.memory_limit_bytes
+        hardware = hardware_of(machine, device=look.device, torch=look.torch, limit_bytes=given)
+        if look.on_gpu:
+            known = {
+                "name": look.device_name or hardware.name,
+                "memory_bytes": hardware.memory_bytes or look.device_bytes,
+            }
+            hardware = hardware.model_copy(update=known)
+        context = Context(
+            command=self._options.command,
+            hardware=hardware,
+            limit_bytes=limit_bytes,
+            seconds=time.monotonic() - self._started,
+            launches=self._launches.count,
+        )
+        profile = make_profile(context, found, journal.trials)
+        path = self._options.out or store.folder_to_write() / store.file_name(profile)
+        store.save(profile, path)
+        return self._result(found, profile, path, limit_bytes, interrupted)
+
+    def _open_journal(self, look: Look) -> tuple[Journal, int | None]:
+        options = self._options
+        key = {
+            "method": _METHOD,
+            "command": fingerprint(options.command.words),
+            "file": file_digest(options.command.words),
+            "torch": look.torch,
+            "device": look.device_name or look.device,
+            "limit": str(options.memory_limit_bytes),
+            "isolated": self._isolation,
+            "own": str(look.batch),
+        }
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+        path = store.folder_to_write().parent / "journals" / f"{self._name}-{name}.jsonl"
+        limit = options.memory_limit_bytes or recorded_limit(path, key) or self._limit(look)
+        journal = open_journal(path, Header(key=key, limit_bytes=limit), fresh=options.fresh)
+        if journal.num_replayed:
+            self._progress.say(
+                f"going on with {journal.num_replayed} trials of an earlier search (--fresh forgets them)"
+            )
+        return journal, limit
+
+    def _limit(self, look: Look) -> int | None:
+        """The card's memory, or half of what is free on the host for each rank; None where the card is not known."""
+        if look.on_gpu:
+            return look.device_bytes
+        limit = free_host_bytes() // 2 // look.ranks
+        if "batch" not in self._options.parts:
+            return limit
+        each = "" if look.ranks == 1 else f" for each of {look.ranks} ranks"
+        self._progress.say(f"memory limit: {format_bytes(limit)}{each}, half of what is free (--memory-limit sets it)")
+        return limit
+
+    def _result(
+        self,
+        found: Findings,
+        profile: Profile | None = None,
+        path: Path | None = None,
+        limit_bytes: int | None = None,
+        interrupted: bool = False,
+    ) -> Result:
+        return Result(
+            options=self._options,
+            findings=found,
+            launches=self._launches.count,
+            seconds=time.monotonic() - self._started,
+            isolation=self._isolation,
+            profile=profile,
+            path=path,
+            limit_bytes=limit_bytes,
+            interrupted=interrupted,
+        )
+
+
+def document(result: Result) -> Mapping[str, object]:
+    """The result as `gpudoc.tune.v1`: the profile, null after a look alone, and what the script looked like."""
+    look, found = result.look, result.findings
+    gained = found.gain
+    return {
+        "schema": "gpudoc.tune.v1",
+        "profile": None if result.profile is None else result.profile.document(),
+        "path": None if result.path is None else str(result.path),
+        "script": {
+            "command": str(result.options.command),
+            "launches": result.launches,
+            "seconds": round(result.seconds, 1),
+            "isolation": result.isolation,
+            "interrupted": result.interrupted,
+            "loaders": [
+                loader.model_dump(mode="json", exclude={"kind", "at", "applied", "refused", "notes", "script"})
+                for loader in look.loaders
+            ],
+            "training": None if look.training is None else look.training.place,
+            "lever": found.lever,
+            "ranks": look.ranks,
+            "device": look.device,
+            "device_name": look.device_name,
+            "precision": look.precision,
+            "tf32": look.tf32,
+            "torch": look.torch,
+            "steps": look.steps,
+            "step_s": round(look.step_s, 6),
+            "step_interval_s": [round(value, 6) for value in look.step_interval_s],
+            "wait_share": round(look.wait_share, 4),
+            "samples_per_s": None if look.samples_per_s is None else round(look.samples_per_s, 2),
+            "peak_bytes": look.peak_bytes,
+            "evaluates": look.evaluates,
+            "lines": [{"at": line.at, "write": line.write} for line in result.lines],
+            "offered": [{"at": line.at, "write": line.write} for line in result.offered],
+            "advice": list(result.advice),
+            "gain": None
+            if gained is None or result.profile is None
+            else {"ratio": gained.ratio, "low": gained.low, "high": gained.high, "launches": gained.launches},
+        },
+    }

@@ -1,0 +1,72 @@
+import json
+
+from gpudoc.render.script import as_text, headline, show, train_command
+from gpudoc.script.command import Command
+from gpudoc.script.options import Options
+from tests.script.pretended import result_of, searched
+
+
+def looked(**changes):
+    options, found, session = searched(parts=frozenset({"look"}))
+    return result_of(options, found, session, profile=None, path=None, launches=1, **changes)
+
+
+def test_a_search_says_what_the_script_is_what_was_found_why_and_what_to_type():
+    text = as_text(result_of(*searched()), verbose=True)
+    for part in (
+        "as it is: python train.py",
+        "train.py:7: trains, batch 8, 0 workers",
+        "74% of it waiting for data",
+        "largest batch",
+        "num_workers 3:",
+        "  train.py:7: DataLoader(..., num_workers=3, prefetch_factor=2,",
+        "offered batch     16 (the script's own: 8)",
+        "  train.py:7: DataLoader(..., batch_size=16)",
+        "from batch 16 on the steps waited for data",
+        "rules of scaling",
+        "loader     3 workers x 2",
+        "profile  /profiles/p.yaml",
+        "gpudoc train --profile auto -- python train.py",
+    ):
+        assert part in text, part
+
+
+def test_the_headline_has_the_gain_with_its_doubt():
+    assert headline(result_of(*searched())).startswith("tuned: 21 launches in 1 min 00 s, 3.8")
+    assert "over 2 launches each" in headline(result_of(*searched()))
+    assert headline(result_of(*searched(), interrupted=True)).startswith("interrupted; the best so far")
+
+
+def test_a_gain_is_not_claimed_where_none_was_measured():
+    options, found, session = searched(parts=frozenset({"batch"}))
+    assert "not compared with the script as it is (--allow batch" in headline(result_of(options, found, session))
+    found.kept_default, found.unchanged = "lost", True
+    assert "nothing was found that is faster" in headline(result_of(options, found, session))
+
+
+def test_a_look_says_the_script_and_how_to_tune_it():
+    text = as_text(looked())
+    assert text.startswith("looked: 1 launch in 1 min 00 s\n")
+    assert "next     gpudoc tune -- python train.py" in text
+    assert "why" not in text
+
+
+def test_the_command_to_train_has_the_batch_where_the_placeholder_stood():
+    _, found, session = searched(goal="largest")
+    words = ("python", "train.py", "-b", "{batch}")
+    found.lever = "flag"
+    result = result_of(Options(command=Command(words)), found, session)
+    assert train_command(result) == f"gpudoc train --profile auto -- python train.py -b {found.batch}"
+    found.sized = None
+    assert train_command(result) == "gpudoc train --profile auto -- python train.py -b 8"
+
+
+def test_a_batch_that_was_allowed_is_trained_with():
+    options, found, session = searched(allow=frozenset({"batch"}))
+    assert "--allow batch" in train_command(result_of(options, found, session))
+
+
+def test_json_is_one_document(capsys):
+    show(result_of(*searched()), as_json=True, plain=True, verbose=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "gpudoc.tune.v1"

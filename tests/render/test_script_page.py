@@ -1,0 +1,19 @@
+from gpudoc.render.script_page import render_page, save
+from tests.script.pretended import result_of, searched
+
+
+def test_the_page_shows_the_script_the_settings_memory_loader_and_launches(tmp_path):
+    save(tmp_path / "page.html", result_of(*searched()))
+    text = (tmp_path / "page.html").read_text("utf-8")
+    for part in ("The script as it is", "What was found", "<svg", "The loader", "Every launch", "num_workers=3"):
+        assert part in text, part
+    assert "Did not fit" in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_a_look_has_a_page_without_what_was_not_done():
+    options, found, session = searched(parts=frozenset({"look"}))
+    text = render_page(result_of(options, found, session, profile=None, path=None))
+    assert "Nothing was tuned" in text
+    assert "Every launch" not in text
+    assert "gpudoc tune -- python train.py" in text

@@ -1,0 +1,63 @@
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.script.batch import cap_of, check_lever, lever_of, size_batch
+from tests.script.pretended import Pretended, loader, session_of
+
+
+def test_the_largest_batch_is_shown_from_both_sides():
+    # 64 MiB and 1 MiB a sample under 256 MiB: 192 fit
+    runner = Pretended()
+    found = size_batch(session_of(runner), goal="largest", max_batch=None)
+    assert found.largest.is_proved
+    assert 188 <= found.largest.batch <= 192
+    assert 193 <= found.largest.fails_at <= found.largest.batch + 4
+    assert found.choice.batch == found.largest.batch
+    assert len(runner.requests) <= 12
+
+
+def test_for_speed_the_smallest_batch_that_is_as_fast_is_offered():
+    runner = Pretended(fixed_s=0.001, step_s=0.01, sample_s=0.0)
+    found = size_batch(session_of(runner), goal="throughput", max_batch=None)
+    assert found.choice.batch < 64
+    assert found.largest is not None
+    assert any("95 % of the highest speed" in reason for reason in found.reasons)
+
+
+def test_no_batch_beyond_eight_times_the_scripts_own_is_offered_for_speed():
+    runner = Pretended(fixed_s=1.0, step_s=0.0001, sample_s=0.0, bytes_per_sample=1 << 16)
+    found = size_batch(session_of(runner), goal="throughput", max_batch=None)
+    assert found.choice.batch == 64
+    assert found.largest.batch > 64
+
+
+def test_the_cap_is_what_a_data_set_can_fill_on_each_rank():
+    look = session_of(Pretended()).look
+    assert cap_of(look, None) == 4096
+    assert cap_of(look, 100) == 100
+
+
+@pytest.mark.parametrize(
+    ("built", "takes", "lever", "says"),
+    [
+        (loader(), False, "loader", ""),
+        (loader(), True, "flag", ""),
+        (loader(own_batch_sampler=True, batch_size=None), False, "none", "batch_sampler of its own"),
+        (loader(batch_size=None), False, "none", "without a batch size"),
+        (loader(number=3), False, "none", "no DataLoader"),
+        (loader(own_batch_sampler=True, batch_size=None), True, "flag", ""),
+    ],
+)
+def test_the_lever_is_the_placeholder_or_the_loaders_own_batch_size(built, takes, lever, says):
+    found, why = lever_of(session_of(Pretended(), built=built).look, takes_batch=takes)
+    assert found == lever
+    assert says in why
+
+
+def test_a_placeholder_that_something_eats_is_found_out():
+    with pytest.raises(GpudocError, match="does not reach the loader: with 8 and 16") as told:
+        check_lever("python t.py {batch}", [(8, 32), (16, 32)], "t.py:7")
+    assert told.value.exit_code == 2
+    check_lever("python t.py {batch}", [(8, 4), (16, 8)], "t.py:7")
+    check_lever("python t.py {batch}", [(8, 32)], "t.py:7")
+    check_lever("python t.py {batch}", [(8, None), (16, None)], "t.py:7")

@@ -1,0 +1,49 @@
+import pytest
+
+from gpudoc.script.findings import Findings, gain, is_own, speed_of
+from gpudoc.tune.trial.messages import End, Feed, Request, Trial
+from tests.script.pretended import Pretended, loader, session_of
+
+
+def trial(rate, end=End.FITS, **measured):
+    known = {"mean_step_s": 0.1, **({} if rate is None else {"samples_per_s": rate}), **measured}
+    return Trial(request=Request(kind="joint", batches=()), end=end, measured=known)
+
+
+def look(**built):
+    return session_of(Pretended(), built=loader(**built)).look
+
+
+def test_a_gain_has_the_doubt_of_the_launches_that_are_furthest_apart():
+    found = gain([trial(100.0), trial(110.0)], [trial(200.0), trial(220.0)])
+    assert found.ratio == pytest.approx(2.0)
+    assert found.low == pytest.approx(200 / 110)
+    assert found.high == pytest.approx(2.2)
+    assert found.text == "2.00 times (1.82 to 2.20, over 2 launches each)"
+
+
+def test_steps_are_compared_where_samples_are_not_known():
+    assert speed_of(trial(None)) == pytest.approx(10.0)
+    assert speed_of(trial(5.0, end=End.OOM_HOST)) is None
+    assert gain([trial(None)], [trial(None, mean_step_s=0.05)]).ratio == pytest.approx(2.0)
+
+
+def test_nothing_is_gained_without_both_sides():
+    assert gain([], [trial(1.0)]) is None
+    assert gain([trial(1.0)], [trial(1.0, end=End.HANG)]) is None
+    assert Findings(look=look()).gain is None
+
+
+@pytest.mark.parametrize(
+    ("feed", "built", "same"),
+    [
+        (Feed(), {}, True),
+        (Feed(prefetch_factor=8), {}, True),
+        (Feed(num_workers=2), {}, False),
+        (Feed(num_workers=2, persistent_workers=True), {"num_workers": 2, "persistent_workers": True}, True),
+        (Feed(num_workers=2, prefetch_factor=4), {"num_workers": 2, "prefetch_factor": 2}, False),
+        (Feed(num_workers=2, persistent_workers=True), {"num_workers": 2}, False),
+    ],
+)
+def test_settings_that_the_script_has_anyway_are_its_own(feed, built, same):
+    assert is_own(feed, look(**built)) is same

@@ -1,0 +1,46 @@
+from gpudoc.profile.store import load, save
+from gpudoc.script.record import why
+from gpudoc.script.remember import remembered
+from tests.script.pretended import result_of, searched
+
+
+def test_the_profile_of_a_search_is_read_again_and_found_for_its_command(tmp_path):
+    asked, found, session = searched()
+    profile = result_of(asked, found, session).profile
+    path = save(profile, tmp_path / "p.yaml")
+    again = load(path)
+    assert again == profile
+    assert again.settings.loader.num_workers == 3
+    assert again.settings.micro_batch == found.batch
+    assert again.script.lever == "loader"
+    assert again.script.tuned == ("loader", "batch")
+    assert [(one.at, one.role, one.num_workers) for one in again.script.loaders] == [("train.py:7", "training", 0)]
+    assert again.evidence.largest_batch == found.sized.largest.batch
+    assert again.evidence.speedup_interval[0] <= again.evidence.speedup_over_default
+    assert {row.num_workers for row in again.evidence.loader} >= {0, 1, 3}
+    taken = remembered(asked.command.words, again.hardware.model_copy(update={"torch": ""}), str(path))
+    assert taken.profile == profile
+
+
+def test_what_was_not_searched_stays_the_scripts_own():
+    asked, found, session = searched(parts=frozenset({"loader"}))
+    profile = result_of(asked, found, session).profile
+    assert profile.script.tuned == ("loader",)
+    assert profile.settings.micro_batch == 8
+    found.kept_default = "kept"
+    profile = result_of(asked, found, session).profile
+    assert profile.script.tuned == ()
+    assert profile.settings.loader.num_workers == 0
+    assert "kept" in profile.why
+
+
+def test_a_profile_names_no_place_and_nobody():
+    asked, found, session = searched()
+    text = result_of(asked, found, session).profile.model_dump_json()
+    assert "/" not in "".join(one for one in text.split('"') if one.startswith("/"))
+
+
+def test_why_no_batch_was_searched_is_kept():
+    _, found, _ = searched(parts=frozenset({"loader"}))
+    found.why_no_lever = "train.py:7 has a batch_sampler of its own"
+    assert "batch not searched: train.py:7 has a batch_sampler of its own" in why(found)

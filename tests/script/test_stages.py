@@ -1,0 +1,127 @@
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.script.command import Command
+from gpudoc.script.findings import Findings
+from gpudoc.script.options import Options
+from gpudoc.script.stages import planned_launches, run_stages, say_plan
+from gpudoc.tune.trial.messages import End, Request
+from tests.script.pretended import Pretended, loader, session_of
+
+
+def options(*words, **changes):
+    return Options(command=Command(words or ("python", "train.py")), **changes)
+
+
+def search(runner, asked, *, lever="loader", **changes):
+    session = session_of(runner, **changes)
+    found = Findings(look=session.look, lever=lever)
+    found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
+    runner.requests.clear()
+    run_stages(session, asked, found)
+    return found
+
+
+def test_every_part_is_searched_and_the_found_is_compared_with_trial_0_in_turns():
+    runner = Pretended()
+    found = search(runner, options())
+    assert found.feed.num_workers == 3
+    assert found.sized.largest.is_proved
+    kinds = [request.kind for request in runner.requests if request.kind in ("joint", "default")]
+    assert kinds == ["joint", "default", "default", "joint"]
+    assert found.gain.ratio == pytest.approx(108 / 28, rel=0.05)
+    assert found.gain.low <= found.gain.ratio <= found.gain.high
+
+
+def test_only_the_loader_leaves_the_batch():
+    runner = Pretended()
+    found = search(runner, options(parts=frozenset({"loader"})))
+    assert found.sized is None
+    assert runner.asked("fit") == []
+    assert runner.asked("joint")[0].batches == ()
+
+
+def test_a_batch_of_the_loader_is_compared_only_when_it_was_allowed():
+    for allow, batches in ((frozenset(), ()), (frozenset({"batch"}), None)):
+        runner = Pretended()
+        found = search(runner, options(allow=allow, goal="largest"))
+        assert runner.asked("joint")[0].batches == (batches if batches is not None else (found.batch,))
+
+
+def test_a_batch_in_the_command_is_asked_for_and_compared():
+    runner = Pretended()
+    found = search(runner, options("python", "t.py", "{batch}", goal="largest"), lever="flag")
+    assert runner.asked("joint")[0].batches == (found.batch,)
+
+
+def test_settings_that_lose_in_the_end_are_not_kept():
+    class Fickle(Pretended):
+        def run(self, request, *, patience_s):
+            trial = super().run(request, patience_s=patience_s)
+            if request.kind != "joint":
+                return trial
+            return trial.model_copy(update={"measured": {**trial.measured, "samples_per_s": 1.0}})
+
+    found = search(Fickle(), options(parts=frozenset({"loader"})))
+    assert found.feed is None
+    assert "own settings are kept" in found.kept_default
+    assert found.gain.ratio == 1.0
+
+
+def test_nothing_changed_is_nothing_to_compare():
+    runner = Pretended(sample_s=0.0)
+    found = search(runner, options(parts=frozenset({"loader"})))
+    assert found.unchanged
+    assert runner.requests == []
+
+
+def test_a_command_that_eats_its_batch_is_told_after_two_launches():
+    runner = Pretended(eats=True)
+    with pytest.raises(GpudocError, match="does not reach the loader"):
+        search(runner, options("python", "t.py", "{batch}", parts=frozenset({"batch"})), lever="flag")
+    assert len(runner.asked("fit")) == 2
+
+
+def test_a_loader_that_refuses_its_batch_size_ends_that_part_alone():
+    runner = Pretended(refuses={"batch_size": "it is built from a batch sampler"})
+    found = search(runner, options(parts=frozenset({"batch"})))
+    assert found.lever == "none"
+    assert "built from a batch sampler" in found.why_no_lever
+
+
+def test_the_plan_says_launches_first_and_minutes_once_one_was_timed():
+    assert planned_launches(options(parts=frozenset({"look"}))) == {"look": 1}
+    said = say_plan(options(budget_s=600.0), None)
+    assert "28 launches" in said
+    assert "at most 10 min" in said
+    assert "about 4 min 30 s to go" in say_plan(options(budget_s=600.0), 10.0)
+
+
+def test_a_device_without_known_memory_leaves_the_batch():
+    runner = Pretended()
+    found = search(runner, options(parts=frozenset({"batch"})), limit_bytes=None)
+    assert found.sized is None
+    assert "--memory-limit" in found.why_no_lever
+
+
+def test_a_script_without_a_lever_says_so():
+    runner = Pretended()
+    built = loader(own_batch_sampler=True, batch_size=None)
+    found = search(runner, options(parts=frozenset({"batch"})), lever="none", built=built)
+    assert runner.requests == []
+    assert found.sized is None
+
+
+def test_a_batch_that_is_not_found_loses_nothing_of_the_loader():
+    class Broken(Pretended):
+        def run(self, request, *, patience_s):
+            trial = super().run(request, patience_s=patience_s)
+            if request.kind != "fit":
+                return trial
+            return trial.model_copy(update={"end": End.USER_ERROR, "detail": "shapes do not match", "points": ()})
+
+    found = search(Broken(), options())
+    assert found.feed.num_workers == 3
+    assert any("shapes do not match" in note for note in found.notes)
+    with pytest.raises(GpudocError, match="shapes do not match"):
+        search(Broken(), options(parts=frozenset({"batch"})))
