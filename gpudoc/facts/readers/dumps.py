@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.patterns import Pattern
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.clean import Data
 
 # pickles of protocol 2 and later, as both dumps are
 _PICKLE = b"\x80"
-_RANK = re.compile(r"(\d+)$")
+_RANK = Pattern(r"(\d+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,11 @@ _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
 _HEADING = Pattern(r"^#{1,6} +\S")
 _UNDERLINE = Pattern(r"^(?:={3,}|-{3,}|~{3,}|\^{3,})\s*$")
 _LINK = Pattern(r"\]\([^)\s]+\)|^\.\. \w[\w-]*::|`[^`\n]+ <https?://[^>]+>`_")
+# the words of a link are another page's title
+_LINKED = Pattern(r"\[[^\]\n]{1,80}\]\([^)\s]+\)")
 _TABLE = Pattern(r"^\s{0,3}\|.*\|\s*$")
 # who reports a fault speaks of himself; who documents speaks to the reader
-FIRST_PERSON = Pattern(r"(?i)(?<![\w'/])(?:I|I'm|I've|I'd|my|mine|me)(?![\w/-])(?!\.[a-z])")
+FIRST_PERSON = Pattern(r"(?i)(?<![\w'/-])(?:I|I'm|I've|I'd|my|mine|me)(?![\w/-])(?!\.[a-z])")
 _REPORT_HEADING = Pattern(
     r"(?i)^#{1,6}\W*(?:describe the (?:bug|issue)|bug(?: report| description)?\W*$|(?:steps )?to reproduce|reproduc\w+|"
     r"(?:expected|actual|current) (?:behaviou?r|result)|(?:your )?(?:current )?environment(?: info\w*)?\W*$|"
@@ -82,7 +84,7 @@ def _markdown(lines: list[str], *, named_so: bool) -> Kind:
         elif not in_fence:
             # a comment in a log begins alike, and stands in the middle of other lines
             heading = not before.strip() and _HEADING.match(line) is not None
-            personal = not heading and FIRST_PERSON.search(line)
+            personal = not heading and FIRST_PERSON.search(_LINKED.sub("", line) if "](" in line else line)
             if _REPORT_HEADING.match(line) or personal or _FAULT.search(line):
                 return PASTE
             underlined = before.strip() and len(before) < 80 and not before.startswith((" ", "|", "-", "+"))

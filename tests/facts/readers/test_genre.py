@@ -75,6 +75,10 @@ def test_a_report_with_the_headings_of_a_template_is_a_paste():
     assert genre_of(ISSUE).genre == "paste"
 
 
+def test_the_title_of_another_page_and_an_option_are_nobodys_words():
+    assert genre_of(GUIDE + "\nSee [My loss is NaN](nan.md), or start Python with `-I`.\n").genre == "documentation"
+
+
 def test_who_speaks_of_himself_reports():
     assert genre_of(GUIDE + "\nI get this too, on my machine.\n").genre == "paste"
 
