@@ -17,7 +17,7 @@ from gpudoc.profile.store import LOCAL_FOLDER, user_folder
 from gpudoc.units import format_bytes
 
 # the names that `own_prefix` is given: folders that a command removes itself unless it is killed
-TEMPORARY = ("job", "launch", "prove", "reduce", "trial", "tune", "watch")
+TEMPORARY = ("cell", "job", "launch", "prove", "reduce", "run", "trial", "tune", "watch")
 _TEMPORARY = re.compile(rf"gpudoc-(?:{'|'.join(TEMPORARY)})-(?P<pid>\d+)-[a-z0-9_]{{8}}")
 _FAULT = re.compile(r"gpudoc-fault-[a-z0-9_]{8}\.txt")
 _JOURNAL = '"gpudoc.tune.journal.'

@@ -18,6 +18,7 @@ from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.script.kept import Kept, Terms
 from gpudoc.units import format_bytes
+from gpudoc.writing import own_prefix
 
 # the private layers are kept in memory: this share of what is free may be written, within bounds
 _ROOM_SHARE = 8
@@ -117,7 +118,7 @@ def what_can_be() -> Isolation:
 
 def _try(wanted: Isolation, refused: dict[str, None]) -> Isolation:
     """`wanted`, less what the keeper could not build; why it could not is added to `refused`."""
-    with tempfile.TemporaryDirectory(prefix="gpudoc-cell-") as folder:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("cell")) as folder:
         while wanted.files:
             cell = Cell(scratch=Path(folder), room_bytes=_LEAST_ROOM_BYTES, isolation=wanted)
             with cell.order() as order:

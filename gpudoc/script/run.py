@@ -21,6 +21,7 @@ from gpudoc.script.handing import Signals
 from gpudoc.script.hook import Reader, Seen
 from gpudoc.script.kept import Kept, Terms
 from gpudoc.script.through import Through, on_terminal
+from gpudoc.writing import own_prefix
 
 if TYPE_CHECKING:
     from gpudoc.doctor.model import Report
@@ -108,7 +109,7 @@ class Finished:
 
 def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False) -> Finished:
     """Run the command to its end; GpudocError when it cannot be started."""
-    with tempfile.TemporaryDirectory(prefix="gpudoc-run-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("run"), ignore_cleanup_errors=True) as name:
         watching = _Watching(Path(name), listener)
         environment = hook.environment(Path(name), applied.order, os.environ)
         through = Through(listener.output, all_to_stderr=all_to_stderr)

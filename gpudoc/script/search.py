@@ -32,6 +32,7 @@ from gpudoc.tune.run import terminating_like_ctrl_c
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.trial.messages import Request
 from gpudoc.units import format_bytes
+from gpudoc.writing import own_prefix
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
 _METHOD = "script-1"
@@ -100,7 +101,7 @@ def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayR
     isolated = isolate(options, found, may_run_in_place)
     progress.say(say_plan(options, None))
     progress.say(_how_isolated(options, found, isolated))
-    with terminating_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="gpudoc-tune-") as scratch:
+    with terminating_like_ctrl_c(), tempfile.TemporaryDirectory(prefix=own_prefix("tune")) as scratch:
         launches = Launches(
             command=options.command,
             scratch=Path(scratch),
