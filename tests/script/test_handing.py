@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import traceback
 
 import pytest
 
@@ -24,11 +26,30 @@ class Kept:
         self.ended += 1
 
 
+def in_a_fork(test):
+    """The test in a process with one thread: here a worker of pytest has others, which the kernel may choose."""
+
+    @functools.wraps(test)
+    def run(*arguments, **named):
+        child = os.fork()
+        if child == 0:
+            try:
+                test(*arguments, **named)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    return run
+
+
 @pytest.fixture
 def said():
     return []
 
 
+@in_a_fork
 def test_a_signal_is_handed_on_once_and_an_interrupt_to_the_group(said):
     kept = Kept()
     with Signals(said.append) as signals:
@@ -42,6 +63,7 @@ def test_a_signal_is_handed_on_once_and_an_interrupt_to_the_group(said):
     assert len(said) == 1
 
 
+@in_a_fork
 def test_a_second_interrupt_ends_everything(said, monkeypatch):
     monkeypatch.setattr(handing, "_ONE_WISH_S", 0.0)
     kept = Kept()
@@ -54,6 +76,7 @@ def test_a_second_interrupt_ends_everything(said, monkeypatch):
     assert signals.interrupts == 2
 
 
+@in_a_fork
 def test_what_the_terminal_sent_to_both_is_not_sent_again(said, monkeypatch):
     monkeypatch.setattr(handing, "_BY_THE_KERNEL", 0)
     kept = Kept(own_session=False)
@@ -64,6 +87,7 @@ def test_what_the_terminal_sent_to_both_is_not_sent_again(said, monkeypatch):
     assert signals.interrupts == 1
 
 
+@in_a_fork
 def test_what_came_too_late_is_gone_afterwards(said):
     with Signals(said.append):
         os.kill(os.getpid(), signal.SIGINT)

@@ -51,7 +51,7 @@ def test_a_profile_for_another_model_is_refused_with_the_difference(tmp_path, ca
     write_workload(tmp_path, model={"hidden": 24})
     assert train_here(tmp_path, *LINE, "--profile", profile, "--steps", 1) == 2
     told = capsys.readouterr().err
-    assert "made for something else: model" in told
+    assert "made for something else: it was made for another model than this one" in told
     assert "gpudoc tune --model" in told
 
 

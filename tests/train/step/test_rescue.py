@@ -212,6 +212,6 @@ def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
     done = train(tmp_path, *LINE, "--profile", "off", "--num-workers", workers)
     assert done.returncode == 1, done.stderr
     assert "micro batch 16 -> 8" in done.stderr
-    assert "with one sample: the data set failed while reading the samples 7: MemoryError: Unable to" in done.stderr
+    assert "with one sample: the data set failed while reading sample 7: MemoryError: Unable to" in done.stderr
     assert "hungry_workload.py:" in done.stderr
     assert "Traceback" not in done.stderr
