@@ -103,17 +103,18 @@ def paint(text: str) -> Text:
 
 
 def box(lines: Sequence[str], shape: Form) -> list[str]:
-    """The lines in a box; a command that is too long for it stands whole below, so that it can be copied."""
+    """The lines in a box; with a command that is too long for it all steps stand below, in order, to be copied."""
     if not shape.has_box:
         return list(lines)
-    inner = shape.inner
-    short = [line for line in lines if len(line) <= inner]
-    below = [f"  {line.strip()}" for line in lines if len(line) > inner]
+    inner, end = shape.inner, len(lines)
+    if any(len(line) > inner for line in lines):
+        steps = (at for at, line in enumerate(lines) if line.lstrip().startswith("fix:") or len(line) > inner)
+        end = next(steps)
     return [
         f"╭{'─' * (inner + 2)}╮",
-        *(f"│ {line:{inner}} │" for line in short),
+        *(f"│ {line:{inner}} │" for line in lines[:end]),
         f"╰{'─' * (inner + 2)}╯",
-        *below,
+        *lines[end:],
     ]
 
 

@@ -33,12 +33,16 @@ def test_on_a_terminal_the_root_cause_stands_in_a_coloured_box_as_wide_as_the_sc
     assert screen.code == 0
 
 
-def test_a_command_that_does_not_fit_the_box_stands_whole_below_it():
+def test_a_command_that_does_not_fit_the_box_stands_whole_below_it_in_its_place_among_the_steps():
     screen = shown(lambda: show(OLD, Output()), 80)
     below = screen.raw.replace("\r\n", "\n").split("╯", 1)[1]
     command = next(line for line in below.splitlines() if "pip install" in line)
     assert "│" not in command
     assert command.rstrip("\x1b[0m").endswith("/whl/cu118")
+    words = [line.strip() for line in screen.lines]
+    at = [next(i for i, line in enumerate(words) if part in line) for part in ("uninstall", "pip install", "next:")]
+    assert at == sorted(at)
+    assert not any("fix:" in line for line in words[: words.index(f"╰{'─' * 78}╯")])
 
 
 @pytest.mark.parametrize("columns", [80, 120])
