@@ -28,7 +28,8 @@ def test_on_a_terminal_the_root_cause_stands_in_a_coloured_box_as_wide_as_the_sc
     inside = screen.lines[top + 1 : bottom]
     assert inside[0].startswith("│ ✗ The GPU no longer answers on the PCIe bus: GPU 2")
     assert all(line.startswith("│ ") and line.endswith(" │") and len(line) == wide for line in inside)
-    assert any(line.startswith("│     $ journalctl -k") for line in inside)
+    # at 80 columns one of the commands is too long for the box
+    assert any(line.lstrip("│ ").startswith("$ journalctl -k") for line in (screen.lines if columns == 80 else inside))
     assert screen.coloured
     assert screen.code == 0
 
@@ -40,9 +41,9 @@ def test_a_command_that_does_not_fit_the_box_stands_whole_below_it_in_its_place_
     assert "│" not in command
     assert command.rstrip("\x1b[0m").endswith("/whl/cu118")
     words = [line.strip() for line in screen.lines]
-    at = [next(i for i, line in enumerate(words) if part in line) for part in ("uninstall", "pip install", "next:")]
-    assert at == sorted(at)
-    assert not any("fix:" in line for line in words[: words.index(f"╰{'─' * 78}╯")])
+    end = words.index(f"╰{'─' * 78}╯")
+    assert not any("fix:" in line or "$ " in line for line in words[:end])
+    assert [line[:2] for line in words[end:] if line.startswith(("fix:", "$ "))][:2] == ["fi", "$ "]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
