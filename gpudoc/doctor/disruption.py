@@ -19,11 +19,11 @@ def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
     told = [setting.holders.get(index) for index in indices if not isinstance(index, Absent)]
     known = [process for processes in told for process in processes or ()]
     if known:
-        say = f"{_these(known)} on {which}: end or move them first; look for others."
+        say = f"End or move {_these(known)} on {which} first, and look for others."
     elif told and all(processes is not None for processes in told) and len(told) == len(indices):
-        say = f"No process is listed on {which}; look again right before."
+        say = f"Look again right before the next step: no process is listed on {which} now."
     else:
-        say = f"Which programs use {which}? End or move them first."
+        say = f"See which programs use {which}, and end or move them first."
     command = f"nvidia-smi{selector(cards)} {_LIST}"
     return do(say, command) if _windows(setting) else do(say, f"{command}; sudo fuser -v /dev/nvidia*", root=True)
 
@@ -31,14 +31,14 @@ def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
 def _these(processes: list[GpuProcess]) -> str:
     names = [f"{'a process' if isinstance(p.name, Absent) else p.name} ({p.pid})" for p in processes[:3]]
     more = len(processes) - len(names)
-    return f"{', '.join(names)}{f' and {more} more' if more else ''} {'run' if len(processes) > 1 else 'runs'}"
+    return f"{', '.join(names)}{f' and {more} more' if more else ''}"
 
 
 def _drained(setting: Setting) -> tuple[Remedy, ...]:
     match setting.place:
         case "slurm":
             run = 'sudo scontrol update nodename=$(hostname -s) state=drain reason="GPU fault"'
-            return (do("As administrator: let the node take no new jobs, and those that run end.", run, root=True),)
+            return (do("Let the node take no new jobs, as administrator, and let running ones end.", run, root=True),)
         case "kubernetes":
             return (
                 do("Let the node take no new pods.", "kubectl cordon NODE"),
@@ -55,8 +55,12 @@ def _windows(setting: Setting) -> bool:
 
 def _where(setting: Setting) -> str:
     if _windows(setting):
-        return "In Windows: "
-    return "On the host: " if setting.place in ("docker", "kubernetes") else ""
+        return " in Windows"
+    return " on the host" if setting.place in ("docker", "kubernetes") else ""
+
+
+def _machine(setting: Setting) -> str:
+    return "the host" if setting.place in ("docker", "kubernetes") else "the machine"
 
 
 def _behind(setting: Setting, step: Remedy, *, everywhere: bool) -> tuple[Remedy, ...]:
@@ -69,14 +73,15 @@ def reset(setting: Setting, when: str = "") -> tuple[Remedy, ...]:
     GPUs before Ampere that NVLink joins are reset in one command, later ones singly (`man nvidia-smi`, --gpu-reset).
     """
     which = selector(setting.cards)
+    there = f"{_where(setting)}{f' {when}' if when else ''}"
     if not which:
-        say = f"{when}reset that GPU (nvidia-smi --gpu-reset with its -i), which ends every program on it."
-        find = do("Which GPU is it? Compare the address in the evidence.", "nvidia-smi -L; lspci -d 10de:")
+        say = f"Reset that GPU{there} (nvidia-smi --gpu-reset with its -i), which ends every program on it."
+        find = do("Find which GPU it is by the address in the evidence.", "nvidia-smi -L; lspci -d 10de:")
         return (find, *_behind(setting, _step(setting, say), everywhere=True))
     if any(_joined(card.facts) for card in setting.cards):
-        say = f"{when}reset all GPUs at once, as NVLink joins them; this ends every program on every GPU."
+        say = f"Reset all GPUs at once{there}, as NVLink joins them; this ends every program on every GPU."
         return _behind(setting, _step(setting, say, "sudo nvidia-smi --gpu-reset"), everywhere=True)
-    say = f"{when}reset {called(setting.cards)}, which ends every program on it."
+    say = f"Reset {called(setting.cards)}{there}, which ends every program on it."
     return _behind(setting, _step(setting, say, f"sudo nvidia-smi --gpu-reset{which}"), everywhere=False)
 
 
@@ -87,9 +92,8 @@ def _joined(gpu: object) -> bool:
 
 
 def _step(setting: Setting, say: str, run: str = "") -> Remedy:
-    prose = f"{_where(setting)}{say}"
     linux = run if not _windows(setting) else ""
-    return do(prose[0].upper() + prose[1:], linux, root=bool(linux), disruptive=True)
+    return do(say, linux, root=bool(linux), disruptive=True)
 
 
 def reset_fabric(setting: Setting) -> tuple[Remedy, ...]:
@@ -98,37 +102,38 @@ def reset_fabric(setting: Setting) -> tuple[Remedy, ...]:
         "sudo systemctl stop nvidia-fabricmanager && sudo nvidia-smi --gpu-reset"
         " && sudo systemctl start nvidia-fabricmanager"
     )
-    say = "reset all GPUs and NVSwitches together, which ends every program on every GPU."
+    say = f"Reset all GPUs and NVSwitches together{_where(setting)}, which ends every program on every GPU."
     return _behind(setting, _step(setting, say, run), everywhere=True)
 
 
 def restart_fabric_manager(setting: Setting) -> tuple[Remedy, ...]:
     """Restart the service of the NVSwitches, which may abort the jobs that use NVLink."""
-    say = "restart the fabric manager, which may end every job that uses NVLink."
+    say = f"Restart the fabric manager{_where(setting)}, which may end every job that uses NVLink."
     return _behind(setting, _step(setting, say, "sudo systemctl restart nvidia-fabricmanager"), everywhere=True)
 
 
-def reboot(setting: Setting, why: str = "Reboot") -> tuple[Remedy, ...]:
-    """Reboot the machine."""
-    say = f"{why[0].lower() + why[1:]}, which ends every program on the machine."
+def reboot(setting: Setting, when: str = "") -> tuple[Remedy, ...]:
+    """Reboot the machine; `when` says under which condition or to what end."""
+    there = " in Windows" if _windows(setting) else ""
+    say = f"Reboot {_machine(setting)}{there}{f' {when}' if when else ''}; this ends every program on it."
     return _behind(setting, _step(setting, say, "sudo reboot"), everywhere=True)
 
 
 def power_off(setting: Setting, why: str) -> tuple[Remedy, ...]:
     """Work for which the machine is switched off; `why` says what to do then."""
-    say = f"switch the machine off and {why}, which ends every program on it."
+    say = f"Switch {_machine(setting)} off, which ends every program on it, and {why}."
     return _behind(setting, _step(setting, say), everywhere=True)
 
 
-def reload_modules(setting: Setting, say: str, run: str) -> tuple[Remedy, ...]:
-    """Unload kernel modules and load them again."""
-    text = f"{say[0].lower() + say[1:]}, which ends every program on every GPU."
-    return _behind(setting, _step(setting, text, run), everywhere=True)
+def reload_modules(setting: Setting, what: str, run: str, when: str = "") -> tuple[Remedy, ...]:
+    """Unload kernel modules and load them again; `when` says under which condition."""
+    say = f"Reload {what}{_where(setting)}{f' {when}' if when else ''}; this ends every program on every GPU."
+    return _behind(setting, _step(setting, say, run), everywhere=True)
 
 
 def restart_wsl(say: str, run: str = "wsl --shutdown") -> Advise:
     """Stop WSL from Windows, so that it starts anew."""
-    look = do("What still runs inside WSL? The next step ends it.", "ps -eo pid,comm")
+    look = do("See what still runs inside WSL, since the next step ends it.", "ps -eo pid,comm")
     return lambda _: (look, do(say, run, disruptive=True))
 
 

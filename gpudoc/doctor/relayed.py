@@ -72,4 +72,4 @@ def first_steps(finding: Finding, advices: Sequence[Advice]) -> tuple[Remedy, ..
     mine = [advice.setting for advice in advices if origins.intersection(advice.near)]
     if not mine:
         return ()
-    return (do(f"The error itself advises {' and '.join(mine)}.", f"export {' '.join(mine)}"),)
+    return (do(f"Set {' and '.join(mine)}, as the error itself advises.", f"export {' '.join(mine)}"),)

@@ -39,10 +39,10 @@ def another_card(say: str) -> Advise:
     def advise(setting: Setting) -> tuple[Remedy, ...]:
         mask = mask_of_the_others(setting)
         if mask:
-            return (do(say, f"{mask} python train.py"),)
+            return (do(f"{say}.", f"{mask} python train.py"),)
         if setting.num_gpus == 1:
-            return (do(f"{say} This machine has no other."),)
-        return (do(f"{say} Leave the ill one out of CUDA_VISIBLE_DEVICES; the numbers:", "nvidia-smi -L"),)
+            return (do(f"{say} (this machine has no other)."),)
+        return (do(f"{say}; leave this one's number out of CUDA_VISIBLE_DEVICES.", "nvidia-smi -L"),)
 
     return advise
 
@@ -53,11 +53,11 @@ def power_limits(setting: Setting, say: str, *, share: float) -> tuple[Remedy, .
     for card in setting.cards:
         watts = _watts(card.facts, share)
         if not selector([card]) or watts is None:
-            return (do(f"{say} Choose it within the card's own Min and Max Power Limit: nvidia-smi -pl with its -i."),)
+            return (do(f"{say}: nvidia-smi -pl with its -i, within its Min and Max Power Limit."),)
         runs.append(f"sudo nvidia-smi{selector([card])} -pl {watts}")
     if not runs:
-        return (do(f"{say} First see which card it is, and its Min and Max Power Limit.", "nvidia-smi -q -d POWER"),)
-    return (do(say, "\n".join(runs), root=True),)
+        return (do(f"{say}: see which GPU it is, and its Min and Max Power Limit.", "nvidia-smi -q -d POWER"),)
+    return (do(f"{say}.", "\n".join(runs), root=True),)
 
 
 def _watts(gpu: object, share: float) -> int | None:
@@ -105,15 +105,15 @@ def torch_build(setting: Setting) -> tuple[Remedy, ...]:
     """Replace torch and its companions by a build that the GPU and the driver of the evidence both run."""
     wheel = wheel_for(setting.capability, setting.driver_cuda)
     if wheel is None:
-        return (do("No wheel of PyTorch has code for this GPU under this driver: update the driver first."),)
+        return (do("Update the driver first: no PyTorch wheel for this driver has code for this GPU."),)
     known_gpu = setting.capability is not None
     return (
         do(
-            f"Replace it by PyTorch's own build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}"
+            f"Replace torch with PyTorch's own build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}"
             + ("." if known_gpu else "; a GPU of the RTX 50 series or newer needs 12.9 or later."),
             f"{remove(setting, 'torch torchvision torchaudio')}\n{install(setting, wheel.arguments)}",
         ),
-        do("Check it.", 'python -c "import torch; print(torch.__version__, torch.cuda.is_available())"'),
+        do("Check the new build.", 'python -c "import torch; print(torch.__version__, torch.cuda.is_available())"'),
     )
 
 
@@ -122,7 +122,7 @@ def driver_update(setting: Setting) -> tuple[Remedy, ...]:
     wheel = wheel_for(setting.capability, setting.driver_cuda) if setting.driver_cuda is not None else None
     older: tuple[Remedy, ...] = ()
     if wheel is not None:
-        say = f"Or keep the driver: it runs PyTorch's build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}."
+        say = f"Keep the driver and install PyTorch's build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}, which it runs."
         older = (do(say, install(setting, wheel.arguments)),)
     update = as_root(setting, "apt install nvidia-driver-580", "dnf install nvidia-driver", "pacman -S nvidia")
     match setting.place:
@@ -131,6 +131,6 @@ def driver_update(setting: Setting) -> tuple[Remedy, ...]:
         case "docker" | "kubernetes":
             return (do("Update the driver on the host; a container cannot bring its own.", update, root=True), *older)
         case "slurm" | "colab" | "notebook":
-            return (*older, do("The driver itself is the administrator's to update."))
+            return (*older, do("Ask the administrator to update the driver itself."))
         case _:
             return (do("Update the driver and restart.", update, root=True), *older)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gpudoc.doctor.disruption import reboot, reset, reset_fabric, users
+from gpudoc.doctor.disruption import power_off, reboot, reload_modules, reset, reset_fabric, users
 from gpudoc.doctor.model import Card, Remedy, Setting
 from gpudoc.doctor.registry import CAUSES
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
@@ -100,12 +100,12 @@ def test_the_whole_fabric_is_reset_without_naming_a_card():
 def test_the_programs_on_the_card_are_named_where_the_machine_told():
     python = GpuProcess(pid=4242, name="python")
     setting = Setting(cards=(Card(index=1),), holders={0: (GpuProcess(pid=7, name="vllm"),), 1: (python,)})
-    assert "python (4242) runs on GPU 1" in users(setting).say
+    assert "End or move python (4242) on GPU 1 first" in users(setting).say
     assert "vllm" not in users(setting).say
     assert "vllm (7), python (4242)" in users(setting, everywhere=True).say
-    assert "No process is listed on GPU 1" in users(Setting(cards=(Card(index=1),), holders={1: ()})).say
-    assert users(Setting(cards=(Card(index=1),), holders={0: ()})).say.startswith("Which programs use GPU 1?")
-    assert users(Setting()).say.startswith("Which programs use the GPU?")
+    assert "no process is listed on GPU 1 now" in users(Setting(cards=(Card(index=1),), holders={1: ()})).say
+    assert users(Setting(cards=(Card(index=1),), holders={0: ()})).say.startswith("See which programs use GPU 1,")
+    assert users(Setting()).say.startswith("See which programs use the GPU,")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,22 @@ def test_a_scheduler_sends_no_new_work_before_the_reset(place, command):
 
 
 def test_inside_a_container_it_is_the_host_s_task():
-    assert "On the host" in reboot(Setting(place="docker"))[-1].say
+    docker = Setting(place="docker", cards=(Card(index=1),))
+    assert reboot(docker, "if the reset is refused")[-1].say.startswith("Reboot the host if the reset is refused;")
+    assert reset(docker, "when its jobs have ended")[-1].say.startswith(
+        "Reset GPU 1 on the host when its jobs have ended,"
+    )
+    assert power_off(docker, "reseat the card")[-1].say.startswith("Switch the host off, ")
+    assert power_off(docker, "reseat the card")[-1].say.endswith(", and reseat the card.")
+    assert reload_modules(docker, "the modules", "true", "instead of rebooting")[-1].say.startswith(
+        "Reload the modules on the host instead of rebooting;"
+    )
 
 
 def test_where_windows_has_the_driver_no_linux_command_is_given():
     for place in ("windows", "wsl"):
         steps = reset(Setting(place=place, cards=(Card(index=1),)))
         assert not any("sudo" in run for run in runs(steps))
-        assert steps[-1].say.startswith("In Windows: reset GPU 1")
+        assert steps[-1].say.startswith("Reset GPU 1 in Windows,")
+        assert reboot(Setting(place=place))[-1].say.startswith("Reboot the machine in Windows;")
         assert steps[-1].disruptive

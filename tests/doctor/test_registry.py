@@ -1,7 +1,20 @@
 from __future__ import annotations
 
-from gpudoc.doctor.model import Setting
+import itertools
+import re
+
+import pytest
+
+from gpudoc.doctor.model import Card, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, CAUSES, FINDERS
+from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
+from gpudoc.knowledge.xids import all_sxids, all_xids
+from tests.doctor.catalogue.rows import PACKAGERS, PLACES
+
+NO_VERB = re.compile(
+    r"[^A-Z]|.*[?:]$|(?:A|An|And|Can|Does|Else|Fewer|For|How|If|In|Is|It|Its|More|No|Not|On|Or|The|Then|Until|What|When"
+    r"|Where|Which|Who|Why|With|Without)\b"
+)
 
 
 def test_every_cause_is_listed_once_with_its_sources_and_a_way_to_mend_it():
@@ -24,3 +37,37 @@ def test_consequences_are_causes_too():
     for cause in CAUSES:
         assert not set(cause.explains) - set(CATALOGUE), cause.id
         assert cause.id not in cause.explains
+
+
+def settings():
+    """Every place and packager, with and without a card, GPUs old and new under either kind of module."""
+    variants = itertools.product(PLACES, PACKAGERS, ((), (Card(index=1),)), (None, (7, 0), (9, 0)), (None, False))
+    for (place, packager, cards, capability, opened), count in zip(variants, itertools.cycle((None, 1, 4))):
+        yield Setting(
+            place=place, packager=packager, cards=cards, capability=capability, open_module=opened, num_gpus=count,
+            driver_cuda=(12, 4) if capability else None,
+        )  # fmt: skip
+
+
+def unclear(steps: tuple[Remedy, ...]) -> list[str]:
+    """The steps that begin with no verb: a question, a label, or a word that is certainly none."""
+    return [step.say for step in steps if NO_VERB.match(step.say)]
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_every_step_of_a_cause_tells_what_to_do(cause):
+    assert not {say for setting in settings() for say in unclear(cause.fix(setting))}
+
+
+def test_every_step_of_a_number_of_the_kernel_log_tells_what_to_do():
+    advices = [advise_for(row, row.severity) for row in (*all_xids(), *all_sxids())]
+    advices += [advise_for(None, level) for level in ("fatal", "warning")]
+    advices += [advise_recovery(name) for name in ("GPU Reset Required", "Node Reboot", "Drain P2P", "Recover IMEX")]
+    places = [Setting(place=place) for place in PLACES]
+    assert not {say for advise in (*advices, CONTAINED, got_over) for there in places for say in unclear(advise(there))}
+
+
+@pytest.mark.parametrize("say", ["Who?", "On older torch or Windows:", "Or fewer workers.", "python train.py", "Look:"])
+def test_what_is_no_step_is_told_apart(say):
+    assert unclear((Remedy(say=say),))
+    assert not unclear((Remedy(say="Look who holds the memory."),))

@@ -57,7 +57,7 @@ def test_a_wheel_is_offered_that_both_the_driver_and_the_gpu_run():
 
 def test_where_no_wheel_fits_none_is_offered():
     (only,) = torch_build(Setting(driver_cuda=(11, 4), capability=(12, 0)))
-    assert "update the driver" in only.say
+    assert only.say.startswith("Update the driver first:")
     assert not only.run
     assert "pip install" not in runs(driver_update(Setting(driver_cuda=(11, 4), capability=(12, 0))))
 
@@ -85,21 +85,22 @@ def test_a_question_to_nvidia_smi_names_the_cards_that_are_known():
 
 def test_a_power_limit_is_the_card_s_own_within_its_range():
     both = Setting(cards=(card(0, **T4), card(2, **H100)))
-    (step,) = power_limits(both, "Less.", share=0.8)
+    (step,) = power_limits(both, "Lower it", share=0.8)
     assert step.run.splitlines() == ["sudo nvidia-smi -i 0 -pl 60", "sudo nvidia-smi -i 2 -pl 560"]
-    (back,) = power_limits(both, "Back.", share=1.0)
+    (back,) = power_limits(both, "Restore it", share=1.0)
     assert back.run.splitlines() == ["sudo nvidia-smi -i 0 -pl 70", "sudo nvidia-smi -i 2 -pl 700"]
 
 
 @pytest.mark.parametrize("cards", [(), (card(0),), (card(0, **T4), card(1)), (Card(pci_address="0000:3b:00.0"),)])
 def test_without_a_range_there_is_no_figure(cards):
-    (step,) = power_limits(Setting(cards=cards), "Less.", share=0.8)
+    (step,) = power_limits(Setting(cards=cards), "Lower it", share=0.8)
     assert "-pl" not in step.run
+    assert step.say.startswith("Lower it: ")
     assert "Min and Max Power Limit" in step.say
 
 
 def test_another_card_is_one_that_is_not_ill():
-    advise = another_card("Elsewhere?")
+    advise = another_card("Try it elsewhere")
     assert runs(advise(Setting(cards=(card(1),), num_gpus=3))).endswith("CUDA_VISIBLE_DEVICES=0,2 python train.py")
     assert "no other" in advise(Setting(cards=(card(0),), num_gpus=1))[0].say
     assert runs(advise(Setting())) == "nvidia-smi -L"

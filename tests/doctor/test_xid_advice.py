@@ -18,9 +18,9 @@ def text(advise) -> str:
     [
         (46, "--gpu-reset -i 3"),
         (109, "--gpu-reset -i 3"),
-        (39, "Start the program anew"),
+        (39, "Start the program again"),
         (11, "compute-sanitizer"),
-        (54, "switch the machine off and seat the card"),
+        (54, "ends every program on it, and seat the card"),
         (78, "Update driver and firmware"),
         (151, "Restart the virtual machine"),
         (5, "nvidia-bug-report.sh"),

@@ -41,7 +41,7 @@ def test_checks_are_folded_by_area_and_told_in_sentences_with_one_reason_for_man
     text = words(page)
     passed = [name for name in HEALTHY.passed if name == "driver_too_old"]
     assert "Ruled out" in text
-    assert not passed or "The NVIDIA driver is older than the torch build needs (driver_too_old)" in text
+    assert not passed or "The NVIDIA driver is too old for this build of torch (driver_too_old)" in text
     reasons = {skipped.because for skipped in HEALTHY.skipped}
     assert all(f"Not checked, because {reason}" in text for reason in reasons)
     named = sum(f"({name})" in text for name in (*HEALTHY.passed, *(one.id for one in HEALTHY.skipped)))

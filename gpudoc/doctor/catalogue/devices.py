@@ -16,31 +16,36 @@ _BLACKWELL = (10, 0)
 def _without_gsp(setting: Setting) -> tuple[Remedy, ...]:
     """GSP switched off, only for the proprietary module and before Blackwell; everything else needs it."""
     if setting.open_module or (setting.capability is not None and setting.capability >= _BLACKWELL):
-        return (do("This GPU cannot run without GSP here: if it comes back, try another driver branch."),)
+        return (do("Try another driver branch if it comes back; this GPU cannot run without GSP here."),)
     if setting.open_module is None or setting.capability is None:
-        say = "The proprietary module can switch GSP off (NVreg_EnableGpuFirmware), on GPUs before Blackwell only."
-        return (do(f"{say} Which module is it?", "cat /proc/driver/nvidia/version; nvidia-smi -L"),)
+        say = "See which module it is: only the proprietary one, before Blackwell, can switch GSP off"
+        return (do(f"{say} (NVreg_EnableGpuFirmware).", "cat /proc/driver/nvidia/version; nvidia-smi -L"),)
     run = "echo 'options nvidia NVreg_EnableGpuFirmware=0' | sudo tee /etc/modprobe.d/nvidia-gsp.conf"
-    return (do("If it comes back: run without GSP, from the next load of the module on.", run, root=True),)
+    return (do("Run without GSP if it comes back, from the next load of the module on.", run, root=True),)
 
 
 def _stress(setting: Setting) -> tuple[Remedy, ...]:
     indices = [str(card.index) for card in setting.cards if isinstance(card.index, int)]
     only = f" -i {','.join(indices)}" if indices and len(indices) == len(setting.cards) else ""
-    return (users(setting), do("A stress test of an idle card.", f"dcgmi diag -r 3{only}"))
+    return (users(setting), do("Run a stress test on the idle GPU.", f"dcgmi diag -r 3{only}"))
 
 
 def _mig(setting: Setting) -> tuple[Remedy, ...]:
     which = selector(setting.cards)
     if not which:
         return (
-            do("Which GPU has MIG on, and which instances could it have?", "nvidia-smi -L; nvidia-smi mig -lgip"),
-            do("Make instances there (nvidia-smi mig -cgi ... -C) or switch MIG off (-mig 0), each with its -i."),
+            do("See which GPU has MIG on, and which instances it could have.", "nvidia-smi -L; nvidia-smi mig -lgip"),
+            do("Make instances there (nvidia-smi mig -cgi ... -C) or switch MIG off (-mig 0), with its -i."),
         )
     return (
-        do("Make one instance of the whole card.", f"sudo nvidia-smi mig{which} -cgi 0 -C && nvidia-smi -L", root=True),
+        do("Make one instance of the whole GPU.", f"sudo nvidia-smi mig{which} -cgi 0 -C && nvidia-smi -L", root=True),
         users(setting),
-        do("Or switch MIG off, which resets the card.", f"sudo nvidia-smi{which} -mig 0", root=True, disruptive=True),
+        do(
+            "Switch MIG off instead, which resets the GPU.",
+            f"sudo nvidia-smi{which} -mig 0",
+            root=True,
+            disruptive=True,
+        ),
     )
 
 
@@ -52,7 +57,7 @@ def _several_processes(setting: Setting) -> tuple[Remedy, ...]:
 
 
 def _less_power(setting: Setting) -> tuple[Remedy, ...]:
-    return power_limits(setting, "Until then a lower power limit wastes less.", share=0.8)
+    return power_limits(setting, "Lower the power limit until then, to waste less", share=0.8)
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -63,10 +68,10 @@ CAUSES: tuple[Cause, ...] = (
         meaning="NVSwitch/HGX machine without a running fabric manager (CUDA error 802)",
         why="On machines with NVSwitch CUDA waits for the fabric manager; nvidia-smi works without it and misleads.",
         fix=always(
-            do("Start it.", "sudo systemctl enable --now nvidia-fabricmanager", root=True),
-            do("Its version must be exactly the driver's.", "nv-fabricmanager --version; nvidia-smi | head -4"),
+            do("Start the fabric manager.", "sudo systemctl enable --now nvidia-fabricmanager", root=True),
+            do("Check that its version is exactly the driver's.", "nv-fabricmanager --version; nvidia-smi | head -4"),
             do(
-                "In a virtual machine or container this is the host's task: Fabric State must say Completed.",
+                "Do this on the host of a virtual machine or container: Fabric State must say Completed.",
                 "nvidia-smi -q | grep -A3 Fabric",
             ),
         ),
@@ -87,11 +92,11 @@ CAUSES: tuple[Cause, ...] = (
         why="Data on the card are wrong; programs end, and results before that cannot be trusted.",
         fix=then(
             smi(
-                "What is counted, and does a reset mend it (rows are remapped at the next reset)?",
+                "See what is counted, and whether rows are to be remapped at the next reset, which mends it.",
                 "-q -d ECC,ROW_REMAPPER",
             ),
             reset,
-            do("If it comes back, or remapping failed: have the card replaced."),
+            do("Have the card replaced if it comes back or remapping failed."),
         ),
         sources=("https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html", _XID),
         explains=(
@@ -109,11 +114,11 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the GPU no longer answers on PCIe (Xid 79, device handle unknown error)",
         why="Power, heat, the slot or the card itself: until a restart the device is gone for every program.",
         fix=then(
-            do("Look for the first fault before it.", "journalctl -k | grep -i -e xid -e nvrm -e aer | head -40"),
-            lambda setting: power_off(setting, "on again (a warm restart may not be enough)"),
+            do("Look for the first fault before this one.", "journalctl -k | grep -i -e xid -e nvrm -e aer | head -40"),
+            lambda setting: power_off(setting, "switch it on again (a warm restart may not be enough)"),
             do(
-                "If it comes back: reseat the card, check its power cables, riser and supply, update the board's "
-                "firmware."
+                "Reseat the card, check its power cables, riser and supply, and update the board's firmware if it "
+                "comes back."
             ),
         ),
         sources=(_XID,),
@@ -137,9 +142,12 @@ CAUSES: tuple[Cause, ...] = (
         meaning="GSP firmware does not answer the driver (Xid 119/120)",
         why="nvidia-smi and programs hang until the GPU is reset; some driver versions are known for it.",
         fix=then(
-            do("Which driver is it? Some versions are known for this; update it.", "cat /proc/driver/nvidia/version"),
+            do(
+                "See which driver it is, and update it, as some versions are known for this.",
+                "cat /proc/driver/nvidia/version",
+            ),
             reset,
-            lambda setting: reboot(setting, "If the reset is refused, reboot"),
+            lambda setting: reboot(setting, "if the reset is refused"),
             _without_gsp,
         ),
         sources=("https://download.nvidia.com/XFree86/Linux-x86_64/580.65.06/README/gsp.html", _XID),
@@ -154,15 +162,15 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="gpu_hardware_fault",
         family="runtime",
-        title="The card, its slot, power or memory is faulty",
+        title="The GPU, its slot, its power or its memory is faulty",
         meaning="defective card, slot, power or memory",
         why="Errors come and go with load and temperature and look like faults of the program.",
         fix=then(
-            do("Does the kernel say more?", "sudo dmesg | grep -i -e xid -e nvrm -e aer", root=True),
-            another_card("Does the same job run on another card or machine?"),
+            do("See whether the kernel says more.", "sudo dmesg | grep -i -e xid -e nvrm -e aer", root=True),
+            another_card("See whether the same job runs on another GPU or machine"),
             _stress,
             lambda setting: power_off(
-                setting, "reseat the card and use separate power cables; if it comes back, have the card replaced"
+                setting, "reseat the card with separate power cables; have it replaced if the fault comes back"
             ),
         ),
         sources=(_XID, "https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"),
@@ -171,16 +179,16 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="mps_daemon_unreachable",
         family="environment",
-        title="CUDA MPS is configured, and its daemon cannot be reached",
+        title="CUDA MPS is configured, but its daemon cannot be reached",
         meaning="CUDA MPS is configured but its daemon cannot be reached (CUDA error 805)",
         why="With CUDA_MPS_PIPE_DIRECTORY set every program asks the MPS server first, and fails without it.",
         fix=always(
             do("Start the daemon.", "nvidia-cuda-mps-control -d"),
             do(
-                "Or work without MPS: stop it, and unset its variables.",
+                "Stop MPS and unset its variables to work without it.",
                 "echo quit | nvidia-cuda-mps-control; unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY",
             ),
-            do("In a container the pipe directory must be mounted and belong to the same user."),
+            do("Mount the pipe directory into a container, owned by the same user."),
         ),
         sources=("https://docs.nvidia.com/deploy/mps/index.html",),
         explains=("no_gpu_on_machine",),
@@ -188,15 +196,13 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="uvm_broken_after_suspend",
         family="environment",
-        title="The nvidia_uvm module is unusable, as after suspend (CUDA unknown error)",
+        title="The nvidia_uvm module does not work, often after suspend (CUDA unknown error)",
         meaning="nvidia_uvm is unusable after suspend or idle (CUDA error 999 / unknown error)",
         why="nvidia-smi still works, since it does not need that module; every CUDA program fails.",
         fix=then(
-            lambda setting: reload_modules(
-                setting, "Reload the module", "sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm"
-            ),
+            lambda setting: reload_modules(setting, "the module", "sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm"),
             do(
-                "For good: let the driver keep video memory over a suspend.",
+                "Let the driver keep GPU memory over a suspend, to prevent this for good.",
                 "echo 'options nvidia NVreg_PreserveVideoMemoryAllocations=1' | sudo tee "
                 "/etc/modprobe.d/nvidia-suspend.conf",
                 root=True,
@@ -216,8 +222,8 @@ CAUSES: tuple[Cause, ...] = (
         why="CUDA needs that device file beside /dev/nvidia0; nvidia-smi does not, and so misleads.",
         fix=always(
             do("Load the module and make its device file.", "sudo nvidia-modprobe -c 0 -u", root=True),
-            do("Is it there?", "ls -l /dev/nvidia-uvm && lsmod | grep nvidia_uvm"),
-            do("In a container: pass it in.", "docker run --gpus all --device=/dev/nvidia-uvm ..."),
+            do("Check that the device file is there.", "ls -l /dev/nvidia-uvm && lsmod | grep nvidia_uvm"),
+            do("Pass the device file into a container.", "docker run --gpus all --device=/dev/nvidia-uvm ..."),
         ),
         sources=("https://github.com/NVIDIA/nvidia-modprobe", _TOOLKIT),
         explains=("uvm_broken_after_suspend", "no_gpu_on_machine", "container_without_gpu_access"),
@@ -225,7 +231,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="mig_enabled_no_instance",
         family="environment",
-        title="MIG is on, and no instance exists to compute on",
+        title="MIG is on, but there is no instance to compute on",
         meaning="MIG mode is on but no (usable) MIG instance exists",
         why="With MIG on the whole card cannot be used any more, only instances of it.",
         fix=_mig,
@@ -239,7 +245,7 @@ CAUSES: tuple[Cause, ...] = (
         meaning="virtual GPU without a valid licence",
         why="Without a licence the card is slowed down more and more, and CUDA may be refused.",
         fix=always(
-            do("State of the licence:", "nvidia-smi -q | grep -i licen"),
+            do("See the state of the licence.", "nvidia-smi -q | grep -i licen"),
             do(
                 "Put the client token in place and restart the service.",
                 "sudo systemctl restart nvidia-gridd",
@@ -258,7 +264,7 @@ CAUSES: tuple[Cause, ...] = (
         fix=then(
             lambda setting: (
                 do(
-                    "Mode and owner:",
+                    "See the mode and the owner.",
                     f"nvidia-smi{selector(setting.cards)} -q -d COMPUTE; "
                     f"nvidia-smi{selector(setting.cards)} --query-compute-apps=pid,name --format=csv",
                 ),
@@ -271,28 +277,28 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="pcie_link_degraded",
         family="runtime",
-        title="The PCIe link runs below what card and slot can do",
+        title="The PCIe link runs slower than the GPU and the slot allow",
         meaning="link at a lower generation or width under load",
         why="Copies to and from the card, and between cards, take as much longer as the link is narrower.",
         fix=then(
             smi(
-                "Look under load, an idle link rests at generation 1.",
+                "Look at the link under load, since an idle one rests at generation 1.",
                 "--query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link."
                 "width.max --format=csv",
             ),
-            do("Reseat the card, try another slot, replace the riser, set the slot's generation in the firmware."),
+            do("Reseat the card, try another slot, replace the riser, or set the slot's generation in the firmware."),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
     ),
     Cause(
         id="thermal_throttle",
         family="runtime",
-        title="Clocks are cut by temperature",
+        title="The GPU slows down because it is too hot",
         meaning="clocks cut by temperature",
         why="The card computes at a fraction of its speed while it shows 100 % utilisation.",
         fix=then(
-            smi("Temperature, clock and reason:", "-q -d TEMPERATURE,CLOCK,PERFORMANCE"),
-            do("Clear the air flow, clean the fans, and look at the temperature of the room."),
+            smi("See temperature, clocks and the reason.", "-q -d TEMPERATURE,CLOCK,PERFORMANCE"),
+            do("Clear the air flow, clean the fans, and check the temperature of the room."),
             _less_power,
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",),

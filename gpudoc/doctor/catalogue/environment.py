@@ -18,11 +18,11 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the session or job simply has no GPU: a CPU runtime, or a scheduler that gave none",
         why="Without a device everything runs on the CPU: fine when that is meant, hopeless when it is not.",
         fix=by_place(
-            (do("If this machine should have a GPU, look for it on the bus.", "lspci | grep -i -e nvidia -e amd"),),
-            colab=(do("Runtime > Change runtime type > choose a GPU, then run all cells again."),),
+            (do("Look for the GPU on the bus, if this machine should have one.", "lspci | grep -i -e nvidia -e amd"),),
+            colab=(do("Choose a GPU under Runtime > Change runtime type, then run all cells again."),),
             notebook=(do("Choose a runtime or server option with a GPU in the settings of the notebook service."),),
-            slurm=(do("Ask the scheduler for one.", "srun --gres=gpu:1 --pty nvidia-smi"),),
-            kubernetes=(do("Ask for one in the container's resources: limits: nvidia.com/gpu: 1"),),
+            slurm=(do("Ask the scheduler for a GPU.", "srun --gres=gpu:1 --pty nvidia-smi"),),
+            kubernetes=(do("Ask for a GPU in the container's resources: limits: nvidia.com/gpu: 1"),),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/cuda.html",),
         explains=("training_on_cpu",),
@@ -35,18 +35,18 @@ CAUSES: tuple[Cause, ...] = (
         why="Every CUDA program reaches the GPU through the kernel module; without it there is no device.",
         fix=by_place(
             (
-                do("Is the module there, and does it load?", "sudo modprobe nvidia && nvidia-smi", root=True),
-                do("If it is not: install the distribution's driver.", "sudo ubuntu-drivers install", root=True),
-                do("After a kernel update the module must be built anew.", "sudo dkms autoinstall", root=True),
+                do("Check that the module is there and loads.", "sudo modprobe nvidia && nvidia-smi", root=True),
+                do("Install the distribution's driver if it is not there.", "sudo ubuntu-drivers install", root=True),
+                do("Rebuild the module after a kernel update.", "sudo dkms autoinstall", root=True),
             ),
-            docker=(do("Install the driver on the host; check it there, outside the container.", "nvidia-smi"),),
+            docker=(do("Install the driver on the host, and check it there, outside the container.", "nvidia-smi"),),
             wsl=(
                 do("Install the driver in Windows only."),
-                *restart_wsl("Then restart WSL from Windows.")(Setting()),
+                *restart_wsl("Restart WSL from Windows.")(Setting()),
             ),
             windows=(do("Install NVIDIA's driver for Windows and restart."),),
             slurm=(do("Run on a node that has a GPU.", "srun --gres=gpu:1 nvidia-smi"),),
-            colab=(do("Runtime > Change runtime type > choose a GPU."),),
+            colab=(do("Choose a GPU under Runtime > Change runtime type."),),
         ),
         sources=("https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html",),
         explains=("no_gpu_on_machine", "training_on_cpu"),
@@ -54,7 +54,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="driver_too_old",
         family="environment",
-        title="The NVIDIA driver is older than the torch build needs",
+        title="The NVIDIA driver is too old for this build of torch",
         meaning="the NVIDIA driver supports an older CUDA than the torch build needs",
         why="A driver runs programs of its own CUDA major version and older ones; a newer build finds no device.",
         fix=driver_update,
@@ -73,11 +73,12 @@ CAUSES: tuple[Cause, ...] = (
         meaning="loaded kernel module and userspace driver libraries have different versions (after an update)",
         why="An update replaced the libraries while the old module stayed loaded; NVML and CUDA refuse to start.",
         fix=then(
-            lambda setting: reboot(setting, "Restart, which loads the new module"),
+            lambda setting: reboot(setting, "to load the new module"),
             lambda setting: reload_modules(
                 setting,
-                "Without a restart: reload the modules",
+                "the modules",
                 "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia",
+                "instead of rebooting",
             ),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",),
@@ -95,14 +96,14 @@ CAUSES: tuple[Cause, ...] = (
         meaning="a running container lost its GPU device access (systemd reload rewrote the cgroup)",
         why="A daemon-reload rewrites the container's device rules without the GPU; the next CUDA call fails.",
         fix=always(
-            do("What runs in it?", "docker top CONTAINER"),
+            do("See what runs in the container.", "docker top CONTAINER"),
             do(
-                "Restart the container: it gets its devices back until the next reload, and its programs end.",
+                "Restart the container, which ends its programs and gives it the GPU until the next reload.",
                 "docker restart CONTAINER",
                 disruptive=True,
             ),
             do(
-                "For good: let docker use cgroupfs, or name the devices.",
+                "Let docker use cgroupfs, or name the devices, to prevent this for good.",
                 "docker run --gpus all $(printf -- '--device=%s ' /dev/nvidia*[0-9l] /dev/nvidia-uvm) ...",
             ),
         ),
@@ -127,8 +128,13 @@ CAUSES: tuple[Cause, ...] = (
                 "sudo nvidia-ctk runtime configure --runtime=docker",
                 root=True,
             ),
-            do("Which containers run? The next step ends them.", "docker ps"),
-            do("Let docker read it.", "sudo systemctl restart docker", root=True, disruptive=True),
+            do("See which containers run, since the next step ends them.", "docker ps"),
+            do(
+                "Restart docker, so that it reads the change.",
+                "sudo systemctl restart docker",
+                root=True,
+                disruptive=True,
+            ),
         ),
         sources=("https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html",),
         explains=("container_without_gpu_access", "driver_missing_or_not_loaded", "no_gpu_on_machine"),
@@ -141,11 +147,11 @@ CAUSES: tuple[Cause, ...] = (
         why="Devices and libcuda come from the host when the container starts; the image has neither.",
         fix=by_place(
             (
-                do("Start it with the GPU.", "docker run --gpus all ..."),
-                do("In a compose file: deploy.resources.reservations.devices with capabilities: [gpu]."),
+                do("Start the container with the GPU.", "docker run --gpus all ..."),
+                do("Set deploy.resources.reservations.devices with capabilities: [gpu] in a compose file."),
             ),
-            kubernetes=(do("Ask for it in the container's resources: limits: nvidia.com/gpu: 1"),),
-            slurm=(do("With Apptainer or Singularity:", "apptainer exec --nv image.sif nvidia-smi"),),
+            kubernetes=(do("Ask for the GPU in the container's resources: limits: nvidia.com/gpu: 1"),),
+            slurm=(do("Use --nv with Apptainer or Singularity.", "apptainer exec --nv image.sif nvidia-smi"),),
         ),
         sources=("https://docs.docker.com/engine/containers/resource_constraints/#gpu", _TOOLKIT),
         explains=(
@@ -162,9 +168,9 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the user may not open /dev/nvidia*",
         why="The driver opens /dev/nvidiactl and /dev/nvidia0 for the program; without permission there is no device.",
         fix=always(
-            do("Who may?", "ls -l /dev/nvidia* /dev/kfd /dev/dri"),
+            do("See who may open them.", "ls -l /dev/nvidia* /dev/kfd /dev/dri"),
             do("Join the group that owns them, then log in again.", "sudo usermod -aG video,render $USER", root=True),
-            do("In a container, add the group.", "docker run --gpus all --group-add video ..."),
+            do("Add the group to a container.", "docker run --gpus all --group-add video ..."),
         ),
         sources=("https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html",),
         explains=("no_gpu_on_machine", "driver_missing_or_not_loaded", "container_without_gpu_access"),
@@ -176,9 +182,12 @@ CAUSES: tuple[Cause, ...] = (
         meaning="CUDA_VISIBLE_DEVICES is empty, invalid or names a GPU that is not there",
         why="CUDA shows a program only the devices that this variable names; one wrong entry hides all behind it.",
         fix=always(
-            do("Who sets it, and to what?", "env | grep -e CUDA_VISIBLE -e HIP_VISIBLE -e ROCR_VISIBLE"),
-            do("Without it.", "unset CUDA_VISIBLE_DEVICES"),
-            do("Numbers and identifiers that are valid here:", "nvidia-smi -L"),
+            do(
+                "See what it is set to, and find who sets it.",
+                "env | grep -e CUDA_VISIBLE -e HIP_VISIBLE -e ROCR_VISIBLE",
+            ),
+            do("Unset the variable.", "unset CUDA_VISIBLE_DEVICES"),
+            do("Use only numbers and identifiers that are valid here.", "nvidia-smi -L"),
         ),
         sources=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables",),
         explains=(
@@ -197,7 +206,7 @@ CAUSES: tuple[Cause, ...] = (
         why="CUDA reads the variable once, when it starts; an import that touches the GPU comes before your line.",
         fix=always(
             do("Set it outside the program, before python starts: export CUDA_VISIBLE_DEVICES=...", "nvidia-smi -L"),
-            do("Or make it the first two lines of the program, before every other import."),
+            do("Set it in the program's first two lines instead, before every other import."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/cuda.html",),
         explains=("visible_devices_hides_gpu", "invalid_device_ordinal"),
@@ -211,7 +220,7 @@ CAUSES: tuple[Cause, ...] = (
         fix=always(
             do("Update the host's driver to the CUDA version of the image."),
             do(
-                "Or keep the image's compat folder out of the way.",
+                "Keep the image's compat folder out of the library path instead.",
                 "export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | sed 's#[^:]*/compat:*##g')",
             ),
         ),
@@ -221,11 +230,11 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="libcuda_mismatch_803",
         family="environment",
-        title="The libcuda that is loaded does not belong to the kernel module (CUDA error 803)",
+        title="The loaded libcuda does not match the kernel module (CUDA error 803)",
         meaning="a libcuda that does not fit the kernel module is loaded, mostly a compat directory (CUDA error 803)",
         why="The first libcuda.so.1 on the path wins; an older copy in a compat folder shadows the driver's own.",
         fix=always(
-            do("Which one is found?", "ldconfig -p | grep libcuda.so; echo $LD_LIBRARY_PATH"),
+            do("See which libcuda is found.", "ldconfig -p | grep libcuda.so; echo $LD_LIBRARY_PATH"),
             do(
                 "Take compat folders out of LD_LIBRARY_PATH and of /etc/ld.so.conf.d.",
                 "sudo rm -f /etc/ld.so.conf.d/*compat*.conf && sudo ldconfig",
@@ -238,7 +247,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="nouveau_loaded",
         family="environment",
-        title="The nouveau driver holds the card",
+        title="The nouveau driver holds the GPU",
         meaning="nouveau holds the card instead of the nvidia module",
         why="Only one driver can own a device; while nouveau does, CUDA has none.",
         fix=then(
@@ -248,7 +257,7 @@ CAUSES: tuple[Cause, ...] = (
                 "/etc/modprobe.d/blacklist-nouveau.conf\nsudo update-initramfs -u",
                 root=True,
             ),
-            lambda setting: reboot(setting, "Then reboot"),
+            reboot,
         ),
         sources=("https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html",),
         explains=("driver_missing_or_not_loaded", "no_gpu_on_machine"),
@@ -265,8 +274,8 @@ CAUSES: tuple[Cause, ...] = (
                 "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der",
                 root=True,
             ),
-            do("Or install the distribution's signed driver.", "sudo ubuntu-drivers install", root=True),
-            do("Or switch Secure Boot off in the firmware."),
+            do("Install the distribution's signed driver instead.", "sudo ubuntu-drivers install", root=True),
+            do("Switch Secure Boot off in the firmware instead."),
         ),
         sources=("https://wiki.ubuntu.com/UEFI/SecureBoot/Signing",),
         explains=("driver_missing_or_not_loaded", "no_gpu_on_machine", "nouveau_loaded"),
@@ -278,8 +287,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="Windows build or WSL kernel without GPU support",
         why="WSL reaches the GPU through /dev/dxg, which needs WSL 2 and Windows 10 21H2 or Windows 11.",
         fix=then(
-            restart_wsl("In Windows, in a terminal: update and restart WSL.", "wsl --update && wsl --shutdown"),
-            do("Update Windows; convert an old distribution.", "wsl --set-version Ubuntu 2"),
+            restart_wsl("Update and restart WSL in a terminal of Windows.", "wsl --update && wsl --shutdown"),
+            do("Update Windows, and convert an old distribution to WSL 2.", "wsl --set-version Ubuntu 2"),
         ),
         sources=(_WSL,),
         explains=("no_gpu_on_machine", "driver_missing_or_not_loaded"),
@@ -296,7 +305,7 @@ CAUSES: tuple[Cause, ...] = (
                 "sudo apt purge 'nvidia-*' 'libnvidia-*' && sudo apt autoremove && sudo ldconfig",
                 root=True,
             ),
-            restart_wsl("Then restart WSL from Windows."),
+            restart_wsl("Restart WSL from Windows."),
         ),
         sources=(_WSL,),
         explains=(

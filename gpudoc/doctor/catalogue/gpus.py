@@ -8,7 +8,7 @@ from gpudoc.doctor.remedies import always, by_place, do
 from gpudoc.facts.model import Absent
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
-_KERNEL = do("Does the kernel say why?", "sudo dmesg | grep -i -e xid -e nvrm", root=True)
+_KERNEL = do("See whether the kernel says why.", "sudo dmesg | grep -i -e xid -e nvrm", root=True)
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -21,7 +21,7 @@ CAUSES: tuple[Cause, ...] = (
         fix=then(
             _KERNEL,
             reset,
-            lambda setting: power_off(setting, "on again; if it stays so, reseat or replace the card"),
+            lambda setting: power_off(setting, "switch it on again; reseat or replace the card if it stays so"),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",),
         explains=("gpu_hardware_fault", "fewer_gpus_than_expected", "cuda_lists_fewer_gpus"),
@@ -35,11 +35,13 @@ CAUSES: tuple[Cause, ...] = (
         fix=lambda setting: (
             _KERNEL,
             *(
-                do("Is it drained on purpose?", f"nvidia-smi drain -p {card.pci_address} -q")
+                do("Check whether it is drained on purpose.", f"nvidia-smi drain -p {card.pci_address} -q")
                 for card in setting.cards[:1]
                 if not isinstance(card.pci_address, Absent)
             ),
-            *power_off(setting, "on again, if not; if it stays away, reseat or replace the card"),
+            *power_off(
+                setting, "switch it on again, unless the GPU is drained; reseat or replace the card if it stays away"
+            ),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
         explains=("fewer_gpus_than_expected", "nvlink_error"),
@@ -52,7 +54,8 @@ CAUSES: tuple[Cause, ...] = (
         why="Programs cannot reach the GPUs that are left out, though nvidia-smi shows them.",
         fix=always(
             do(
-                "Which ones does CUDA see?", "nvidia-smi -L; python -c 'import torch; print(torch.cuda.device_count())'"
+                "See which ones CUDA lists.",
+                "nvidia-smi -L; python -c 'import torch; print(torch.cuda.device_count())'",
             ),
             _KERNEL,
         ),
@@ -65,7 +68,7 @@ CAUSES: tuple[Cause, ...] = (
         title="The GPU's memory had uncorrectable errors in the past",
         meaning="the card's own count of uncorrectable memory errors, kept over restarts, is not zero",
         why="The rows in question were replaced or will be; a card that goes on collecting them is wearing out.",
-        fix=always(do("Write the count down, and see whether it grows.", "nvidia-smi -q -d ECC,ROW_REMAPPER")),
+        fix=always(do("Note the count, and see later whether it has grown.", "nvidia-smi -q -d ECC,ROW_REMAPPER")),
         sources=("https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html",),
     ),
     Cause(
@@ -76,7 +79,7 @@ CAUSES: tuple[Cause, ...] = (
         why="The change comes unasked with the next reset or restart: another memory size, or instances for devices.",
         fix=then(
             do(
-                "See both modes; set one back, or make the change now by a reset.",
+                "See both modes, then set one back, or make the change now by a reset.",
                 "nvidia-smi --query-gpu=index,ecc.mode.current,ecc.mode.pending,mig.mode.current,"
                 "mig.mode.pending --format=csv",
             ),
@@ -91,9 +94,9 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the fabric's health of a GPU says degraded bandwidth, a bad route, a timeout or no partition",
         why="Collectives between these GPUs are slow, fail, or take the way over PCIe.",
         fix=always(
-            do("Which part of it?", "nvidia-smi -q | grep -A 12 Fabric"),
-            do("What does the fabric manager say?", "sudo journalctl -u nvidia-fabricmanager -n 50", root=True),
-            do("Let the machine take no new jobs; if a restart does not mend it, have the links and switches checked."),
+            do("See which part of it is at fault.", "nvidia-smi -q | grep -A 12 Fabric"),
+            do("Read what the fabric manager says.", "sudo journalctl -u nvidia-fabricmanager -n 50", root=True),
+            do("Let the machine take no new jobs, and have links and switches checked if a restart does not mend it."),
         ),
         sources=(
             "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
@@ -104,16 +107,16 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="container_without_libcuda",
         family="environment",
-        title="The container was given NVML, and not CUDA's library",
+        title="The container has NVML, but not CUDA's library (libcuda)",
         meaning="NVML lists the GPUs in a container that has no libcuda: the capability `compute` was not asked for",
         why="NVIDIA_DRIVER_CAPABILITIES says which of the driver's libraries a container gets; compute brings libcuda.",
         fix=by_place(
             (
                 do(
-                    "Start it with the capability compute.",
+                    "Start the container with the capability compute.",
                     "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
                 ),
-                do("Or put ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility into the image."),
+                do("Put ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility into the image instead."),
             ),
             kubernetes=(do("Set it in the container's env: name NVIDIA_DRIVER_CAPABILITIES, value compute,utility."),),
         ),

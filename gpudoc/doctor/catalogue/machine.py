@@ -28,7 +28,7 @@ _RECOVERY = {2: "Node Reboot Required", 3: "Drain P2P", 5: "Recover IMEX Domain"
 
 
 def _refused_reset(setting: Setting) -> tuple[Remedy, ...]:
-    return reboot(setting, "If the reset is refused, reboot")
+    return reboot(setting, "if the reset is refused")
 
 
 def _recover(setting: Setting) -> tuple[Remedy, ...]:
@@ -40,13 +40,13 @@ def _recover(setting: Setting) -> tuple[Remedy, ...]:
 
 
 def _raise_power(setting: Setting) -> tuple[Remedy, ...]:
-    return power_limits(setting, "Back to the card's own limit, if it was not meant.", share=1.0)
+    return power_limits(setting, "Restore the GPU's default power limit, unless it was lowered on purpose", share=1.0)
 
 
 def _reinstall_pinned(setting: Setting) -> tuple[Remedy, ...]:
     version = setting.torch_version.split("+")[0]
     what = f"--force-reinstall torch=={version}" if version else "--force-reinstall torch"
-    return (do("Install torch again with the libraries that it pins.", install(setting, what)),)
+    return (do("Reinstall torch with the libraries that it pins.", install(setting, what)),)
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -67,7 +67,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="driver_does_not_support_gpu",
         family="environment",
-        title="The loaded NVIDIA driver does not take this GPU",
+        title="The loaded NVIDIA driver does not support this GPU",
         meaning="the module is loaded and leaves the GPU alone: the driver is too old or too new for it",
         why="A driver branch knows the GPUs of its time: new ones need a newer branch, old ones an older branch.",
         fix=always(
@@ -100,7 +100,7 @@ CAUSES: tuple[Cause, ...] = (
         fix=then(
             do("Look for what the driver reported last.", "sudo dmesg | grep -i -e nvrm -e xid | tail", root=True),
             reboot,
-            do("If it hangs again at once, power the machine off and on.", disruptive=True),
+            do("Power the machine off and on if it hangs again at once.", disruptive=True),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/",),
         explains=("torch_not_answering",),
@@ -112,8 +112,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="NVML answers with an error that says only that the driver's state is bad",
         why="Until its modules are loaded afresh, the driver refuses every program.",
         fix=then(
-            lambda setting: reload_modules(setting, "Reload the driver's modules", _RELOAD),
-            lambda setting: reboot(setting, "If a program or the desktop holds them, reboot"),
+            lambda setting: reload_modules(setting, "the driver's modules", _RELOAD),
+            lambda setting: reboot(setting, "if a program or the desktop holds the modules"),
         ),
         sources=(_NVML_DOC,),
     ),
@@ -129,7 +129,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="gpu_needs_reset",
         family="environment",
-        title="A GPU waits for a reset",
+        title="A GPU needs a reset",
         meaning="after a fault the driver marks the GPU as unusable until it is reset or the machine reboots",
         why="Programs may fail or compute wrongly on a GPU in this state.",
         fix=_recover,
@@ -138,7 +138,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="libcuda_stub_loaded",
         family="environment",
-        title="The toolkit's stub of libcuda is loaded",
+        title="The CUDA toolkit's stub is loaded instead of the real libcuda",
         meaning="a libcuda that exists only for linking is found before the driver's own (CUDA error 34)",
         why="The stub has the names of the functions and none of their work.",
         fix=always(
@@ -157,7 +157,7 @@ CAUSES: tuple[Cause, ...] = (
         why="No program can use the GPU while cuInit fails.",
         fix=then(
             do("Look for what the driver reported.", "sudo dmesg | grep -i -e nvrm -e xid | tail", root=True),
-            lambda setting: reboot(setting, "If there is nothing, reboot"),
+            lambda setting: reboot(setting, "if it reported nothing"),
         ),
         sources=(_CUDA_DOC,),
     ),
@@ -181,40 +181,40 @@ CAUSES: tuple[Cause, ...] = (
         why="Everything up to the driver can be judged without torch, nothing after it.",
         fix=lambda setting: (
             do("Name the Python that you train with.", "gpudoc doctor --python /path/to/python"),
-            do("Or install torch here.", install(setting, "torch")),
+            do("Install torch here instead.", install(setting, "torch")),
         ),
         sources=("https://pytorch.org/get-started/locally/",),
     ),
     Cause(
         id="torch_not_answering",
         family="environment",
-        title="torch does not import in time",
+        title="torch takes too long to start",
         meaning="importing torch or its first look at the GPU did not end within the deadline",
         why="A cold network disk makes the first import slow; a hanging driver makes it endless.",
         fix=always(
-            do("See where it stands.", "python -X importtime -c 'import torch' 2>&1 | tail"),
-            do("Ask again; the second import finds its files in memory.", "gpudoc doctor"),
+            do("See where the import takes so long.", "python -X importtime -c 'import torch' 2>&1 | tail"),
+            do("Run it again; the second import finds its files in memory.", "gpudoc doctor"),
         ),
         sources=("https://docs.python.org/3/using/cmdline.html#cmdoption-X",),
     ),
     Cause(
         id="power_brake",
         family="environment",
-        title="The GPU's clocks are cut by its power supply",
+        title="The GPU slows down because its power supply falls short",
         meaning="the board or the system signals that power is short, and the GPU slows down at once",
         why="The GPU runs at a fraction of its clock until the signal ends.",
-        fix=smi("Check cables and power supplies; in a server, its power cap.", "-q -d PERFORMANCE,POWER"),
+        fix=smi("Check cables and power supplies, and a server's power cap.", "-q -d PERFORMANCE,POWER"),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",),
     ),
     Cause(
         id="pcie_bus_errors",
         family="environment",
-        title="The PCIe bus reports errors at a GPU that it could not correct",
+        title="The PCIe bus reports uncorrectable errors at a GPU",
         meaning="the kernel logged uncorrectable PCIe errors (AER) for a GPU",
         why="Transfers were lost; programs fail now or soon, and the GPU may fall off the bus.",
         fix=then(
             do("See how often it happens.", "sudo dmesg | grep -i -e aer -e 'PCIe Bus Error' | tail", root=True),
-            lambda setting: power_off(setting, "seat card and riser anew, and update the mainboard's firmware"),
+            lambda setting: power_off(setting, "reseat card and riser; update the mainboard's firmware too"),
         ),
         sources=("https://docs.kernel.org/PCI/pcieaer-howto.html",),
         explains=("gpu_error_reported",),
@@ -230,38 +230,38 @@ CAUSES: tuple[Cause, ...] = (
                 "Move the card to a slot wired to the CPU with all lanes; the mainboard's manual shows which.",
                 "lspci -tv",
             ),
-            do("See what the link makes of it.", "gpudoc bench --only copies"),
+            do("Measure what the link achieves.", "gpudoc bench --only copies"),
         ),
         sources=("https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",),
     ),
     Cause(
         id="pcie_link_replays",
         family="environment",
-        title="The GPU's PCIe link repeats transfers right now",
+        title="The GPU's PCIe link is repeating transfers",
         meaning="the replay counter of the link grows from one reading to the next",
         why="Each repeated transfer costs time, and a link that repeats many fails in the end.",
         fix=then(
-            do("Seat the card anew and try it without riser or extension cable; then another slot."),
-            smi("See whether it goes on.", "-q | grep -i replay"),
+            do("Reseat the card, try it without riser or extension cable, then try another slot."),
+            smi("See whether the count still grows.", "-q | grep -i replay"),
         ),
         sources=("https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",),
     ),
     Cause(
         id="process_far_from_gpu",
         family="environment",
-        title="This process may only run on CPUs far from the GPU",
+        title="This process may run only on CPUs far from the GPU",
         meaning="the CPUs allowed to the process and the GPU hang on different memory nodes",
         why="All that goes to the GPU crosses the link between the processors: slower copies and later launches.",
         fix=always(
-            do("Bind the process to the GPU's node N: numactl --cpunodebind=N --membind=N python train.py."),
-            do("See which node a GPU hangs on.", "nvidia-smi topo -m"),
+            do("Bind the process to the GPU's memory node N: numactl --cpunodebind=N --membind=N python train.py."),
+            do("See which memory node the GPU is on.", "nvidia-smi topo -m"),
         ),
         sources=("https://docs.kernel.org/admin-guide/mm/numaperf.html",),
     ),
     Cause(
         id="power_limit_lowered",
         family="environment",
-        title="A GPU's power limit is set below its own",
+        title="A GPU's power limit is set below its default",
         meaning="someone set the GPU to less power than it is built for",
         why="Under load the clocks stay lower than they could be; quieter and cooler, and slower.",
         fix=then(smi("See the limits, and what was set.", "-q -d POWER"), _raise_power),
@@ -276,7 +276,7 @@ CAUSES: tuple[Cause, ...] = (
         fix=then(
             lambda setting: (do("See which links are down.", f"nvidia-smi nvlink --status{selector(setting.cards)}"),),
             reset,
-            do("If it comes back, have bridge, baseboard or card checked."),
+            do("Have bridge, baseboard or card checked if it comes back."),
         ),
         sources=(_XID_DOC,),
         explains=("gpu_needs_reset", "gpu_error_reported"),
@@ -297,7 +297,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="fewer_gpus_than_expected",
         family="environment",
-        title="Fewer GPUs than expected",
+        title="Fewer GPUs can be used than expected",
         meaning="fewer GPUs can be used than were asked for",
         why="A job that is written for more ranks does not start.",
         fix=always(do("Compare the bus with the driver's list.", "lspci -d 10de: ; nvidia-smi -L")),
@@ -306,10 +306,10 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="process_limit_low",
         family="environment",
-        title="Few processes and threads are allowed",
+        title="The limit on processes and threads is too low",
         meaning="the limit of processes and threads (ulimit -u) is so low that loader workers and threads reach it",
         why="Starting a worker then fails with 'Resource temporarily unavailable'.",
-        fix=always(do("Raise it for this shell, or in /etc/security/limits.conf.", "ulimit -u 4096")),
+        fix=always(do("Raise the limit for this shell, or in /etc/security/limits.conf.", "ulimit -u 4096")),
         sources=("https://man7.org/linux/man-pages/man2/getrlimit.2.html",),
     ),
     Cause(
@@ -318,7 +318,12 @@ CAUSES: tuple[Cause, ...] = (
         title="Host memory is nearly used up",
         meaning="less than 1 GiB of the machine's memory, or of the cgroup's limit, is left",
         why="Loader workers or the trainer are killed as soon as they need more.",
-        fix=always(do("See who holds it, and end what is not needed.", "ps -eo pid,rss,comm --sort=-rss | head")),
+        fix=always(
+            do(
+                "See which processes hold it, and end those that are not needed.",
+                "ps -eo pid,rss,comm --sort=-rss | head",
+            )
+        ),
         sources=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",),
     ),
     Cause(
@@ -327,7 +332,7 @@ CAUSES: tuple[Cause, ...] = (
         title="The disk is nearly full",
         meaning="less than 1 GiB is free where checkpoints or temporary files go",
         why="Saving a checkpoint or compiling a kernel fails in the middle of a run.",
-        fix=always(do("Make room, or point TMPDIR and --run-dir elsewhere.", "df -h . /tmp")),
+        fix=always(do("Free some space, or point TMPDIR and --run-dir elsewhere.", "df -h . /tmp")),
         sources=("https://man7.org/linux/man-pages/man3/statvfs.3.html",),
     ),
     Cause(
@@ -338,7 +343,7 @@ CAUSES: tuple[Cause, ...] = (
         why="A dead network mount or a hanging device stops every program that touches it.",
         fix=always(
             do(
-                "Find processes that wait for a device, and what they wait for.",
+                "Find the processes that wait for a device, and what they wait for.",
                 "ps -eo pid,stat,wchan:32,comm | grep ' D'",
             )
         ),
@@ -360,8 +365,11 @@ CAUSES: tuple[Cause, ...] = (
         meaning="torch, numpy or a CUDA library is installed twice on the path, in different versions",
         why="Python imports the first; libraries of the second may be loaded beside it.",
         fix=always(
-            do("See where each comes from, and remove one.", "python -c 'import sys; print(*sys.path, sep=\"\\n\")'"),
-            do("The copy in your home folder is left out with this variable.", "export PYTHONNOUSERSITE=1"),
+            do(
+                "See where each copy comes from, and remove one.",
+                "python -c 'import sys; print(*sys.path, sep=\"\\n\")'",
+            ),
+            do("Set this variable to leave out the copy in your home folder.", "export PYTHONNOUSERSITE=1"),
         ),
         sources=("https://docs.python.org/3/library/site.html",),
     ),

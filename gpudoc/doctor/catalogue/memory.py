@@ -10,23 +10,24 @@ _NOTES = "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 _FAQ = "https://docs.pytorch.org/docs/stable/notes/faq.html"
 _DATA = "https://docs.pytorch.org/docs/stable/data.html"
 
-_MICRO = do("Make the micro batch smaller and keep the global batch with gradient accumulation.")
+_MICRO = do("Make the micro batch smaller, and keep the global batch by accumulation.")
 _TUNE = do("Let gpudoc find the largest batch that fits.", "gpudoc tune --model cfg.yaml")
+_FEWER = do("Use fewer loader workers instead.")
 _CAPACITY = ("oom_capacity",)
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
         id="oom_capacity",
         family="runtime",
-        title="GPU memory is truly used up by this program",
+        title="This program needs more memory than the GPU has",
         meaning="GPU memory is truly used up by this process: model, batch, sequence or image too large for the card",
         why="Weights, gradients, optimizer state and activations together are more than the card holds.",
         fix=always(
             _MICRO,
-            do("Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16)."),
-            do("Activation checkpointing: torch.utils.checkpoint on the repeated blocks."),
-            do("Then the allocator's settings.", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-            do("Then a smaller width, depth, sequence or image; then other hardware."),
+            do("Use mixed precision: torch.autocast('cuda', dtype=torch.bfloat16)."),
+            do("Use activation checkpointing: torch.utils.checkpoint on the repeated blocks."),
+            do("Change the allocator's settings next.", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+            do("Choose a smaller width, depth, sequence or image next, and other hardware last."),
             _TUNE,
         ),
         sources=(_NOTES,),
@@ -40,8 +41,8 @@ CAUSES: tuple[Cause, ...] = (
         why="PyTorch holds enough memory, but no piece of it is large enough for the request.",
         fix=always(
             do("Let segments grow instead of being cut.", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-            do("On older torch or Windows:", "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512"),
-            do("Keep shapes alike: pad to a few sizes, drop the last small batch."),
+            do("Use this setting on older torch or Windows.", "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512"),
+            do("Keep shapes alike: pad to a few sizes, and drop the last small batch."),
         ),
         sources=(_NOTES,),
         explains=_CAPACITY,
@@ -49,13 +50,13 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="oom_other_process",
         family="runtime",
-        title="Another process holds the card's memory",
+        title="Another process holds the GPU's memory",
         meaning="other or left-over processes hold the card's memory",
         why="What a crashed run, a notebook or another user holds is not there for this program.",
         fix=then(
-            smi("Who?", "--query-compute-apps=pid,used_memory,name --format=csv"),
-            do("Left-overs of your own, that nvidia-smi may not show:", "fuser -v /dev/nvidia*"),
-            another_card("End what is yours, or take another card."),
+            smi("See who holds the memory.", "--query-compute-apps=pid,used_memory,name --format=csv"),
+            do("Look for left-over processes of your own that nvidia-smi may not show.", "fuser -v /dev/nvidia*"),
+            another_card("End what is yours, or take another GPU"),
         ),
         sources=(_FAQ,),
         explains=("oom_capacity", "oom_masked_as_library_error"),
@@ -67,9 +68,9 @@ CAUSES: tuple[Cause, ...] = (
         meaning="OOM at the first optimizer.step, when Adam states are created",
         why="Adam keeps two more values per weight, made at the first step: twice the weights' size in fp32.",
         fix=always(
-            do("An optimizer with less state: torch.optim.SGD, Adafactor, or an 8-bit Adam."),
-            do("Share the state over several cards: FSDP, or ZeRO stage 1."),
-            do("Train fewer weights: freeze layers, or LoRA."),
+            do("Use an optimizer with less state: torch.optim.SGD, Adafactor, or an 8-bit Adam."),
+            do("Share the state over several GPUs: FSDP, or ZeRO stage 1."),
+            do("Train fewer weights: freeze layers, or use LoRA."),
             _MICRO,
         ),
         sources=("https://docs.pytorch.org/docs/stable/optim.html", _NOTES),
@@ -82,8 +83,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="OOM at a rare long or large batch",
         why="Most batches fit; the longest sample of the data set decides how much is needed.",
         fix=always(
-            do("Try the largest batch first, so that it fails at once: sort by length for one pass."),
-            do("Cut or drop what is too long; build batches by total tokens instead of by count."),
+            do("Sort by length for one pass, so that the largest batch comes first and fails at once."),
+            do("Cut or drop what is too long, and build batches by total tokens instead of by count."),
             do("Let segments grow.", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
         ),
         sources=(_FAQ,),
@@ -96,8 +97,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="validation keeps autograd graphs",
         why="Without no_grad every activation is kept for a backward that never comes.",
         fix=always(
-            do("with torch.inference_mode(): around validation; model.eval() alone does not do it."),
-            do("Take .item() of what is summed up over batches."),
+            do("Put `with torch.inference_mode():` around validation; model.eval() alone does not do it."),
+            do("Use .item() for what is summed up over batches."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation",),
         explains=_CAPACITY,
@@ -109,8 +110,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="evaluation gathers all logits on the GPU",
         why="Logits of the whole evaluation set, padded and joined, are larger than the model.",
         fix=always(
-            do("Transformers: eval_accumulation_steps=8, or preprocess_logits_for_metrics that keeps only argmax."),
-            do("Own loop: outputs.append(logits.argmax(-1).cpu()), or a metric that keeps sums."),
+            do("Set eval_accumulation_steps=8 in Transformers, or let preprocess_logits_for_metrics keep only argmax."),
+            do("Use outputs.append(logits.argmax(-1).cpu()) in a loop of your own, or a metric that keeps sums."),
         ),
         sources=("https://huggingface.co/docs/transformers/main_classes/trainer",),
         explains=("oom_capacity", "oom_eval_without_no_grad"),
@@ -118,11 +119,11 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="oom_after_batch_size_finder",
         family="runtime",
-        title="The automatic batch-size search left a size that does not hold",
+        title="The automatic batch size search chose a size that is too large",
         meaning="automatic batch-size search picks (or leaves) a size that fails in training",
         why="It tries a few steps; validation, longer samples, optimizer state and fragments come later.",
         fix=always(
-            do("Take three quarters of what it found, and accumulate."),
+            do("Take three quarters of the batch size that it found, and accumulate."),
             do("Start the training in a fresh process after the search."),
             _TUNE,
         ),
@@ -132,12 +133,15 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="oom_masked_as_library_error",
         family="runtime",
-        title="A cuBLAS or cuDNN error that is lack of memory",
+        title="A cuBLAS or cuDNN error hides that GPU memory ran out",
         meaning="cuBLAS/cuDNN handle or algorithm error that is really OOM",
         why="A library that finds no room for its workspace reports a failed initialisation instead.",
         fix=always(
-            do("Does a much smaller batch run? Then it is memory."),
-            do("If not: the true error, on the CPU or synchronously.", "CUDA_LAUNCH_BLOCKING=1 python train.py"),
+            do("Try a much smaller batch: if it runs, the cause is memory."),
+            do(
+                "Find the true error on the CPU or synchronously if it does not run.",
+                "CUDA_LAUNCH_BLOCKING=1 python train.py",
+            ),
         ),
         sources=("https://github.com/pytorch/pytorch/issues/27588",),
     ),
@@ -148,8 +152,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="losses or outputs kept with their graph, memory grows each step",
         why="A kept loss keeps every activation of its step; memory grows until it is used up.",
         fix=always(
-            do("total += loss.item() instead of total += loss; outputs.append(out.detach().cpu())."),
-            do("Hidden states between batches: h = h.detach(). retain_graph=True is rarely needed."),
+            do("Write total += loss.item() instead of total += loss, and outputs.append(out.detach().cpu())."),
+            do("Detach hidden states between batches (h = h.detach()); retain_graph=True is rarely needed."),
         ),
         sources=(_FAQ,),
         explains=("oom_capacity", "gpu_memory_leak", "oom_variable_length_batch"),
@@ -161,7 +165,7 @@ CAUSES: tuple[Cause, ...] = (
         meaning="GPU memory grows steadily from step to step; with the time left",
         why="At this rate the job ends with out of memory.",
         fix=always(
-            do("What is kept? torch.cuda.memory._record_memory_history(), then the snapshot viewer."),
+            do("See what is kept: torch.cuda.memory._record_memory_history(), then the snapshot viewer."),
             do("Keep numbers, not tensors: loss.item()."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/torch_cuda_memory.html",),
@@ -173,8 +177,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="other ranks also open a CUDA context or load a checkpoint on GPU 0",
         why="Each takes several hundred MiB of the card that has the least to spare.",
         fix=always(
-            do("torch.cuda.set_device(local_rank) before the first CUDA call of each rank."),
-            do("torch.load(path, map_location='cpu'), and the same in every library that loads."),
+            do("Call torch.cuda.set_device(local_rank) before the first CUDA call of each rank."),
+            do("Use torch.load(path, map_location='cpu'), and the same in every library that loads."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/generated/torch.load.html",),
         explains=("duplicate_gpu_ranks", "oom_capacity", "oom_variable_length_batch"),
@@ -182,12 +186,13 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="vram_spill_to_system_memory",
         family="runtime",
-        title="The Windows driver moves GPU memory to system memory",
+        title="The Windows driver moves GPU memory to host memory",
         meaning="Windows/WSL driver moves VRAM to host memory: very slow instead of OOM",
         why="Instead of an error the program gets memory behind PCIe, ten times slower and more.",
         fix=always(
             do(
-                "NVIDIA Control Panel > Manage 3D settings > CUDA - Sysmem Fallback Policy > Prefer No Sysmem Fallback."
+                "Set CUDA - Sysmem Fallback Policy to Prefer No Sysmem Fallback, in NVIDIA Control Panel > Manage 3D "
+                "settings."
             ),
             _MICRO,
         ),
@@ -201,13 +206,20 @@ CAUSES: tuple[Cause, ...] = (
         why="The kernel or the container's limit ends a process without a Python error.",
         fix=by_place(
             (
-                do("Who was killed, and by which limit?", "sudo dmesg | grep -i -e oom -e 'killed process'", root=True),
-                do("Fewer loader workers, smaller prefetch_factor; load lazily (memory map) instead of whole files."),
+                do(
+                    "See which process was killed, and by which limit.",
+                    "sudo dmesg | grep -i -e oom -e 'killed process'",
+                    root=True,
+                ),
+                do(
+                    "Use fewer loader workers and a smaller prefetch_factor, and load lazily (memory map), not whole "
+                    "files."
+                ),
             ),
-            slurm=(do("Ask for more memory.", "sbatch --mem=64G job.sh"), do("Or fewer loader workers.")),
-            kubernetes=(do("Raise resources.limits.memory of the container."), do("Or fewer loader workers.")),
-            docker=(do("Raise the container's limit.", "docker run --memory 64g ..."), do("Or fewer loader workers.")),
-            colab=(do("Use fewer workers and a smaller data set in memory, or a runtime with high RAM."),),
+            slurm=(do("Ask for more memory.", "sbatch --mem=64G job.sh"), _FEWER),
+            kubernetes=(do("Raise resources.limits.memory of the container."), _FEWER),
+            docker=(do("Raise the container's limit.", "docker run --memory 64g ..."), _FEWER),
+            colab=(do("Use fewer loader workers and a smaller data set in memory, or a runtime with high RAM."),),
         ),
         sources=("https://docs.kernel.org/admin-guide/mm/concepts.html", _DATA),
     ),
@@ -219,7 +231,7 @@ CAUSES: tuple[Cause, ...] = (
         why="Reading an object writes its reference count, and the page is copied: each worker ends with its own.",
         fix=always(
             do("Keep the index as one NumPy array, Arrow table or torch tensor instead of a list of Python objects."),
-            do("Fewer workers, or a shared server process (multiprocessing.Manager) for what must stay Python."),
+            do("Use fewer loader workers, or a server process (multiprocessing.Manager) for what must stay Python."),
         ),
         sources=("https://github.com/pytorch/pytorch/issues/13246",),
         explains=("host_oom_killed", "shm_too_small"),
@@ -231,7 +243,7 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the memory of the main process or of the workers grows steadily; with the time left",
         why="At this rate the kernel will kill the job.",
         fix=always(
-            do("Which process? Main: kept results. Workers: copied Python objects, or a cache without a limit."),
+            do("Find which process grows: main keeps results; workers copy Python objects, or cache without limit."),
             do("See what allocates.", "memray attach PID"),
         ),
         sources=("https://github.com/pytorch/pytorch/issues/13246",),
@@ -244,8 +256,8 @@ CAUSES: tuple[Cause, ...] = (
         why="Workers hand batches over in /dev/shm; docker gives 64 MB unless told otherwise.",
         fix=by_place(
             (
-                do("How much is there?", "df -h /dev/shm"),
-                do("Make it larger.", "sudo mount -o remount,size=16G /dev/shm", root=True),
+                do("See how much shared memory there is.", "df -h /dev/shm"),
+                do("Make shared memory larger.", "sudo mount -o remount,size=16G /dev/shm", root=True),
             ),
             docker=(
                 do(
@@ -265,7 +277,7 @@ CAUSES: tuple[Cause, ...] = (
         meaning="/dev/shm too small for NCCL",
         why="Ranks on one machine talk through segments in /dev/shm when cards have no direct path.",
         fix=by_place(
-            (do("Make it larger.", "sudo mount -o remount,size=16G /dev/shm", root=True),),
+            (do("Make shared memory larger.", "sudo mount -o remount,size=16G /dev/shm", root=True),),
             docker=(do("Start the container with more.", "docker run --shm-size=16g ... # or --ipc=host"),),
             kubernetes=(do("Mount an emptyDir with medium: Memory at /dev/shm."),),
         ),
@@ -275,12 +287,14 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="too_many_open_files",
         family="runtime",
-        title="The limit of open files is used up",
+        title="The limit on open files is reached",
         meaning="file descriptor limit used up by worker tensors",
         why="Each tensor that a worker hands over keeps a file open until it is freed.",
         fix=always(
             do("Raise the limit for this shell.", "ulimit -n 65535"),
-            do("Or torch.multiprocessing.set_sharing_strategy('file_system'), and do not keep batches in a list."),
+            do(
+                "Call torch.multiprocessing.set_sharing_strategy('file_system') instead, and keep no batches in a list."
+            ),
         ),
         sources=("https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies",),
     ),

@@ -16,26 +16,28 @@ def _other_module(setting: Setting) -> tuple[Remedy, ...]:
     """The kind of module that the GPU needs; both when nobody said which GPU it is."""
     opened = as_root(setting, "apt install nvidia-open", "dnf install nvidia-open", "pacman -S nvidia-open")
     closed = as_root(setting, "apt install cuda-drivers", "dnf install cuda-drivers", "pacman -S nvidia")
-    needs_open = do("Blackwell and newer need the open module; Turing and newer may use it.", opened, root=True)
-    needs_closed = do("Before Turing only the proprietary module works.", closed, root=True)
+    needs_open = do(
+        "Install the open module: Blackwell and newer need it, Turing and newer may use it.", opened, root=True
+    )
+    needs_closed = do("Install the proprietary module: before Turing no other works.", closed, root=True)
     if setting.capability is None:
         steps: tuple[Remedy, ...] = (needs_open, needs_closed)
     else:
         steps = (needs_closed,) if setting.capability < _TURING else (needs_open,)
-    which = do("Which one is loaded?", "cat /proc/driver/nvidia/version; modinfo -F license nvidia")
-    return (which, *steps, *reboot(setting, "Reboot, which loads it"))
+    which = do("See which module is loaded.", "cat /proc/driver/nvidia/version; modinfo -F license nvidia")
+    return (which, *steps, *reboot(setting, "to load it"))
 
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
         id="gpu_error_reported",
         family="environment",
-        title="The driver reported an error of a GPU (Xid)",
+        title="The driver reported a GPU error (Xid)",
         meaning="an Xid in the kernel log that points to no narrower cause; its number says what to do",
         why="The number says whether a program, the driver, the hardware or a link is at fault, and what mends it.",
         fix=then(
-            do("Which numbers, when, and on which GPU?", "sudo dmesg | grep -i -e nvrm -e xid", root=True),
-            do("Look them up in NVIDIA's catalogue (below)."),
+            do("See which numbers came, when, and on which GPU.", "sudo dmesg | grep -i -e nvrm -e xid", root=True),
+            do("Look the numbers up in NVIDIA's catalogue (below)."),
         ),
         sources=(_XID,),
     ),
@@ -46,8 +48,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="an SXid in the kernel log: a switch between the GPUs, or a link of it, has a fault",
         why="After a fatal one the jobs on the GPUs at that port are ended, and new ones do not start before a reset.",
         fix=then(
-            do("Which switch and port?", "sudo dmesg | grep -i sxid | tail", root=True),
-            do("What did the fabric manager do?", "journalctl -u nvidia-fabricmanager | tail -50"),
+            do("See which switch and port it is.", "sudo dmesg | grep -i sxid | tail", root=True),
+            do("See what the fabric manager did.", "journalctl -u nvidia-fabricmanager | tail -50"),
             reset_fabric,
         ),
         sources=(_FABRIC,),
@@ -60,12 +62,14 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the firmware of the mainboard left a BAR of the GPU without an address, so the driver cannot reach it",
         why="Large windows (ReBAR) lie above 4 GiB, and the firmware must be told to hand addresses out there.",
         fix=then(
-            do("Which window is missing?", "sudo dmesg | grep -e BAR -e assign; sudo lspci -vv -d 10de:", root=True),
-            lambda setting: power_off(
-                setting, "enable 'Above 4G Decoding' and, beside it, 'Resizable BAR' in the BIOS (CSM off)"
+            do(
+                "See which window is missing.", "sudo dmesg | grep -e BAR -e assign; sudo lspci -vv -d 10de:", root=True
             ),
-            do("No such setting: update the BIOS, or let the kernel assign: pci=realloc on its command line."),
-            do("In a virtual machine: give it a larger 64-bit MMIO window (host's task)."),
+            lambda setting: power_off(
+                setting, "enable 'Above 4G Decoding' and 'Resizable BAR' beside it in the BIOS (CSM off)"
+            ),
+            do("Update the BIOS if it has no such setting, or let the kernel assign: pci=realloc on its command line."),
+            do("Give a virtual machine a larger 64-bit MMIO window, on its host."),
         ),
         sources=("https://docs.kernel.org/admin-guide/kernel-parameters.html", _OPEN),
         explains=("gpu_hardware_fault", "driver_missing_or_not_loaded", "driver_does_not_support_gpu"),
@@ -73,7 +77,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="kernel_module_kind_wrong",
         family="environment",
-        title="The loaded kind of NVIDIA kernel module does not fit the GPU",
+        title="The wrong kind of NVIDIA kernel module is loaded for this GPU",
         meaning="the open module is loaded for a GPU that needs the proprietary one, or the other way round",
         why="Blackwell and newer run with the open module only, GPUs before Turing with the proprietary one only.",
         fix=_other_module,

@@ -13,12 +13,12 @@ _LOADER = "https://man7.org/linux/man-pages/man8/ld.so.8.html"
 def _clean_library_path(setting: Setting) -> tuple[Remedy, ...]:
     return (
         do(
-            "Which libraries are really loaded?",
+            "See which libraries are really loaded.",
             "LD_DEBUG=libs python -c 'import torch; torch.cuda.init()' 2>&1 | grep -e cudnn -e cublas -e nvJitLink",
         ),
-        do("torch brings its own: run without the path.", "unset LD_LIBRARY_PATH"),
+        do("Run without the path, as torch brings its own libraries.", "unset LD_LIBRARY_PATH"),
         do(
-            "If a package was overwritten: install torch anew.",
+            "Reinstall torch if a package was overwritten.",
             install(setting, "--force-reinstall --no-cache-dir torch"),
         ),
     )
@@ -31,7 +31,7 @@ def _matching_vision(setting: Setting) -> tuple[Remedy, ...]:
             install(setting, "--upgrade --force-reinstall torch torchvision torchaudio"),
         ),
         do(
-            "Look at the pair.",
+            "Check that the two versions match.",
             'python -c "import torch, torchvision; print(torch.__version__, torchvision.__version__)"',
         ),
     )
@@ -39,9 +39,9 @@ def _matching_vision(setting: Setting) -> tuple[Remedy, ...]:
 
 def _rebuild(setting: Setting) -> tuple[Remedy, ...]:
     return (
-        do("Install a wheel of the extension that was built for this torch and CUDA; its release page names them."),
+        do("Install a wheel of the extension built for this torch and CUDA; its release page names them."),
         do(
-            "Or build it here against the installed torch.",
+            "Build it here instead, against the installed torch.",
             install(setting, "--no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE"),
         ),
     )
@@ -50,11 +50,11 @@ def _rebuild(setting: Setting) -> tuple[Remedy, ...]:
 def _one_generation(setting: Setting) -> tuple[Remedy, ...]:
     return (
         do(
-            "What is there twice?",
+            "See what is there twice.",
             "pip list | grep -i -e nvidia -e cuda -e torch; conda list 2>/dev/null | grep -i -e cuda -e torch",
         ),
         do(
-            "Remove the generation that torch does not use, then install torch anew.",
+            "Remove the generation that torch does not use, then reinstall torch.",
             f"{remove(setting, 'torch torchvision torchaudio')}\n"
             "pip freeze | grep -o '^nvidia-[^=]*' | xargs pip uninstall -y\n"
             f"{install(setting, 'torch torchvision torchaudio')}",
@@ -66,14 +66,14 @@ def _numpy_one(setting: Setting) -> tuple[Remedy, ...]:
     quoted = "'numpy<2'"
     return (
         do("Go back to NumPy 1 until every compiled package supports 2.", install(setting, quoted)),
-        do("Or update torch and the package in the traceback.", install(setting, "--upgrade torch")),
+        do("Update torch and the package in the traceback instead.", install(setting, "--upgrade torch")),
     )
 
 
 def _matching_triton(setting: Setting) -> tuple[Remedy, ...]:
     return (
         do(
-            "torch pins the Triton it was made with: remove the other one and let torch choose.",
+            "Remove Triton and let torch install the one that it pins.",
             f"{remove(setting, 'triton pytorch-triton')}\n{install(setting, '--force-reinstall torch')}",
         ),
     )
@@ -89,18 +89,18 @@ def _other_python(setting: Setting) -> tuple[Remedy, ...]:
             "Use a Python that this torch has wheels for.",
             steps.get(setting.packager, "python3.12 -m venv .venv && .venv/bin/pip install torch"),
         ),
-        do("Or take a torch version that has wheels for your Python.", install(setting, "--upgrade torch")),
+        do("Install a torch version that has wheels for your Python instead.", install(setting, "--upgrade torch")),
     )
 
 
 def _missing_library(setting: Setting) -> tuple[Remedy, ...]:
     return (
         do(
-            "Install torch anew with all that it depends on.",
+            "Reinstall torch with all that it depends on.",
             install(setting, "--force-reinstall --no-cache-dir torch"),
         ),
         do(
-            "Is the library there?",
+            "Check that the library is there.",
             "find $(python -c 'import site; print(site.getsitepackages()[0])')/nvidia -name '*.so*' | head -40",
         ),
     )
@@ -136,7 +136,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="gpu_older_than_wheel_archs",
         family="environment",
-        title="This torch has dropped the GPU's generation",
+        title="This torch no longer supports the GPU's generation",
         meaning="the wheel (or its CUDA generation) has dropped the GPU's compute capability",
         why="torch finds the card and has no code for it any more: the first kernel fails.",
         fix=torch_build,
@@ -150,12 +150,18 @@ CAUSES: tuple[Cause, ...] = (
         meaning="torch is built for another vendor's GPU than the one in the machine",
         why="A CUDA build sees no AMD or Intel card, a ROCm build no NVIDIA card.",
         fix=always(
-            do("NVIDIA:", "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126"),
             do(
-                "AMD on Linux:",
+                "Install this build for an NVIDIA GPU.",
+                "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
+            ),
+            do(
+                "Install this build for an AMD GPU on Linux.",
                 "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/rocm6.4",
             ),
-            do("Intel:", "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/xpu"),
+            do(
+                "Install this build for an Intel GPU.",
+                "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/xpu",
+            ),
         ),
         sources=(_START,),
         explains=(
@@ -173,8 +179,11 @@ CAUSES: tuple[Cause, ...] = (
         meaning="generic aarch64 wheel on a Jetson, which needs NVIDIA's own wheel",
         why="The integrated GPU of a Jetson needs a build for its own CUDA and capability.",
         fix=always(
-            do("Remove it, and install NVIDIA's wheel for your JetPack version.", "pip uninstall -y torch torchvision"),
-            do("Or use a container made for Jetson (l4t-pytorch)."),
+            do(
+                "Remove this wheel, and install NVIDIA's for your JetPack version.",
+                "pip uninstall -y torch torchvision",
+            ),
+            do("Use a container made for Jetson instead (l4t-pytorch)."),
         ),
         sources=("https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/index.html",),
         explains=(
@@ -191,7 +200,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="torchvision_torch_mismatch",
         family="environment",
-        title="torchvision does not belong to the installed torch",
+        title="torchvision does not match the installed torch",
         meaning="torchvision does not belong to the installed torch (or is CPU-only beside a CUDA torch)",
         why="Its compiled operators load only into the torch they were built with.",
         fix=_matching_vision,
@@ -231,7 +240,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="extension_built_for_other_cuda",
         family="environment",
-        title="A compiled package needs another CUDA than torch's build",
+        title="A compiled package needs a different CUDA version than torch's build",
         meaning="a compiled package needs another CUDA major than torch's build",
         why="It asks for libcudart or libcublas of another major version, which is not in the environment.",
         fix=_rebuild,
@@ -246,12 +255,12 @@ CAUSES: tuple[Cause, ...] = (
         why="torch works, and the first call into the extension fails.",
         fix=lambda setting: (
             do(
-                "Build it for this GPU.",
+                "Build the package for this GPU.",
                 "export TORCH_CUDA_ARCH_LIST=$(python -c "
                 "'import torch; print(*torch.cuda.get_device_capability(), sep=\".\")')\n"
                 + install(setting, "--no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE"),
             ),
-            do("Or switch the extension off, where the program can do without (attn_implementation='sdpa')."),
+            do("Switch it off instead, where the program can do without (attn_implementation='sdpa')."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/cpp_extension.html",),
     ),
@@ -277,7 +286,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="triton_torch_mismatch",
         family="environment",
-        title="Triton does not belong to the installed torch",
+        title="Triton does not match the installed torch",
         meaning="Triton version does not belong to the torch version",
         why="torch.compile calls into Triton's inner parts, which change between versions.",
         fix=_matching_triton,
@@ -286,13 +295,16 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="glibc_too_old",
         family="environment",
-        title="The system's C library is older than the binaries need",
+        title="The system's C library (glibc) is too old for the binaries",
         meaning="the system's glibc is older than the binaries need",
         why="glibc belongs to the distribution and cannot be replaced by pip or conda.",
         fix=lambda setting: (
-            do("Which one is here?", "ldd --version | head -1"),
-            do("Run in a container of a newer distribution, or move to one."),
-            do("Or take the last torch for it: 2.5 and older need only glibc 2.17.", install(setting, "'torch<2.6'")),
+            do("See which version is here.", "ldd --version | head -1"),
+            do("Use a container of a newer distribution, or upgrade the system to one."),
+            do(
+                "Install the last torch for it instead: 2.5 and older need only glibc 2.17.",
+                install(setting, "'torch<2.6'"),
+            ),
         ),
         sources=("https://github.com/pytorch/pytorch/issues/123649", "https://peps.python.org/pep-0600/"),
         explains=("libstdcxx_too_old",),
@@ -300,22 +312,26 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="libstdcxx_too_old",
         family="environment",
-        title="An older libstdc++ of the system is loaded",
+        title="The system's older libstdc++ is loaded",
         meaning="an older system libstdc++ is loaded (GLIBCXX not found)",
         why="A compiled package needs a newer C++ library than the first one on the search path.",
         fix=lambda setting: (
             (
                 do(
-                    "A newer one from conda-forge, found first.",
+                    "Install a newer one from conda-forge, and let it be found first.",
                     "conda install -c conda-forge 'libstdcxx-ng>=12' && export "
                     "LD_LIBRARY_PATH=$CONDA_PREFIX/lib:$LD_LIBRARY_PATH",
                 ),
-                do("Or the distribution's newer compiler runtime.", "sudo apt install libstdc++6", root=True),
+                do(
+                    "Install the distribution's newer compiler runtime instead.",
+                    "sudo apt install libstdc++6",
+                    root=True,
+                ),
             )
             if setting.packager == "conda"
             else (
                 do(
-                    "Which versions does the system's have?",
+                    "See which versions the system's libstdc++ has.",
                     "strings /usr/lib/x86_64-linux-gnu/libstdc++.so.6 | grep GLIBCXX | tail -3",
                 ),
                 do("Install a newer compiler runtime.", "sudo apt install libstdc++6", root=True),
@@ -336,7 +352,7 @@ CAUSES: tuple[Cause, ...] = (
                 "/usr/lib/x86_64-linux-gnu/libcuda.so && sudo ldconfig",
                 root=True,
             ),
-            do("Without root: name the folder.", "export TRITON_LIBCUDA_PATH=/usr/lib/x86_64-linux-gnu"),
+            do("Name the folder instead, if you are not root.", "export TRITON_LIBCUDA_PATH=/usr/lib/x86_64-linux-gnu"),
         ),
         sources=("https://github.com/triton-lang/triton/issues/2507",),
     ),
@@ -348,14 +364,14 @@ CAUSES: tuple[Cause, ...] = (
         why="The named DLL is there; one that it needs in turn is not: the Visual C++ runtime or OpenMP.",
         fix=lambda setting: (
             do("Install the Visual C++ redistributable and restart.", "winget install Microsoft.VCRedist.2015+.x64"),
-            do("Then install torch anew.", install(setting, "--force-reinstall --no-cache-dir torch")),
+            do("Reinstall torch after that.", install(setting, "--force-reinstall --no-cache-dir torch")),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/windows.html",),
     ),
     Cause(
         id="python_unsupported_by_wheel",
         family="environment",
-        title="There is no wheel of this torch for this Python",
+        title="This torch has no wheel for this Python",
         meaning="no wheel of the wanted torch exists for this Python version",
         why="Each torch release has wheels for a range of Python versions and platforms only.",
         fix=_other_python,
@@ -369,7 +385,7 @@ CAUSES: tuple[Cause, ...] = (
         why="Each torch release raises the oldest macOS on which it can use the GPU.",
         fix=lambda setting: (
             do("Update macOS to 14 or newer."),
-            do("Or take an older torch.", install(setting, "'torch<2.9'")),
+            do("Install an older torch instead.", install(setting, "'torch<2.9'")),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/mps.html",),
         explains=("no_gpu_on_machine", "cpu_only_torch"),

@@ -9,7 +9,9 @@ from gpudoc.doctor.remedies import always, another_card, do, smi
 _DATA = "https://docs.pytorch.org/docs/stable/data.html"
 _GUIDE = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 _WATCH = do("Watch the running job.", "gpudoc doctor --pid PID")
-_TUNE = do("Let gpudoc choose workers and prefetching by measuring.", "gpudoc tune --model cfg.yaml --only loader")
+_TUNE = do(
+    "Let gpudoc measure and choose loader workers and prefetching.", "gpudoc tune --model cfg.yaml --only loader"
+)
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
@@ -20,7 +22,9 @@ CAUSES: tuple[Cause, ...] = (
         why="The device waits for data in a large share of every step.",
         fix=always(
             _TUNE,
-            do("More workers, pin_memory=True, persistent_workers=True; decode and resize once, beforehand."),
+            do(
+                "Use more loader workers, pin_memory=True, persistent_workers=True; decode and resize once, beforehand."
+            ),
             _WATCH,
         ),
         sources=(_DATA, _GUIDE),
@@ -32,7 +36,7 @@ CAUSES: tuple[Cause, ...] = (
         meaning="loader in the main process or with one or two workers",
         why="Samples are made one after another while the device waits.",
         fix=always(
-            do("DataLoader(num_workers=about the CPUs per GPU, pin_memory=True, persistent_workers=True)."), _TUNE
+            do("Set DataLoader(num_workers=about the CPUs per GPU, pin_memory=True, persistent_workers=True)."), _TUNE
         ),
         sources=(_DATA,),
         explains=("dataloader_bottleneck", "tf32_off"),
@@ -43,27 +47,31 @@ CAUSES: tuple[Cause, ...] = (
         title="More loader workers than CPUs",
         meaning="more loader workers than CPUs",
         why="Workers beyond the CPUs that may be used take time and memory from each other.",
-        fix=always(do("How many may be used?", "python -c 'import os; print(len(os.sched_getaffinity(0)))'"), _TUNE),
+        fix=always(
+            do("See how many CPUs may be used.", "python -c 'import os; print(len(os.sched_getaffinity(0)))'"), _TUNE
+        ),
         sources=(_DATA,),
         explains=("dataloader_bottleneck",),
     ),
     Cause(
         id="workers_recreated_each_epoch",
         family="runtime",
-        title="Workers are started anew in each epoch",
+        title="Loader workers are started again in each epoch",
         meaning="workers restarted at each epoch",
         why="Each start imports the program and fills the queue again while the device waits.",
-        fix=always(do("DataLoader(..., persistent_workers=True), and build the loader once, not per epoch.")),
+        fix=always(do("Set DataLoader(..., persistent_workers=True), and build the loader once, not per epoch.")),
         sources=(_DATA,),
         explains=("dataloader_bottleneck",),
     ),
     Cause(
         id="slow_worker",
         family="live",
-        title="One worker is much slower and all wait for it",
+        title="One loader worker is much slower, and all wait for it",
         meaning="one loader worker is much slower than the others and the order makes all wait for it",
         why="Batches are handed out in order: the slowest sample decides.",
-        fix=always(do("DataLoader(..., in_order=False) where the order does not matter; even out the samples' cost.")),
+        fix=always(
+            do("Set DataLoader(..., in_order=False) where the order does not matter, and even out the samples' cost.")
+        ),
         sources=(_DATA,),
         explains=("dataloader_bottleneck",),
     ),
@@ -75,7 +83,7 @@ CAUSES: tuple[Cause, ...] = (
         why="The CPUs are busy all the time: only less work per sample, or more CPUs, helps.",
         fix=always(
             do(
-                "Resize once and store the small files; a faster decoder (Pillow-SIMD, torchvision.io, DALI on "
+                "Resize once and store the small files, or use a faster decoder (Pillow-SIMD, torchvision.io, DALI on "
                 "the GPU)."
             ),
             do("Augment on the GPU, on whole batches."),
@@ -104,7 +112,7 @@ CAUSES: tuple[Cause, ...] = (
         fix=always(
             do("Copy the data to local disk or memory first.", "rsync -a DATA /tmp/data"),
             do("Pack small files into large ones (tar shards, LMDB, Arrow) and read them in order."),
-            do("How fast is the folder?", "gpudoc bench --only data --data DIR"),
+            do("Measure how fast the folder is.", "gpudoc bench --only data --data DIR"),
         ),
         sources=(_GUIDE,),
         explains=("dataloader_bottleneck",),
@@ -116,8 +124,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the threads of all processes together are more than the CPUs that may be used",
         why="Threads of all processes together are more than the CPUs; they wait for each other.",
         fix=always(
-            do("One thread per loader worker, few per rank.", "export OMP_NUM_THREADS=1"),
-            do("torch.set_num_threads(1) and cv2.setNumThreads(0) in worker_init_fn."),
+            do("Use one thread per loader worker, and few per rank.", "export OMP_NUM_THREADS=1"),
+            do("Call torch.set_num_threads(1) and cv2.setNumThreads(0) in worker_init_fn."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/multiprocessing.html",),
         explains=("dataloader_bottleneck",),
@@ -129,8 +137,14 @@ CAUSES: tuple[Cause, ...] = (
         meaning="container CPU quota below the CPUs seen",
         why="Programs start threads for all CPUs of the machine, and the quota stops them for most of each period.",
         fix=always(
-            do("Quota and throttling:", "cat /sys/fs/cgroup/cpu.max; grep throttled /sys/fs/cgroup/cpu.stat"),
-            do("Raise the limit, or start as many threads and workers as it allows.", "export OMP_NUM_THREADS=4"),
+            do(
+                "See the quota, and how often it throttles.",
+                "cat /sys/fs/cgroup/cpu.max; grep throttled /sys/fs/cgroup/cpu.stat",
+            ),
+            do(
+                "Raise the limit, or start only as many threads and loader workers as it allows.",
+                "export OMP_NUM_THREADS=4",
+            ),
         ),
         sources=("https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu",),
         explains=("cpu_oversubscription", "dataloader_bottleneck", "too_many_workers"),
@@ -138,10 +152,10 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="tf32_off",
         family="runtime",
-        title="float32 training without TF32",
+        title="float32 training runs without TF32",
         meaning="fp32 training without TF32",
         why="Since 1.12 matrix products in float32 do not use the tensor cores unless told to.",
-        fix=always(do("torch.set_float32_matmul_precision('high') at the start; or mixed precision.")),
+        fix=always(do("Call torch.set_float32_matmul_precision('high') at the start, or use mixed precision.")),
         sources=(
             "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices",
         ),
@@ -156,7 +170,7 @@ CAUSES: tuple[Cause, ...] = (
         ),
         why="While Python waits it does not queue the next kernels, and the device idles afterwards.",
         fix=always(
-            do("Log every 50 steps; keep the loss on the device and call .item() only then."),
+            do("Log every 50 steps, keep the loss on the device, and call .item() only then."),
             do("Find the places: torch.cuda.set_sync_debug_mode('warn')."),
         ),
         sources=(_GUIDE,),
@@ -164,10 +178,10 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="cudnn_benchmark_variable_shapes",
         family="runtime",
-        title="cudnn.benchmark searches anew for each shape",
+        title="cudnn.benchmark searches again for each new shape",
         meaning="cudnn.benchmark with varying shapes",
         why="Each new input size starts a search for the fastest algorithm.",
-        fix=always(do("torch.backends.cudnn.benchmark = False, or pad to a few sizes.")),
+        fix=always(do("Set torch.backends.cudnn.benchmark = False, or pad to a few sizes.")),
         sources=("https://docs.pytorch.org/docs/stable/backends.html#torch-backends-cudnn",),
     ),
     Cause(
@@ -177,8 +191,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="torch.compile recompiles again and again",
         why="Each new shape or value compiles anew; after the limit the frame runs uncompiled.",
         fix=always(
-            do("What changes?", "TORCH_LOGS=recompiles python train.py"),
-            do("torch.compile(dynamic=True), torch._dynamo.mark_dynamic, or pad to a few sizes."),
+            do("See what changes.", "TORCH_LOGS=recompiles python train.py"),
+            do("Use torch.compile(dynamic=True) or torch._dynamo.mark_dynamic, or pad to a few sizes."),
         ),
         sources=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
     ),
@@ -217,7 +231,7 @@ CAUSES: tuple[Cause, ...] = (
             "the GPU waits for the CPU to launch many small kernels (small batch, small model, no compile or graphs)"
         ),
         why="Each kernel is shorter than the time that its launch takes.",
-        fix=always(do("A larger batch; torch.compile(mode='reduce-overhead'); fused optimizers (fused=True).")),
+        fix=always(do("Use a larger batch, torch.compile(mode='reduce-overhead') or fused optimizers (fused=True).")),
         sources=("https://docs.pytorch.org/docs/stable/generated/torch.compile.html",),
     ),
     Cause(
@@ -227,8 +241,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="the device computes nearly all the time; healthy, with what would still help (severity info)",
         why="Nothing else holds it back: what remains is cheaper arithmetic or a faster device.",
         fix=always(
-            do("bfloat16, torch.compile, channels_last for convolutions, a larger batch."),
-            do("How near to the limit?", "gpudoc bench"),
+            do("Try bfloat16, torch.compile, channels_last for convolutions, or a larger batch."),
+            do("See how near to the ceiling it runs.", "gpudoc bench"),
         ),
         sources=(_GUIDE,),
     ),
@@ -239,8 +253,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="collectives take a large share of the time",
         why="Ranks wait for gradients to be exchanged more than they compute.",
         fix=always(
-            do("Accumulate gradients (no_sync), larger buckets, bf16 compression; check links and interfaces."),
-            do("Paths between cards:", "nvidia-smi topo -m"),
+            do("Use accumulation (no_sync), larger buckets or bf16 compression, and check links and interfaces."),
+            do("See the paths between GPUs.", "nvidia-smi topo -m"),
         ),
         sources=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
     ),
@@ -250,13 +264,13 @@ CAUSES: tuple[Cause, ...] = (
         title="Copies to the device come from pageable memory",
         meaning="host to device copies come from pageable memory or block the step",
         why="A copy from pageable memory goes through a buffer and blocks the host.",
-        fix=always(do("DataLoader(pin_memory=True) and tensor.to('cuda', non_blocking=True).")),
+        fix=always(do("Use DataLoader(pin_memory=True) and tensor.to('cuda', non_blocking=True).")),
         sources=("https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",),
     ),
     Cause(
         id="job_hung",
         family="live",
-        title="Nothing moves any more",
+        title="The job hangs",
         meaning="nothing moves: every rank's stack, and which one the others wait for",
         why="All ranks wait; without help this ends at the timeout, or never.",
         fix=always(
@@ -272,8 +286,8 @@ CAUSES: tuple[Cause, ...] = (
         meaning="another job computes on the same GPU",
         why="Kernels of both take turns: each gets a share of the card.",
         fix=then(
-            smi("Who?", "--query-compute-apps=pid,used_memory,name --format=csv"),
-            another_card("Take another card."),
+            smi("See which job it is.", "--query-compute-apps=pid,used_memory,name --format=csv"),
+            another_card("Take another GPU"),
         ),
         sources=("https://docs.nvidia.com/deploy/mps/index.html",),
     ),

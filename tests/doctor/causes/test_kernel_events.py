@@ -240,7 +240,7 @@ def test_an_error_that_was_contained_needs_no_reset_at_once():
     contained = report_of(XID.format(94)).findings[0]
     says = [step.say for step in contained.fix]
     assert any("the others go on" in say for say in says)
-    assert any(say.startswith("When its jobs have ended, reset") for say in says)
+    assert any(say.startswith("Reset ") and " when its jobs have ended" in say for say in says)
     beside = report_of(f"{XID.format(94)}\n{XID.format(48)}").findings[0]
     assert not any("the others go on" in step.say for step in beside.fix)
 
