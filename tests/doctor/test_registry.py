@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import ast
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
+import gpudoc.doctor
 from gpudoc.doctor.model import Card, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, CAUSES, FINDERS
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
@@ -65,6 +68,23 @@ def test_every_step_of_a_number_of_the_kernel_log_tells_what_to_do():
     advices += [advise_recovery(name) for name in ("GPU Reset Required", "Node Reboot", "Drain P2P", "Recover IMEX")]
     places = [Setting(place=place) for place in PLACES]
     assert not {say for advise in (*advices, CONTAINED, got_over) for there in places for say in unclear(advise(there))}
+
+
+def written_steps(path: Path) -> list[str]:
+    """The steps that a source file writes out, each with what stands for a value as a blank."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("do", "smi", "Remedy")]
+    says = [[*call.args[:1], *(word.value for word in call.keywords if word.arg == "say")] for call in calls]
+    parts = [say.values if isinstance(say, ast.JoinedStr) else [say] for (say, *_) in says]
+    texts = [[part.value if isinstance(part, ast.Constant) else "" for part in one] for one in parts]
+    return [" ".join(text) for text in texts if text[0]]
+
+
+def test_every_step_that_a_finder_writes_tells_what_to_do():
+    files = sorted(Path(gpudoc.doctor.__file__).parent.rglob("*.py"))
+    steps = {path.name: written_steps(path) for path in files}
+    assert len(steps["watched_input.py"]) > 5
+    assert not {say for says in steps.values() for say in unclear(tuple(Remedy(say=say) for say in says))}
 
 
 @pytest.mark.parametrize("say", ["Who?", "On older torch or Windows:", "Or fewer workers.", "python train.py", "Look:"])

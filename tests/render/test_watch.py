@@ -34,7 +34,7 @@ def test_the_first_screen_says_where_the_time_goes_the_cause_and_the_fix():
 def test_a_healthy_job_is_called_healthy():
     text = render(judge(FINE), FINE)
     assert "Healthy: computing takes 100 % of the time" in text
-    assert "What may still help" in text
+    assert "Try what may still help: " in text
 
 
 def test_a_job_that_does_not_train_yet_is_watched_again_later():

@@ -89,7 +89,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="The GPU's memory has an uncorrectable error",
         meaning="uncorrectable memory error: GPU hardware",
-        why="Data on the card are wrong; programs end, and results before that cannot be trusted.",
+        why="Data on the GPU are wrong; programs end, and results before that cannot be trusted.",
         fix=then(
             smi(
                 "See what is counted, and whether rows are to be remapped at the next reset, which mends it.",
@@ -112,7 +112,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="The GPU no longer answers on the PCIe bus",
         meaning="the GPU no longer answers on PCIe (Xid 79, device handle unknown error)",
-        why="Power, heat, the slot or the card itself: until a restart the device is gone for every program.",
+        why="Power, heat, the slot or the GPU itself: until a restart the device is gone for every program.",
         fix=then(
             do("Look for the first fault before this one.", "journalctl -k | grep -i -e xid -e nvrm -e aer | head -40"),
             lambda setting: power_off(setting, "switch it on again (a warm restart may not be enough)"),
@@ -163,7 +163,7 @@ CAUSES: tuple[Cause, ...] = (
         id="gpu_hardware_fault",
         family="runtime",
         title="The GPU, its slot, its power or its memory is faulty",
-        meaning="defective card, slot, power or memory",
+        meaning="defective GPU, slot, power or memory",
         why="Errors come and go with load and temperature and look like faults of the program.",
         fix=then(
             do("See whether the kernel says more.", "sudo dmesg | grep -i -e xid -e nvrm -e aer", root=True),
@@ -233,7 +233,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="MIG is on, but there is no instance to compute on",
         meaning="MIG mode is on but no (usable) MIG instance exists",
-        why="With MIG on the whole card cannot be used any more, only instances of it.",
+        why="With MIG on the whole GPU cannot be used any more, only instances of it.",
         fix=_mig,
         sources=("https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",),
         explains=("no_gpu_on_machine", "visible_devices_hides_gpu", "container_without_gpu_access"),
@@ -243,7 +243,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="The virtual GPU has no valid licence",
         meaning="virtual GPU without a valid licence",
-        why="Without a licence the card is slowed down more and more, and CUDA may be refused.",
+        why="Without a licence the GPU is slowed down more and more, and CUDA may be refused.",
         fix=always(
             do("See the state of the licence.", "nvidia-smi -q | grep -i licen"),
             do(
@@ -260,7 +260,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="The GPU is in exclusive or prohibited compute mode, or busy",
         meaning="GPU in exclusive/prohibited compute mode is already taken",
-        why="In exclusive mode one process owns the card; the next one finds all devices busy.",
+        why="In exclusive mode one process owns the GPU; the next one finds all devices busy.",
         fix=then(
             lambda setting: (
                 do(
@@ -279,7 +279,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="The PCIe link runs slower than the GPU and the slot allow",
         meaning="link at a lower generation or width under load",
-        why="Copies to and from the card, and between cards, take as much longer as the link is narrower.",
+        why="Copies to and from the GPU, and between GPUs, take as much longer as the link is narrower.",
         fix=then(
             smi(
                 "Look at the link under load, since an idle one rests at generation 1.",
@@ -295,7 +295,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="The GPU slows down because it is too hot",
         meaning="clocks cut by temperature",
-        why="The card computes at a fraction of its speed while it shows 100 % utilisation.",
+        why="The GPU computes at a fraction of its speed while it shows 100 % utilisation.",
         fix=then(
             smi("See temperature, clocks and the reason.", "-q -d TEMPERATURE,CLOCK,PERFORMANCE"),
             do("Clear the air flow, clean the fans, and check the temperature of the room."),

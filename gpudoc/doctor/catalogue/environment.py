@@ -248,7 +248,7 @@ CAUSES: tuple[Cause, ...] = (
         id="nouveau_loaded",
         family="environment",
         title="The nouveau driver holds the GPU",
-        meaning="nouveau holds the card instead of the nvidia module",
+        meaning="nouveau holds the GPU instead of the nvidia module",
         why="Only one driver can own a device; while nouveau does, CUDA has none.",
         fix=then(
             do(

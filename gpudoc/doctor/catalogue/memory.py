@@ -20,8 +20,8 @@ CAUSES: tuple[Cause, ...] = (
         id="oom_capacity",
         family="runtime",
         title="This program needs more memory than the GPU has",
-        meaning="GPU memory is truly used up by this process: model, batch, sequence or image too large for the card",
-        why="Weights, gradients, optimizer state and activations together are more than the card holds.",
+        meaning="GPU memory is truly used up by this process: model, batch, sequence or image too large for the GPU",
+        why="Weights, gradients, optimizer state and activations together are more than the GPU holds.",
         fix=always(
             _MICRO,
             do("Use mixed precision: torch.autocast('cuda', dtype=torch.bfloat16)."),
@@ -37,7 +37,7 @@ CAUSES: tuple[Cause, ...] = (
         id="oom_fragmentation",
         family="runtime",
         title="GPU memory is fragmented",
-        meaning="reserved but unallocated memory exceeds the request and 15 % of the card, in pieces too small for it",
+        meaning="reserved, unallocated memory exceeds the request and 15 % of GPU memory, in pieces too small for it",
         why="PyTorch holds enough memory, but no piece of it is large enough for the request.",
         fix=always(
             do("Let segments grow instead of being cut.", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
@@ -51,7 +51,7 @@ CAUSES: tuple[Cause, ...] = (
         id="oom_other_process",
         family="runtime",
         title="Another process holds the GPU's memory",
-        meaning="other or left-over processes hold the card's memory",
+        meaning="other or left-over processes hold the GPU's memory",
         why="What a crashed run, a notebook or another user holds is not there for this program.",
         fix=then(
             smi("See who holds the memory.", "--query-compute-apps=pid,used_memory,name --format=csv"),
@@ -175,7 +175,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="Other ranks also keep a CUDA context on GPU 0",
         meaning="other ranks also open a CUDA context or load a checkpoint on GPU 0",
-        why="Each takes several hundred MiB of the card that has the least to spare.",
+        why="Each takes several hundred MiB of the GPU that has the least to spare.",
         fix=always(
             do("Call torch.cuda.set_device(local_rank) before the first CUDA call of each rank."),
             do("Use torch.load(path, map_location='cpu'), and the same in every library that loads."),
@@ -187,7 +187,7 @@ CAUSES: tuple[Cause, ...] = (
         id="vram_spill_to_system_memory",
         family="runtime",
         title="The Windows driver moves GPU memory to host memory",
-        meaning="Windows/WSL driver moves VRAM to host memory: very slow instead of OOM",
+        meaning="Windows/WSL driver moves GPU memory to host memory: very slow instead of OOM",
         why="Instead of an error the program gets memory behind PCIe, ten times slower and more.",
         fix=always(
             do(
@@ -226,7 +226,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="worker_copy_on_write_growth",
         family="runtime",
-        title="Forked workers copy large Python lists bit by bit",
+        title="Forked loader workers copy large Python lists bit by bit",
         meaning="forked workers slowly copy large Python lists or dicts",
         why="Reading an object writes its reference count, and the page is copied: each worker ends with its own.",
         fix=always(
@@ -251,7 +251,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         id="shm_too_small",
         family="runtime",
-        title="Shared memory is too small for the loader's workers",
+        title="Shared memory is too small for the loader workers",
         meaning="/dev/shm too small for loader workers (containers)",
         why="Workers hand batches over in /dev/shm; docker gives 64 MB unless told otherwise.",
         fix=by_place(
@@ -275,7 +275,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="Shared memory is too small for NCCL",
         meaning="/dev/shm too small for NCCL",
-        why="Ranks on one machine talk through segments in /dev/shm when cards have no direct path.",
+        why="Ranks on one machine talk through segments in /dev/shm when GPUs have no direct path.",
         fix=by_place(
             (do("Make shared memory larger.", "sudo mount -o remount,size=16G /dev/shm", root=True),),
             docker=(do("Start the container with more.", "docker run --shm-size=16g ... # or --ipc=host"),),

@@ -48,8 +48,8 @@ CAUSES: tuple[Cause, ...] = (
         id="illegal_memory_access",
         family="runtime",
         title="A kernel read or wrote outside its memory",
-        meaning="a kernel reads or writes outside its memory: a fault of the program or a kernel, not of the card",
-        why="The process is lost; the same values again and again speak for the program, changing ones for the card.",
+        meaning="a kernel reads or writes outside its memory: a fault of the program or a kernel, not of the GPU",
+        why="The process is lost; the same values again and again speak for the program, changing ones for the GPU.",
         fix=always(
             _BLOCKING,
             do("Find which kernel it is.", "compute-sanitizer python train.py"),
@@ -62,7 +62,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="The display's watchdog ended a long kernel",
         meaning="display watchdog (TDR) ends a long kernel",
-        why="A card that also drives a screen may not compute longer than some seconds at a stretch.",
+        why="A GPU that also drives a screen may not compute longer than some seconds at a stretch.",
         fix=always(
             do("Use a GPU without a screen, or make the work of one kernel smaller (batch, image)."),
             do("Raise TdrDelay on Windows in HKLM\\System\\CurrentControlSet\\Control\\GraphicsDrivers, then restart."),
@@ -136,7 +136,7 @@ CAUSES: tuple[Cause, ...] = (
         id="bf16_unsupported_gpu",
         family="runtime",
         title="bfloat16 is requested on a GPU that does not have it",
-        meaning="bf16 asked for on a card below compute capability 8.0",
+        meaning="bf16 asked for on a GPU below compute capability 8.0",
         why="V100, T4, RTX 20 and older have no bfloat16 units.",
         fix=always(do("Use float16 with a GradScaler (fp16=True, precision='16-mixed'), or float32.")),
         sources=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#arithmetic-instructions",),
@@ -254,7 +254,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="The direct path between GPUs is broken",
         meaning="broken GPU peer-to-peer path (ACS, IOMMU, driver)",
-        why="Ranks start and then wait for ever, or get wrong numbers, at the first copy between cards.",
+        why="Ranks start and then wait for ever, or get wrong numbers, at the first copy between GPUs.",
         fix=always(
             do(
                 "Try it without the direct path: if it runs, that is the cause.",
@@ -269,8 +269,8 @@ CAUSES: tuple[Cause, ...] = (
         id="p2p_unsupported_rtx40",
         family="runtime",
         title="accelerate refuses RTX 40 GPUs until two NCCL variables are set",
-        meaning="accelerate refuses RTX 40 cards without the NCCL variables",
-        why="GeForce cards since the 40 series have no peer-to-peer; the launch must switch it off.",
+        meaning="accelerate refuses RTX 40 GPUs without the NCCL variables",
+        why="GeForce GPUs since the 40 series have no peer-to-peer; the launch must switch it off.",
         fix=always(
             do("Set both variables.", "export NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1"),
             do("Start with accelerate launch instead, which sets them.", "accelerate launch train.py"),
@@ -325,8 +325,8 @@ CAUSES: tuple[Cause, ...] = (
         id="duplicate_gpu_ranks",
         family="runtime",
         title="Two ranks use the same GPU",
-        meaning="two ranks on one card",
-        why="NCCL needs one card per rank; the program sets the same device in all of them.",
+        meaning="two ranks on one GPU",
+        why="NCCL needs one GPU per rank; the program sets the same device in all of them.",
         fix=always(
             do("Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) first in each rank; use no fixed 'cuda:0'."),
             do("Start no more ranks than GPUs.", "torchrun --nproc-per-node=gpu train.py"),
@@ -338,7 +338,7 @@ CAUSES: tuple[Cause, ...] = (
         family="runtime",
         title="nn.DataParallel fills the first GPU and is slow",
         meaning="nn.DataParallel fills GPU 0 and is slow",
-        why="Outputs are gathered and the loss is computed on card 0; one Python process drives all cards.",
+        why="Outputs are gathered and the loss is computed on GPU 0; one Python process drives all GPUs.",
         fix=always(
             do("Use DistributedDataParallel, with one process per GPU.", "torchrun --nproc-per-node=gpu train.py"),
             do("Compute the loss inside forward instead, so that only a number is gathered."),

@@ -128,7 +128,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="The GPU is newer than any kernel in this torch",
         meaning="the GPU's compute capability is newer than any kernel in the wheel",
-        why="torch finds the card and has no code for it: the first kernel fails.",
+        why="torch finds the GPU and has no code for it: the first kernel fails.",
         fix=torch_build,
         sources=(_START, "https://developer.nvidia.com/cuda-gpus"),
         explains=("extension_missing_arch", "gpu_older_than_wheel_archs"),
@@ -138,7 +138,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="This torch no longer supports the GPU's generation",
         meaning="the wheel (or its CUDA generation) has dropped the GPU's compute capability",
-        why="torch finds the card and has no code for it any more: the first kernel fails.",
+        why="torch finds the GPU and has no code for it any more: the first kernel fails.",
         fix=torch_build,
         sources=(_START, "https://developer.nvidia.com/cuda-gpus"),
         explains=("extension_missing_arch", "gpu_newer_than_wheel_archs"),
@@ -148,7 +148,7 @@ CAUSES: tuple[Cause, ...] = (
         family="environment",
         title="This torch is built for another vendor's GPU",
         meaning="torch is built for another vendor's GPU than the one in the machine",
-        why="A CUDA build sees no AMD or Intel card, a ROCm build no NVIDIA card.",
+        why="A CUDA build sees no AMD or Intel GPU, a ROCm build no NVIDIA GPU.",
         fix=always(
             do(
                 "Install this build for an NVIDIA GPU.",

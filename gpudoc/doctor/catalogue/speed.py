@@ -284,7 +284,7 @@ CAUSES: tuple[Cause, ...] = (
         family="live",
         title="Another job computes on the same GPU",
         meaning="another job computes on the same GPU",
-        why="Kernels of both take turns: each gets a share of the card.",
+        why="Kernels of both take turns: each gets a share of the GPU.",
         fix=then(
             smi("See which job it is.", "--query-compute-apps=pid,used_memory,name --format=csv"),
             another_card("Take another GPU"),

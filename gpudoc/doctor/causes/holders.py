@@ -89,7 +89,9 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
         for process in holders_of(gpu):
             command = end_of(process)
             if command:
-                steps.setdefault(command, do("Yours: end it if it is done; it may save its state first.", command))
+                steps.setdefault(
+                    command, do("End it if it is done, as it is yours; it may save its state first.", command)
+                )
             else:
                 asked.setdefault(value(process.user, "") or "its owner", []).append(gpu.index)
     ask = [
@@ -98,7 +100,7 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
     ]
     free = next((gpu for gpu in gpus if value(share_used(gpu), 1.0) < _HALF), None)
     other = "" if free is None else f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free.index} python train.py"
-    take = () if free is None else (do(f"Or take GPU {free.index}, which has room.", other),)
+    take = () if free is None else (do(f"Take GPU {free.index} instead, which has room.", other),)
     hidden = () if steps or asked else (
         do("See what has the device open.", "sudo fuser -v /dev/nvidia*", root=True),
     )  # fmt: skip

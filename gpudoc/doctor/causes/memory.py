@@ -171,7 +171,7 @@ def _numbers(message: OutOfMemory) -> tuple[Observation, ...]:
 def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
     """What to do when memory is truly used up, in the order of what it costs; with numbers where the text has them."""
     batch = text.find(_BATCH)
-    first = "Make the micro batch smaller and keep the global batch with gradient accumulation."
+    first = "Make the micro batch smaller, and keep the global batch by accumulation."
     if message and message.total and message.request and (used := message.allocated):
         outside = message.outside or 0
         # what was in use when it failed is less than what the whole step needs: half is the most that can be hoped for
@@ -180,20 +180,18 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
             size = int(batch[1])
             micro = max(1, min(size - 1, math.floor(size * share)))
             steps = math.ceil(size / micro)
-            first = f"Micro batch {micro} instead of {size}, with gradient accumulation over {steps} steps (estimated)."
+            first = f"Use micro batch {micro} instead of {size}, with accumulation over {steps} steps (estimated)."
         else:
-            first = f"Micro batch at most {share:.0%} of the present (estimated), with accumulation."
+            first = f"Use a micro batch of at most {share:.0%} of the present one (estimated), with accumulation."
     return (
         Remedy(say=first),
-        Remedy(say="Mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),
-        Remedy(say="Activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
+        Remedy(say="Use mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),
+        Remedy(say="Use activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
         Remedy(
-            say="Allocator without fixed segments, before Python starts.",
+            say="Let the allocator's segments grow; set this before Python starts.",
             run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         ),
-        Remedy(
-            say="Then a smaller width, depth, sequence or image; then a larger card, or sharding over several (FSDP)."
-        ),
+        Remedy(say="Choose a smaller width, depth, sequence or image next, then a larger GPU or several (FSDP)."),
         Remedy(say="Let gpudoc measure what fits.", run="gpudoc tune --model cfg.yaml"),
     )
 

@@ -71,7 +71,9 @@ def _split(lead: RankShares) -> str:
 def _still_helps(on_gpu: bool) -> tuple[Remedy, ...]:
     precision = "bf16 autocast (or TF32: torch.set_float32_matmul_precision('high'))" if on_gpu else "bf16 autocast"
     return (
-        Remedy(say=f"What may still help: {precision}, torch.compile, channels_last for convolutions, a larger batch."),
+        Remedy(
+            say=f"Try what may still help: {precision}, torch.compile, channels_last for convolutions, a larger batch."
+        ),
         Remedy(say="Have them tried and measured.", run="gpudoc tune --model cfg.yaml --only speed,batch"),
     )
 

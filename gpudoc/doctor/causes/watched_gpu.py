@@ -71,7 +71,7 @@ def judge_sync(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Fi
             *gpu.observations(),
             estimated(gain),
         ),
-        fix=(Remedy(say=f"At {worst} read the value every 50 to 100 steps only; keep sums on the GPU in between."),),
+        fix=(Remedy(say=f"Read the value at {worst} every 50 to 100 steps only; keep sums on the GPU in between."),),
     )
 
 
@@ -100,7 +100,9 @@ def judge_launch(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
         ),
         fix=(
             Remedy(say="Give each launch more work: a larger micro batch."),
-            Remedy(say="Or fewer launches: torch.compile(model, mode='reduce-overhead'), fused=True in the optimizer."),
+            Remedy(
+                say="Launch less instead: torch.compile(model, mode='reduce-overhead'), fused=True in the optimizer."
+            ),
         ),
     )
 
@@ -161,7 +163,7 @@ def judge_throttle(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -
                 run=f"nvidia-smi -i {worst.index} -q -d TEMPERATURE,PERFORMANCE",
             ),
             Remedy(
-                say="Or let it draw less power, which costs little speed: nvidia-smi -pl for it, within its range.",
+                say="Let it draw less power instead, at little cost of speed: nvidia-smi -pl for it, within its range.",
                 run=f"nvidia-smi -i {worst.index} -q -d POWER",
             ),
         ),
@@ -295,11 +297,11 @@ def judge_dataparallel(watch: Watch, job: JobShares, devices: Sequence[DeviceUse
         ),
         fix=(
             Remedy(
-                say="One process for each GPU: wrap the model in DistributedDataParallel instead.",
+                say="Use one process for each GPU: wrap the model in DistributedDataParallel instead.",
                 run=f"torchrun --nproc-per-node={len(working)} train.py",
             ),
             Remedy(
-                say=f"Until then compute the loss inside the model's forward, so that GPU {first.index} gathers "
+                say=f"Compute the loss inside the model's forward until then, so that GPU {first.index} gathers "
                 f"a number and not all outputs."
             ),
         ),

@@ -52,7 +52,7 @@ def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
                 run=f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads}",
             ),
             Remedy(
-                say="In loader workers: one thread each (torch.set_num_threads(1), cv2.setNumThreads(0) "
+                say="Use one thread in each loader worker (torch.set_num_threads(1), cv2.setNumThreads(0) "
                 "in worker_init_fn)."
             ),
         ),
@@ -102,7 +102,7 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
         fix=(
             Remedy(say="Ask for more CPUs: docker run --cpus, Kubernetes resources.limits.cpu, Slurm --cpus-per-task."),
             Remedy(
-                say=f"Or fit into the quota: OMP_NUM_THREADS={max(1, int(quota))}, and num_workers at "
+                say=f"Fit into the quota instead: OMP_NUM_THREADS={max(1, int(quota))}, and num_workers at "
                 f"most {max(1, int(quota))}."
             ),
         ),

@@ -140,7 +140,9 @@ def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]
         evidence=(*seen, *_with_plan(plan)),
         fix=(
             Remedy(say="Make each sample cheaper: build tensors once, before training, and only index them then."),
-            Remedy(say="Or load a batch at a time: a Dataset with __getitems__, or larger batches; then use workers."),
+            Remedy(
+                say="Load a batch at a time instead: a Dataset with __getitems__, or larger batches; then use workers."
+            ),
         ),
     )
 
@@ -210,7 +212,7 @@ def _name_slow(watch: Watch, slow: WorkerShares, workers: list[WorkerShares], wa
         ),
         fix=(
             Remedy(say="Spread the slow samples over all workers: shuffle, or give each worker shards of equal work."),
-            Remedy(say="Or let batches come out of order: DataLoader(..., in_order=False)."),
+            Remedy(say="Let batches come out of order instead: DataLoader(..., in_order=False)."),
         ),
     )
 
@@ -238,8 +240,8 @@ def _slow_storage(
                 "ones that are read in order."
             ),
             Remedy(
-                say=f"Until then hide the waiting: more workers (try "
-                f"num_workers={round(2 * job.num_workers)}), they cost no CPU while they wait."
+                say=f"Hide the waiting until then: use more workers (try "
+                f"num_workers={round(2 * job.num_workers)}), which cost no CPU while they wait."
             ),
         ),
     )
@@ -274,7 +276,7 @@ def _decode_bound(watch: Watch, job: JobShares, seen: tuple[Observation, ...]) -
                 ".npy or uint8 tensors)."
             ),
             Remedy(
-                say="Or make it cheaper: smaller images, a faster decoder, augmentation on the GPU; or use more CPUs."
+                say="Make it cheaper instead (smaller images, faster decoder, augmenting on the GPU), or use more CPUs."
             ),
         ),
     )

@@ -118,7 +118,7 @@ def judge_checkpoint(watch: Watch, job: JobShares, lead: RankShares) -> Finding 
         ),
         fix=(
             Remedy(say=f"Save {max(2, round(share / 0.02))} times less often: then it costs about 2 % of the time."),
-            Remedy(say="Or save in the background: copy the state to host memory, and write it in a thread."),
+            Remedy(say="Save in the background instead: copy the state to host memory, and write it in a thread."),
         ),
     )
 
@@ -198,7 +198,7 @@ def judge_compile(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
         fix=(
             Remedy(say="See why.", run="TORCH_LOGS=recompiles python train.py"),
             Remedy(
-                say="Then give shapes that stay the same (pad, drop_last=True), or torch.compile(..., dynamic=True)."
+                say="Give shapes that stay the same (pad, drop_last=True), or use torch.compile(..., dynamic=True)."
             ),
         ),
     )

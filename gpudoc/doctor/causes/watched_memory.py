@@ -92,12 +92,12 @@ def _describe(track: ProcessTrack, growth: Growth) -> str:
 def _leak_fix(name: str, kept: list[str], *, several_ranks: bool) -> tuple[Remedy, ...]:
     if name == "leak_graph_kept":
         return (
-            Remedy(say=f"At {kept[0].split(' ')[0]} keep the number, not the tensor: loss.item() or loss.detach()."),
+            Remedy(say=f"Keep the number, not the tensor, at {kept[0].split(' ')[0]}: loss.item() or loss.detach()."),
         )
     # 40 MiB/s in two ranks of DDP over gloo, nothing with one arena (torch 2.13, glibc 2.36, 2026-11-21)
     arenas = Remedy(
-        say="Ranks that exchange over gloo allocate in many threads, and glibc's arenas keep the holes: try with one. "
-        "When memory stays, that was it.",
+        say="Try with one of glibc's arenas: ranks that exchange over gloo allocate in many threads, and arenas keep "
+        "the holes; when memory stays, that was it.",
         run="MALLOC_ARENA_MAX=1 torchrun ... train.py",
     )
     return (
@@ -163,7 +163,7 @@ def find_copied_pages(evidence: Evidence) -> Iterator[Finding | Skip]:
                 say="Hold the data set's index in one NumPy array, Arrow table or tensor, not in a list or dict of "
                 "Python objects: arrays have no reference counts to write."
             ),
-            Remedy(say="Until then: fewer workers, each keeps a copy of its own."),
+            Remedy(say="Use fewer loader workers until then, as each keeps a copy of its own."),
         ),
     )
 

@@ -80,7 +80,7 @@ def test_the_arithmetic_of_the_message_names_the_kind_of_shortage(cause, text):
 
 def test_the_first_advice_carries_a_number_when_the_batch_is_known():
     (finding, *_) = report_of("per_device_train_batch_size=16\n" + NEW).findings
-    assert "Micro batch 8 instead of 16" in finding.fix[0].say
+    assert "Use micro batch 8 instead of 16" in finding.fix[0].say
     assert "accumulation over 2 steps" in finding.fix[0].say
 
 
