@@ -201,7 +201,7 @@ def test_reading_without_rescue_ends_with_what_the_data_set_said(tmp_path):
     write_large(tmp_path, 1, broken=7)
     done = train(tmp_path, *LINE, "--profile", "off", "--set", "rescue=false")
     assert done.returncode == 1
-    assert ": the data set failed while reading the samples " in done.stderr
+    assert ": the data set failed while reading sample " in done.stderr
     assert "MemoryError: Unable to allocate 7.28 TiB" in done.stderr
     assert "rescue is off" in done.stderr
 
