@@ -20,7 +20,7 @@ class Stopwatch:
         self._on_device = device.type == "cuda"
         self._device = device
         self._seconds = 0.0
-        self._began = 0.0
+        self._began: float | None = None
         self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._spare: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._open: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
@@ -35,9 +35,11 @@ class Stopwatch:
         self._open = pair
 
     def stop(self) -> None:
-        """End the stretch."""
+        """End the stretch; without one that began, nothing."""
         if not self._on_device:
-            self._seconds += clock() - self._began
+            if self._began is not None:
+                self._seconds += clock() - self._began
+                self._began = None
         elif self._open is not None:
             self._open[1].record(torch.cuda.current_stream(self._device))
             self._pairs.append(self._open)

@@ -68,3 +68,10 @@ def test_the_peak_is_known_where_there_is_no_getrusage(monkeypatch):
     assert psutil.Process().memory_info().rss, "its Linux half needs the module itself"
     monkeypatch.setitem(sys.modules, "resource", None)
     assert memory_peak_bytes(CPU) > 1 << 20
+
+
+def test_the_end_of_a_stretch_that_never_began_is_no_time():
+    """On a CPU backward is not watched for what it waits for, and its end is told all the same."""
+    meter = Meter(torch.device("cpu"))
+    meter.backward_done()
+    assert meter.take().seconds["communicate"] == 0.0
