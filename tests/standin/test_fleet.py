@@ -61,8 +61,8 @@ def measure(gpus, folder, *arguments):
 
 def test_the_slow_gpu_and_the_corrupting_one_are_named_and_their_nodes_drained(standin, tmp_path):
     # so slow that a step takes its modelled time, also on a busy machine; virtual time does not wait for one
-    speeds = {"clock": "virtual", "gbps": 0.5, "tflops": 600}
-    gpus = standin(gpus=8, memory="2560M", slow_gpu=SLOW, slow_times=4, corrupt_gpu=CORRUPT, **speeds)
+    speeds = {"clock": "virtual", "gbps": 0.15, "tflops": 600}
+    gpus = standin(gpus=8, memory="2560M", slow_gpu=SLOW, slow_times=1.5, corrupt_gpu=CORRUPT, **speeds)
     codes, out, err = measure(gpus, tmp_path, "--only", "steps,digests", "--json", "--out", "fleet.json")
     assert codes[0] == 1, err
     document = json.loads(out)
