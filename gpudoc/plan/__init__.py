@@ -6,7 +6,6 @@ Two doors in: `trace` for any Python step, `workload` for a cfg.yaml. `targets` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpudoc.plan.settings import Settings as Settings
@@ -53,8 +52,7 @@ def predict(workload: Workload, settings: Settings = Settings()) -> Plan:  # noq
     from gpudoc.plan.from_workload import workload_recipe
     from gpudoc.plan.planning import traced
 
-    count = None if workload.is_stream else workload.num_samples
-    return replace(traced(workload_recipe(workload, settings)), num_samples=count)
+    return traced(workload_recipe(workload, settings))
 
 
 def targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:

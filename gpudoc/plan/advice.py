@@ -45,9 +45,8 @@ class Variants:
         if settings not in self._plans:
             self._progress.say(f"planning {_words(settings)}")
             try:
-                made = plan_recipe(workload_recipe(self._workload, settings), progress=self._progress)
-                count = None if self._workload.is_stream else self._workload.num_samples
-                self._plans[settings] = replace(made, num_samples=count)
+                recipe = workload_recipe(self._workload, settings)
+                self._plans[settings] = plan_recipe(recipe, progress=self._progress)
             except GpudocError:
                 if not settings.activation_checkpointing:
                     raise

@@ -53,6 +53,7 @@ def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
         step=lambda state, inputs: state.train(inputs),
         evaluate=(lambda state, inputs: state.evaluate(inputs)) if has_eval else None,
         like=settings.like,
+        num_samples=None if workload.is_stream else workload.num_samples,
     )
 
 

@@ -22,7 +22,7 @@ class Plan:
     """What a step will need: memory and work as functions of the batch.
 
     `probed` names why the step could not be traced, and where; its figures then come from two small real runs.
-    `num_samples` is the length of the training set, where it has one: its last batch may be a smaller one.
+    `num_samples` is the recipe's.
     """
 
     memory: MemoryModel
@@ -46,7 +46,7 @@ def traced(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT) -> Plan:
     tapes = [record(recipe, batch) for batch in batch_sizes]
     if join(tapes, recipe.like).grows_faster_than_the_batch():
         tapes.append(record(recipe, CHECKED_AT))
-    return _plan(tapes, recipe.like)
+    return _plan(tapes, recipe)
 
 
 def _probe(recipe: Recipe, reason: UntraceableError) -> Plan:
@@ -59,10 +59,11 @@ def _probe(recipe: Recipe, reason: UntraceableError) -> Plan:
             hint="plan it on a machine with more memory, or make the model free of data-dependent shapes",
             exit_code=ExitCode.BAD_ANSWER,
         ) from error
-    return replace(_plan(tapes, recipe.like), probed=str(reason))
+    return replace(_plan(tapes, recipe), probed=str(reason))
 
 
-def _plan(tapes: Sequence[Tape], like: str) -> Plan:
+def _plan(tapes: Sequence[Tape], recipe: Recipe) -> Plan:
     first, second = tapes[0], tapes[1]
     work = WorkModel(batches=(first.batch, second.batch), works=(tuple(first.work), tuple(second.work)))
-    return Plan(memory=join(tapes, like), work=work, num_parameters=first.num_parameters)
+    memory = join(tapes, recipe.like)
+    return Plan(memory=memory, work=work, num_parameters=first.num_parameters, num_samples=recipe.num_samples)

@@ -32,7 +32,8 @@ class Recipe:
     """How to train: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains once.
 
     `evaluate(state, inputs)`, where given, runs after the last step without gradients. `like` says whose kernels the
-    step will run on: the CPU's of this torch, or those that CUDA would choose.
+    step will run on: the CPU's of this torch, or those that CUDA would choose. `num_samples` is the length of the
+    training set, where it has one: its last batch may be a smaller one.
     """
 
     build: Callable[[], Any]
@@ -40,6 +41,7 @@ class Recipe:
     step: Callable[[Any, Any], object]
     evaluate: Callable[[Any, Any], object] | None = None
     like: str = "cpu"
+    num_samples: int | None = None
 
 
 class UntraceableError(Exception):

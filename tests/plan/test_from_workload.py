@@ -1,5 +1,4 @@
 import textwrap
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from gpudoc.errors import GpudocError
 from gpudoc.plan import Settings
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
-from gpudoc.plan.planning import traced
 from gpudoc.plan.target import parse_target
 from gpudoc.train.step.sequence import StepSequence
 from gpudoc.workload.build import load_workload
@@ -101,8 +99,7 @@ def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
 @pytest.mark.parametrize("settings", [Settings(like="cuda"), Settings(like="cuda", accumulation=3)])
 def test_the_plan_of_a_workload_is_replayed_step_by_step(workload, settings):
     """40 samples in steps of 16: a first step, one of the last 8, an evaluation, two more."""
-    traced_plan = replace(traced(workload_recipe(workload, settings)), num_samples=40)
-    need = Need.on(traced_plan, parse_target("4GiB"))
+    need = Need.on(plan.predict(workload, settings), parse_target("4GiB"))
     assert len(need._parts(16)) == 5
     assert need.replay(16).fits
 

@@ -60,7 +60,7 @@ def test_findings_maps_and_software_are_there_and_no_host_nor_outside_address(pa
     assert page.count("<svg") == 8 + 2 + 1 + 3
     assert re.search(r"<td[^>]*>2\.21\.5</td>", page)
     assert "cn00" not in page
-    assert "<script src" not in page
+    assert page.count("<script") == 1, "the page's own"
     assert "https://" not in page.replace("http://www.w3.org", "")
 
 

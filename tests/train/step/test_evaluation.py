@@ -44,4 +44,6 @@ def test_an_evaluation_that_is_not_finite_is_never_the_best_and_breaks_nothing(t
     found = summary(tmp_path / "runs/cfg")
     assert found["best"] is None
     assert found["evaluation"] == {"step": 4, "loss": None}
-    assert "not finite" in (tmp_path / "page.html").read_text("utf-8")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "loss on the eval set" in page
+    assert "not finite" in page
