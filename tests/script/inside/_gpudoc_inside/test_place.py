@@ -14,8 +14,9 @@ def package(tmp_path, monkeypatch, name, text):
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
-    # the real one may be installed here, and imported by now
-    monkeypatch.delitem(sys.modules, name, raising=False)
+    # the real one may be installed here, and imported by now; the name is put back as it was, also when it was not there
+    monkeypatch.setitem(sys.modules, name, None)
+    del sys.modules[name]
     return __import__(name)
 
 
@@ -30,8 +31,6 @@ def test_the_line_that_calls_is_the_place():
 def test_a_framework_between_is_named_and_the_line_stays_the_users(tmp_path, monkeypatch):
     inner = package(tmp_path, monkeypatch, "accelerate", "def build(call): return call()")
     outer = package(tmp_path, monkeypatch, "transformers", "def train(build, call): return build(call)")
-    monkeypatch.setitem(sys.modules, "accelerate", inner)
-    monkeypatch.setitem(sys.modules, "transformers", outer)
     assert inner.build(find_place).through == "accelerate"
     place = outer.train(inner.build, find_place)
     assert (place.through, place.file) == ("transformers", __file__)
