@@ -9,9 +9,10 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import gpudoc
 from gpudoc.cli.bench import bench
@@ -25,8 +26,22 @@ from gpudoc.errors import ExitCode, GpudocError
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
+
+
+class _Commands(TyperGroup):
+    """The commands; Ctrl+C that no command answers is told like a failure, where Typer would say nothing."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was typed."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise GpudocError("interrupted", exit_code=ExitCode.INTERRUPTED) from None
+
+
 app = typer.Typer(
     name="gpudoc",
+    cls=_Commands,
     help="Why training on a GPU does not start, runs out of memory or is slow; and the tuned trainer for it.",
     epilog="Example: gpudoc doctor && gpudoc tune --model cfg.yaml && gpudoc train --profile auto --model cfg.yaml",
     no_args_is_help=True,

@@ -147,7 +147,11 @@ class _Search:
         self._name = script_name(options.command.words)
 
     def run(self) -> Result:
-        told = self._look()
+        try:
+            told = self._look()
+        except KeyboardInterrupt:
+            why = f"interrupted while looking at {self._name} as it is: nothing was measured, nothing is written"
+            raise GpudocError(why, exit_code=ExitCode.INTERRUPTED) from None
         look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
         if look is None or told.num_steps <= LEAST_STEPS:
             raise refusal(told, self._name)

@@ -123,3 +123,12 @@ def test_shell_completion_offers_the_commands(shell):
     }
     done = gpudoc_command(**environment)
     assert all(command in done.stdout for command in COMMANDS), done.stdout + done.stderr
+
+
+def test_ctrl_c_that_no_command_answers_is_said_once_with_its_code(monkeypatch, capsys):
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpudoc.render.doctor.show_catalogue", interrupted)
+    assert app.run(["doctor", "--list"]) == 130
+    assert capsys.readouterr().err == "gpudoc: interrupted\n"

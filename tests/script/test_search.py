@@ -115,6 +115,17 @@ def test_an_interrupted_search_keeps_what_was_found_and_leaves_nothing_running(h
     assert alive(environment) == []
 
 
+def test_ctrl_c_during_the_look_says_that_nothing_is_written(here, monkeypatch):
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpudoc.script.trial.Launches.look", interrupted)
+    with pytest.raises(GpudocError, match=r"interrupted while looking at train\.py.*nothing is written") as refused:
+        run(asked(written(here, WAITING)))
+    assert refused.value.exit_code == ExitCode.INTERRUPTED
+    assert [path.name for path in here.iterdir()] == ["train.py"]
+
+
 def test_trials_that_cannot_be_isolated_are_refused_unless_somebody_says_so(here):
     options = options_of(written(here, "pass"), Typed())
     nothing = Isolation(why_not=("no user namespaces",))
