@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -27,11 +27,11 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-
 class _Commands(TyperGroup):
     """The commands; Ctrl+C that no command answers is told like a failure, where Typer would say nothing."""
 
-    def invoke(self, ctx: Any) -> Any:
+    # newer Typer has its own copy of click, with its own Context
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command that was typed."""
         try:
             return super().invoke(ctx)

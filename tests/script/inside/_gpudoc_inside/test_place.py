@@ -14,7 +14,7 @@ def package(tmp_path, monkeypatch, name, text):
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
-    # the real one may be installed here, and imported by now; the name is put back as it was, also when it was not there
+    # the real one may be installed here, and imported by now: the name is put back as it was, or absent
     monkeypatch.setitem(sys.modules, name, None)
     del sys.modules[name]
     return __import__(name)
