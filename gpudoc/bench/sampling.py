@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import psutil
-
 from gpudoc.bench.model import Better, Parameter, Reading
+from gpudoc.process.beside import Meter
 from gpudoc.stats import median, median_interval
 
 if TYPE_CHECKING:
@@ -105,35 +104,15 @@ def is_tight(samples: list[float]) -> bool:
 
 @contextmanager
 def host_load(context: dict[str, float]) -> Iterator[None]:
-    """Fill `context` with what else the CPUs did meanwhile: 'stolen_share' of all CPU time, 'other_cpus_max' busy.
-
-    Left out where the kernel does not count it (`head -1 /proc/stat`), or when the span was below 50 ms.
-    """
-    process = psutil.Process()
-    before, own_before, started = psutil.cpu_times(), _own_seconds(process), time.perf_counter()
+    """Fill `context` with what else the CPUs did meanwhile: 'stolen_share' of all CPU time, 'other_cpus_max' busy."""
+    meter = Meter()
     yield
-    span = time.perf_counter() - started
-    if span < 0.05:  # the kernel counts in ticks of 10 ms
+    beside = meter.read()
+    if beside is None:
         return
-    after = psutil.cpu_times()
-    own = _own_seconds(process) - own_before
-    delta = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
-    # guest time is already inside user time
-    total = sum(value for name, value in delta.items() if not name.startswith("guest"))
-    if total <= 0:
-        return
-    busy = total - delta["idle"] - delta.get("iowait", 0.0) - delta.get("steal", 0.0)
-    context["other_cpus_max"] = max(0.0, (busy - own) / span)
-    if "steal" in delta:
-        context["stolen_share"] = max(0.0, delta["steal"] / total)
-
-
-def _own_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    children = sum(
-        sum(child.cpu_times()[:2]) for child in process.children(recursive=True) if child.status() != "zombie"
-    )
-    return float(times.user + times.system + times.children_user + times.children_system + children)
+    context["other_cpus_max"] = beside.other_cpus
+    if beside.stolen_share is not None:
+        context["stolen_share"] = beside.stolen_share
 
 
 def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> Reading:

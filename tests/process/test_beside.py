@@ -1,0 +1,53 @@
+import os
+import subprocess
+import sys
+import time
+
+from gpudoc.process.beside import Meter
+
+SPIN = "import time\nend = time.process_time() + {s}\nwhile time.process_time() < end: pass"
+
+
+def test_what_others_do_is_theirs():
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        # a child of ours counts as ours, so the burner is measured from a process that is not above it
+        code = (
+            "import time\nfrom gpudoc.process.beside import Meter\nmeter = Meter()\ntime.sleep(0.6)\n"
+            "found = meter.read()\nprint(found.other_cpus, found.own_cpus, found.share)"
+        )
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    finally:
+        burner.kill()
+        burner.wait()
+    others, own, share = map(float, told.split())
+    assert others > 0.4
+    assert own < 0.2
+    assert share >= 0.9 * others / os.cpu_count()
+
+
+def test_what_a_grandchild_did_is_ours_while_it_lives_and_once_it_was_waited_for():
+    grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    meter = Meter()
+    began = time.perf_counter()
+    # the middle process lives on: what it waited for is in its times, not in ours
+    stays = f"{grandchild}; print('ended', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", stays, SPIN.format(s=0.5)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as middle:
+        assert middle.stdout.readline() == "ended\n"
+        lives, span = meter.read(), time.perf_counter() - began
+        middle.stdin.close()
+    ended, whole = meter.read(), time.perf_counter() - began
+    assert lives.own_cpus * span >= 0.45
+    assert ended.own_cpus * whole >= 0.45
+
+
+def test_a_short_span_says_nothing():
+    assert Meter().read() is None
+
+
+def test_what_a_hypervisor_took_is_a_share():
+    meter = Meter()
+    time.sleep(0.06)
+    assert 0 <= meter.read().stolen_share <= 1
