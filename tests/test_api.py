@@ -151,5 +151,5 @@ def test_tuning_returns_the_profile(tmp_path, monkeypatch):
     found = api.run_tune("cfg.yaml", budget="20s", device="cpu", max_batch=8, out=tmp_path / "p.yaml")
     assert found["profile"]["settings"]["micro_batch"] <= 8
     assert (tmp_path / "p.yaml").exists()
-    assert "settings, and why" in str(found)
+    assert "your default" in str(found)
     assert "<h1>gpudoc tune</h1>" in found.html

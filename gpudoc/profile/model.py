@@ -125,7 +125,10 @@ class Rescue(Part):
 
 
 class Evidence(Part):
-    """How the settings are known: every trial, the limit it ran under, the default that had to be beaten."""
+    """How the settings are known: every trial, the limit it ran under, the default that had to be beaten.
+
+    `disturbed_trials` of the timings ran while others kept up to `other_cpus` CPUs busy, so that they are in doubt.
+    """
 
     largest_batch: int | None = Field(default=None, ge=1)
     fastest_batch: int | None = Field(default=None, ge=1)
@@ -136,6 +139,8 @@ class Evidence(Part):
     default: Trial | None = None
     speedup_over_default: float | None = None
     speedup_interval: tuple[float, float] | None = None
+    disturbed_trials: int | None = Field(default=None, ge=0)
+    other_cpus: float | None = Field(default=None, ge=0)
     rescues: tuple[Rescue, ...] = ()
 
 

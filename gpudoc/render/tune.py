@@ -9,6 +9,7 @@ from gpudoc.profile.model import Loader, Settings
 from gpudoc.render import frame
 from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
+from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.run import Result, document
 from gpudoc.tune.search.largest import Largest
@@ -49,7 +50,12 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
         head = f"{what}: {result.num_trials} trials in {format_seconds(result.seconds)}, no profile written"
         return "\n".join([head, "", *as_lines(result.scaling, width)])
     mark = frame.PASSED if result.findings.gain.is_sure else frame.UNCHECKED
-    lines = [*frame.fold(f"{mark} {headline(result)}", width), "", *_settings(result), *_memory(result, width), ""]
+    lines = frame.fold(f"{mark} {headline(result)}", width)
+    noise = noise_of(result.journal.trials)
+    if noise is not None:
+        again = "Run the same again when the machine is quiet: those are measured anew."
+        lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
+    lines += ["", *_settings(result), *_memory(result, width), ""]
     made = result.profile.made
     assert made is not None
     spent = f"{made.trials} trials in {format_seconds(made.seconds)}"

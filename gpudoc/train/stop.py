@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from gpudoc.errors import ExitCode
-from gpudoc.process.lifetime import die_with_parent
 
 _ASKS_TO_RESUME = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
@@ -70,12 +68,9 @@ class Stop:
 
 
 def ignore_in_worker() -> None:
-    """In a loader worker: leave signals to the parent, and die with it."""
+    """In a loader worker: leave signals to the parent."""
     for number in (signal.SIGINT, *_ASKS_TO_RESUME):
         signal.signal(number, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None and parent.pid is not None:
-        die_with_parent(parent.pid)
 
 
 def slurm_deadline() -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import gpudoc
 from gpudoc.profile import model
 from gpudoc.tune.findings import Findings
+from gpudoc.tune.model.noise import Noise, noise_of
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.search.feeding import profile_rows
 from gpudoc.tune.trial.messages import Feed, Trial, Variant
@@ -46,7 +47,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
         workload=context.workload,
         settings=settings,
         evidence=_evidence(context, found, trials),
-        why=tuple(_why(found, settings)),
+        why=tuple(_why(found, settings, noise_of(trials))),
     )
 
 
@@ -90,7 +91,7 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
             bytes_per_sample=round(largest.line.bytes_per_sample, 1),
             residual=round(largest.residual),
         )
-    ratio = found.speedup
+    ratio, noise = found.speedup, noise_of(trials)
     return model.Evidence(
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.choice.fastest if found.choice else None,
@@ -100,6 +101,8 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         loader=profile_rows(found.feed_trials),
         default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
         speedup_over_default=None if ratio is None else round(ratio, 3),
+        disturbed_trials=None if noise is None else noise.num_disturbed,
+        other_cpus=None if noise is None else noise.most_cpus,
     )
 
 
@@ -127,7 +130,7 @@ def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
     )
 
 
-def _why(found: Findings, settings: model.Settings) -> list[str]:
+def _why(found: Findings, settings: model.Settings, noise: Noise | None) -> list[str]:
     tried = found.variants
     base = tried[0].request.variant if tried else found.variant
     sentences = [found.choice.why] if found.choice else [f"micro_batch {settings.micro_batch}: the reference batch"]
@@ -139,4 +142,6 @@ def _why(found: Findings, settings: model.Settings) -> list[str]:
     sentences += explain_variant(found.variant, base, tried, {**found.rejected, **found.reasons})
     sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
     sentences += found.notes
+    if noise is not None:
+        sentences.insert(0, str(noise))
     return [sentence for sentence in sentences if sentence]

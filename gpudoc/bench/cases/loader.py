@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpudoc.bench.model import Case, Reading
 from gpudoc.bench.sampling import Bench, Row, sample_point
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
 from gpudoc.units import KIB
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ReadySamples:
 
 def run(bench: Bench) -> Iterator[Reading]:
     """Rows loader_start (seconds to the first batch) and loader_batch (ms per batch) at 0, 1 and 2 workers."""
+    shorten_socket_paths()
     counts = [0, 1] + ([2] if bench.plan.threads >= 2 else [])
     seconds = bench.point_s(2 * len(counts) - 1)
     for num_workers in counts:
@@ -54,7 +56,8 @@ def _batches(num_workers: int) -> Iterator[Tensor]:
     from torch.utils.data import DataLoader
 
     # a sequential sampler over an endless set: a shuffled one would first make a list of all its indices
-    return iter(DataLoader(ReadySamples(), batch_size=BATCH, num_workers=num_workers))  # type: ignore[arg-type]
+    samples: Any = ReadySamples()
+    return iter(DataLoader(samples, batch_size=BATCH, num_workers=num_workers, worker_init_fn=start_worker))
 
 
 def _start_ms(num_workers: int) -> float:

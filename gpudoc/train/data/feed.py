@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.memory import lift_limit
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, Order
 from gpudoc.train.data.reader import Reads
@@ -74,6 +74,7 @@ class WorkerFeed:
         self._sent: deque[Chunk] = deque()
         self._others = set(multiprocessing.active_children())
         self._settings = settings
+        shorten_socket_paths()
         loader: DataLoader[Batch] = DataLoader(
             cast("torch.utils.data.Dataset[Batch]", reader),
             sampler=cast("Sequence[int]", _Sent(chunks, self._sent)),
@@ -173,9 +174,8 @@ def _leave_unwatched(iterator: object) -> None:
 
 
 def _start_worker(number: int) -> None:
-    del number
     ignore_in_worker()
-    lift_limit()
+    start_worker(number)
 
 
 def _as_it_is(batch: Batch) -> Batch:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
-from gpudoc.process.memory import lift_limit, read_process_memory
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
+from gpudoc.process.memory import read_process_memory
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
@@ -273,6 +274,7 @@ class Probe:
 
     def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
         workload = self._prepared.workload
+        shorten_socket_paths()
         return DataLoader(
             workload.dataset,
             batch_size=batch,
@@ -366,11 +368,6 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
             emit(describe_failure(failure))
     else:
         emit(Ended())
-
-
-def start_worker(_: int) -> None:
-    """What every loader worker does first: shed the limit it inherited, and compute with one thread."""
-    lift_limit()
 
 
 def endless(loader: DataLoader[object]) -> Iterator[object]:

@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from gpudoc.process.lifetime import die_with_parent
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
 from gpudoc.train.blame import users_traceback
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
@@ -100,12 +101,17 @@ class Bench:
         self.collate: Callable[[list[object]], Batch] = self.workload.collate or default_collate
         self.batch_size = min(order.batch_size, self.workload.num_samples)
         self.indices = self._endless_indices()
+        shorten_socket_paths()
 
     def costs(self, seconds: float) -> LoaderCosts:
         """What a batch costs in one worker and in the main process, and what a step costs with its batch at hand."""
         wrapped = (TimedBatches if hasattr(self.dataset, "__getitems__") else TimedDataset)(self.dataset)
         loader = DataLoader(
-            wrapped, batch_sampler=self._batches(400), collate_fn=TimedCollate(self.collate), num_workers=1
+            wrapped,
+            batch_sampler=self._batches(400),
+            collate_fn=TimedCollate(self.collate),
+            num_workers=1,
+            worker_init_fn=start_worker,
         )
         notes: list[Note] = []
         main_s: list[float] = []
@@ -181,6 +187,7 @@ class Bench:
             prefetch_factor=setting.prefetch_factor if workers else None,
             pin_memory=setting.pin_memory,
             persistent_workers=workers > 0,
+            worker_init_fn=start_worker if workers else None,
         )
 
     def _batches(self, count: int) -> list[list[int]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpudoc.stats import median
+from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, smallest_as_fast
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.trial.messages import Point, Trial, Variant
@@ -73,14 +74,12 @@ def _leaves_room(point: Point, largest: Largest | None) -> bool:
     return largest.line.at(point.batch) <= (1 - MEMORY_LEFT_SHARE) * largest.limit_bytes
 
 
-def choose_variant(base: Variant, base_trial: Trial, others: Sequence[tuple[Variant, Trial]]) -> tuple[Variant, str]:
-    """The variant with the best speed at the same batch, unless it gains less than 3 % over the plainer one."""
-    best, speed = base, _speed(base_trial)
-    for variant, trial in others:
-        other = _speed(trial)
-        if other is not None and (speed is None or other > (1 + SAME_SHARE) * speed):
-            best, speed = variant, other
-    return best, f"{best.precision}"
+def is_faster(tried: Sequence[Trial], plain: Sequence[Trial]) -> bool:
+    """Whether `tried` is worth more than the plainer one: by 3 % at the median, and beyond the doubt of both."""
+    now, before = speed_with_data(tried), speed_with_data(plain)
+    if now is None or before is None:
+        return now is not None
+    return now.middle > (1 + SAME_SHARE) * before.middle and now.low > before.high
 
 
 def _speed(trial: Trial) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from gpudoc.process.beside import Meter
 from gpudoc.profile.model import LoaderTrial as ProfileRow
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.loader.search import LoaderChoice, bounds_here, tune_loader
@@ -36,7 +37,7 @@ class Feeder:
 
     def _measure(self, session: Session, request: Request) -> Trial:
         seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
-        start = time.monotonic()
+        start, meter = time.monotonic(), Meter()
         choice = tune_loader(
             Workload(self._loaded),
             batch_size=request.batches[0],
@@ -45,7 +46,7 @@ class Feeder:
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
             progress=session.progress,
         )
-        return _as_trial(choice, request, time.monotonic() - start)
+        return _as_trial(choice, request, time.monotonic() - start).beside(meter.read())
 
 
 def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:

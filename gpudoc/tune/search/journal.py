@@ -75,8 +75,9 @@ def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
         if kept and kept[-1].end is End.USER_ERROR:
             # it ended that search, and may be corrected by now
             kept.pop()
-        journal.trials.extend(kept)
-        journal.num_replayed = len(kept)
+        # a speed that others disturbed is measured anew
+        journal.trials.extend(trial for trial in kept if not trial.is_disturbed)
+        journal.num_replayed = len(journal.trials)
         journal.start_s = known.start_s
         return journal
     try:

@@ -7,7 +7,7 @@ from typing import Protocol
 from gpudoc.tune.findings import Findings as Findings
 from gpudoc.tune.findings import Plan as Plan
 from gpudoc.tune.model.speed import sizes_to_time
-from gpudoc.tune.search.choose import BatchChoice, choose_batch, choose_variant, speedup
+from gpudoc.tune.search.choose import BatchChoice, choose_batch, is_faster, speedup
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
 from gpudoc.tune.search.variants import variants_to_try
@@ -127,10 +127,30 @@ def _try_variants(session: Session, plan: Plan, found: Findings) -> None:
             said = f"{name}: {why_rejected(trial)}"
             found.rejected.update(dict.fromkeys(changes, said))
             session.say(f"  {said}")
-        chosen, _ = choose_variant(best, base, [(variant, trial)])
-        if chosen is not best:
-            best, base = chosen, trial
+        if _wins(session, plan, found, trial, base):
+            best, base = variant, trial
+        elif trial.fits and _ratio(trial, base) > 1:
+            said = (
+                f"{name}: {_ratio(trial, base):.2f} times as fast, which is within what such timings differ: not used"
+            )
+            found.rejected.update(dict.fromkeys(changes, said))
     found.variant = best
+
+
+def _wins(session: Session, plan: Plan, found: Findings, other: Trial, plain: Trial) -> bool:
+    """Whether the other variant is faster beyond doubt; where others disturbed either, both are measured once more."""
+    after, before = [other], [plain]
+    if is_faster(after, before) and (other.is_disturbed or plain.is_disturbed):
+        for keep in (before, after):
+            again = _variant_request(session, plan, keep[0].request.variant).model_copy(update={"repeat": 1})
+            keep.append(session.attempt(again))
+            found.variants.append(keep[-1])
+    return is_faster(after, before)
+
+
+def _ratio(trial: Trial, base: Trial) -> float:
+    """How many times the speed of `base`; 0 where either is not known."""
+    return speedup([base], [trial]) or 0.0
 
 
 def _variant_request(session: Session, plan: Plan, variant: Variant) -> Request:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
 from gpudoc.tune.trial.fork_client import (
@@ -93,6 +94,7 @@ class Running:
         self._kills = oom_kills()
         self._spent_s = 0.0
         self._started_at = time.time()
+        self._meter = Meter()
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
         """Ask for the trial's processes; its time counts from `began`, when a fork server may have been started."""
@@ -232,7 +234,7 @@ class Running:
         self.kill()
         seen = self._seen
         last = next((ended for ended in seen.ends.values() if ended.end is end[0]), Ended(end=end[0]))
-        return Trial(
+        trial = Trial(
             request=self._request,
             end=end[0],
             detail=end[1],
@@ -247,6 +249,7 @@ class Running:
             legs=seen.legs,
             how=seen.how,
         )
+        return trial.beside(self._meter.read())
 
 
 def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from gpudoc.process.beside import Beside
 
 Kind = Literal[
     "look", "plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
@@ -131,10 +134,18 @@ class Point(Part):
         return None if not seconds else self.batch / seconds
 
 
+# whose answer is a speed
+TIMED: frozenset[Kind] = frozenset({"default", "variant", "speed", "loader", "joint", "scaling"})
+# others that keep so many CPUs busy are felt once all are in use: by how much, nobody can say
+_FELT_CPUS, _FELT_SHARE = 0.25, 0.8
+_STOLEN_SHARE = 0.02
+
+
 class Trial(Part):
     """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds.
 
     `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
+    `measured` holds other_cpus, busy_share and stolen_share too, of `process.beside`, while it ran.
     """
 
     request: Request
@@ -157,6 +168,22 @@ class Trial(Part):
     def fits(self) -> bool:
         """Whether everything asked for ran clean."""
         return self.end is End.FITS
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether its speed is in doubt, because others took part of the CPUs that it needed."""
+        told = self.measured
+        crowded = told.get("other_cpus", 0.0) >= _FELT_CPUS and told.get("busy_share", 0.0) >= _FELT_SHARE
+        return self.request.kind in TIMED and (crowded or told.get("stolen_share", 0.0) >= _STOLEN_SHARE)
+
+    def beside(self, found: Beside | None) -> Trial:
+        """The same with what others did with the CPUs meanwhile."""
+        if found is None:
+            return self
+        told = {"other_cpus": round(found.other_cpus, 3), "busy_share": round(found.share, 3)}
+        if found.stolen_share is not None:
+            told["stolen_share"] = round(found.stolen_share, 4)
+        return self.model_copy(update={"measured": {**self.measured, **told}})
 
     def point(self, batch: int) -> Point | None:
         """The last point measured at `batch`, or None."""

@@ -2,10 +2,10 @@ from gpudoc.tune.findings import AUTO_CEILING
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.choose import (
     choose_batch,
-    choose_variant,
     explain_knee,
     explain_largest,
     explain_variant,
+    is_faster,
     speedup,
 )
 from gpudoc.tune.search.largest import Largest
@@ -55,11 +55,21 @@ def test_without_measurements_the_reference_batch():
 
 
 def test_a_variant_must_gain_three_percent():
-    bf16 = Variant(precision="bf16")
-    assert choose_variant(Variant(), timed(100), [(bf16, timed(102))])[0] == Variant()
-    assert choose_variant(Variant(), timed(100), [(bf16, timed(104))])[0] == bf16
-    assert choose_variant(Variant(), timed(100), [(bf16, timed(900, end=End.OOM_HOST))])[0] == Variant()
-    assert choose_variant(Variant(), timed(1, end=End.OOM_HOST), [(bf16, timed(5))])[0] == bf16
+    assert not is_faster([timed(102)], [timed(100)])
+    assert is_faster([timed(104)], [timed(100)])
+    assert not is_faster([timed(900, end=End.OOM_HOST)], [timed(100)])
+    assert is_faster([timed(5)], [timed(1, end=End.OOM_HOST)])
+
+
+def test_a_gain_within_what_the_steps_differ_by_is_none():
+    def steps(*seconds):
+        return timed(1).model_copy(update={"points": (Point(batch=8, step_s=seconds),)})
+
+    assert not is_faster([steps(0.8, 0.9, 1.1)], [steps(0.9, 1.0, 1.2)])
+    assert is_faster([steps(0.6, 0.65, 0.7)], [steps(0.9, 1.0, 1.2)])
+    # a second measurement that turned out otherwise
+    assert not is_faster([timed(130), timed(95)], [timed(100), timed(99)])
+    assert is_faster([timed(130), timed(120)], [timed(100), timed(99)])
 
 
 def test_reasons_quote_the_measured_ratio():

@@ -25,6 +25,19 @@ def test_what_was_added_is_found_by_the_next_run(tmp_path):
     assert recorded_limit(path, HEADER.key) == 1 << 30
 
 
+def test_a_timing_that_others_disturbed_is_not_taken_over_and_what_fits_is(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = open_journal(path, HEADER)
+    told = {"other_cpus": 1.0, "busy_share": 1.0}
+    request = Request(kind="speed", batches=(4,))
+    journal.add(Trial(request=request, end=End.FITS, measured=told))
+    journal.add(trial(8).model_copy(update={"measured": told}))
+    again = open_journal(path, HEADER)
+    assert [one.request.kind for one in again.trials] == ["fit"]
+    again.add(Trial(request=request, end=End.FITS))
+    assert [one.request.kind for one in open_journal(path, HEADER).trials] == ["fit", "speed"]
+
+
 def test_a_torn_last_line_is_forgiven_at_every_byte_and_the_next_record_stands_on_its_own(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal = open_journal(path, HEADER)

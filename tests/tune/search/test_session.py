@@ -44,6 +44,34 @@ def test_an_equal_request_is_not_run_twice_and_its_cost_counts_once():
     assert search.samples_per_s == 16.0
 
 
+def beside(others, seconds=2.0):
+    return trial(seconds=seconds, measured={"other_cpus": others, "busy_share": 1.0})
+
+
+def test_a_disturbed_timing_is_repeated_and_the_least_disturbed_kept():
+    recorder = Recorder(beside(1.5), beside(0.5), beside(0.0))
+    search = session(recorder)
+    found = search.run(Request(kind="speed", batches=(8,)))
+    assert (found.measured["other_cpus"], found.seconds) == (0.0, 6.0)
+    assert [one.measured["other_cpus"] for one in search.journal.trials] == [0.0]
+    assert any("1.5 CPUs busy: measured again" in line for line in recorder.said)
+    assert search.spent_s == 6.0
+
+
+def test_a_machine_that_stays_busy_is_believed_and_later_timings_run_once():
+    recorder = Recorder(*(beside(1.0 + n) for n in range(4)))
+    search = session(recorder)
+    assert search.run(Request(kind="speed", batches=(8,))).measured["other_cpus"] == 1.0
+    assert search.run(Request(kind="speed", batches=(9,))).measured["other_cpus"] == 4.0
+    assert recorder.trials == []
+
+
+def test_repeats_stay_within_the_budget():
+    recorder = Recorder(beside(1.0, seconds=40.0))
+    session(recorder).run(Request(kind="speed", batches=(8,)))
+    assert recorder.trials == []
+
+
 def test_the_users_error_ends_the_search_with_their_words():
     search = session(Recorder(trial(End.USER_ERROR, detail="KeyError: 'x'", traceback="Traceback ...", stage="train")))
     with pytest.raises(GpudocError, match="KeyError: 'x'"):

@@ -106,6 +106,33 @@ def test_the_loader_is_tuned_at_the_chosen_batch_and_used_in_the_comparison():
     assert {r.feed.num_workers for r in machine.asked if r.kind == "joint"} == {3}
 
 
+class Busy(Machine):
+    """Others keep a CPU busy all the time, and a second look at bf16 finds it as slow as fp32 unless `stays`."""
+
+    def __init__(self, stays):
+        super().__init__()
+        self.stays = stays
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if request.kind == "variant" and request.repeat and not self.stays:
+            step_s = (0.2 + 0.01 * request.batches[0],)
+            trial = trial.model_copy(update={"points": (trial.points[0].model_copy(update={"step_s": step_s}),)})
+        return trial.model_copy(update={"measured": {"other_cpus": 1.0, "busy_share": 1.0}})
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_gain_on_a_busy_machine_must_show_twice(stays):
+    machine = Busy(stays)
+    found = found_by(machine)
+    seen = [
+        (r.variant.precision, r.repeat) for r in machine.asked if r.kind == "variant" and r.variant.allocator != "exact"
+    ]
+    assert seen.count(("bf16", 1)) == seen.count(("fp32", 1)) == 1
+    assert found.variant.precision == ("bf16" if stays else "fp32")
+    assert ("not used" in found.rejected.get("precision", "")) is not stays
+
+
 @pytest.mark.parametrize("kind", ["variant", "speed", "joint"])
 def test_a_variant_that_fails_is_rejected_in_a_line_and_the_search_goes_on(kind):
     journal = Journal(None)

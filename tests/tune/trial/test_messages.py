@@ -1,3 +1,4 @@
+from gpudoc.process.beside import Beside
 from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
 
 
@@ -26,6 +27,26 @@ def test_a_trial_survives_the_journal_unchanged():
     assert trial.points[0].seconds == 0.2
     assert trial.points[0].samples_per_s == 10
     assert trial.point(4) is None
+
+
+def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
+    def measured(kind="speed", **told):
+        return Trial(request=Request(kind=kind, batches=(2,)), end=End.FITS, measured=told)
+
+    assert measured(other_cpus=0.9, busy_share=1.0).is_disturbed
+    assert not measured(other_cpus=0.1, busy_share=1.0).is_disturbed
+    # on a machine with CPUs to spare nobody is in the way
+    assert not measured(other_cpus=8.0, busy_share=0.3).is_disturbed
+    assert measured(stolen_share=0.05).is_disturbed
+    assert not measured("fit", other_cpus=0.9, busy_share=1.0).is_disturbed
+    assert not measured().is_disturbed
+
+
+def test_what_was_seen_beside_a_trial_joins_what_it_measured():
+    plain = Trial(request=Request(kind="speed", batches=(2,)), end=End.FITS, measured={"settled": 1.0})
+    assert plain.beside(None) == plain
+    found = plain.beside(Beside(other_cpus=0.5, own_cpus=1.5, share=1.0, stolen_share=None))
+    assert found.measured == {"settled": 1.0, "other_cpus": 0.5, "busy_share": 1.0}
 
 
 def test_a_batch_that_training_accumulates_is_tried_in_two_micro_batches():
