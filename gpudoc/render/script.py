@@ -26,10 +26,14 @@ def as_text(result: Result, *, verbose: bool = False) -> str:
     lines = [headline(result), "", f"as it is: {result.options.command}", *look_lines(result.look)]
     if result.profile is None:
         return "\n".join([*lines, *_advice(result), "", f"next     {tune_command(result)}"])
+    reasons = result.profile.why
+    if result.profile.evidence.disturbed_trials:
+        lines.insert(1, f"! {reasons[0]}; the same command measures those anew when the machine is quiet")
+        reasons = reasons[1:]
     found = _found(result)
     if found:
         lines += ["", "found", *found]
-    lines += ["", "why", *(f"  {sentence}" for sentence in result.profile.why)]
+    lines += ["", "why", *(f"  {sentence}" for sentence in reasons)]
     lines += _to_write(result)
     lines += _advice(result)
     if verbose:

@@ -13,6 +13,7 @@ from gpudoc.script.command import Command
 from gpudoc.script.findings import Findings, speed_of
 from gpudoc.script.look import script_loaders
 from gpudoc.script.remember import file_digest, workload_of
+from gpudoc.tune.model.noise import Noise, noise_of
 from gpudoc.tune.trial.messages import Feed, Trial
 
 
@@ -48,7 +49,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
             }
         ),
         evidence=_evidence(context, found, trials),
-        why=tuple(why(found)),
+        why=tuple(why(found, noise_of(trials))),
         script=model.Script.model_validate(
             {
                 "loaders": script_loaders(look),
@@ -63,9 +64,9 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
     )
 
 
-def why(found: Findings) -> list[str]:
-    """One plain sentence for each thing that was decided."""
-    sentences: list[str] = []
+def why(found: Findings, noise: Noise | None = None) -> list[str]:
+    """One plain sentence for each thing that was decided, after what puts all of them in doubt."""
+    sentences: list[str] = [] if noise is None else [str(noise)]
     if found.fed is not None:
         sentences += found.fed.reasons
     if found.kept_default:
@@ -103,7 +104,7 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
             bytes_per_sample=round(largest.line.bytes_per_sample, 1),
             residual=round(largest.residual),
         )
-    gained = found.gain
+    gained, noise = found.gain, noise_of(trials)
     return model.Evidence(
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.sized.choice.fastest if found.sized and found.sized.choice else None,
@@ -114,6 +115,8 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         default=_row(found.defaults[0]) if found.defaults else None,
         speedup_over_default=None if gained is None else round(gained.ratio, 3),
         speedup_interval=None if gained is None else (round(gained.low, 3), round(gained.high, 3)),
+        disturbed_trials=None if noise is None else noise.num_disturbed,
+        other_cpus=None if noise is None else noise.most_cpus,
     )
 
 

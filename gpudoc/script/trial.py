@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.script import launch
 from gpudoc.script.batch import Lever
@@ -83,8 +84,9 @@ class Launches:
         limit = self.memory_limit_bytes
         if request.kind in _UNDER_LIMIT:
             limit = None if "unlimited" in request.extra else self.batch_limit_bytes or limit
+        meter = Meter()
         told = self._launch(words, order, patience_s, limit)
-        trial = trial_of(request, told, warm_steps=order.warm_steps)
+        trial = trial_of(request, told, warm_steps=order.warm_steps).beside(meter.read())
         return trial.model_copy(update={"refused": _refused(told, self.keys), "notes": _notes(told, self.keys)})
 
     def _order(self, request: Request) -> Order:

@@ -70,3 +70,13 @@ def test_json_is_one_document(capsys):
     show(result_of(*searched()), as_json=True, plain=True, verbose=False)
     told = json.loads(capsys.readouterr().out)
     assert told["schema"] == "gpudoc.tune.v1"
+
+
+def test_a_busy_machine_is_said_on_the_second_line_and_once():
+    asked, found, session = searched()
+    last = session.journal.trials[-1]
+    told = {**last.measured, "other_cpus": 1.5, "busy_share": 1.0}
+    session.journal.trials[-1] = last.model_copy(update={"measured": told})
+    lines = as_text(result_of(asked, found, session)).splitlines()
+    assert lines[1].startswith("! others kept up to 1.5 CPUs busy during 1 of ")
+    assert sum("CPUs busy" in line for line in lines) == 1

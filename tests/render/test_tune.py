@@ -92,6 +92,16 @@ def test_what_stays_on_the_screen_is_a_short_summary_with_one_speed(result, colu
     assert screen.raw.count("\n") <= len(screen.lines) + 1
 
 
+def test_a_busy_machine_is_said_beside_the_gain(result):
+    assert "others" not in as_text(result)
+    told = {"other_cpus": 1.4, "busy_share": 1.0}
+    trial = Trial(request=Request(kind="speed", batches=(8,)), end=End.FITS, measured=told)
+    busy = dataclasses.replace(result, journal=Journal(None, trials=[trial]))
+    lines = as_text(busy).splitlines()
+    assert lines[1].startswith("! Others kept up to 1.4 CPUs busy during 1 of 1 timings")
+    assert "Run the same again when the machine is quiet" in " ".join(lines[1:4])
+
+
 def test_verbose_has_every_reason_and_every_trial(result):
     short, whole = as_text(result), as_text(result, verbose=True)
     assert "precision bf16: because" not in short

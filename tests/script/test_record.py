@@ -44,3 +44,15 @@ def test_why_no_batch_was_searched_is_kept():
     _, found, _ = searched(parts=frozenset({"loader"}))
     found.why_no_lever = "train.py:7 has a batch_sampler of its own"
     assert "batch not searched: train.py:7 has a batch_sampler of its own" in why(found)
+
+
+def test_what_others_disturbed_stands_before_all_reasons():
+    asked, found, session = searched()
+    told = {"other_cpus": 1.5, "busy_share": 1.0}
+    disturbed = session.journal.trials[-1].model_copy(
+        update={"measured": {**session.journal.trials[-1].measured, **told}}
+    )
+    session.journal.trials[-1] = disturbed
+    profile = result_of(asked, found, session).profile
+    assert profile.evidence.disturbed_trials == 1
+    assert profile.why[0].startswith("others kept up to 1.5 CPUs busy during 1 of ")

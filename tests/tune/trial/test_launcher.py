@@ -1,5 +1,6 @@
 """Real processes: how trials end, that nothing is left behind, that ranks cannot wait for the dead."""
 
+import os
 from pathlib import Path
 
 import psutil
@@ -58,6 +59,9 @@ def test_faults_are_told_apart_and_the_next_trial_still_runs(launch):
     launcher = launch(net={"faults": {str(batch): fault for batch, (fault, _) in ENDS.items()}})
     below = launcher.run(fit(15), CPU)
     assert below.end is End.FITS, below
+    # its own work is not taken for that of others
+    assert below.measured["busy_share"] > 0
+    assert below.measured["other_cpus"] < os.cpu_count()
     assert below.points[0].peak_bytes > 50 * MIB
     trials = {batch: launcher.run(fit(batch), CPU) for batch in ENDS}
     assert {batch: trial.end for batch, trial in trials.items()} == {batch: end for batch, (_, end) in ENDS.items()}
