@@ -298,4 +298,15 @@ CAUSES: tuple[Cause, ...] = (
         ),
         sources=("https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies",),
     ),
+    Cause(
+        id="temporary_folder_path_too_long",
+        family="runtime",
+        title="The path of the temporary folder is too long for a socket",
+        meaning="TMPDIR is so long that the socket of a loader worker or a manager below it cannot be made",
+        why="A worker hands its tensors over through a socket there: without it the DataLoader waits for ever, or a "
+        "process of multiprocessing dies.",
+        fix=always(do("Point TMPDIR to a short folder, in the shell or the job script.", "export TMPDIR=/tmp")),
+        sources=("https://github.com/python/cpython/issues/93852",),
+        explains=("job_hung",),
+    ),
 )
