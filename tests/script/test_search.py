@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.profile import store
 from gpudoc.profile.store import load
 from gpudoc.script.cell import Isolation, what_can_be
 from gpudoc.script.options import Typed, options_of
@@ -15,6 +16,7 @@ from gpudoc.script.search import document, isolate, run
 from tests.script.family import alive, marked
 from tests.script.pretended import result_of, searched
 from tests.script.scripts import HUNGRY, WAITING, written
+from tests.tune.quiet import quieten
 
 PLACE = () if what_can_be().is_whole else ("--in-place",)
 
@@ -107,6 +109,8 @@ def test_an_interrupted_search_keeps_what_was_found_and_leaves_nothing_running(h
     assert found["profile"]["script"]["tuned"] == []
     assert load(found["path"])
     assert alive(environment) == []
+    (journal,) = store.folder_to_write().parent.glob("journals/*.jsonl")
+    quieten(journal)
     with tuning(words, environment, "--only", "loader") as process:
         said = next((line for line in process.stderr if "going on with" in line), "")
         process.send_signal(signal.SIGTERM)

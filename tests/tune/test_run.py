@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.tune.planted import write_workload
+from tests.tune.quiet import quieten
 
 TUNE = ("tune", "--budget", "20s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
 
@@ -74,8 +75,10 @@ def test_the_page_shows_the_curves_and_every_trial(tuned):
 @pytest.mark.slow
 def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
     folder, _, _ = tuned
-    before = learned(folder)
     path = journal_of(folder)
+    quieten(path)
+    finish(start(folder, "--json"))
+    before = learned(folder)
     whole = path.read_text().splitlines(keepends=True)
     for kept in (len(whole) // 2, len(whole)):
         path.write_text("".join(whole[:kept]))
@@ -102,6 +105,7 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     process.communicate()
     _, alive = psutil.wait_procs(children, timeout=20)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    quieten(journal_of(tmp_path))
     done = len(journal_of(tmp_path).read_text().splitlines()) - 1
     assert done >= 1
     _, err = finish(start(tmp_path))

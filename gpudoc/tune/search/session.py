@@ -27,8 +27,8 @@ _IN_WORDS = {
     "speed": "speed",
     "joint": "the choice with your data",
 }
-# how often a trial that others disturbed is measured again
-_MOST_AGAIN = 2
+# how often a trial that others disturbed is measured again, and what that may take of the budget
+_MOST_AGAIN, _AGAIN_SHARE = 2, 0.15
 _TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
 
 
@@ -70,6 +70,7 @@ class Session:
     _held: tuple[tuple[int, Variant], Running] | None = None
     _said_lost: bool = False
     _is_busy: bool = False
+    _again_s: float = 0.0
     _accounted: set[str] = field(default_factory=set)
     _overheads_s: list[float] = field(default_factory=list)
     _warm: set[str] = field(default_factory=lambda: {"default"})
@@ -112,18 +113,20 @@ class Session:
         return self._account(known)
 
     def _undisturbed(self, request: Request) -> Trial:
-        """The trial of `request`, up to three times while others disturb it; the least disturbed of them.
+        """The trial of `request`, up to three times while others disturb it and the budget allows; the least disturbed.
 
         A machine that stays busy is believed: the trials that follow run once.
         """
         best = self.launcher.run(request, self._where(request))
         seconds = best.seconds
         for _ in range(_MOST_AGAIN):
-            if not best.fits or not best.is_disturbed or self._is_busy or seconds + best.seconds > self.free_s:
+            again_s = self._again_s + best.seconds
+            if not best.fits or not best.is_disturbed or self._is_busy or again_s > _AGAIN_SHARE * self.budget_s:
                 break
             self.progress.say(f"  others kept {best.measured['other_cpus']:.1f} CPUs busy: measured again")
             again = self.launcher.run(request, self._where(request))
             seconds += again.seconds
+            self._again_s += again.seconds
             if again.fits:
                 best = min(best, again, key=lambda trial: trial.measured.get("other_cpus", 0.0))
         self._is_busy = self._is_busy or (best.fits and best.is_disturbed)

@@ -32,6 +32,7 @@ from gpudoc.tune.trial.messages import End, Feed, Trial
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.workload.config import Train, load_config
 from tests.tune.planted import write_workload
+from tests.tune.quiet import quieten
 
 TOLD = Inspection(
     num_samples=10_000,
@@ -237,6 +238,7 @@ def test_one_and_two_ranks_are_measured_and_compared(scaled):
 def test_after_a_kill_no_trial_is_repeated(scaled):
     folder, document, _ = scaled
     (path,) = (folder / "data" / "gpudoc" / "journals").glob("*.jsonl")
+    quieten(path)
     whole = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole[:2]))
     process = start(folder, "--json")
@@ -248,6 +250,7 @@ def test_after_a_kill_no_trial_is_repeated(scaled):
     process.communicate()
     _, alive = psutil.wait_procs(children, timeout=60)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    quieten(path)
     kept = path.read_text().splitlines(keepends=True)
     out, _ = finish(start(folder, "--json"))
     again = path.read_text().splitlines(keepends=True)
