@@ -189,6 +189,13 @@ class FleetRecord:
     interrupted: bool = False
     seconds: float = 0.0
 
+    @property
+    def is_of_cpus(self) -> bool:
+        """Whether what was measured are processes on CPUs, one in the place of each GPU."""
+        gpus = [gpu for node in self.nodes for gpu in node.gpus]
+        known = [fact for gpu in gpus for fact in (gpu.memory_bytes, gpu.capability, gpu.pci_address)]
+        return bool(gpus) and all(isinstance(fact, Absent) for fact in known)
+
     def spots(self) -> Iterator[Spot]:
         """Every GPU, node by node."""
         for number, node in enumerate(self.nodes):

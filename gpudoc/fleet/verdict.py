@@ -313,6 +313,8 @@ def headline(record: FleetRecord, verdict: FleetVerdict) -> str:
     gpus = sum(len(node.gpus) for node in record.nodes)
     answered = sum(node.missing is None for node in record.nodes)
     size = f"{len(record.nodes)} nodes, {gpus} GPUs"
+    if record.is_of_cpus:
+        size = f"{len(record.nodes)} nodes, {gpus} processes on CPUs, each called a GPU in what follows"
     if answered < len(record.nodes):
         size += f", {len(record.nodes) - answered} of the nodes did not answer"
     drained = verdict.drained

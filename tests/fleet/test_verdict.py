@@ -8,7 +8,7 @@ import pytest
 
 from gpudoc.errors import ExitCode
 from gpudoc.facts.model import Absent
-from gpudoc.fleet.record import Digest, FleetNode, FleetReading, FleetRecord, Measure, Missing, Spot
+from gpudoc.fleet.record import Digest, FleetGpu, FleetNode, FleetReading, FleetRecord, Measure, Missing, Spot
 from gpudoc.fleet.verdict import bad_hosts, headline, judge, suspects
 from tests.fleet.simulated import Plan, again, build
 
@@ -178,3 +178,11 @@ def test_halves_and_the_whole_have_no_peers_and_are_not_called_unjudged():
     everybody = Measure(name="all_reduce", scope="group", unit="GB/s", parameters={"bytes": 1 << 30}, readings=(whole,))
     verdict = judge(replace(record, measures=(*record.measures, everybody)))
     assert (verdict.word, verdict.unjudged) == ("healthy", ())
+
+
+def test_processes_on_cpus_are_said_to_be_no_gpus():
+    nodes = tuple(FleetNode(gpus=(FleetGpu(index=0, model="AMD EPYC"),)) for _ in range(2))
+    record = FleetRecord(nodes=nodes)
+    assert headline(record, judge(record)).startswith("2 nodes, 2 processes on CPUs, each called a GPU in what follows")
+    known = FleetRecord(nodes=(*nodes, FleetNode(gpus=(FleetGpu(index=0, model="H100", capability=(9, 0)),))))
+    assert headline(known, judge(known)).startswith("3 nodes, 3 GPUs")
