@@ -19,6 +19,7 @@ JOIN_S = 180.0
 # a process whose beat is not heard for so long is taken for dead
 SILENCE_S = 30.0
 _BEAT_S, _PAUSE_S = 1.0, 0.05
+_LAST_BEAT_S = 10.0
 # a rank asks the store so often that all of them together ask this often
 _MOST_QUESTIONS_PER_S = 4000.0
 
@@ -58,15 +59,19 @@ class Meeting:
         self.place = place
         self._heard: dict[int, Heard] = {}
         self._ended = threading.Event()
+        self._beating: threading.Thread | None = None
         self._pause_s = max(_PAUSE_S, place.world / _MOST_QUESTIONS_PER_S)
 
     def begin(self) -> None:
         """Beat from now on, in a thread, so that others know this process lives while it measures."""
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
 
     def end(self) -> None:
-        """Stop beating."""
+        """Stop beating. A thread that is inside the store when Python ends would abort the process."""
         self._ended.set()
+        if self._beating is not None:
+            self._beating.join(_LAST_BEAT_S)
 
     def _beat(self) -> None:
         count = 0

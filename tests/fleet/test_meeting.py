@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gpudoc.errors import GpudocError
@@ -75,6 +77,23 @@ def test_a_process_beats_while_it_does_something_else():
         wait_until(lambda: store.get("beat/1") == b"2" if store.check(["beat/1"]) else False)
     finally:
         worker.end()
+
+
+def test_no_thread_is_left_inside_the_store_once_the_meeting_has_ended():
+    class Slow(Memory):
+        inside = False
+
+        def set(self, key, value):
+            self.inside = True
+            time.sleep(0.3)
+            self.inside = False
+
+    store = Slow()
+    worker = of(store, rank=1)
+    worker.begin()
+    wait_until(lambda: store.inside)
+    worker.end()
+    assert not store.inside
 
 
 @pytest.mark.parametrize(("raw", "said"), [(b'{"half": ', "no JSON"), (b"[1]", "list"), (b"\xff\xfe", "no JSON")])
