@@ -65,7 +65,9 @@ _AGAIN = Remedy(
     say="Measure once more before anything is drained: one measurement is no proof.",
     run="srun gpudoc bench --across --out fleet.json",
 )
-_LONG_TEST = Remedy(say="On the node, with nobody on it.", run="dcgmi diag -r 4", needs_root=True, disruptive=True)
+_LONG_TEST = Remedy(
+    say="Run the vendor's long test there, with nobody on it.", run="dcgmi diag -r 4", needs_root=True, disruptive=True
+)
 
 
 def spot_name(spot: Spot) -> str:
