@@ -32,6 +32,9 @@ class Running:
                 return None
             if not self._kept.hear():
                 self._kept.wait()
+        # the keeper may have said its last and ended since it was last asked
+        while self._kept.hear():
+            pass
         if self._kept.code is None:
             raise self._kept.refusal()
         self._cleaning.close()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 
+import psutil
 import pytest
 
 from gpudoc.errors import GpudocError
@@ -39,6 +40,13 @@ def test_output_comes_in_order_and_the_code_is_the_commands(tmp_path):
 
 def test_a_signal_that_ended_it_is_a_negative_code(tmp_path):
     assert finish(start_here(tmp_path, "sh", "-c", "kill -SEGV $$"))[0] == -signal.SIGSEGV
+
+
+def test_a_command_that_ended_while_nobody_asked_has_its_code(tmp_path):
+    with start_here(tmp_path, "sh", "-c", "exit 3") as running:
+        # the keeper is a child of this process: it stays until it is waited for
+        wait_until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_ZOMBIE)
+        assert running.poll(1.0) == 3
 
 
 @pytest.mark.parametrize("in_a_cell", CELLS)
