@@ -43,7 +43,7 @@ def test_a_signal_that_ended_it_is_a_negative_code(tmp_path):
 
 
 def test_a_command_that_ended_while_nobody_asked_has_its_code(tmp_path):
-    with start_here(tmp_path, "sh", "-c", "exit 3") as running:
+    with start_here(tmp_path, "sh", "-c", "sleep 0.5; exit 3") as running:
         # the keeper is a child of this process: it stays until it is waited for
         wait_until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_ZOMBIE)
         assert running.poll(1.0) == 3
