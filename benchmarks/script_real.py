@@ -75,7 +75,10 @@ def difference(alone, watched):
     if alone == watched:
         return "same"
     # a table is as wide as its numbers
-    masked = [[" ".join(NUMBER.sub("#", line).split()) for line in lines] for lines in (alone, watched)]
+    masked = [
+        [re.sub(r"\s+", " ", NUMBER.sub("#", line)).replace("( #", "(#") for line in lines]
+        for lines in (alone, watched)
+    ]
     if sorted(masked[0]) == sorted(masked[1]):
         return "same but for numbers"
     lines = [
