@@ -24,8 +24,9 @@ from gpudoc.doctor.model import (
     Verdict,
 )
 from gpudoc.doctor.setting import describe
-from gpudoc.doctor.unexplained import Unexplained, complained, is_told, look, no_patient
+from gpudoc.doctor.unexplained import Unexplained, complained, complains, is_told, look, no_patient
 from gpudoc.facts.model import Absent, Machine
+from gpudoc.facts.readers.genre import FIRST_PERSON
 from gpudoc.facts.readers.model import Reading
 
 _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
@@ -35,6 +36,8 @@ _A_LINE = 20
 _ENOUGH_CANDIDATES = 3
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
+# how sure words must be of a fault where nothing fails: somebody complains, or only tells
+_COMPLAINED, _TOLD_OF = 0.2, 0.5
 # and a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
@@ -93,7 +96,12 @@ def _with_likely(
     failure = rest.wrong or bool(found)
     if not failure and not is_told(reading.text):
         return found, rest
-    guesses = likelihood.guess(reading, found, catalogue, failure=failure)
+    complaint = complains(reading.text)
+    least = 0.0 if failure else _COMPLAINED if complaint else _TOLD_OF
+    guesses = likelihood.guess(reading, found, catalogue, least=least)
+    if not failure and not complaint and reading.text.find(FIRST_PERSON) is None:
+        # a program's own output, in which nothing failed
+        return [*found, *(replace(one, severity="info") for one in guesses)], rest
     if not guesses:
         return found, rest
     ranked = sorted((*found, *guesses), key=lambda f: (_RANK[f.severity], -f.confidence))

@@ -12,28 +12,28 @@ from gpudoc.facts.readers.named import named_facts
 from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, weigh
 
 # a mechanism as sure as this stands above whatever the words make likely
-SHOWN = 0.8
+SHOWN = 0.7
 # a cause that is likelier than not is said to be there, with its severity; the others are candidates
 _TOLD = 0.5
 _MOST_CANDIDATES, _LEAST_SURE = 3, 0.05
-# of a text in which nothing fails and nobody complains, how sure the words must be before anything is said
-_HEALTHY_SHARE, _WITHOUT_FAILURE = 0.5, 0.35
+# a text whose words are those of no fault
+_HEALTHY_SHARE = 0.5
 _MOST_WORDS, _WORDS_TRIED = 3, 8
 
 
 def guess(
-    reading: Reading, found: Sequence[Finding], catalogue: Mapping[str, Cause], *, failure: bool = True
+    reading: Reading, found: Sequence[Finding], catalogue: Mapping[str, Cause], *, least: float = 0.0
 ) -> tuple[Finding, ...]:
     """Up to three causes that the words of the text make likeliest, none already found, the likeliest first.
 
-    Without a `failure` seen elsewhere the words must be those of a fault: where nothing is wrong nothing is guessed.
+    Where nothing fails the words must be those of a fault: nothing is guessed when the first is less sure than `least`.
     """
     likely = weigh(reading.text.flat, named_facts(reading))
     if not likely or (likely[0].cause == HEALTHY and likely[0].share >= _HEALTHY_SHARE):
         return ()
     named = {finding.id for finding in found}
     causes = [one for one in likely if one.cause in catalogue and one.sure >= _LEAST_SURE]
-    if not failure and (not causes or causes[0].sure < _WITHOUT_FAILURE):
+    if not causes or causes[0].sure < least:
         return ()
     shown = any(finding.confidence >= SHOWN and finding.severity != "info" for finding in found)
     told = _TOLD if not shown and likely[0].cause not in (HEALTHY, OTHER) else 1.0

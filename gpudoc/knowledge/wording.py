@@ -21,7 +21,7 @@ _STEM = 6
 # the table holds whole numbers
 SCALE = 100
 # fewer words that the table knows say nothing
-FEWEST_WORDS = 6
+FEWEST_WORDS = 16
 _LEAST_SHARE = 1e-6
 # a pair's two words stand with a blank between them, a fact behind this mark
 FACT = "="

@@ -28,8 +28,8 @@ def likely(monkeypatch):
     return say
 
 
-def told(text: str, *found: Finding, failure: bool = True) -> dict[str, str]:
-    return {one.id: one.severity for one in guess(read(text), found, CATALOGUE, failure=failure)}
+def told(text: str, *found: Finding, least: float = 0.0) -> dict[str, str]:
+    return {one.id: one.severity for one in guess(read(text), found, CATALOGUE, least=least)}
 
 
 def test_a_report_in_somebodys_own_words_gets_its_likeliest_cause_with_the_words_that_spoke_for_it():
@@ -62,10 +62,10 @@ def test_what_was_found_is_not_said_again(likely):
 
 def test_where_nothing_fails_words_must_be_those_of_a_fault(likely):
     likely(("cpu_only_torch", 0.2), ("slow_storage", 0.1))
-    assert told("a disk", failure=False) == {}
-    assert told("a disk", failure=True)
+    assert told("a disk", least=0.5) == {}
+    assert told("a disk")
     likely((HEALTHY, 0.6), ("cpu_only_torch", 0.4))
-    assert told("a disk", failure=True) == {}
+    assert told("a disk") == {}
 
 
 def test_a_cause_beside_a_likelier_absence_of_faults_is_never_more_than_a_candidate(likely):

@@ -51,7 +51,10 @@ def test_how_sure_an_answer_is_grows_with_its_share_and_is_what_held_back_report
 
 
 def test_a_fact_speaks_beside_the_words():
-    text = "why is it so slow on this machine since the last update, what can i do about it"
+    text = (
+        "why is it so slow on this machine since the last update of the driver and torch, what can i do about it; the "
+        "gpu is there, training runs and takes hours for every epoch"
+    )
     before = {one.cause: one.share for one in weigh(text)}
     after = {one.cause: one.share for one in weigh(text, ["torch.is_available:False"])}
     assert before != after
