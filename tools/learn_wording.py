@@ -1,11 +1,13 @@
-"""Learn gpudoc/knowledge/wording.yaml from reports whose cause is known.
+"""Learn gpudoc/knowledge/wording.tsv from reports whose cause is known.
 
-    python tools/learn_wording.py FOLDER... [--out FILE] [--folds 5]
+    python tools/learn_wording.py FOLDER... --list   write the list of the reports that are learned from
+    python tools/learn_wording.py FOLDER...          learn the table from those that are in the list
 
-Each FOLDER holds cases as YAML: `input` (what somebody posted), `cause` (an id of `gpudoc doctor --list`, or healthy)
-and, when a fair judge would accept others, `also_acceptable`. The reports themselves are their authors' and are not
-kept here; the table holds single words and numbers. Printed: how often the right cause comes first and among the first
-three, on cases that the weights did not see.
+Each FOLDER holds cases as YAML: `url`, `input` (what somebody posted), `cause` (an id of `gpudoc doctor --list`,
+healthy or other) and, when a fair judge would accept others, `also_acceptable`. The reports themselves are their
+authors' and are not kept here: the list holds address, cause and the SHA-256 of the text, the table single words and
+numbers. Printed and written: how often the right cause comes first and among three on reports not seen, and how sure
+the table is of it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,144 +26,252 @@ import yaml
 
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
+from gpudoc.facts.readers.named import named_facts
 from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording
 
-FEWEST_REPORTS = 3
-LARGEST_SHARE = 0.35
-# of the weights' squares and of the weights themselves, in the loss; the second makes most of them nothing
-DECAY, SPARSITY = 1e-6, 1e-5
-STEPS = 800
+LIST = Path(__file__).with_name("wording") / "reports.tsv"
+# weights of before, learned from reports whose texts are gone: where learning begins
+EARLIER = Path(__file__).with_name("wording") / "earlier.tsv"
+ANSWERS = (wording.HEALTHY, wording.OTHER)
+# what words, pairs and facts weigh beside each other
+BLOCKS = (1.0, 1.0, 0.7)
+FEWEST_REPORTS, LARGEST_SHARE = 3, 0.5
+# of the weights' squares, in the loss; what is smaller than the least weight is not kept
+DECAY, LEAST = 3e-5, 0.3
+# of how far the trust in the weights of before may leave 1
+DOUBT = 0.1
+STEPS = 150
 # what another cause that a judge would accept weighs beside the cause itself
 ALSO = 0.3
+BINS = 5
 
 
 @dataclass(frozen=True)
 class Case:
-    """A report as the set of its words, its cause, and the others that count as right."""
+    """A report as its features, its cause, the others that count as right, and where it is from."""
 
-    tokens: frozenset[str]
+    features: tuple[frozenset[str], ...]
     cause: str
     also: tuple[str, ...]
+    url: str
+    digest: str
 
 
 @dataclass(frozen=True)
 class Model:
-    """Weights [words, causes] and bias [causes] over a vocabulary with the rarity of each word."""
+    """Weights [features, answers] and bias [answers] over a vocabulary with the rarity of each feature."""
 
     causes: tuple[str, ...]
     rarity: dict[str, float]
     weights: torch.Tensor
     bias: torch.Tensor
+    certainty: tuple[float, float] = (1.0, 0.0)
 
-    def scores(self, cases: list[Case]) -> torch.Tensor:
-        """Log-likelihoods [cases, causes], up to a constant for each case."""
+    def scores(self, cases: Sequence[Case]) -> torch.Tensor:
+        """Log-likelihoods [cases, answers], up to a constant for each case."""
         return _matrix(cases, self.rarity) @ self.weights + self.bias
 
 
 def main() -> int:
-    """Learn, say how well it tells causes apart, write the table; returns 0."""
+    """Write the list, or learn, say how well it tells causes apart, and write the table; returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--list", action="store_true", dest="write_list")
+    parser.add_argument("--reports", type=Path, default=LIST)
     parser.add_argument("--out", type=Path, default=Path(wording.__file__).with_name(wording.TABLE))
     parser.add_argument("--folds", type=int, default=5)
     options = parser.parse_args()
     cases = read_cases(options.folders)
-    right, near = cross_check(cases, options.folds)
-    print(f"{len(cases)} reports: the right cause first in {right:.1%}, among three in {near:.1%} of those not seen")
-    options.out.write_text(table(learn(cases), len(cases), (right, near)), "utf-8")
+    if options.write_list:
+        rows = sorted("\t".join((c.url, c.cause, ",".join(c.also), c.digest)) for c in cases)
+        options.reports.write_text("\n".join(rows) + "\n", "utf-8")
+        print(f"{options.reports}: {len(rows)} reports")
+        return 0
+    listed = {row.rsplit("\t", 1)[1] for row in options.reports.read_text("utf-8").splitlines()}
+    known = [case for case in cases if case.digest in listed]
+    if len(known) < len(cases):
+        print(f"{len(cases) - len(known)} reports are not in {options.reports} and are left out")
+    if len(known) < len(listed):
+        print(f"{len(listed) - len(known)} reports of {options.reports} are not in the folders")
+    if not known:
+        raise SystemExit(f"nothing to learn from: write the list first ({parser.prog} FOLDER --list)")
+    model, figures = checked(known, options.folds)
+    print(*(f"{name}: {said}" for name, said in figures.items()), sep="\n")
+    manifest = {
+        "source": "tools/learn_wording.py, from public threads whose cause was read by hand; only words and numbers",
+        "reports": f"{len(known)}, listed in tools/wording/reports.tsv",
+        "list": hashlib.sha256(options.reports.read_bytes()).hexdigest(),
+        "began": "with the weights of tools/wording/earlier.tsv, learned from 2112 other reports",
+        "learned": str(datetime.date.today()),
+        **figures,
+    }
+    options.out.write_text(table(model, manifest), "utf-8")
     print(options.out)
     return 0
 
 
-def read_cases(folders: list[Path]) -> list[Case]:
+def read_cases(folders: Sequence[Path]) -> list[Case]:
     """Every case below the folders, in the order of their paths; one text counts once."""
     found: dict[str, Case] = {}
     for path in sorted(path for folder in folders for path in folder.rglob("*.yaml")):
-        row = yaml.safe_load(path.read_text("utf-8"))
-        # no user's or host's name may become a word
-        text = Redactor().text(read(str(row["input"])).text.flat)
+        row = yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)
         also = tuple(row.get("also_acceptable") or ())
-        unknown = {row["cause"], *also} - CATALOGUE.keys() - {wording.HEALTHY}
+        unknown = {row["cause"], *also} - CATALOGUE.keys() - set(ANSWERS)
         if unknown:
             raise SystemExit(f"{path}: no such cause: {', '.join(sorted(unknown))} (gpudoc doctor --list)")
-        found.setdefault(text, Case(frozenset(wording.tokens(text)), row["cause"], also))
+        text = str(row["input"])
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        reading = read(text)
+        # no user's or host's name may become a word
+        features = wording.features(Redactor().text(reading.text.flat), named_facts(reading))
+        found.setdefault(digest, Case(features, row["cause"], also, str(row.get("url", "")), digest))
     return list(found.values())
 
 
-def learn(cases: list[Case]) -> Model:
-    """Multinomial logistic regression on which words are there; no word speaks against a cause."""
-    counts = collections.Counter(token for case in cases for token in case.tokens)
+def checked(cases: Sequence[Case], folds: int) -> tuple[Model, dict[str, str]]:
+    """The model of all cases, and what models of the others show on those left out: how often right, and how sure."""
+    order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
+    held: list[Case] = []
+    scores: list[torch.Tensor] = []
+    model = learn(cases)
+    for fold in range(folds):
+        out = set(order[fold::folds])
+        part = learn([case for place, case in enumerate(cases) if place not in out], model.causes)
+        tested = [cases[place] for place in sorted(out)]
+        held += tested
+        scores.append(part.scores(tested))
+    shares = torch.softmax(torch.cat(scores), 1)
+    named = shares.topk(3)
+    accepted = [{case.cause, *case.also} for case in held]
+    rows = zip(named.indices.tolist(), accepted, strict=True)
+    right = torch.tensor([[float(model.causes[place] in fair) for place in row] for row, fair in rows])
+    certainty = _certainty(named.values[:, 0], right[:, 0])
+    sure = [wording.sure_of(share, certainty) for share in named.values[:, 0].tolist()]
+    return replace(model, certainty=certainty), _figures(sure, right)
+
+
+def learn(cases: Sequence[Case], causes: tuple[str, ...] | None = None) -> Model:
+    """Multinomial logistic regression that begins at the weights of before, what is small left out.
+
+    There are more features than cases, so what is sought is how much each case speaks for each cause.
+    """
+    earlier = wording.load(EARLIER)
+    labels = {cause for case in cases for cause in (case.cause, *case.also)}
+    causes = causes or tuple(sorted(labels | set(earlier.causes)))
+    rarity = _vocabulary(cases, earlier)
+    present = _matrix(cases, rarity)
+    before = torch.zeros(len(rarity), len(causes))
+    bias_before = torch.full((len(causes),), min(earlier.bias))
+    places = [causes.index(cause) for cause in earlier.causes]
+    bias_before[places] = torch.tensor(earlier.bias)
+    row_of = {name: number for number, name in enumerate(rarity)}
+    for name, row in earlier.rows.items():
+        for place, weight in wording.parsed(row)[1]:
+            before[row_of[name], places[place]] = weight
+    offset, wanted, alike = present @ before + bias_before, _wanted(cases, causes), present @ present.T
+    spoken = torch.zeros(len(cases), len(causes), requires_grad=True)
+    bias = torch.zeros(len(causes), requires_grad=True)
+    trust = torch.tensor(1.0, requires_grad=True)
+    optimizer = torch.optim.LBFGS([spoken, bias, trust], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        summed = alike @ spoken
+        likelihood = (wanted * torch.log_softmax(summed + bias + trust * offset, 1)).sum(1).mean()
+        shrunk = DECAY * ((spoken * summed).sum() / 2 + bias.square().sum())
+        lost = shrunk + DOUBT * (trust - 1).square() - likelihood
+        lost.backward()
+        return lost
+
+    optimizer.step(loss)
+    with torch.no_grad():
+        learned = present.T @ spoken
+        learned[learned.abs() * torch.tensor(list(rarity.values()))[:, None] < LEAST] = 0.0
+        return Model(causes, rarity, learned + trust * before, bias + trust * bias_before)
+
+
+def _vocabulary(cases: Sequence[Case], earlier: wording.Table) -> dict[str, float]:
+    """Feature -> rarity: those of before as they were, and what stands in some of the reports but not in most."""
+    counts = collections.Counter(name for case in cases for block in case.features for name in block)
     most = LARGEST_SHARE * len(cases)
     rarity = {t: math.log(len(cases) / n) for t, n in sorted(counts.items()) if FEWEST_REPORTS <= n <= most}
-    causes = tuple(sorted({case.cause for case in cases} | {cause for case in cases for cause in case.also}))
+    return rarity | {name: wording.parsed(row)[0] for name, row in earlier.rows.items()}
+
+
+def _matrix(cases: Sequence[Case], rarity: dict[str, float]) -> torch.Tensor:
+    place = {name: number for number, name in enumerate(rarity)}
+    found = torch.zeros(len(cases), len(rarity))
+    for row, case in enumerate(cases):
+        for block, share in zip(case.features, BLOCKS, strict=True):
+            names = [name for name in block if name in rarity]
+            length = math.sqrt(sum(rarity[name] ** 2 for name in names)) or 1.0
+            for name in names:
+                found[row, place[name]] = share * rarity[name] / length
+    return found
+
+
+def _wanted(cases: Sequence[Case], causes: tuple[str, ...]) -> torch.Tensor:
     wanted = torch.zeros(len(cases), len(causes))
-    for place, case in enumerate(cases):
-        wanted[place, causes.index(case.cause)] = 1.0
+    for row, case in enumerate(cases):
+        wanted[row, causes.index(case.cause)] = 1.0
         for cause in case.also:
-            wanted[place, causes.index(cause)] = ALSO
-    wanted /= wanted.sum(1, keepdim=True)
-    present = _matrix(cases, rarity)
-    weights = torch.zeros(len(rarity), len(causes), requires_grad=True)
-    bias = torch.zeros(len(causes), requires_grad=True)
-    optimizer = torch.optim.Adam([weights, bias], lr=0.3)
-    for _ in range(STEPS):
+            wanted[row, causes.index(cause)] = ALSO
+    return wanted / wanted.sum(1, keepdim=True)
+
+
+def _certainty(shares: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
+    """Slope and shift that make the log odds of shares those of being right."""
+    odds = torch.logit(shares, eps=1e-6)
+    both = torch.tensor([1.0, 0.0], requires_grad=True)
+    optimizer = torch.optim.LBFGS([both], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        likelihood = (wanted * torch.log_softmax(present @ weights + bias, 1)).sum(1).mean()
-        (DECAY * weights.square().sum() + SPARSITY * weights.sum() - likelihood).backward()
-        optimizer.step()
-        with torch.no_grad():
-            weights.clamp_(min=0)
-    return Model(causes, rarity, weights.detach(), bias.detach())
+        lost = torch.nn.functional.binary_cross_entropy_with_logits(both[0] * odds + both[1], right)
+        lost.backward()
+        return lost
+
+    optimizer.step(loss)
+    slope, shift = both.tolist()
+    return slope, shift
 
 
-def cross_check(cases: list[Case], folds: int) -> tuple[float, float]:
-    """Shares of cases whose cause comes first, and among three, when learned from the others."""
-    order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
-    right = near = 0
-    for fold in range(folds):
-        held = set(order[fold::folds])
-        model = learn([case for place, case in enumerate(cases) if place not in held])
-        tested = [cases[place] for place in sorted(held)]
-        for case, scores in zip(tested, model.scores(tested), strict=True):
-            first = [model.causes[place] for place in scores.topk(min(3, len(model.causes))).indices.tolist()]
-            accepted = {case.cause, *case.also}
-            right += first[0] in accepted
-            near += any(cause in accepted for cause in first)
-    return right / len(cases), near / len(cases)
-
-
-def table(model: Model, num_cases: int, shares: tuple[float, float]) -> str:
-    """The table as YAML, one word a line: the word, its rarity, and place:weight for the causes that it speaks for."""
-    lines = [
-        "# Single words of public reports and what they say about the cause, as tools/learn_wording.py learned them:",
-        f"# {num_cases} reports whose cause is known, labelled by hand. Of reports that the weights had not seen the",
-        f"# right cause came first in {shares[0]:.1%} and among three in {shares[1]:.1%}. All numbers are hundredths.",
-        "source: public issue threads whose cause was confirmed there; only words and numbers are kept",
-        f"learned: {datetime.date.today()}",
-        f"causes: [{', '.join(model.causes)}]",
-        f"bias: [{', '.join(str(_hundredths(number)) for number in model.bias.tolist())}]",
-        "# word, rarity, place of the cause:weight ...",
-        "words:",
+def _figures(sure: Sequence[float], right: torch.Tensor) -> dict[str, str]:
+    """What is said of the table: right at 1 and at 3, and for each bin of sureness how often it was right."""
+    first = right[:, 0]
+    bins: list[list[tuple[float, float]]] = [[] for _ in range(BINS)]
+    for one, hit in zip(sure, first.tolist(), strict=True):
+        bins[min(int(one * BINS), BINS - 1)].append((one, hit))
+    said = [
+        f"{sum(one for one, _ in rows) / len(rows):.1%} sure, {sum(hit for _, hit in rows) / len(rows):.1%} right"
+        f" of {len(rows)}"
+        for rows in bins
+        if rows
     ]
-    for (token, rarity), weights in zip(model.rarity.items(), model.weights.tolist(), strict=True):
-        spoken = [f"{place}:{_hundredths(weight)}" for place, weight in enumerate(weights) if _hundredths(weight)]
+    return {
+        "held back": f"right first {first.mean():.1%}, among three {right.amax(1).mean():.1%}",
+        "how sure": "; ".join(said),
+    }
+
+
+def table(model: Model, manifest: dict[str, str]) -> str:
+    """The table: lines of the manifest, an empty line, and a line for each feature: rarity, and place:weight."""
+    lines = [f"{name}\t{said}" for name, said in manifest.items()]
+    lines.append(f"causes\t{' '.join(model.causes)}")
+    lines.append(f"bias\t{' '.join(str(_hundredths(number)) for number in model.bias.tolist())}")
+    lines.append(f"certainty\t{' '.join(str(_hundredths(number)) for number in model.certainty)}")
+    lines.append("")
+    for (name, rarity), weights in zip(model.rarity.items(), model.weights.tolist(), strict=True):
+        share = BLOCKS[2] if name.startswith(wording.FACT) else BLOCKS[1] if " " in name else BLOCKS[0]
+        spoken = [f"{place}:{whole}" for place, weight in enumerate(weights) if (whole := _hundredths(weight * share))]
         if spoken:
-            lines.append(f'  - "{token} {_hundredths(rarity)} {" ".join(spoken)}"')
+            lines.append(f"{name}\t{_hundredths(rarity)} {' '.join(spoken)}")
     return "\n".join(lines) + "\n"
 
 
 def _hundredths(number: float) -> int:
     return round(number * wording.SCALE)
-
-
-def _matrix(cases: list[Case], rarity: dict[str, float]) -> torch.Tensor:
-    place = {token: number for number, token in enumerate(rarity)}
-    found = torch.zeros(len(cases), len(rarity))
-    for row, case in enumerate(cases):
-        for token in case.tokens & rarity.keys():
-            found[row, place[token]] = rarity[token]
-    return found / found.norm(dim=1, keepdim=True).clamp_min(1e-6)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor import relayed
+from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.checked import ruled_out
 from gpudoc.doctor.model import (
     Card,
@@ -24,8 +24,10 @@ from gpudoc.doctor.model import (
     Verdict,
 )
 from gpudoc.doctor.setting import describe
-from gpudoc.doctor.unexplained import Unexplained, complained, is_told, look, no_patient
+from gpudoc.doctor.unexplained import Unexplained, complained, complains, is_told, look, no_patient
 from gpudoc.facts.model import Absent, Machine
+from gpudoc.facts.readers.genre import FIRST_PERSON
+from gpudoc.facts.readers.model import Reading
 
 _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 _MOST_EVIDENCE = 6
@@ -34,6 +36,8 @@ _A_LINE = 20
 _ENOUGH_CANDIDATES = 3
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
+# how sure words must be of a fault where nothing fails: somebody complains, or only tells
+_COMPLAINED, _TOLD_OF = 0.2, 0.5
 # and a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
@@ -63,14 +67,8 @@ def diagnose(
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _in_doubt(ordered)):
-        from gpudoc.doctor.causes.topics import complains, guess
-
-        guesses = guess(evidence.reading.text, [f.id for f in ordered], complaint=rest.wrong or bool(ordered))
-        guesses = tuple(g for g in guesses if g.id in catalogue and g.id not in unwanted)
-        if guesses and not ordered and not rest.wrong:
-            guesses = guesses if is_told(evidence.reading.text) else ()
-            rest = complained(guesses) if guesses and complains(evidence.reading.text) else rest
-        ordered += guesses
+        wanted = {name: cause for name, cause in catalogue.items() if name not in unwanted}
+        ordered, rest = _with_likely(evidence.reading, ordered, wanted, rest)
     if evidence.source == "file":
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
         passed = ruled_out(evidence.machine, unsettled)
@@ -89,6 +87,30 @@ def diagnose(
         deciding_facts=rest.deciding_facts,
         recognised=evidence.reading.recognised if evidence.reading is not None else (),
     )
+
+
+def _with_likely(
+    reading: Reading, found: list[Finding], catalogue: Mapping[str, Cause], rest: Unexplained
+) -> tuple[list[Finding], Unexplained]:
+    """The findings and what the text's words make likely, which stands below a mechanism that shows itself for sure."""
+    failure = rest.wrong or bool(found)
+    if not failure and not is_told(reading.text):
+        return found, rest
+    complaint = complains(reading.text)
+    least = 0.0 if failure else _COMPLAINED if complaint else _TOLD_OF
+    guesses = likelihood.guess(reading, found, catalogue, least=least)
+    if not failure and not complaint and reading.text.find(FIRST_PERSON) is None:
+        # a program's own output, in which nothing failed
+        return [*found, *(replace(one, severity="info") for one in guesses)], rest
+    if not guesses:
+        return found, rest
+    ranked = sorted((*found, *guesses), key=lambda f: (_RANK[f.severity], -f.confidence))
+    first = ranked[0]
+    if first.severity == "broken":
+        rest = Unexplained()
+    elif not failure and first.severity == "info":
+        rest = complained(guesses)
+    return ranked, rest
 
 
 def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:

@@ -160,7 +160,8 @@ Advise = Callable[[Setting], tuple[Remedy, ...]]
 class Cause:
     """A row of the catalogue: what the cause is called, means and does, how it is mended, and who says so.
 
-    `explains` names causes whose finding is a consequence of this one and moves under it.
+    `explains` names causes whose finding is a consequence of this one and moves under it. `severity` is that of a
+    finding that rests on a report's words alone; a finder says its own.
     """
 
     id: str
@@ -171,6 +172,7 @@ class Cause:
     fix: Advise
     sources: tuple[str, ...]
     explains: tuple[str, ...] = ()
+    severity: Severity = "broken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

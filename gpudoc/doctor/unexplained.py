@@ -14,6 +14,7 @@ from gpudoc.facts.model import Absent
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.genre import FIRST_PERSON, PASTE
 from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.words import Words
 
 _LAST_LINE = Pattern(
     r"(?m)^(?:E\s+)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)\b)(?::\s*(.*))?$"
@@ -91,6 +92,30 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
 def is_told(text: Text) -> bool:
     """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
     return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None
+
+
+# what somebody says for whom nothing fails and something is wrong
+_COMPLAINT = Words(
+    r"\bslow\w*",
+    r"\b(?:hang|hung|stuck|freez|frozen|leak|crash|stall|lag)\w*",
+    r"(?:too|very|so) (?:long|much|low|high)\b",
+    r"\b(?:wrong|strange|weird|abnormal|unexpected)\b",
+    r"(?:memory|ram|usage)[^.\n]{0,40}(?:grow\w*|increas\w*)",
+    r"\b(?:doesn't|does not|can ?not|can't|don't|isn't|not) (?:work|use|see|find|detect|recogni[sz]e|utili[sz]e)\w*",
+    r"\bwhy\b",
+    r"\bhow long (?:should|does|do|will)\b|\b(?:reasonable|normal|expected)\b[^.\n]{0,24}\b(?:time|speed)|\b(?:time|"
+    r"speed)\b[^.\n]{0,24}"
+    r"\b(?:reasonable|normal|expected)\b",
+    r"\b(?:problem|trouble|bottleneck|imbalance\w*|uneven)\b",
+    # figures that nobody names who is content with them
+    r"\b[1-6]?\d ?% (?:gpu[- ]?)?utili[sz]ation\b|\butili[sz]ation (?:is |at |of |only |around )*[1-6]?\d ?%",
+    r"\b\d+ ?(?:min(?:ute)?|hour|h)s? (?:an?|per|each|for (?:an?|one|each)) epoch\b",
+)
+
+
+def complains(text: Text) -> bool:
+    """Whether the text says that something is wrong, though nothing in it fails."""
+    return text.find(_COMPLAINT) is not None
 
 
 def complained(guesses: Sequence[Finding]) -> Unexplained:

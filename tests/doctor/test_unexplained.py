@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from gpudoc.doctor import likelihood
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
 from gpudoc.doctor.unexplained import look
 from gpudoc.facts.model import Gpu, Machine, TorchBuild
 from gpudoc.facts.readers import read
+from gpudoc.knowledge.wording import Likelihood
 from tests.doctor.causes.judge import report_of
 
 
@@ -91,7 +93,9 @@ def test_a_program_is_no_patient():
     assert report.unexplained[0].fact == "source code"
 
 
-def test_a_complaint_is_unknown_with_guesses_and_what_to_collect_next():
+def test_a_complaint_is_unknown_with_guesses_and_what_to_collect_next(monkeypatch):
+    words = [Likelihood("slow_storage", 0.4, 0.4, ("disk",)), Likelihood("decode_bound", 0.2, 0.2, ("jpegs",))]
+    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: words)
     for text in (
         "40 minutes an epoch, 30 % utilisation, 0 workers, JPEGs on a NAS",
         "My epochs on the GPU take far too long, images are read from a disk by one loop. Why so slow?",

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from gpudoc.doctor import likelihood
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Crashed, Evidence, Finding
 from gpudoc.doctor.registry import CAUSES
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
+from gpudoc.knowledge.wording import Likelihood
 from gpudoc.render.doctor import cards_of, headline, render, show_catalogue
 from gpudoc.units import GIB
 from tests.doctor.causes.judge import report_of
@@ -117,7 +119,9 @@ def test_a_text_with_facts_counts_only_what_they_settle():
     assert "it says nothing of GPU" in text
 
 
-def test_documentation_and_complaints_are_said_to_be_that():
+def test_documentation_and_complaints_are_said_to_be_that(monkeypatch):
+    words = [Likelihood("slow_storage", 0.4, 0.4, ("disk",)), Likelihood("decode_bound", 0.2, 0.2, ("images",))]
+    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: words)
     guide = "# A\n\n[a](b.md) [c](d.md)\n\n## B\n\n```\nx\n```\n\n## C\n\n```\ny\n```\n\n## D\n\nCUDA out of memory\n"
     assert "? This is documentation, not what a machine said" in render(report_of(guide))
     lines = render(

@@ -276,6 +276,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="pcie_link_degraded",
+        severity="warning",
         family="runtime",
         title="The PCIe link runs slower than the GPU and the slot allow",
         meaning="link at a lower generation or width under load",
@@ -292,6 +293,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="thermal_throttle",
+        severity="warning",
         family="runtime",
         title="The GPU slows down because it is too hot",
         meaning="clocks cut by temperature",

@@ -199,6 +199,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="power_brake",
+        severity="warning",
         family="environment",
         title="The GPU slows down because its power supply falls short",
         meaning="the board or the system signals that power is short, and the GPU slows down at once",
@@ -221,6 +222,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="pcie_slot_limits_gpu",
+        severity="warning",
         family="environment",
         title="The slot gives the GPU fewer or slower PCIe lanes than it could use",
         meaning="the port above the GPU has a lower width or generation than the GPU alone",
@@ -236,6 +238,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="pcie_link_replays",
+        severity="warning",
         family="environment",
         title="The GPU's PCIe link is repeating transfers",
         meaning="the replay counter of the link grows from one reading to the next",
@@ -248,6 +251,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="process_far_from_gpu",
+        severity="warning",
         family="environment",
         title="This process may run only on CPUs far from the GPU",
         meaning="the CPUs allowed to the process and the GPU hang on different memory nodes",
@@ -260,6 +264,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="power_limit_lowered",
+        severity="warning",
         family="environment",
         title="A GPU's power limit is set below its default",
         meaning="someone set the GPU to less power than it is built for",

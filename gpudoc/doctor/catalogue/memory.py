@@ -172,6 +172,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="extra_contexts_on_gpu0",
+        severity="warning",
         family="runtime",
         title="Other ranks also keep a CUDA context on GPU 0",
         meaning="other ranks also open a CUDA context or load a checkpoint on GPU 0",
@@ -185,6 +186,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="vram_spill_to_system_memory",
+        severity="warning",
         family="runtime",
         title="The Windows driver moves GPU memory to host memory",
         meaning="Windows/WSL driver moves GPU memory to host memory: very slow instead of OOM",
@@ -225,6 +227,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="worker_copy_on_write_growth",
+        severity="warning",
         family="runtime",
         title="Forked loader workers copy large Python lists bit by bit",
         meaning="forked workers slowly copy large Python lists or dicts",
@@ -238,6 +241,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="host_memory_leak",
+        severity="warning",
         family="live",
         title="Host memory grows steadily",
         meaning="the memory of the main process or of the workers grows steadily; with the time left",

@@ -155,6 +155,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="training_on_cpu",
+        severity="warning",
         family="runtime",
         title="The program runs on the CPU by mistake",
         meaning="runs on the CPU by mistake",
@@ -335,6 +336,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="dataparallel_imbalance",
+        severity="warning",
         family="runtime",
         title="nn.DataParallel fills the first GPU and is slow",
         meaning="nn.DataParallel fills GPU 0 and is slow",

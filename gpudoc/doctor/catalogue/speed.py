@@ -16,6 +16,7 @@ _TUNE = do(
 CAUSES: tuple[Cause, ...] = (
     Cause(
         id="dataloader_bottleneck",
+        severity="warning",
         family="runtime",
         title="The loader holds training back",
         meaning="the loader holds training back and no narrower cause can be decided",
@@ -31,6 +32,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="too_few_workers",
+        severity="warning",
         family="runtime",
         title="Too few loader workers",
         meaning="loader in the main process or with one or two workers",
@@ -43,6 +45,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="too_many_workers",
+        severity="warning",
         family="runtime",
         title="More loader workers than CPUs",
         meaning="more loader workers than CPUs",
@@ -55,6 +58,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="workers_recreated_each_epoch",
+        severity="warning",
         family="runtime",
         title="Loader workers are started again in each epoch",
         meaning="workers restarted at each epoch",
@@ -65,6 +69,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="slow_worker",
+        severity="warning",
         family="live",
         title="One loader worker is much slower, and all wait for it",
         meaning="one loader worker is much slower than the others and the order makes all wait for it",
@@ -77,6 +82,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="decode_bound",
+        severity="warning",
         family="live",
         title="Decoding and augmentation use up the CPUs",
         meaning="decoding and augmentation saturate the CPUs that the loader may use; more workers cannot help",
@@ -93,6 +99,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="collate_in_main_process",
+        severity="warning",
         family="live",
         title="The main process spends its time on collating or pinning",
         meaning="collating, pinning or post-processing in the main process takes the time, not the workers",
@@ -105,6 +112,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="slow_storage",
+        severity="warning",
         family="runtime",
         title="The data come from slow storage",
         meaning="data on HDD, NFS or a mounted drive",
@@ -119,6 +127,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="cpu_oversubscription",
+        severity="warning",
         family="runtime",
         title="Too many CPU threads",
         meaning="the threads of all processes together are more than the CPUs that may be used",
@@ -132,6 +141,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="cgroup_cpu_limit",
+        severity="warning",
         family="runtime",
         title="The container may use fewer CPUs than it sees",
         meaning="container CPU quota below the CPUs seen",
@@ -151,6 +161,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="tf32_off",
+        severity="warning",
         family="runtime",
         title="float32 training runs without TF32",
         meaning="fp32 training without TF32",
@@ -162,6 +173,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="gpu_sync_each_step",
+        severity="warning",
         family="runtime",
         title="The host waits for the device in every step",
         meaning=(
@@ -177,6 +189,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="cudnn_benchmark_variable_shapes",
+        severity="warning",
         family="runtime",
         title="cudnn.benchmark searches again for each new shape",
         meaning="cudnn.benchmark with varying shapes",
@@ -186,6 +199,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="compile_recompiles",
+        severity="warning",
         family="runtime",
         title="torch.compile compiles again and again",
         meaning="torch.compile recompiles again and again",
@@ -198,6 +212,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="checkpoint_too_often",
+        severity="warning",
         family="live",
         title="Writing checkpoints takes a large share of the time",
         meaning="writing checkpoints takes a large share of the time",
@@ -207,6 +222,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="logging_each_step",
+        severity="warning",
         family="live",
         title="Logging takes a large share of the time",
         meaning="printing, progress bars, metrics or trackers in every step take a large share of the time",
@@ -216,6 +232,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="python_bound",
+        severity="warning",
         family="live",
         title="Your own Python code in the loop takes the time",
         meaning="the user's own Python code in the loop takes the time (file and line named)",
@@ -225,6 +242,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="launch_bound",
+        severity="warning",
         family="live",
         title="The GPU waits for the CPU to launch many small kernels",
         meaning=(
@@ -236,6 +254,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="compute_bound",
+        severity="info",
         family="live",
         title="The device computes nearly all the time",
         meaning="the device computes nearly all the time; healthy, with what would still help (severity info)",
@@ -248,6 +267,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="communication_bound",
+        severity="warning",
         family="live",
         title="Collectives take a large share of the time",
         meaning="collectives take a large share of the time",
@@ -260,6 +280,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="pageable_copies",
+        severity="warning",
         family="live",
         title="Copies to the device come from pageable memory",
         meaning="host to device copies come from pageable memory or block the step",
@@ -281,6 +302,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         id="gpu_shared",
+        severity="warning",
         family="live",
         title="Another job computes on the same GPU",
         meaning="another job computes on the same GPU",

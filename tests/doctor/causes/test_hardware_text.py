@@ -60,7 +60,3 @@ def test_corrected_errors_of_the_slot_are_no_fault_of_shared_memory():
         "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True"
     )
     assert report_of(text).verdict == "healthy", report_of(text).findings
-
-
-def test_heat_is_understood_in_chinese_too():
-    assert first("训练速度越来越慢, 显卡温度过高, 频率 slow down to 900 MHz") == "thermal_throttle"

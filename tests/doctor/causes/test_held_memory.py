@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpudoc.doctor.causes import held_memory
+from gpudoc.doctor.model import Evidence, Finding
+from gpudoc.facts.readers import read
 from tests.doctor.causes.judge import first, named
 
 TABLE = """| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2 |
@@ -28,7 +31,10 @@ def test_memory_without_a_process_belongs_to_somebody_who_is_not_listed():
 
 @pytest.mark.parametrize(("used", "rows"), [(11900, ROW), (300, "")])
 def test_memory_with_an_owner_or_hardly_any_does_not(used, rows):
-    assert "oom_other_process" not in named(f"I get OOM at once\n{TABLE.format(used=used, rows=rows)}")[:1]
+    reading = read(f"I get OOM at once\n{TABLE.format(used=used, rows=rows)}")
+    evidence = Evidence(source="file", machine=reading.machine, reading=reading)
+    found = [answer for finder in held_memory.FINDERS for answer in finder.find(evidence)]
+    assert "oom_other_process" not in [answer.id for answer in found if isinstance(answer, Finding)]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,9 @@ from tests.doctor.causes.judge import first, ids, report_of
 CASES = [
     ("too_many_workers", "UserWarning: This DataLoader will create 24 worker processes in total. Our suggested max number of worker in current system is 4, which is smaller than"),
     ("dataloader_bottleneck", "\n".join(f"Epoch: [0][{i}0/500] Time 1.21 ( 1.30) Data 0.9{i} ( 0.95) Loss 4.1" for i in range(5))),
-    ("cpu_oversubscription", "32 processes with 64 threads each, load average: 812; OMP_NUM_THREADS=1 makes it ten times faster, before it was slow"),
-    ("cgroup_cpu_limit", "The pod has limits: cpu: 4 but os.cpu_count() says 96; data loading is slow, nr_throttled 48120"),
     ("host_oom_killed", "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."),
     ("worker_copy_on_write_growth", "RAM usage of the DataLoader workers grows during the epoch until the machine swaps; the dataset holds a list of 20 million dicts"),
     ("leak_graph_kept", "GPU memory increases every iteration; total_loss += loss"),
-    ("gpu_sync_each_step", "In the profiler every step shows aten::item and a cudaStreamSynchronize of 30 ms"),
 ]  # fmt: skip
 
 

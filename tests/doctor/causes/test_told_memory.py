@@ -111,7 +111,6 @@ def test_a_loss_that_is_added_up_is_a_leak_in_speech_too():
     "text",
     [
         "Training log: GPU memory 10.2 GB, RAM 14 GB, no problems. What batch size do you recommend for 512 px?",
-        "My machine has 64 GB RAM and an RTX 3090 with 24 GB VRAM, torch 2.3. Is that enough for training this model?",
         "After training has finished the model is saved and all memory is released, is there an option to keep it?",
     ],
 )

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.doctor import likelihood
+from gpudoc.doctor.likelihood import guess
+from gpudoc.doctor.model import Finding
+from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.facts.readers import read
+from gpudoc.knowledge.wording import HEALTHY, Likelihood
+from tests.doctor.causes.judge import report_of
+
+STORAGE = (
+    "The images lie on a network share (NFS) and every file is read from there; reading the files of an epoch takes "
+    "hours, and the GPU waits for the disk. When I copy the data set to the local SSD it is fast."
+)
+LOG = "".join(f"Epoch 1 step {step} loss {3 - step / 100:.2f}\n" for step in range(40))
+
+
+@pytest.fixture
+def likely(monkeypatch):
+    """What the words are taken to say."""
+
+    def say(*rows: tuple[str, float]) -> None:
+        found = [Likelihood(cause, share, share, ("disk",)) for cause, share in rows]
+        monkeypatch.setattr(likelihood, "weigh", lambda text, facts: found)
+
+    return say
+
+
+def told(text: str, *found: Finding, least: float = 0.0) -> dict[str, str]:
+    return {one.id: one.severity for one in guess(read(text), found, CATALOGUE, least=least)}
+
+
+def test_a_report_in_somebodys_own_words_gets_its_likeliest_cause_with_the_words_that_spoke_for_it():
+    report = report_of(STORAGE)
+    first = report.findings[0]
+    assert first.id == "slow_storage"
+    assert first.severity == CATALOGUE["slow_storage"].severity == "warning"
+    assert 0.5 <= first.confidence < 1
+
+
+def test_a_cause_that_is_likelier_than_not_is_said_with_its_severity_and_the_others_are_candidates(likely):
+    likely(("cpu_only_torch", 0.7), ("slow_storage", 0.2), ("port_in_use", 0.06), ("oom_capacity", 0.04))
+    assert told("a disk") == {"cpu_only_torch": "broken", "slow_storage": "info", "port_in_use": "info"}
+    (seen,) = guess(read("a line\nand a Disk"), (), CATALOGUE)[0].evidence
+    assert (seen.fact, seen.value, seen.origin) == ("words", "Disk", "line 2")
+
+
+def test_below_a_mechanism_that_shows_itself_words_are_candidates_only(likely):
+    likely(("cpu_only_torch", 0.9), ("slow_storage", 0.1))
+    shown = Finding(id="oom_capacity", confidence=0.9, evidence=())
+    unsure = Finding(id="oom_capacity", confidence=0.6, evidence=())
+    assert told("a disk", shown) == {"cpu_only_torch": "info", "slow_storage": "info"}
+    assert told("a disk", unsure)["cpu_only_torch"] == "broken"
+
+
+def test_what_was_found_is_not_said_again(likely):
+    likely(("cpu_only_torch", 0.9), ("slow_storage", 0.1))
+    assert "cpu_only_torch" not in told("a disk", Finding(id="cpu_only_torch", confidence=0.6, evidence=()))
+
+
+def test_where_nothing_fails_words_must_be_those_of_a_fault(likely):
+    likely(("cpu_only_torch", 0.2), ("slow_storage", 0.1))
+    assert told("a disk", least=0.5) == {}
+    assert told("a disk")
+    likely((HEALTHY, 0.6), ("cpu_only_torch", 0.4))
+    assert told("a disk") == {}
+
+
+def test_a_cause_beside_a_likelier_absence_of_faults_is_never_more_than_a_candidate(likely):
+    likely((HEALTHY, 0.45), ("cpu_only_torch", 0.6))
+    assert told("a disk") == {"cpu_only_torch": "info"}
+
+
+def test_a_training_log_in_which_nothing_is_wrong_is_left_alone():
+    report = report_of(LOG)
+    assert report.verdict == "healthy"
+    assert not report.findings
+
+
+def test_a_question_about_an_option_is_no_fault():
+    report = report_of(
+        "How do I change the learning rate schedule in the config file? I would like a cosine schedule with warmup and "
+        "to train on my own data set of images; the problem is that I do not know the name of the option."
+    )
+    assert report.verdict in ("healthy", "unknown")
+    assert {f.severity for f in report.findings} <= {"info"}
+
+
+def test_a_guess_that_may_be_wrong_leaves_the_verdict_unknown(likely):
+    likely(("slow_storage", 0.4), ("too_few_workers", 0.2))
+    report = report_of("My epochs take so long, I read from a disk")
+    assert report.verdict == "unknown"
+    assert [f.id for f in report.findings] == ["slow_storage", "too_few_workers"]
+
+
+def test_a_cause_that_is_ignored_is_not_guessed():
+    from gpudoc.doctor.diagnose import diagnose
+    from gpudoc.doctor.model import Evidence
+
+    reading = read(STORAGE)
+    report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), ignore=("slow_storage",))
+    assert "slow_storage" not in [f.id for f in report.findings]
