@@ -99,9 +99,11 @@ def _with_likely(
     complaint = complains(reading.text)
     least = 0.0 if failure else _COMPLAINED if complaint else _TOLD_OF
     guesses = likelihood.guess(reading, found, catalogue, least=least)
-    if not failure and not complaint and reading.text.find(FIRST_PERSON) is None:
-        # a program's own output, in which nothing failed
-        return [*found, *(replace(one, severity="info") for one in guesses)], rest
+    if not failure and not complaint:
+        # nothing failed and nobody says that something is wrong: words alone accuse nothing
+        guesses = tuple(replace(one, severity="info") for one in guesses)
+        if reading.text.find(FIRST_PERSON) is None:
+            return [*found, *guesses], rest
     if not guesses:
         return found, rest
     ranked = sorted((*found, *guesses), key=lambda f: (_RANK[f.severity], -f.confidence))

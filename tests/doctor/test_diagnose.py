@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.examine import examine_text
 from gpudoc.doctor.model import Card, Cause, Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent, Driver, Gpu, Machine
 from tests.machines.built import gpu, machine
@@ -170,3 +171,10 @@ def test_the_words_of_a_live_machine_rule_nothing_out():
     silent = examine_machine(Machine(torch=TorchBuild()))
     assert "label_out_of_range" not in said.passed
     assert set(said.passed) <= set(silent.passed)
+
+
+def test_a_question_about_a_machine_on_which_nothing_fails_breaks_nothing():
+    asked = b"My machine has 64 GB RAM and an RTX 3090 with 24 GB VRAM. Is that enough for training this model?"
+    report = examine_text([("asked.txt", asked)])
+    assert report.verdict != "broken"
+    assert {finding.severity for finding in report.findings} <= {"info"}
