@@ -174,7 +174,9 @@ def test_the_words_of_a_live_machine_rule_nothing_out():
 
 
 def test_a_question_about_a_machine_on_which_nothing_fails_breaks_nothing():
-    asked = b"My machine has 64 GB RAM and an RTX 3090 with 24 GB VRAM. Is that enough for training this model?"
+    asked = (
+        b"My machine has 64 GB RAM and an RTX 3090 with 24 GB VRAM, torch 2.3. Is that enough for training this model?"
+    )
     report = examine_text([("asked.txt", asked)])
     assert report.verdict != "broken"
     assert {finding.severity for finding in report.findings} <= {"info"}
