@@ -6,6 +6,7 @@ import pytest
 
 from gpudoc.errors import ExitCode
 from gpudoc.reading import UnreadableError, parse_yaml, read_bytes, read_text, read_yaml
+from tests.waiting import wait_until
 
 
 def aliases(first, following):
@@ -95,13 +96,20 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path):
             read_bytes(place, "config")
 
 
+def _first(reader):
+    try:
+        return os.read(reader, 1)
+    except BlockingIOError:
+        # it is open at the other end, and nothing was written yet
+        return b""
+
+
 def test_a_pipe_that_somebody_writes_into_is_read_to_its_end(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     program = "import sys, time; f = open(sys.argv[1], 'w'); f.write('a: '); f.flush(); time.sleep(0.3); f.write('1')"
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     writer = subprocess.Popen([sys.executable, "-c", program, tmp_path / "pipe"])
-    while not os.read(reader, 1) and writer.poll() is None:
-        pass
+    wait_until(lambda: _first(reader) or writer.poll() is not None)
     try:
         assert read_text(tmp_path / "pipe", "config") == ": 1"
     finally:

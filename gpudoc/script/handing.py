@@ -41,7 +41,12 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def hand_on(self, kept: Kept) -> None:
-        """Hand on what came since the last call, unless the terminal has done so; end all at the second Ctrl+C."""
+        """Hand on what came since the last call, unless the terminal has done so; end all at the second Ctrl+C.
+
+        Until there is a command to hear them, signals wait.
+        """
+        if kept.pid is None:
+            return
         while (came := signal.sigtimedwait(_HANDED_ON, 0)) is not None:
             number, now = came.si_signo, time.monotonic()
             again = now - self._last.get(number, -1.0) <= _ONE_WISH_S

@@ -18,6 +18,7 @@ class Kept:
         self.terms = type("Terms", (), {"own_session": own_session})
         self.signals = []
         self.ended = 0
+        self.pid = 4711
 
     def signal(self, number, *, group):
         self.signals.append((number, group))
@@ -61,6 +62,19 @@ def test_a_signal_is_handed_on_once_and_an_interrupt_to_the_group(said):
     assert sorted(kept.signals) == [(2, True), (10, False), (15, False)]
     assert signals.handed_on == {2, 10, 15}
     assert len(said) == 1
+
+
+@in_a_fork
+def test_a_signal_that_comes_before_the_command_is_known_waits_for_it(said):
+    kept = Kept()
+    kept.pid = None
+    with Signals(said.append) as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        signals.hand_on(kept)
+        assert (kept.signals, signals.handed_on) == ([], set())
+        kept.pid = 4711
+        signals.hand_on(kept)
+    assert kept.signals == [(1, False)]
 
 
 @in_a_fork
