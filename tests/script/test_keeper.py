@@ -42,7 +42,8 @@ def test_it_tells_the_pid_the_end_and_who_had_to_be_killed(tmp_path):
     assert pid != keeper.process.pid
     code, left = keeper.finish()
     assert code["code"] == 5
-    assert [name.split()[0] for name in left["left"] if not name.startswith("sleep")] == ["sh"]
+    # between its sleeps the shell may just have forked another of its name
+    assert {name.split()[0] for name in left["left"]} - {"sleep"} == {"sh"}
 
 
 def test_who_ends_when_asked_is_not_killed(tmp_path):

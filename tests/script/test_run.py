@@ -111,7 +111,9 @@ def test_who_outlives_the_command_is_asked_then_ended():
 
 
 RUN = """
-import sys
+import signal, sys
+# under nohup a shell cannot trap it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from tests.script.test_run import Heard
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import Order
