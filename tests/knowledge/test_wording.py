@@ -111,7 +111,7 @@ def test_what_the_tool_learned_is_what_doctor_weighs(learned):
     assert "gwendolyn" not in learned.rows
     found = weigh(
         "the fan is loud, clocks fall to half, and the temperature climbs past ninety degrees before the first batch "
-        "is read from the slow share"
+        "is read from the slow share; with this gpu the model and its memory are fine in training, no error is shown"
     )
     assert found[0].cause == "thermal_throttle"
     assert "fan" in found[0].words
