@@ -34,4 +34,3 @@ class Listed(Words):
 
 
 DOCKER = Listed("docker")
-WITHOUT_GPU_OPTION = Listed("docker-run-without-gpu")

@@ -14,7 +14,6 @@ from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
 
-SLOW = Listed("slow")
 # "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
 _TIMES = (
     Pattern(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
