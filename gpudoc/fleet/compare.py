@@ -107,6 +107,7 @@ def _matched(old: FleetRecord, new: FleetRecord) -> dict[Spot, Spot]:
 
 
 def _names(record: FleetRecord) -> dict[tuple[object, ...], Spot]:
+    """Where each card and node is, by what it is known by; processes on CPUs, all of index 0, are counted."""
     found: dict[tuple[object, ...], Spot] = {}
     for number, node in enumerate(record.nodes):
         if not isinstance(node.id, Absent):
@@ -115,7 +116,8 @@ def _names(record: FleetRecord) -> dict[tuple[object, ...], Spot]:
             if not isinstance(gpu.id, Absent):
                 found["card", gpu.id] = Spot(number, position)
             elif not isinstance(node.id, Absent):
-                found["place", node.id, gpu.index] = Spot(number, position)
+                same = sum(other.index == gpu.index for other in node.gpus[:position])
+                found["place", node.id, gpu.index, same] = Spot(number, position)
     return found
 
 

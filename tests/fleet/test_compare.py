@@ -102,6 +102,14 @@ def test_cards_that_are_in_one_record_only_are_counted_and_not_judged(old):
     assert (found.matched, found.only_old, found.only_new) == (44, 4, 0)
 
 
+def test_processes_on_the_cpus_of_one_node_are_told_apart(old):
+    of_cpus = [tuple(replace(gpu, id=Absent("no UUID"), index=0) for gpu in node.gpus) for node in old.nodes]
+    cpus = replace(old, nodes=tuple(replace(node, gpus=gpus) for node, gpus in zip(old.nodes, of_cpus, strict=True)))
+    found = compared(cpus, scaled(cpus, 0.9, {Spot(3, 1)}, "matmul"))
+    assert (found.matched, found.only_old, found.only_new) == (48, 0, 0)
+    assert {change.at for change in found.worse} == {(Spot(3, 1),)}
+
+
 def test_without_ids_nothing_is_matched_by_guess(old):
     gpus = tuple(replace(g, id=Absent("no UUID")) for g in old.nodes[0].gpus)
     nodes = tuple(replace(n, id=Absent("no machine-id"), gpus=gpus) for n in old.nodes)

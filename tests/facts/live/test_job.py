@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -57,10 +58,11 @@ def test_python_output_comes_at_once_and_stdin_is_the_callers():
     assert end.exit_code == 0
 
 
-def test_no_files_are_left_behind():
-    before = set(pathlib.Path("/tmp").glob("gpudoc-job-*"))
-    run("true")
-    assert set(pathlib.Path("/tmp").glob("gpudoc-job-*")) <= before
+def test_no_files_are_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    heard, _ = run("sh", "-c", 'ls "$1" | head -c 11', "sh", str(tmp_path))
+    assert heard.streams[1] == b"gpudoc-job-"
+    assert list(tmp_path.iterdir()) == []
 
 
 def start(code, *arguments):
