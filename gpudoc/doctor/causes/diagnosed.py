@@ -11,7 +11,6 @@ from gpudoc.doctor.model import Card, Evidence, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.nvlink import COUNTERS
-from gpudoc.facts.readers.smi_query import ACTIONS
 from gpudoc.knowledge.device_tests import cause_of_test
 from gpudoc.knowledge.nvlinks import is_on_board
 
@@ -83,37 +82,6 @@ def _find_links(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_reset(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A GPU of which nvidia-smi says that it asks for a reset."""
-    del text
-    for gpu in _gpus(evidence):
-        action = value(gpu.recovery_action, 0)
-        if action:
-            words = next((said for said, number in ACTIONS.items() if number == action), str(action))
-            said = f"GPU {gpu.index}: the driver asks for: {words}"
-            seen = observe("recovery action", said, origin_of(evidence, f"gpus.{gpu.index}.recovery_action"))
-            yield Finding(
-                id="gpu_needs_reset", confidence=0.94, evidence=(seen,), cards=(card_of(evidence, gpu.index),)
-            )
-
-
-def _find_hot(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A GPU as hot as where its clocks are cut, by the query's own two figures."""
-    del text
-    for gpu in _gpus(evidence):
-        heat, limit = gpu.temperature_c, gpu.temperature_slowdown_c
-        if not isinstance(heat, Absent) and not isinstance(limit, Absent) and heat >= limit > 0:
-            said = f"GPU {gpu.index}: {heat} °C, slows down at {limit} °C"
-            seen = observe("temperature", said, origin_of(evidence, f"gpus.{gpu.index}.temperature_c"))
-            yield Finding(
-                id="thermal_throttle",
-                severity="warning",
-                confidence=0.9,
-                evidence=(seen,),
-                cards=(card_of(evidence, gpu.index),),
-            )
-
-
 def _find_no_fabric(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU that has not joined the fabric of its switches."""
     del text
@@ -133,7 +101,5 @@ def _find_no_fabric(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 FINDERS = (
     text_finder("gpu_hardware_fault", _find_failed),
     text_finder("nvlink_error", _find_links),
-    text_finder("gpu_needs_reset", _find_reset),
-    text_finder("thermal_throttle", _find_hot),
     text_finder("fabric_manager_not_running", _find_no_fabric),
 )

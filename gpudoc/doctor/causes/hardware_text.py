@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.sign import about_training, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.model import Absent, Gpu
+from gpudoc.facts.model import Absent
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-
-
-def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
-    gpus = evidence.machine.gpus
-    return () if evidence.source == "machine" or isinstance(gpus, Absent) else gpus
-
-
-def _find_memory_errors(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del text
-    for gpu in _gpus(evidence):
-        rows = (
-            ("rows_remap_failed", gpu.rows_remap_failed, 0.95),
-            ("rows_remap_pending", gpu.rows_remap_pending, 0.8),
-            ("ecc_uncorrected_volatile", gpu.ecc_uncorrected_volatile, 0.9),
-            ("retired_pages_pending", gpu.retired_pages_pending, 0.8),
-        )
-        for name, value, sure in rows:
-            if not isinstance(value, Absent) and value:
-                origin = evidence.reading.origins.get(f"gpus.{gpu.index}.{name}", "") if evidence.reading else ""
-                seen = observe(f"GPU {gpu.index} {name}", value, origin)
-                yield Finding(id="gpu_ecc_error", confidence=sure, evidence=(seen,), cards=told_card(gpu))
-
 
 _THROTTLE = Listed("hardware-throttle")
 _HOT = Pattern(r"(?i)(?<![\d.])(8[3-9]|9\d|10\d)\s*(?:°\s*C?|degrees?|C\b|deg)|(?:temp\w*)\W{0,12}(8[3-9]|9\d|10\d)\b")
@@ -45,18 +23,7 @@ _HOT_WORDS = words("overheat", r"thermal\w*", "cooling", r"temperature", "too ho
 
 
 def _find_throttle(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    for gpu in _gpus(evidence):
-        reasons = gpu.throttle_reasons
-        if not isinstance(reasons, Absent) and any("thermal" in r for r in reasons):
-            yield Finding(
-                id="thermal_throttle",
-                confidence=0.93,
-                severity="warning",
-                evidence=(observe(f"GPU {gpu.index} throttle reasons", ", ".join(reasons), "nvidia-smi"),),
-                cards=told_card(gpu),
-            )
-            return
-    if any(not isinstance(gpu.throttle_reasons, Absent) for gpu in _gpus(evidence)):
+    if any(not isinstance(gpu.throttle_reasons, Absent) for gpu in known(evidence.machine.gpus) or ()):
         # the driver's own list of reasons was read and names no heat: its words are no complaint
         return
     cut, hot = text.find(_THROTTLE), text.find(_HOT)
@@ -85,6 +52,7 @@ _PCIE = words("pcie", "pci express", "LnkSta", r"\blink\b", "bandwidth", "riser"
 
 
 def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    del evidence
     said, about = text.find(_DOWNGRADED), text.find(_PCIE)
     if said and about:
         yield Finding(
@@ -103,20 +71,9 @@ def _find_link(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if told and int(told[2]) < int(told[1]):
         seen = observe("PCIe link width", told.line.text, told.line.origin)
         yield Finding(id="pcie_link_degraded", confidence=0.78, severity="warning", evidence=(seen,))
-        return
-    for gpu in _gpus(evidence):
-        width, most = gpu.link.width, gpu.link.width_max
-        # the generation falls when the GPU idles, the width does not
-        if not isinstance(width, Absent) and not isinstance(most, Absent) and width < most:
-            seen = observe(f"GPU {gpu.index} link width", f"x{width} of x{most}", "nvidia-smi")
-            yield Finding(
-                id="pcie_link_degraded", confidence=0.75, severity="warning", evidence=(seen,), cards=told_card(gpu)
-            )
-            return
 
 
 FINDERS = (
-    text_finder("gpu_ecc_error", _find_memory_errors),
     text_finder("thermal_throttle", _find_throttle),
     text_finder("pcie_link_degraded", _find_link),
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.cards import plain_address
 from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip, observe
+from gpudoc.doctor.model import Evidence, Finding, Observation, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -46,26 +45,16 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-_ECC_COLUMN = Pattern(
-    r"(?m)^\| ?\d{1,2} [A-Z][^|\n]*\| ?[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d (?:On|Off) \| ?(\d+) \|"
-)
 _MIG_COLUMN = Pattern(r"(?m)^\| ?\| ?\| Enabled\*? \|$")
 _MIG_LISTED = words(
     r"MIG devices:", r"MIG \dg\.\d+gb", "MIG-GPU-", r"MIG-[0-9a-f]{8}-", r"\bGI\b.{0,20}\bCI\b.{0,200}SM"
 )
-_BUS_ID = Pattern(r"\b[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]\b")
 _TABLE_ENDS = words(r"\| Processes: ", "No MIG devices found", r"GPU GI CI PID")
 
 
 def _find_in_table(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Two columns of nvidia-smi's table: errors of the memory that were not mended, and MIG without its instances."""
+    """A column of nvidia-smi's table: MIG without its instances."""
     del evidence
-    rows = [row for row in text.find_all(_ECC_COLUMN, most=16) if int(row[1])]
-    if rows:
-        seen = tuple(observe("Volatile Uncorr. ECC", row[1], row.line.origin) for row in rows)
-        places = [place[0] for row in rows if (place := _BUS_ID.search(row.line.text))]
-        cards = tuple(Card(pci_address=plain_address(place)) for place in places) if len(places) == len(rows) else ()
-        yield Finding(id="gpu_ecc_error", confidence=0.85, evidence=seen, cards=cards)
     enabled = text.find(_MIG_COLUMN)
     if enabled and text.find(_TABLE_ENDS) and not text.find(words(r"MIG devices:")) and not text.find(_MIG_LISTED):
         yield Finding(

@@ -82,18 +82,29 @@ def test_counters_are_a_warning():
     assert findings(text) == [("nvlink_error", "warning", (3,))]
 
 
-def test_what_the_query_reports_names_its_gpu():
-    well = whole("Full", "Full").replace("Pending                           : Enabled", "Pending   : Disabled")
+def settled(text):
+    """The query without the change of MIG that waits in it for a reset."""
+    off = "MIG Mode\n        Current                           : Disabled\n        Pending                           : "
+    assert f"{off}Enabled" in text
+    return text.replace(f"{off}Enabled", f"{off}Disabled")
+
+
+def test_what_the_query_reports_is_judged_as_live_and_names_its_gpu():
+    assert {name for name, *_ in findings(whole("Full", "Full"))} == {"gpu_mode_change_pending"}
+    well = settled(whole("Full", "Full"))
     assert findings(well) == []
-    reset = well.replace("Action                   : None", "Action                   : Reset", 1)
-    assert findings(reset) == [("gpu_needs_reset", "broken", (0,))]
-    assert findings(well.replace(": 64 C", ": 92 C", 1)) == [("thermal_throttle", "warning", (0,))]
+    asked = well.replace("Action                   : None", "Action                   : Reset", 1)
+    reset = report_of(asked).findings[0]
+    assert (reset.id, reset.severity, reset.cards[0].pci_address) == ("gpu_needs_reset", "broken", "0000:17:00.0")
+    (hot,) = findings(well.replace(": 64 C", ": 92 C", 1))
+    assert hot[:2] == ("thermal_throttle", "warning")
     joined = well.replace("State                             : Completed", "State  : In Progress", 1)
     assert findings(joined) == [("fabric_manager_not_running", "broken", (0,))]
 
 
 def test_a_bug_report_of_a_machine_that_is_well_is_healthy_and_one_with_an_xid_is_not():
-    assert findings(bug_report(padding=2000)) == []
-    assert report_of(bug_report(padding=2000)).verdict == "healthy"
+    well = settled(bug_report(padding=2000))
+    assert findings(well) == []
+    assert report_of(well).verdict == "healthy"
     xid = "[ 99.1] NVRM: Xid (PCI:0000:37:00): 79, pid=1, GPU has fallen off the bus."
     assert findings(bug_report(xid, padding=2000))[0][:2] == ("gpu_fallen_off_bus", "broken")
