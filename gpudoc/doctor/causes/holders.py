@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
+from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.causes.sign import text_finder
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
@@ -112,8 +114,21 @@ def _named(indices: Sequence[int]) -> str:
     return f"GPU {', '.join(map(str, numbers))}"
 
 
+class _Room(NamedTuple):
+    memory_total_bytes: int
+    memory_free_bytes: int
+    processes: tuple[GpuProcess, ...]
+
+
 def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Cards that other programs fill or hold half of; what fills one is a warning."""
+    unread: dict[str, list[int]] = {}
+    for gpu in nvml_gpus(evidence.machine):
+        room = read(gpu, _Room)
+        if isinstance(room, Absent):
+            unread.setdefault(room.reason, []).append(gpu.index)
+    if unread or not nvml_gpus(evidence.machine):
+        yield skip_of(unread) if unread else Skip("NVML lists no GPU")
     gpus = tuple(gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0)
     held = [gpu for gpu in gpus if is_full(gpu) and _taken(gpu)]
     severity: Severity = "warning" if held else "info"
