@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -38,6 +38,6 @@ def _find(library: Literal["cuda", "nvml"], about: Words, numbers: Pattern, text
 
 
 FINDERS = (
-    text_finder("driver_too_old", lambda text, _: _find("cuda", _ABOUT_CUDA, _NUMBER, text)),
-    text_finder("driver_library_mismatch", lambda text, _: _find("nvml", _ABOUT_NVML, _NVML_NUMBER, text)),
+    by_text("driver_too_old", lambda text: _find("cuda", _ABOUT_CUDA, _NUMBER, text)),
+    by_text("driver_library_mismatch", lambda text: _find("nvml", _ABOUT_NVML, _NVML_NUMBER, text)),
 )

@@ -108,3 +108,28 @@ def test_a_bug_report_of_a_machine_that_is_well_is_healthy_and_one_with_an_xid_i
     assert report_of(well).verdict == "healthy"
     xid = "[ 99.1] NVRM: Xid (PCI:0000:37:00): 79, pid=1, GPU has fallen off the bus."
     assert findings(bug_report(xid, padding=2000))[0][:2] == ("gpu_fallen_off_bus", "broken")
+
+
+def test_a_query_of_nvidia_smi_shows_failed_row_remapping():
+    text = (
+        "==============NVSMI LOG==============\nDriver Version                            : 550.54.15\nAttached GPUs : 1\n"
+        "GPU 00000000:17:00.0\n    Product Name                          : NVIDIA A100\n    Remapped Rows\n"
+        "        Correctable Error                 : 0\n        Uncorrectable Error               : 3\n"
+        "        Pending                           : No\n        Remapping Failure Occurred        : Yes\n"
+    )
+    assert findings(text)[0][0] == "gpu_ecc_error"
+
+
+def test_rows_that_count_no_error_are_no_fault():
+    text = (
+        "    ECC Errors\n        Volatile\n            SRAM Uncorrectable    : 0\n            DRAM Correctable      : 2\n"
+        "            DRAM Uncorrectable    : 0\n    Remapped Rows\n        Uncorrectable Error       : 0\n"
+    )
+    assert report_of(text).verdict == "healthy", report_of(text).findings
+
+
+def test_corrected_errors_of_the_slot_are_no_fault_of_shared_memory():
+    text = (
+        "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True"
+    )
+    assert report_of(text).verdict == "healthy", report_of(text).findings
