@@ -186,6 +186,18 @@ CAUSES: tuple[Cause, ...] = (
         sources=("https://pytorch.org/get-started/locally/",),
     ),
     Cause(
+        id="torch_hidden_from_build",
+        family="environment",
+        title="A package is built where the installed torch is not seen",
+        meaning="pip builds a package apart from what is installed, and the package's build needs torch",
+        why="The build stops at once, although torch is installed or listed beside the package.",
+        fix=lambda setting: (
+            do("Install torch first.", install(setting, "torch")),
+            do("Build the package with what is installed.", install(setting, "--no-build-isolation PACKAGE")),
+        ),
+        sources=("https://pip.pypa.io/en/stable/reference/build-system/#build-isolation",),
+    ),
+    Cause(
         id="torch_not_answering",
         family="environment",
         title="torch takes too long to start",
@@ -314,7 +326,11 @@ CAUSES: tuple[Cause, ...] = (
         title="The limit on processes and threads is too low",
         meaning="the limit of processes and threads (ulimit -u) is so low that loader workers and threads reach it",
         why="Starting a worker then fails with 'Resource temporarily unavailable'.",
-        fix=always(do("Raise the limit for this shell, or in /etc/security/limits.conf.", "ulimit -u 4096")),
+        fix=always(
+            do("Raise the limit for this shell, or in /etc/security/limits.conf.", "ulimit -u 4096"),
+            do("Raise the limit of a container too: docker run --pids-limit.", "cat /sys/fs/cgroup/pids.max"),
+            do("Use fewer threads in each process.", "export OMP_NUM_THREADS=4 OPENBLAS_NUM_THREADS=4"),
+        ),
         sources=("https://man7.org/linux/man-pages/man2/getrlimit.2.html",),
     ),
     Cause(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.causes.said_facts import origin_of
-from gpudoc.doctor.causes.sign import text_finder
-from gpudoc.doctor.model import Card, Evidence, Finding, Severity, Skip, observe
+from gpudoc.doctor.causes.sign import by_text, quote
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.nvlink import COUNTERS
-from gpudoc.facts.readers.smi_query import ACTIONS
 from gpudoc.knowledge.device_tests import cause_of_test
 from gpudoc.knowledge.nvlinks import is_on_board
 
@@ -35,9 +35,8 @@ def card_of(evidence: Evidence, index: int) -> Card:
     return Card(index=index, pci_address=gpu.pci_address, uuid=gpu.uuid)
 
 
-def _find_failed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_failed(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Tests of other tools that failed or warned, each as the cause that it points to."""
-    del text
     for test in _tests(evidence):
         known = ("nvlink_error", 0.7) if test.tool == COUNTERS else cause_of_test(test.name, test.message)
         if test.result not in ("fail", "warn") or known is None:
@@ -54,9 +53,8 @@ def _find_failed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_links(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU with fewer links up than its likes, or a board on which some or all are down."""
-    del text
     counted = [(gpu, up) for gpu in _gpus(evidence) if not isinstance(up := gpu.nvlink_active, Absent)]
     most = max((up for _, up in counted), default=0)
     with_links = sum(up > 0 for _, up in counted)
@@ -83,40 +81,8 @@ def _find_links(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_reset(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A GPU of which nvidia-smi says that it asks for a reset."""
-    del text
-    for gpu in _gpus(evidence):
-        action = value(gpu.recovery_action, 0)
-        if action:
-            words = next((said for said, number in ACTIONS.items() if number == action), str(action))
-            said = f"GPU {gpu.index}: the driver asks for: {words}"
-            seen = observe("recovery action", said, origin_of(evidence, f"gpus.{gpu.index}.recovery_action"))
-            yield Finding(
-                id="gpu_needs_reset", confidence=0.94, evidence=(seen,), cards=(card_of(evidence, gpu.index),)
-            )
-
-
-def _find_hot(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A GPU as hot as where its clocks are cut, by the query's own two figures."""
-    del text
-    for gpu in _gpus(evidence):
-        heat, limit = gpu.temperature_c, gpu.temperature_slowdown_c
-        if not isinstance(heat, Absent) and not isinstance(limit, Absent) and heat >= limit > 0:
-            said = f"GPU {gpu.index}: {heat} °C, slows down at {limit} °C"
-            seen = observe("temperature", said, origin_of(evidence, f"gpus.{gpu.index}.temperature_c"))
-            yield Finding(
-                id="thermal_throttle",
-                severity="warning",
-                confidence=0.9,
-                evidence=(seen,),
-                cards=(card_of(evidence, gpu.index),),
-            )
-
-
-def _find_no_fabric(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_no_fabric(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU that has not joined the fabric of its switches."""
-    del text
     for gpu in _gpus(evidence):
         state = value(gpu.fabric_state, "")
         if state in ("not started", "in progress"):
@@ -130,10 +96,20 @@ def _find_no_fabric(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             )
 
 
+_TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
+
+
+def _find_width(text: Text) -> Iterator[Finding | Skip]:
+    """A link narrower than it can be, in one line of somebody's own."""
+    told = text.find(_TOLD_WIDTH)
+    if told and int(told[2]) < int(told[1]):
+        seen = quote(told, "PCIe link width")
+        yield Finding(id="pcie_link_degraded", confidence=0.78, severity="warning", evidence=(seen,))
+
+
 FINDERS = (
-    text_finder("gpu_hardware_fault", _find_failed),
-    text_finder("nvlink_error", _find_links),
-    text_finder("gpu_needs_reset", _find_reset),
-    text_finder("thermal_throttle", _find_hot),
-    text_finder("fabric_manager_not_running", _find_no_fabric),
+    by_text("pcie_link_degraded", _find_width),
+    Finder(id="gpu_hardware_fault", find=_find_failed, reads="text"),
+    Finder(id="nvlink_error", find=_find_links, reads="text"),
+    Finder(id="fabric_manager_not_running", find=_find_no_fabric, reads="text"),
 )

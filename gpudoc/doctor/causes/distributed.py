@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
+from gpudoc.doctor.model import Finding, Skip
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Text
 
@@ -20,12 +20,6 @@ _ALONE = words(
     r"(?:just|on) (?:one|a single|1) (?:gpu|rank|process)",
     r"is_(?:local_|world_)?main_process|is_(?:local_|world_)?process_zero|rank ?== ?0|rank in \[-1, 0\]",
 )
-_COLLECTIVE_MISMATCH = words(
-    r"Detected mismatch between collectives on ranks",
-    r"is running collective: .{0,200}but Rank",
-    r"Mismatched? (?:collective|number of)",
-    r"ranks? (?:did not|failed to) (?:call|join|reach)",
-)
 _P2P = Listed("ranks-p2p")
 _REFUSES_RTX = words(
     r"RTX (?:\d{4} (?:or|and) )?\d{4} series does ?n.t support faster communication",
@@ -33,8 +27,7 @@ _REFUSES_RTX = words(
 )
 
 
-def _find_busy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_busy(text: Text) -> Iterator[Finding | Skip]:
     said = text.find(_TIMEOUT)
     alone = text.find(_ALONE)
     if said is None and alone is not None and text.find(_BARRIER):
@@ -46,46 +39,13 @@ def _find_busy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if said is None:
         return
     busy = text.find(_BUSY)
-    uneven = text.find(_COLLECTIVE_MISMATCH) or text.find(_UNEVEN)
+    uneven = text.find(_UNEVEN)
     seen = (quote(said, "timeout"),) + ((quote(busy, "meanwhile"),) if busy else ())
     sure = 0.8 if busy and not uneven else 0.55
     yield Finding(id="nccl_timeout_one_rank_busy", confidence=sure, evidence=seen)
 
 
-def _find_uneven(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
-    mismatch = text.find(_COLLECTIVE_MISMATCH)
-    if mismatch:
-        yield Finding(id="ddp_uneven_inputs", confidence=0.75, evidence=(quote(mismatch, "collective"),))
-        return
-    if not about_training(text):
-        return
-    uneven = text.find(_UNEVEN)
-    stuck = text.find(_STUCK) or text.find(_TIMEOUT)
-    many = text.find(
-        words(
-            r"\bDDP\b",
-            "DistributedDataParallel",
-            r"\branks?\b",
-            "nccl",
-            "allreduce",
-            r"torchrun",
-            r"world_size",
-            "multi-?gpu",
-            r"\d gpus",
-        )
-    )
-    if uneven and stuck and many:
-        explicit = text.find(words(r"\buneven", r"(?:fewer|different number|unequal|runs? out|exhaust\w*)"))
-        yield Finding(
-            id="ddp_uneven_inputs",
-            confidence=0.85 if explicit else 0.58,
-            evidence=(quote(uneven, "inputs"), quote(stuck, "effect")),
-        )
-
-
-def _find_p2p(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_p2p(text: Text) -> Iterator[Finding | Skip]:
     if text.find(_REFUSES_RTX) or not about_training(text):
         return
     path = text.find(_P2P)
@@ -103,7 +63,6 @@ def _find_p2p(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    text_finder("nccl_timeout_one_rank_busy", _find_busy),
-    text_finder("ddp_uneven_inputs", _find_uneven),
-    text_finder("nccl_p2p_hang", _find_p2p),
+    by_text("nccl_timeout_one_rank_busy", _find_busy),
+    by_text("nccl_p2p_hang", _find_p2p),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import (
@@ -23,33 +23,12 @@ from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.patterns import Pattern
+from gpudoc.knowledge.error_numbers import cause_of_error
 
 # a worker that was asking one of these was inside the driver, not still starting on a busy machine
 _IN_DRIVER = Pattern(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")
-# what one code alone says; those that depend on more are decided below
-_NVML_CAUSES: Mapping[int, tuple[str, float]] = {
-    8: ("gpu_power_missing", 0.95),
-    11: ("driver_in_bad_state", 0.7),
-    14: ("gpu_hardware_fault", 0.9),
-    15: ("gpu_fallen_off_bus", 0.95),
-    16: ("gpu_needs_reset", 0.95),
-    18: ("driver_library_mismatch", 0.98),
-    999: ("driver_in_bad_state", 0.6),
-}
-_GPU_CAUSES = {code: _NVML_CAUSES[code] for code in (8, 14, 15, 16)}
 # another code from every GPU of several is the driver's, from one of them its own
 _SICK_DRIVER, _SICK_GPU = ("driver_in_bad_state", 0.6), ("gpu_not_answering", 0.85)
-_CUDA_CAUSES: Mapping[int, tuple[str, float]] = {
-    2: ("oom_other_process", 0.7),
-    34: ("libcuda_stub_loaded", 0.97),
-    214: ("gpu_ecc_error", 0.95),
-    802: ("fabric_manager_not_running", 0.95),
-    803: ("libcuda_mismatch_803", 0.97),
-    804: ("forward_compat_on_consumer_gpu", 0.97),
-    805: ("mps_daemon_unreachable", 0.95),
-    806: ("mps_daemon_unreachable", 0.85),
-    807: ("mps_daemon_unreachable", 0.9),
-}
 
 
 def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -72,15 +51,12 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
             yield _library_missing(machine, seen)
         case 4:
             yield Finding(id=_denied(machine), confidence=0.85, evidence=seen)
-        case 9:
-            yield Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=seen)
         case 999 if in_container(machine):
             yield Finding(id="container_lost_gpu_cgroup", confidence=0.85, evidence=seen)
-        case 18:
-            yield Finding(id="driver_library_mismatch", confidence=0.98, evidence=(*seen, *_versions(machine)))
         case _:
-            cause, confidence = _NVML_CAUSES.get(code, ("driver_in_bad_state", 0.6))
-            yield Finding(id=cause, confidence=confidence, evidence=seen)
+            cause, confidence = cause_of_error("nvml", code, "asked") or _SICK_DRIVER
+            versions = _versions(machine) if code == 18 else ()
+            yield Finding(id=cause, confidence=confidence, evidence=(*seen, *versions))
 
 
 def _not_answering(silence: str, what: str) -> Iterator[Finding | Skip]:
@@ -122,7 +98,7 @@ def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
     failed = [(gpu, code) for gpu, code in known if code not in (0, 4)]
     sick = _SICK_DRIVER if 1 < len(gpus) == len(failed) else _SICK_GPU
     for gpu, code in failed:
-        cause, confidence = _GPU_CAUSES.get(code, sick)
+        cause, confidence = cause_of_error("nvml", code, "asked", of_gpu=True) or sick
         seen = seen_of(gpu, f"code {code} from {value(gpu.nvml_question, 'NVML')}")
         yield Finding(id=cause, confidence=confidence, cards=(Card.of(gpu),), evidence=(seen,))
     if not failed and isinstance(machine.gpus, Absent):
@@ -283,12 +259,10 @@ def _no_libcuda(machine: Machine, reason: Absent) -> Finding:
 def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Finding:
     if code == 999:
         return _unknown_error(machine, seen)
-    if code == 46:
-        return Finding(id="compute_mode_exclusive", confidence=0.75, evidence=seen)
     if code in (100, 101) and variables(machine).get("CUDA_VISIBLE_DEVICES"):
         mask = observe("CUDA_VISIBLE_DEVICES", variables(machine)["CUDA_VISIBLE_DEVICES"], "environment")
         return Finding(id="visible_devices_hides_gpu", confidence=0.8, evidence=(mask, *seen))
-    cause, confidence = _CUDA_CAUSES.get(code, ("cuda_init_failed", 0.6))
+    cause, confidence = cause_of_error("cuda", code, "asked") or ("cuda_init_failed", 0.6)
     return Finding(id=cause, confidence=confidence, evidence=(*seen, *_details(machine, cause)))
 
 

@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Literal
 
-from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.model import Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.words import Words
+from gpudoc.knowledge.error_numbers import cause_of_error
 
-# cuda.h's CUresult and driver_types.h's cudaError; the numbers below 100 that CUDA 10.1 gave to others are in _BEFORE
-_CUDA: Mapping[int, tuple[str, float]] = {
-    34: ("libcuda_stub_loaded", 0.8),
-    35: ("driver_too_old", 0.88),
-    36: ("driver_too_old", 0.8),
-    46: ("compute_mode_exclusive", 0.76),
-    100: ("no_gpu_on_machine", 0.5),
-    101: ("invalid_device_ordinal", 0.8),
-    214: ("gpu_ecc_error", 0.9),
-    222: ("driver_too_old", 0.85),
-    700: ("illegal_memory_access", 0.76),
-    702: ("kernel_launch_timeout", 0.88),
-    719: ("gpu_hardware_fault", 0.45),
-    802: ("fabric_manager_not_running", 0.93),
-    803: ("libcuda_mismatch_803", 0.93),
-    804: ("forward_compat_on_consumer_gpu", 0.93),
-    805: ("mps_daemon_unreachable", 0.93),
-    806: ("mps_daemon_unreachable", 0.9),
-    807: ("mps_daemon_unreachable", 0.9),
-    999: ("uvm_broken_after_suspend", 0.6),
-}
-# the runtime's own numbers until CUDA 10.0: https://docs.nvidia.com/cuda/archive/10.0/cuda-runtime-api/
-_BEFORE: Mapping[int, tuple[str, float]] = {
-    6: ("kernel_launch_timeout", 0.85),
-    30: ("uvm_broken_after_suspend", 0.5),
-    38: ("no_gpu_on_machine", 0.5),
-    39: ("gpu_ecc_error", 0.85),
-    77: ("illegal_memory_access", 0.72),
-}
-# nvml.h, enum nvmlReturn_enum
-_NVML: Mapping[int, tuple[str, float]] = {
-    4: ("device_permission_denied", 0.8),
-    8: ("gpu_power_missing", 0.85),
-    9: ("driver_missing_or_not_loaded", 0.85),
-    12: ("driver_missing_or_not_loaded", 0.6),
-    15: ("gpu_fallen_off_bus", 0.9),
-    18: ("driver_library_mismatch", 0.93),
-}
 _NUMBER = Pattern(
     r"(?i)\bcuda ?(?:runtime )?(?:error|failure|err) ?[(:=#]? ?(\d{1,3})\b(?![.\d%])"
     r"|\bcuda ?success\b[^\n]{0,24}\((?:0 vs\.? )?(\d{1,3})(?: vs\.? 0)?\)"
@@ -61,31 +26,18 @@ _ABOUT_NVML = words(r"nvml", r"nvidia-smi")
 _ABOUT_CUDA = words(r"\bcuda", r"\bcu[A-Z]\w+")
 
 
-def _find_cuda(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
-    if text.find(_ABOUT_CUDA) is None:
+def _find(library: Literal["cuda", "nvml"], about: Words, numbers: Pattern, text: Text) -> Iterator[Finding | Skip]:
+    if text.find(about) is None:
         return
-    for said in text.find_all(_NUMBER, most=20):
+    for said in text.find_all(numbers, most=20):
         number = int(next(group for group in said.match.groups() if group))
-        row = _CUDA.get(number) or _BEFORE.get(number)
+        row = cause_of_error(library, number, "printed")
         if row is not None:
-            yield Finding(id=row[0], confidence=row[1], evidence=(quote(said, f"CUDA error {number}"),))
-            return
-
-
-def _find_nvml(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
-    if text.find(_ABOUT_NVML) is None:
-        return
-    for said in text.find_all(_NVML_NUMBER, most=20):
-        number = int(said[1] or said[2])
-        row = _NVML.get(number)
-        if row is not None:
-            yield Finding(id=row[0], confidence=row[1], evidence=(quote(said, f"NVML error {number}"),))
+            yield Finding(id=row[0], confidence=row[1], evidence=(quote(said, f"{library.upper()} error {number}"),))
             return
 
 
 FINDERS = (
-    text_finder("driver_too_old", _find_cuda),
-    text_finder("driver_library_mismatch", _find_nvml),
+    by_text("driver_too_old", lambda text: _find("cuda", _ABOUT_CUDA, _NUMBER, text)),
+    by_text("driver_library_mismatch", lambda text: _find("nvml", _ABOUT_NVML, _NVML_NUMBER, text)),
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
-from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Text
 from gpudoc.units import MIB, format_bytes
@@ -77,27 +76,4 @@ def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-# one card is compared with the rest: "GPU 0 takes 10 GB while the others take 3"
-_LOPSIDED = Listed("first-gpu-lopsided")
-_ONE_PROCESS_EACH = words(
-    r"\bDDP\b", "DistributedDataParallel", "torchrun", r"local_rank", "--multiprocessing-distributed"
-)
-
-
-def _find_lopsided(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """The first GPU does more than the others, and nothing says that each has a process of its own."""
-    del evidence
-    said = text.find(_LOPSIDED)
-    if said is None or not about_training(text) or text.find(_ONE_PROCESS_EACH):
-        return
-    named = text.find(words(r"(?<!Distributed)DataParallel\b"))
-    seen = (quote(said, "memory"), *((quote(named, "wrapper"),) if named else ()))
-    sure = 0.8 if named else 0.62
-    over = named is not None and text.find(_RAN_OUT) is not None
-    yield Finding(id="dataparallel_imbalance", confidence=sure, severity="broken" if over else "warning", evidence=seen)
-
-
-FINDERS = (
-    text_finder("extra_contexts_on_gpu0", _find_contexts),
-    text_finder("dataparallel_imbalance", _find_lopsided),
-)
+FINDERS = (text_finder("extra_contexts_on_gpu0", _find_contexts),)

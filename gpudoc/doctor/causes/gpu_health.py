@@ -177,6 +177,7 @@ _REPAIR = Seen(text="a repair of a memory channel or a compute unit is pending",
 CHECKS: tuple[GpuCheck, ...] = (
     GpuCheck(
         cause="gpu_ecc_error",
+        told="broken",
         signs=(
             Sign(facts=_NewErrors, judge=_judge_new_errors),
             flag("rows_remap_pending", _WAITING_ROWS),
@@ -218,4 +219,4 @@ CHECKS: tuple[GpuCheck, ...] = (
     ),
 )
 
-FINDERS: tuple[Finder, ...] = tuple(check.finder() for check in CHECKS)
+FINDERS: tuple[Finder, ...] = (*(check.text_finder() for check in CHECKS), *(check.finder() for check in CHECKS))

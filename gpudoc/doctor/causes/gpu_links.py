@@ -158,6 +158,7 @@ CHECKS: tuple[GpuCheck, ...] = (
 )
 
 FINDERS: tuple[Finder, ...] = (
+    CHECKS[0].text_finder(),
     *(check.finder() for check in CHECKS),
     Finder(id="nvlink_error", find=find_nvlinks, needs=("gpus",)),
 )

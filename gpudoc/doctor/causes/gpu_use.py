@@ -1,4 +1,4 @@
-"""Who holds a GPU's memory: programs that run, programs that are gone, and memory that no program accounts for."""
+"""Memory of a GPU that nobody uses: held by programs that are gone, or accounted for by none."""
 
 from __future__ import annotations
 
@@ -57,33 +57,12 @@ def _judge_accounts(gpu: _Accounts) -> Seen | None:
     return Seen(text=text, confidence=0.8, title=text) if missing > _UNEXPLAINED_BYTES else None
 
 
-def _named(process: GpuProcess) -> str:
-    return f"process {process.pid}" if isinstance(process.name, Absent) else f"{process.name} ({process.pid})"
-
-
-class _Room(NamedTuple):
-    memory_total_bytes: int
-    memory_free_bytes: int
-    processes: tuple[GpuProcess, ...]
-
-
-def _judge_room(gpu: _Room) -> Seen | None:
-    """No fault, but the first thing to know before training."""
-    holders = [process for process in gpu.processes if process.alive is not False]
-    if not holders or gpu.memory_free_bytes >= gpu.memory_total_bytes / 2:
-        return None
-    names = ", ".join(map(_named, holders[:3]))
-    text = f"{gpu.memory_free_bytes / _GIB:.1f} of {gpu.memory_total_bytes / _GIB:.1f} GiB free, in use by {names}"
-    return Seen(text=text, severity="info", confidence=0.7, title=text)
-
-
 CHECKS: tuple[GpuCheck, ...] = (
     GpuCheck(
         cause="gpu_memory_orphaned",
         signs=(Sign(facts=_Processes, judge=_judge_gone), Sign(facts=_Accounts, judge=_judge_accounts)),
         unasked=_hidden,
     ),
-    GpuCheck(cause="oom_other_process", signs=(Sign(facts=_Room, judge=_judge_room),)),
 )
 
 FINDERS: tuple[Finder, ...] = tuple(check.finder() for check in CHECKS)

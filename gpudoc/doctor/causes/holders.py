@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
+from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.said_facts import origin_of
-from gpudoc.doctor.causes.sign import text_finder
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
-from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes, format_seconds
 
 # what training can use of a card that holds more than that is little
@@ -112,8 +112,21 @@ def _named(indices: Sequence[int]) -> str:
     return f"GPU {', '.join(map(str, numbers))}"
 
 
+class _Room(NamedTuple):
+    memory_total_bytes: int
+    memory_free_bytes: int
+    processes: tuple[GpuProcess, ...]
+
+
 def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Cards that other programs fill or hold half of; what fills one is a warning."""
+    unread: dict[str, list[int]] = {}
+    for gpu in nvml_gpus(evidence.machine):
+        room = read(gpu, _Room)
+        if isinstance(room, Absent):
+            unread.setdefault(room.reason, []).append(gpu.index)
+    if unread or not nvml_gpus(evidence.machine):
+        yield skip_of(unread) if unread else Skip("NVML lists no GPU")
     gpus = tuple(gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0)
     held = [gpu for gpu in gpus if is_full(gpu) and _taken(gpu)]
     severity: Severity = "warning" if held else "info"
@@ -138,9 +151,8 @@ def _taken(gpu: Gpu) -> bool:
     return bool(holders_of(gpu)) or (not dead and value(share_used(gpu), 0.0) * total > _OWN_USE_BYTES)
 
 
-def _find_pasted(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_pasted(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A table alone, in which cards are full: who holds them is the question it was asked with."""
-    del text
     kinds = evidence.reading.recognised if evidence.reading is not None else ()
     gpus = () if evidence.source == "machine" else value(evidence.machine.gpus, ())
     full = [gpu for gpu in gpus if is_full(gpu) and not isinstance(gpu.processes, Absent)]
@@ -162,5 +174,5 @@ def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
 
 FINDERS: tuple[Finder, ...] = (
     Finder(id="oom_other_process", find=find_held, needs=("gpus",)),
-    text_finder("oom_other_process", _find_pasted),
+    Finder(id="oom_other_process", find=_find_pasted, reads="text"),
 )

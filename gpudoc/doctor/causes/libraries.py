@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -60,8 +60,7 @@ def _extension(text: Text) -> str:
 _OPENED_LATER = Pattern(r"(?i)nvrtc|Could not load library|Unable to load any of|libcudnn_|nvJitLink|libcufile")
 
 
-def _find_missing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_missing(text: Text) -> Iterator[Finding | Skip]:
     said = text.find(_MISSING)
     if said is None:
         return
@@ -83,8 +82,7 @@ def _find_missing(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_undefined(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_undefined(text: Text) -> Iterator[Finding | Skip]:
     for said in text.find_all(_UNDEFINED, most=5):
         symbol = next(group for group in said.match.groups() if group).strip("'\",()")
         seen = (quote(said, "loader"),)
@@ -106,8 +104,7 @@ _BUILT_FOR = Pattern(
 )
 
 
-def _find_built_for(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_built_for(text: Text) -> Iterator[Finding | Skip]:
     said = text.find(_BUILT_FOR)
     if said is None:
         return
@@ -138,8 +135,8 @@ def _find_missing_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
 
 
 FINDERS = (
-    text_finder("bundled_cuda_library_missing", _find_missing),
-    text_finder("extension_torch_abi_mismatch", _find_undefined),
-    text_finder("extension_torch_abi_mismatch", _find_built_for),
+    by_text("bundled_cuda_library_missing", _find_missing),
+    by_text("extension_torch_abi_mismatch", _find_undefined),
+    by_text("extension_torch_abi_mismatch", _find_built_for),
     text_finder("extension_missing_arch", _find_missing_arch),
 )

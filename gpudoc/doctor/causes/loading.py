@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.lexicon import AS_LONG
 from gpudoc.doctor.causes.memory import SPILLS
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
+from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
@@ -35,8 +35,7 @@ _PROFILED = Pattern(
 )
 
 
-def _find_profiled(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_profiled(text: Text) -> Iterator[Finding | Skip]:
     for row in text.find_all(_PROFILED, most=40):
         share = float(row["share"])
         if 25 < share <= 100:
@@ -46,8 +45,7 @@ def _find_profiled(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             return
 
 
-def _find_waiting(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_waiting(text: Text) -> Iterator[Finding | Skip]:
     for pattern in _TIMES:
         steps = [(float(m["data"]), float(m["step"]), m) for m in text.find_all(pattern)]
         # the first steps start the workers: they say nothing about the rest
@@ -94,8 +92,7 @@ def _asked_workers(text: Text) -> tuple[int, int, Mention] | None:
 _MANY_WARNING = words(r"create \d+ worker processes in total", r"suggested max number of worker")
 
 
-def _find_too_many(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_too_many(text: Text) -> Iterator[Finding | Skip]:
     said = text.find(_SUGGESTED)
     if said and int(said[1]) > int(said[2]):
         yield Finding(id="too_many_workers", confidence=0.9, severity="warning", evidence=(quote(said, "loader"),))
@@ -159,8 +156,7 @@ _GROWS_IN_EVAL = words(
 _KEEPS = Listed("loader-keeps")
 
 
-def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_growth(text: Text) -> Iterator[Finding | Skip]:
     grows = text.find(_GROWS)
     keeps = text.find(_KEEPS)
     if text.find(SPILLS) or not (about_training(text) or text.find(_DEVICE_SIDE)):
@@ -208,8 +204,8 @@ def _find_growth(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    text_finder("dataloader_bottleneck", _find_waiting),
-    text_finder("dataloader_bottleneck", _find_profiled),
-    text_finder("too_many_workers", _find_too_many),
-    text_finder("leak_graph_kept", _find_growth),
+    by_text("dataloader_bottleneck", _find_waiting),
+    by_text("dataloader_bottleneck", _find_profiled),
+    by_text("too_many_workers", _find_too_many),
+    by_text("leak_graph_kept", _find_growth),
 )

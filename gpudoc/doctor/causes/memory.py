@@ -11,8 +11,8 @@ from gpudoc.doctor.causes import allocator
 from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.lexicon import HOST_MEMORY
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy, Skip, observe
+from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.model import Finding, Observation, Remedy, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -61,11 +61,9 @@ SPILLS = words(
     r"sysmem fallback",
     r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*",
 )
-_DISGUISES = Listed("oom-disguises")
 
 
-def _find_oom(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_oom(text: Text) -> Iterator[Finding | Skip]:
     said = text.find(RAN_OUT) or (text.find(_BARE) if text.find(_ON_DEVICE) else None)
     if said is not None and not allocator.read(text) and text.find(SPILLS):
         return  # memory that spills over is the opposite of an error
@@ -196,17 +194,4 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
     )
 
 
-def _find_disguised(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
-    said = text.find(_DISGUISES)
-    if said is None:
-        return
-    memory = text.find(RAN_OUT) or text.find(words("memory", "batch[_ ]size", "smaller", "reduc"))
-    sure = 0.84 if memory else 0.68
-    yield Finding(id="oom_masked_as_library_error", confidence=sure, evidence=(quote(said, "error"),))
-
-
-FINDERS = (
-    text_finder("oom_capacity", _find_oom),
-    text_finder("oom_masked_as_library_error", _find_disguised),
-)
+FINDERS = (by_text("oom_capacity", _find_oom),)

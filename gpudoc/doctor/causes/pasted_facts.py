@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.cards import plain_address
-from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Skip, observe
+from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.model import Finding, Observation, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -28,9 +27,8 @@ _LIBRARY = Pattern(
 _COMPAT = words(r"/compat\b", "forward compat", r"\bcuda-compat\b")
 
 
-def _find_two_versions(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_two_versions(text: Text) -> Iterator[Finding | Skip]:
     """The kernel module's version and the library's, as files and packages state them: unequal."""
-    del evidence
     kernel, library = text.find(_KERNEL_MODULE), text.find(_LIBRARY)
     if kernel is None or library is None or text.find(_COMPAT) or text.find(_WORKS):
         return
@@ -46,26 +44,15 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-_ECC_COLUMN = Pattern(
-    r"(?m)^\| ?\d{1,2} [A-Z][^|\n]*\| ?[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d (?:On|Off) \| ?(\d+) \|"
-)
 _MIG_COLUMN = Pattern(r"(?m)^\| ?\| ?\| Enabled\*? \|$")
 _MIG_LISTED = words(
     r"MIG devices:", r"MIG \dg\.\d+gb", "MIG-GPU-", r"MIG-[0-9a-f]{8}-", r"\bGI\b.{0,20}\bCI\b.{0,200}SM"
 )
-_BUS_ID = Pattern(r"\b[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]\b")
 _TABLE_ENDS = words(r"\| Processes: ", "No MIG devices found", r"GPU GI CI PID")
 
 
-def _find_in_table(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Two columns of nvidia-smi's table: errors of the memory that were not mended, and MIG without its instances."""
-    del evidence
-    rows = [row for row in text.find_all(_ECC_COLUMN, most=16) if int(row[1])]
-    if rows:
-        seen = tuple(observe("Volatile Uncorr. ECC", row[1], row.line.origin) for row in rows)
-        places = [place[0] for row in rows if (place := _BUS_ID.search(row.line.text))]
-        cards = tuple(Card(pci_address=plain_address(place)) for place in places) if len(places) == len(rows) else ()
-        yield Finding(id="gpu_ecc_error", confidence=0.85, evidence=seen, cards=cards)
+def _find_in_table(text: Text) -> Iterator[Finding | Skip]:
+    """A column of nvidia-smi's table: MIG without its instances."""
     enabled = text.find(_MIG_COLUMN)
     if enabled and text.find(_TABLE_ENDS) and not text.find(words(r"MIG devices:")) and not text.find(_MIG_LISTED):
         yield Finding(
@@ -87,9 +74,8 @@ _VIRTUAL_SCREEN = Pattern(
 _ANY_CARD = Pattern(r"(?i)(?:controller|accelerators?): ?(?:NVIDIA|Advanced Micro|AMD)|NVIDIA-SMI \d{3}")
 
 
-def _find_hosted(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_hosted(text: Text) -> Iterator[Finding | Skip]:
     """A hosted session, or a machine whose only screen is one of the hypervisor or the board, and no driver."""
-    del evidence
     missing = text.find(_NO_GPU_HERE)
     if missing is None or text.find(_WORKS) or text.find(_ANY_CARD):
         return
@@ -112,8 +98,7 @@ _INSIDE = Pattern(
 _NO_DRIVER_INSIDE = Listed("pasted-no-driver-inside")
 
 
-def _find_inside(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_inside(text: Text) -> Iterator[Finding | Skip]:
     inside, missing = text.find(_INSIDE), text.find(_NO_DRIVER_INSIDE)
     if inside and missing and not text.find(_WORKS) and not text.find(words(r"Unknown Error", "version mismatch")):
         yield Finding(
@@ -149,9 +134,8 @@ _CUDA_DEAD = Listed("pasted-cuda-dead")
 _FIRST_BUILD, _PREVIEWS = 19044, range(20100, 22000)
 
 
-def _find_old_windows(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_old_windows(text: Text) -> Iterator[Finding | Skip]:
     """WSL on a Windows, or on a kernel, from before GPUs were handed on, or from the previews in which that broke."""
-    del evidence
     wsl = text.find(_WSL)
     if wsl is None or text.find(_NOT_WSL) or text.find(_DRIVER_INSIDE):
         return
@@ -198,9 +182,8 @@ _MINUTES = Listed("pasted-minutes")
 _MACHINE_OF_OTHERS = words(r"\bVMs?\b|virtual machines?", r"\bazure\b|\bAKS\b|vmware|proxmox|esxi|citrix|\bguest\b")
 
 
-def _find_throttled_slice(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_throttled_slice(text: Text) -> Iterator[Finding | Skip]:
     """A virtual GPU that works for some minutes and is then held back: so does the driver without a licence."""
-    del evidence
     slow, busy = text.find(_SLOWS), text.find(_BUSY)
     if (slow is None and busy is None) or text.find(_SHARED_BY_SOFTWARE):
         return
@@ -218,10 +201,10 @@ def _find_throttled_slice(text: Text, evidence: Evidence) -> Iterator[Finding | 
 
 
 FINDERS = (
-    text_finder("driver_library_mismatch", _find_two_versions),
-    text_finder("mig_enabled_no_instance", _find_in_table),
-    text_finder("no_gpu_on_machine", _find_hosted),
-    text_finder("container_without_gpu_access", _find_inside),
-    text_finder("wsl_windows_or_kernel_too_old", _find_old_windows),
-    text_finder("vgpu_unlicensed", _find_throttled_slice),
+    by_text("driver_library_mismatch", _find_two_versions),
+    by_text("mig_enabled_no_instance", _find_in_table),
+    by_text("no_gpu_on_machine", _find_hosted),
+    by_text("container_without_gpu_access", _find_inside),
+    by_text("wsl_windows_or_kernel_too_old", _find_old_windows),
+    by_text("vgpu_unlicensed", _find_throttled_slice),
 )

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, Union, cast
 
+from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.live import nvml_gpus, seen_of
+from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine
 
@@ -100,17 +102,30 @@ class GpuCheck:
     """A cause and all signs of it on one GPU.
 
     A GPU passes when each sign was asked, or is not supported by it while another was. `only` says to which GPUs the
-    cause can apply at all, and `unasked` why it cannot be looked for on a whole machine.
+    cause can apply at all, and `unasked` why it cannot be looked for on a whole machine. `told` is the severity where
+    a text states the facts: what a driver that answers got over is there what happened.
     """
 
     cause: str
     signs: tuple[Sign[Any], ...]
     only: tuple[type[Any], Callable[[Any], bool]] | None = None
     unasked: Callable[[Machine], str] = _no_reason
+    told: Severity | None = None
 
     def finder(self) -> Finder:
         """This check as the registry lists it."""
         return Finder(id=self.cause, find=self.find, needs=("gpus",))
+
+    def text_finder(self) -> Finder:
+        """The same check of the GPUs that a text states."""
+        return Finder(id=self.cause, find=self.find_in_text, reads="text")
+
+    def find_in_text(self, evidence: Evidence) -> Iterator[Finding | Skip]:
+        """One finding for all GPUs of a text on which something was seen; what the text leaves out is no Skip."""
+        gpus = () if evidence.source == "machine" else nvml_gpus(evidence.machine)
+        found = [(gpu, sign, seen) for gpu in gpus for sign, seen in self._look(gpu)[0]]
+        if found:
+            yield self._finding(found, text=evidence)
 
     def find(self, evidence: Evidence) -> Iterator[Finding | Skip]:
         """One finding for all GPUs on which something was seen, and one Skip that names those not checked, and why."""
@@ -151,16 +166,16 @@ class GpuCheck:
         unread = [reason for reason in absent if not reason.endswith(NOT_SUPPORTED)]
         return seen, next(iter(unread or ([] if asked else absent)), "")
 
-    def _finding(self, found: list[tuple[Gpu, Sign[Any], Seen]]) -> Finding:
+    def _finding(self, found: list[tuple[Gpu, Sign[Any], Seen]], *, text: Evidence | None = None) -> Finding:
         gpu, _, lead = min(found, key=lambda entry: (_RANK[entry[2].severity], -entry[2].confidence))
         gpus = list({entry.index: entry for entry, _, _ in found}.values())
         more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
-        evidence = [observation for one, sign, seen in found for observation in _quote(one, sign, seen)]
+        evidence = [_quote(one, sign, seen, text) for one, sign, seen in found]
         return Finding(
             id=self.cause,
-            severity=lead.severity,
+            severity=lead.severity if text is None else self.told or lead.severity,
             confidence=lead.confidence,
-            cards=tuple(Card.of(one) for one in gpus),
+            cards=tuple(card for one in gpus for card in ((Card.of(one),) if text is None else told_card(one))),
             title=f"GPU {gpu.index}{more}: {lead.title}" if lead.title else "",
             evidence=tuple(evidence),
         )
@@ -171,7 +186,8 @@ def skip_of(unread: dict[str, list[int]]) -> Skip:
     return Skip("; ".join(f"GPU {', '.join(map(str, indices))}: {reason}" for reason, indices in unread.items()))
 
 
-def _quote(gpu: Gpu, sign: Sign[Any], seen: Seen) -> Iterator[Observation]:
+def _quote(gpu: Gpu, sign: Sign[Any], seen: Seen, text: Evidence | None) -> Observation:
     known = ((path, fact_at(gpu, path)) for path in sign.shown)
     also = [f"{path} {value}" for path, value in known if not isinstance(value, Absent)]
-    yield seen_of(gpu, "; ".join([seen.text, *also]))
+    origin = "NVML" if text is None else origin_of(text, f"gpus.{gpu.index}.{sign.paths[0]}")
+    return seen_of(gpu, "; ".join([seen.text, *also]), origin)

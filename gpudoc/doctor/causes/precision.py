@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
+from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
 from gpudoc.doctor.causes.tensors import HALF, NAN, NAN_LOSS
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Finding, Skip
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -22,9 +22,8 @@ _EITHER = Pattern(r"(?ms)\bscaler\.step\([^\n]*\n(?:[^\n]*\n){0,4}?\s*else\s*:")
 _IN_TRACE = words(r"-+> ?\d+ |❱|File \"")
 
 
-def _find_misuse(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_misuse(text: Text) -> Iterator[Finding | Skip]:
     """Code that scales the loss and steps past the scaler, or steps with it and never scaled."""
-    del evidence
     scales, steps, updates = text.find(_SCALES), text.find(_SCALER_STEPS), text.find(_UPDATES)
     shown = scales if scales is not None else steps
     # what a traceback shows of a loop is a line of it
@@ -44,9 +43,8 @@ _CLIPS = words(r"\bclip_grad_(?:norm|value)_?\(")
 _UNSCALES = words(r"\.unscale_\(|\bunscale_gradients\(|\baccelerator\.clip")
 
 
-def _find_scaled_clip(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_scaled_clip(text: Text) -> Iterator[Finding | Skip]:
     """Code that clips gradients while they are still multiplied by the scale: each is cut to next to nothing."""
-    del evidence
     scales, clips, steps = text.find(_SCALES), text.find(_CLIPS), text.find(_SCALER_STEPS)
     if scales is None or clips is None or steps is None or text.find(_UNSCALES) or text.find(_IN_TRACE):
         return
@@ -67,9 +65,8 @@ _ZERO_LOSS = Pattern(r"['\"]loss['\"]\s*:\s*['\"]?0(?:\.0+)?['\"]?\s*[,}]")
 _MANY_ZEROS = 3
 
 
-def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_nan(text: Text) -> Iterator[Finding | Skip]:
     """A loss that a log shows to be no number, and no sentence says so: half precision overflows first, if used."""
-    del evidence
     if text.find(_ANY_NAN) is None or (text.find(NAN) and text.find(HALF)):
         return
     told, mixed = text.find(NAN_LOSS), text.find(_MIXED)
@@ -86,9 +83,8 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_zeros(text: Text) -> Iterator[Finding | Skip]:
     """Losses of exactly zero in one step after the other: what overflowed was left out of them."""
-    del evidence
     zeros = list(text.find_all(_ZERO_LOSS, most=20))
     mixed = text.find(_MIXED) if len(zeros) >= _MANY_ZEROS else None
     if mixed:
@@ -101,8 +97,8 @@ def _find_zeros(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    text_finder("amp_scaler_misuse", _find_misuse),
-    text_finder("amp_scaler_misuse", _find_scaled_clip),
-    text_finder("fp16_overflow_nan", _find_nan),
-    text_finder("fp16_overflow_nan", _find_zeros),
+    by_text("amp_scaler_misuse", _find_misuse),
+    by_text("amp_scaler_misuse", _find_scaled_clip),
+    by_text("fp16_overflow_nan", _find_nan),
+    by_text("fp16_overflow_nan", _find_zeros),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpudoc.doctor.causes.sign import quote, text_finder
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.causes.sign import by_text, quote
+from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
@@ -65,9 +65,8 @@ _SHARES = (
 _NO_SHARE_OVER = 100.0
 
 
-def _find_shares(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_shares(text: Text) -> Iterator[Finding | Skip]:
     """A line of a profile whose share is large."""
-    del evidence
     for share in _SHARES:
         rows = [(float(row["share"]), row) for row in text.find_all(share.line, most=_MOST_ROWS)]
         large = [row for row in rows if share.at_least <= row[0] <= _NO_SHARE_OVER]
@@ -85,9 +84,8 @@ _BREAKDOWN = Pattern(
 _REDUCED_TOO_LONG = 0.25
 
 
-def _find_breakdown(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_breakdown(text: Text) -> Iterator[Finding | Skip]:
     """The reduction of the gradients in the times of each step."""
-    del evidence
     rows = list(text.find_all(_BREAKDOWN, most=_MOST_ROWS))
     steady = rows[1:] or rows
     whole = sum(float(r["fwd"]) + float(r["bwd"]) + float(r["step"]) for r in steady)
@@ -112,9 +110,8 @@ _BUILTINS = (
 _OWN_SHARE = 0.3
 
 
-def _find_functions(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_functions(text: Text) -> Iterator[Finding | Skip]:
     """A function whose own time is a large part of all that was profiled."""
-    del evidence
     calls = text.find(_CALLS)
     if calls is None or float(calls[1]) <= 0:
         return
@@ -133,7 +130,7 @@ def _find_functions(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    text_finder("communication_bound", _find_shares),
-    text_finder("communication_bound", _find_breakdown),
-    text_finder("python_bound", _find_functions),
+    by_text("communication_bound", _find_shares),
+    by_text("communication_bound", _find_breakdown),
+    by_text("python_bound", _find_functions),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
@@ -14,9 +14,8 @@ _STARTED = Pattern(r"(?:nproc[_-]per[_-]node|num_processes|--num_gpus|--np|-np)[
 _NCCL_FAILS = words(r"invalid usage|ncclInvalidUsage|Duplicate GPU|same (?:gpu|device)|\bout of memory\b")
 
 
-def _find_too_many_ranks(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_too_many_ranks(text: Text) -> Iterator[Finding | Skip]:
     """More processes were started than devices were made visible."""
-    del evidence
     visible, started, fails = text.find(_VISIBLE), text.find(_STARTED), text.find(_NCCL_FAILS)
     if visible is None or started is None or fails is None:
         return
@@ -27,4 +26,4 @@ def _find_too_many_ranks(text: Text, evidence: Evidence) -> Iterator[Finding | S
         yield Finding(id="duplicate_gpu_ranks", confidence=0.82, evidence=seen)
 
 
-FINDERS = (text_finder("duplicate_gpu_ranks", _find_too_many_ranks),)
+FINDERS = (by_text("duplicate_gpu_ranks", _find_too_many_ranks),)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
 from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.model import Evidence, Finder, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Package
@@ -94,8 +94,7 @@ def _find_changing_builds(text: Text, evidence: Evidence) -> Iterator[Finding | 
         yield Finding(id="mixed_cuda_packages", confidence=0.74, evidence=seen)
 
 
-def _find_old_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del text
+def _find_old_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = text_machine(evidence)
     if machine is None or machine.torch.is_available is True:
         return
@@ -171,8 +170,7 @@ def _find_jetson(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_vision(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del text
+def _find_vision(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = text_machine(evidence)
     packages = {p.name: p for p in (known(machine.python.packages) if machine else None) or ()}
     torch, vision = packages.get("torch") or packages.get("pytorch"), packages.get("torchvision")
@@ -247,9 +245,9 @@ FINDERS = (
     text_finder("cpu_only_torch", _find_fallback),
     text_finder("wrong_accelerator_build", _find_amd_card),
     text_finder("mixed_cuda_packages", _find_changing_builds),
-    text_finder("driver_too_old", _find_old_driver),
+    Finder(id="driver_too_old", find=_find_old_driver, reads="text"),
     text_finder("wrong_accelerator_build", _find_other_vendor),
     text_finder("jetson_generic_wheel", _find_jetson),
-    text_finder("torchvision_torch_mismatch", _find_vision),
+    Finder(id="torchvision_torch_mismatch", find=_find_vision, reads="text"),
     text_finder("mixed_cuda_packages", _find_mixed),
 )

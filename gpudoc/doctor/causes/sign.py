@@ -82,6 +82,11 @@ def quote(mention: Mention, fact: str = "text") -> Observation:
     return observe(fact, _around(mention), mention.line.origin)
 
 
+def by_text(cause_id: str, find: Callable[[Text], Iterator[Finding | Skip]]) -> Finder:
+    """A finder that sees the text and nothing else."""
+    return text_finder(cause_id, lambda text, _: find(text))
+
+
 def text_finder(cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding | Skip]]) -> Finder:
     """A finder that wants the text and the evidence it stands in."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -29,8 +29,7 @@ _BOUND = Pattern(r"index out of bounds: 0 <= \w+ < (\d+)")
 _VOCABULARY = 5000
 
 
-def _find_label(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_label(text: Text) -> Iterator[Finding | Skip]:
     if text.find(_LABEL_ASSERTS):
         return
     generic = text.find(_GENERIC_INDEX)
@@ -42,8 +41,7 @@ def _find_label(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="label_out_of_range", confidence=sure, evidence=seen)
 
 
-def _find_index(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_index(text: Text) -> Iterator[Finding | Skip]:
     if text.find(_INDEX_ASSERTS):
         return
     generic = text.find(_GENERIC_INDEX)
@@ -69,8 +67,7 @@ _SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan
 HALF = Listed("half")
 
 
-def _find_overflow(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_overflow(text: Text) -> Iterator[Finding | Skip]:
     steps = list(text.find_all(_SCALE))
     scales = [float(s[1].rstrip(".")) for s in steps if re.fullmatch(r"\d*\.?\d+(?:e[+-]?\d+)?", s[1].rstrip("."))]
     # the scaler starts at 2^16 and halves a few times before it settles; below 16 or ten times in a row is a collapse
@@ -91,17 +88,53 @@ def _find_overflow(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 NAN_LOSS = Listed("nan-loss")
 
 
-def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_nan(text: Text) -> Iterator[Finding | Skip]:
     """A loss that is not a number, and nothing said of precision: half precision is what overflows first."""
-    del evidence
     said = text.find(NAN_LOSS)
     if said and not text.find(words(r"\b(?:fp32|float32|full precision)\b")):
         yield Finding(id="fp16_overflow_nan", confidence=0.42, severity="warning", evidence=(quote(said, "loss"),))
 
 
+_FAILS = Listed("index-fails")
+
+
+# "vocab_size 32000" beside "len(tokenizer) = 32003"
+_ROWS = Pattern(r"(?i)(?:vocab_size|num_embeddings|embedding size)\W{1,4}(\d{3,7})\b")
+_TOKENIZER_SIZE = Pattern(r"(?i)len\((?:\w+\.)*tokenizer\w*\)\W{1,4}(?:is\s+|=\s*)?(\d{3,7})\b")
+_COUNTED = words(r"len\(\w*\.?\w*tokenizer", "Running this sequence")
+# "(623 > 512). Running this sequence through the model"
+_TOO_LONG = Pattern(r"\((\d{2,7}) > (\d{2,7})\)\W{0,3}Running\s+this\s+sequence")
+
+
+def _find_sizes(text: Text) -> Iterator[Finding | Skip]:
+    """More tokens in the tokenizer than rows in the table, or a sequence longer than the positions, and an error."""
+    if text.find(_COUNTED) is None:
+        return
+    fails = text.find(_FAILS)
+    if fails is None:
+        return
+    rows, size = text.find(_ROWS), text.find(_TOKENIZER_SIZE)
+    if rows is not None and size is not None and int(size[1]) > int(rows[1]):
+        value = f"{size[1]} tokens for {rows[1]} rows"
+        yield Finding(
+            id="embedding_index_out_of_range",
+            confidence=0.85,
+            evidence=(observe("vocabulary", value, size.line.origin), quote(fails, "error")),
+        )
+    long = text.find(_TOO_LONG)
+    if long is not None and int(long[1]) > int(long[2]):
+        value = f"{long[1]} tokens for {long[2]} positions"
+        yield Finding(
+            id="embedding_index_out_of_range",
+            confidence=0.7,
+            evidence=(observe("sequence", value, long.line.origin), quote(fails, "error")),
+        )
+
+
 FINDERS = (
-    text_finder("fp16_overflow_nan", _find_nan),
-    text_finder("label_out_of_range", _find_label),
-    text_finder("embedding_index_out_of_range", _find_index),
-    text_finder("fp16_overflow_nan", _find_overflow),
+    by_text("fp16_overflow_nan", _find_nan),
+    by_text("label_out_of_range", _find_label),
+    by_text("embedding_index_out_of_range", _find_index),
+    by_text("embedding_index_out_of_range", _find_sizes),
+    by_text("fp16_overflow_nan", _find_overflow),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
@@ -100,8 +100,7 @@ def _fault(value: str, num_gpus: int) -> str:
     return ""
 
 
-def _find_too_late(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    del evidence
+def _find_too_late(text: Text) -> Iterator[Finding | Skip]:
     sets = text.find(_SET_IN_CODE)
     if sets is None:
         return
@@ -116,5 +115,5 @@ def _find_too_late(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 FINDERS = (
     text_finder("visible_devices_hides_gpu", _find_hidden),
     text_finder("visible_devices_hides_gpu", _find_mask_in_words),
-    text_finder("visible_devices_set_too_late", _find_too_late),
+    by_text("visible_devices_set_too_late", _find_too_late),
 )

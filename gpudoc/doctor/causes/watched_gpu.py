@@ -98,12 +98,6 @@ def judge_launch(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
             Observation("main_thread_cpu", percent(lead.cpu), PROC),
             *gpu.observations(),
         ),
-        fix=(
-            Remedy(say="Give each launch more work: a larger micro batch."),
-            Remedy(
-                say="Launch less instead: torch.compile(model, mode='reduce-overhead'), fused=True in the optimizer."
-            ),
-        ),
     )
 
 
@@ -127,12 +121,6 @@ def judge_copies(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
             *gpu.observations(),
             *gpu.traffic(),
             estimated(min(without(share), 1 / max(gpu.busy, 0.05))),
-        ),
-        fix=(
-            Remedy(
-                say="Copy from pinned memory beside the computing: DataLoader(pin_memory=True) and "
-                ".to(device, non_blocking=True)."
-            ),
         ),
     )
 
@@ -187,7 +175,6 @@ def judge_link(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Fi
             Observation("pcie_link", f"{_link(worst.link_now)} of {_link(worst.link_max)}, under load", NVML),
             Observation("copying", f"{percent(copying)} of the main thread's time", STACKS),
         ),
-        fix=(Remedy(say="Reseat the card or its riser, try another slot, and look for bifurcation in the BIOS."),),
     )
 
 
@@ -240,7 +227,6 @@ def judge_memory(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
             Observation("memory_used", f"{format_bytes(growth.first)} to {format_bytes(growth.last)}", NVML),
             Observation("time_left", left, MODEL),
         ),
-        fix=(Remedy(say="Keep numbers, not tensors: loss.item() or .detach(), and outputs.append(x.detach().cpu())."),),
     )
 
 
@@ -259,12 +245,6 @@ def judge_cpu_by_mistake(watch: Watch, job: JobShares, devices: Sequence[DeviceU
         evidence=(
             Observation("computing_on_the_cpu", f"{percent(lead.share(*COMPUTE))} of the main thread's time", STACKS),
             Observation("gpu_busy", f"{percent(_busiest(devices).busy)} ({_busiest(devices).name})", NVML),
-        ),
-        fix=(
-            Remedy(
-                say="Move model and batches: model.to('cuda'), batch.to('cuda'); first see whether torch has CUDA.",
-                run="gpudoc doctor",
-            ),
         ),
     )
 

@@ -76,12 +76,6 @@ def _recreated(watch: Watch, job: JobShares, share: float) -> Finding:
             *at_sites(sites, watch, "started_at"),
             estimated(without(share)),
         ),
-        fix=(
-            Remedy(
-                say="Keep the workers: DataLoader(..., persistent_workers=True), and build the loader "
-                "once, not per epoch."
-            ),
-        ),
     )
 
 
@@ -210,10 +204,6 @@ def _name_slow(watch: Watch, slow: WorkerShares, workers: list[WorkerShares], wa
             *at_sites(slow.sites, watch, "slow_worker_spends_it_at"),
             estimated(gain),
         ),
-        fix=(
-            Remedy(say="Spread the slow samples over all workers: shuffle, or give each worker shards of equal work."),
-            Remedy(say="Let batches come out of order instead: DataLoader(..., in_order=False)."),
-        ),
     )
 
 
@@ -270,15 +260,6 @@ def _decode_bound(watch: Watch, job: JobShares, seen: tuple[Observation, ...]) -
         title=f"{percent(lost)} of the time goes into data, and decoding fills the {job.cpus:g} CPUs: more "
         f"workers cannot help",
         evidence=(*seen, Observation("upper_bound_of_gain", f"{without(lost):.2f}x if data cost nothing", MODEL)),
-        fix=(
-            Remedy(
-                say="Do the work once, not each epoch: store decoded, resized samples (for example as "
-                ".npy or uint8 tensors)."
-            ),
-            Remedy(
-                say="Make it cheaper instead (smaller images, faster decoder, augmenting on the GPU), or use more CPUs."
-            ),
-        ),
     )
 
 

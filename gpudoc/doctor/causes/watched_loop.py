@@ -87,7 +87,6 @@ def judge_logging(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
             *at_sites(sites, watch, "time_goes_to"),
             estimated(without(share)),
         ),
-        fix=(Remedy(say="Log every 50 to 100 steps, keep sums as tensors in between, and write from rank 0 only."),),
     )
 
 
@@ -150,10 +149,6 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
             *at_sites(sites, watch, "called_at"),
             estimated(without(total)),
         ),
-        fix=(
-            Remedy(say="Communicate less often: more samples per step, gradient accumulation under no_sync()."),
-            Remedy(say="Send less: bf16 gradients (a DDP communication hook), larger buckets (bucket_cap_mb=100)."),
-        ),
     )
 
 
@@ -194,12 +189,6 @@ def judge_compile(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
             Observation("compiling", f"{percent(share)} of the time, {spans} times in the second half", STACKS),
             *at_sites(lead.sites.get(Phase.COMPILE, ()), watch, "compiled_for"),
             estimated(without(share)),
-        ),
-        fix=(
-            Remedy(say="See why.", run="TORCH_LOGS=recompiles python train.py"),
-            Remedy(
-                say="Give shapes that stay the same (pad, drop_last=True), or use torch.compile(..., dynamic=True)."
-            ),
         ),
     )
 

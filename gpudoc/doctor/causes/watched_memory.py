@@ -158,13 +158,6 @@ def find_copied_pages(evidence: Evidence) -> Iterator[Finding | Skip]:
             Observation("still_shared", f"{format_bytes(shared)}, the most that they can still copy", PROC),
             Observation("time_left", _until_full(room, total, shared), MODEL),
         ),
-        fix=(
-            Remedy(
-                say="Hold the data set's index in one NumPy array, Arrow table or tensor, not in a list or dict of "
-                "Python objects: arrays have no reference counts to write."
-            ),
-            Remedy(say="Use fewer loader workers until then, as each keeps a copy of its own."),
-        ),
     )
 
 

@@ -63,10 +63,13 @@ def finding(
     lost: float,
     title: str,
     evidence: Sequence[Observation],
-    fix: Sequence[Remedy],
+    fix: Sequence[Remedy] = (),
     sure: float = 0.6,
 ) -> Finding:
-    """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing."""
+    """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing.
+
+    `fix` is for advice with this job's numbers or lines; without, the catalogue's stands.
+    """
     # a report keeps the first few observations of a finding, and the gain must be among them
     ordered = sorted(enumerate(evidence), key=lambda pair: 0.5 if pair[1].fact in (GAIN, NO_GAIN) else pair[0])
     confidence = min(0.98, sure + (0.98 - sure) * min(1.0, max(0.0, lost)))

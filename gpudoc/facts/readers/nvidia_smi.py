@@ -17,6 +17,7 @@ _ROW = Pattern(
     r"^\W{0,3}\|?\s{1,4}(\d{1,2})\s{1,4}([A-Z][\w. /+-]*?[\w.)])\s{1,}(?:On|Off|N/A|TCC|WDDM|MCDM)?\s*\|"
     r"\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?"
 )
+_ECC = Pattern(r"\d\s+(?:On|Off)\s*\|\s*(\d+)\s*\|")
 _USAGE = Pattern(r"(\d+)\s*MiB\s*/\s*(\d+)\s*MiB")
 _HEAT = Pattern(r"\|\s*(?:\d+%|N/A|ERR!)?\s+(\d{1,3})C\s+P(\d{1,2})\s+(?:(\d+)W|N/A|\S+)\s*/\s*(?:(\d+)W|N/A|\S+)")
 _LOAD = Pattern(r"\|\s*(\d{1,3})%\s+(Default|E\. Process|E\. Thread|Prohibited|Exclusive\w*)\s*\|")
@@ -83,6 +84,9 @@ def _read_table(line: Line, gather: Gather, state: _State) -> None:
         gather.put_gpu(state.gpu, line, name=row[2].strip())
         if row[3]:
             gather.put_gpu(state.gpu, line, pci_address=row[3])
+        errors = _ECC.search(text)
+        if errors:
+            gather.put_gpu(state.gpu, line, ecc_uncorrected_volatile=int(errors[1]))
         return
     usage = _USAGE.search(text)
     if usage and "|" in text:

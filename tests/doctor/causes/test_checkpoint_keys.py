@@ -10,9 +10,6 @@ CASES = [
     # the wrapper stood around a part of the model
     'Missing key(s) in state_dict: "module.body.0.weight". Unexpected key(s) in state_dict: "body.module.0.weight".',
     "missing_keys=['encoder.w', 'encoder.b'], unexpected_keys=['_orig_mod.encoder.w', '_orig_mod.encoder.b']",
-    "When I load the pretrained weights every key begins with 'module.' and nothing fits",
-    "The layer names in my checkpoint are module.xxx, how do I load it without that?",
-    "I can not load the checkpoint of a multi-GPU run on my laptop: Traceback ... load_state_dict",
     'Error(s) in loading state_dict for UNet: Missing key(s) in state_dict: "inc.w". I saved it with nn.DataParallel on two cards',
 ]
 

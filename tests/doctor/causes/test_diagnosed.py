@@ -82,18 +82,54 @@ def test_counters_are_a_warning():
     assert findings(text) == [("nvlink_error", "warning", (3,))]
 
 
-def test_what_the_query_reports_names_its_gpu():
-    well = whole("Full", "Full").replace("Pending                           : Enabled", "Pending   : Disabled")
+def settled(text):
+    """The query without the change of MIG that waits in it for a reset."""
+    off = "MIG Mode\n        Current                           : Disabled\n        Pending                           : "
+    assert f"{off}Enabled" in text
+    return text.replace(f"{off}Enabled", f"{off}Disabled")
+
+
+def test_what_the_query_reports_is_judged_as_live_and_names_its_gpu():
+    assert {name for name, *_ in findings(whole("Full", "Full"))} == {"gpu_mode_change_pending"}
+    well = settled(whole("Full", "Full"))
     assert findings(well) == []
-    reset = well.replace("Action                   : None", "Action                   : Reset", 1)
-    assert findings(reset) == [("gpu_needs_reset", "broken", (0,))]
-    assert findings(well.replace(": 64 C", ": 92 C", 1)) == [("thermal_throttle", "warning", (0,))]
+    asked = well.replace("Action                   : None", "Action                   : Reset", 1)
+    reset = report_of(asked).findings[0]
+    assert (reset.id, reset.severity, reset.cards[0].pci_address) == ("gpu_needs_reset", "broken", "0000:17:00.0")
+    (hot,) = findings(well.replace(": 64 C", ": 92 C", 1))
+    assert hot[:2] == ("thermal_throttle", "warning")
     joined = well.replace("State                             : Completed", "State  : In Progress", 1)
     assert findings(joined) == [("fabric_manager_not_running", "broken", (0,))]
 
 
 def test_a_bug_report_of_a_machine_that_is_well_is_healthy_and_one_with_an_xid_is_not():
-    assert findings(bug_report(padding=2000)) == []
-    assert report_of(bug_report(padding=2000)).verdict == "healthy"
+    well = settled(bug_report(padding=2000))
+    assert findings(well) == []
+    assert report_of(well).verdict == "healthy"
     xid = "[ 99.1] NVRM: Xid (PCI:0000:37:00): 79, pid=1, GPU has fallen off the bus."
     assert findings(bug_report(xid, padding=2000))[0][:2] == ("gpu_fallen_off_bus", "broken")
+
+
+def test_a_query_of_nvidia_smi_shows_failed_row_remapping():
+    text = (
+        "==============NVSMI LOG==============\nDriver Version                            : 550.54.15\nAttached GPUs : 1\n"
+        "GPU 00000000:17:00.0\n    Product Name                          : NVIDIA A100\n    Remapped Rows\n"
+        "        Correctable Error                 : 0\n        Uncorrectable Error               : 3\n"
+        "        Pending                           : No\n        Remapping Failure Occurred        : Yes\n"
+    )
+    assert findings(text)[0][0] == "gpu_ecc_error"
+
+
+def test_rows_that_count_no_error_are_no_fault():
+    text = (
+        "    ECC Errors\n        Volatile\n            SRAM Uncorrectable    : 0\n            DRAM Correctable      : 2\n"
+        "            DRAM Uncorrectable    : 0\n    Remapped Rows\n        Uncorrectable Error       : 0\n"
+    )
+    assert report_of(text).verdict == "healthy", report_of(text).findings
+
+
+def test_corrected_errors_of_the_slot_are_no_fault_of_shared_memory():
+    text = (
+        "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True"
+    )
+    assert report_of(text).verdict == "healthy", report_of(text).findings

@@ -9,12 +9,10 @@ TIMEOUT = (
     "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600021 milliseconds before timing out."
 )
 CASES = [
-    ("ddp_uneven_inputs", "With DDP one rank has fewer batches than the others and the job hangs at the end of the epoch."),
     ("nccl_timeout_one_rank_busy", "Running tokenizer on dataset: 41%|####\n" + TIMEOUT),
     ("nccl_timeout_one_rank_busy", "only rank 0 saves the checkpoint, which takes 15 minutes\n" + TIMEOUT),
     ("nccl_p2p_hang", "Training on two GPUs hangs at the first all_reduce with 100% GPU utilisation; with NCCL_P2P_DISABLE=1 it runs."),
     ("nccl_timeout_one_rank_busy", "Four processes train, the validation runs only on the main process, and everybody else is stuck in dist.barrier() for ever"),
-    ("ddp_uneven_inputs", "DDP hangs in all_reduce at the last step: rank 0 gets 7 shards and rank 1 gets 8, so the number of batches differs"),
     ("extra_contexts_on_gpu0",
      "|    0   N/A  N/A      811      C   python     9120MiB |\n|    0   N/A  N/A      812      C   python      611MiB |\n"
      "|    0   N/A  N/A      813      C   python      611MiB |\n|    1   N/A  N/A      812      C   python     9100MiB |"),

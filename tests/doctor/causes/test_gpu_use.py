@@ -35,10 +35,3 @@ def test_a_process_of_which_nothing_is_known_is_not_taken_for_a_dead_or_a_live_o
 def test_memory_that_no_process_accounts_for_is_told(used, accounted, expected):
     facts = machine(gpu(memory_used_bytes=int(used * GIB), memory_accounted_bytes=accounted * GIB))
     assert found(FIND["gpu_memory_orphaned"], facts) == expected
-
-
-def test_a_gpu_in_use_is_information_with_its_number_and_who_uses_it():
-    use = (GpuProcess(pid=9, memory_bytes=70 * GIB, name="python", alive=True),)
-    facts = machine(gpu(0), gpu(1, processes=use, memory_free_bytes=9 * GIB))
-    (finding,) = ask(FIND["oom_other_process"], facts)
-    assert (finding.severity, finding.title) == ("info", "GPU 1: 9.0 of 80.0 GiB free, in use by python (9)")

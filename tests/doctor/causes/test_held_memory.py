@@ -40,22 +40,6 @@ def test_memory_with_an_owner_or_hardly_any_does_not(used, rows):
 @pytest.mark.parametrize(
     "text",
     [
-        "Training takes much RAM. My machine has 40 GB, and before one epoch was done it had run out.",
-        "RuntimeError: $ Torch: not enough memory: you tried to allocate 2GB. Buy new RAM!",
-        "训练加载数据的时候killed，内存需要多少？",
-    ],
-)
-def test_host_memory_that_was_not_enough(text):
-    assert first(text) == "host_oom_killed"
-
-
-def test_device_memory_that_was_not_enough_is_not_the_hosts():
-    assert "host_oom_killed" not in named("Training runs out of VRAM. The machine has 64 GB RAM, which is enough.")[:1]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
         "RuntimeError: cublas runtime error : resource allocation failed at THCGeneral.cpp:216",
         "mxnet: Check failed: e == CUBLAS_STATUS_SUCCESS (1 vs. 0) : Create cublas handle failed",
         "UnknownError: Failed to get convolution algorithm. This is probably because cuDNN failed to initialize",
@@ -102,30 +86,3 @@ def test_a_finder_that_is_switched_off_chose_nothing():
     assert "oom_after_batch_size_finder" not in named(
         "auto_find_batch_size=False\nCUDA out of memory with batch size 8"
     )
-
-
-def test_a_checkpoint_that_each_rank_loads_fills_the_first_card():
-    text = "DDP: resuming from a checkpoint makes GPU 0 run out of memory while the others have room"
-    assert first(text) == "extra_contexts_on_gpu0"
-    assert "extra_contexts_on_gpu0" not in named("Where does GPU 0 load the checkpoint from when I resume with DDP?")
-
-
-def test_a_machine_whose_memory_is_swallowed_goes_down_without_a_defect():
-    text = "RAM (not the GPU's) rises with each step of the training, from 4 GB to all 16 GB, then the system crashes"
-    assert first(text) == "host_memory_leak"
-    assert (
-        "host_memory_leak"
-        not in named("The system crashes as soon as the training uses the GPU. It has 64 GB RAM.")[:1]
-    )
-
-
-def test_memory_that_is_back_at_the_end_of_an_epoch_was_the_workers():
-    text = "Memory keeps growing during one training epoch and drops back to normal after it. Is this a bug?"
-    assert first(text) == "worker_copy_on_write_growth"
-    assert "worker_copy_on_write_growth" not in named(text.replace("Memory", "GPU memory"))[:1]
-
-
-def test_device_memory_that_comes_back_late_after_the_end():
-    text = "When my training is finished I have to wait ten minutes until the GPU memory is released"
-    assert first(text) == "oom_other_process"
-    assert "oom_other_process" not in named("I wait for the data in training and free the GPU memory after each epoch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import Union, get_type_hints
 
@@ -12,13 +13,15 @@ from gpudoc.doctor.causes import gpu_counts, gpu_health, gpu_links, gpu_use, per
 from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag, read
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Skip
-from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Link
+from gpudoc.facts.model import NOT_READ, NOT_SUPPORTED, Absent, Gpu, Link
+from gpudoc.facts.readers.model import Reading
 from tests.machines.built import ask, changed, gpu, machine
 
 CHECKS = (*gpu_health.CHECKS, *gpu_links.CHECKS, *gpu_use.CHECKS)
 SIGNS = [(check, sign) for check in CHECKS for sign in check.signs]
 # finders of single GPUs that compare one with others, and the facts that each of them reads
 OTHERS = {
+    "oom_other_process": ("memory_total_bytes", "memory_free_bytes", "processes"),
     "nvlink_error": ("name", "virtualization", "nvlink_active", "nvlink_total"),
     "mig_enabled_no_instance": ("mig_enabled",),
     "compute_mode_exclusive": ("compute_mode",),
@@ -103,6 +106,20 @@ def test_findings_of_several_gpus_become_one_that_names_them_all():
     assert [card.index for card in finding.cards] == [1, 2]
     assert [o.fact.split(" (")[0] for o in finding.evidence] == ["GPU 1", "GPU 2", "GPU 2"]
     assert "0000:11:00.0" in finding.evidence[0].fact
+
+
+def test_a_text_is_judged_by_the_same_signs_with_its_own_lines_and_severity():
+    gpus = (gpu(0, repair_pending=Absent("not read")), gpu(1, repair_pending=True, pci_address="00000000:3B:00.0"))
+    reading = Reading(origins={"gpus.1.repair_pending": "line 7"})
+    told = Evidence(source="file", machine=machine(*gpus), reading=reading)
+    (finding,) = CHECK.text_finder().find(told)
+    assert (finding.severity, finding.title) == ("warning", "GPU 1: it is pending")
+    assert [observation.origin for observation in finding.evidence] == ["line 7"]
+    # the order of a text is no index
+    assert [(card.pci_address, card.index) for card in finding.cards] == [("0000:3b:00.0", NOT_READ)]
+    (worse,) = replace(CHECK, told="broken").find_in_text(told)
+    assert worse.severity == "broken"
+    assert list(CHECK.find_in_text(replace(told, source="machine"))) == []
 
 
 def test_a_gpu_that_was_not_checked_is_told_beside_one_that_has_the_fault():

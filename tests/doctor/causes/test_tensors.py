@@ -68,3 +68,18 @@ def test_a_loss_that_is_not_a_number_is_named_with_little_confidence_when_no_pre
 def test_a_loss_in_full_precision_that_is_not_a_number_has_another_cause():
     text = "Training in float32, the loss becomes nan after 100 steps"
     assert "fp16_overflow_nan" not in [f.id for f in report_of(text).findings if f.severity != "info"]
+
+
+def test_more_tokens_than_rows_are_counted():
+    error = "RuntimeError: CUDA error: device-side assert triggered"
+    assert first(f"config: vocab_size = 32000\nlen(tokenizer) = 32003\n{error}") == "embedding_index_out_of_range"
+    fits = f"config: vocab_size = 32000\nlen(tokenizer) = 32000\n{error}"
+    assert "32000 tokens for" not in str(ids(fits))
+
+
+def test_a_sequence_longer_than_the_positions_is_counted():
+    text = (
+        "Token indices sequence length is longer than the specified maximum sequence length for this model "
+        "(623 > 512). Running this sequence through the model will result in indexing errors\nCUDA error: unspecified"
+    )
+    assert first(text) == "embedding_index_out_of_range"

@@ -267,10 +267,6 @@ CASES = [
         "nccl_timeout_one_rank_busy",
         "accelerate: main process downloads and tokenizes the dataset for an hour, other processes: torch.distributed.DistBackendError: NCCL timeout",
     ),
-    (
-        "ddp_uneven_inputs",
-        "Each rank reads its own list of shards, shards have different numbers of samples, training stalls at the end of the epoch with an allreduce timeout",
-    ),
     ("cpu_only_torch", '(base) C:\\>python -c "import torch; print(torch.__version__)"\n2.2.0+cpu\nGeForce GTX 1650'),
     (
         "gpu_newer_than_wheel_archs",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from gpudoc.facts.model import Absent
 from gpudoc.facts.readers import read
 from gpudoc.units import MIB
 
@@ -53,6 +54,12 @@ GPU 00000000:17:00.0
     Temperature
         GPU Current Temp                  : 91 C
 """
+
+
+def test_the_table_counts_errors_of_the_memory_where_the_card_can():
+    consumer, server = read(TABLE.replace("|                    0 |", "|                    3 |")).machine.gpus
+    assert isinstance(consumer.ecc_uncorrected_volatile, Absent)
+    assert server.ecc_uncorrected_volatile == 3
 
 
 def test_the_table_gives_driver_gpus_memory_modes_and_processes():
