@@ -15,6 +15,7 @@ from gpudoc.bench.sampling import Plan
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.numa import cpus_of_node
+from gpudoc.process.openmp import own_openmp
 from gpudoc.units import GIB
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
         "last_level_cache_bytes": plan.last_level_cache_bytes,
         "system": known(host.system, platform.system()),
         "kernel": known(host.kernel, platform.release()),
+        **_openmp(),
         "virtualised": "yes" if "hypervisor" in plan.cpu_flags else "no",
     }
     gpu = gpu_of(plan.device, machine)
@@ -93,6 +95,11 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
             "driver": known(machine.driver.library_version, "unknown"),
         }
     return values
+
+
+def _openmp() -> dict[str, Parameter]:
+    found = own_openmp()
+    return {"openmp": found.runtime or "unknown", **{name.lower(): value for name, value in found.settings.items()}}
 
 
 def gpu_of(device: str, machine: Machine) -> Gpu | None:
