@@ -58,6 +58,9 @@ def _watch_command(wish: Wish) -> int:
     from gpudoc.render.doctor_output import show
     from gpudoc.render.live import Live
 
+    def hangs(report: Report | None) -> bool:
+        return report is not None and any(finding.id == "job_hung" for finding in report.findings)
+
     told: list[tuple[Report, Watch]] = []
     printed_since = False
 
@@ -69,8 +72,8 @@ def _watch_command(wish: Wish) -> int:
             _show(*told[-1], wish.output, None)
 
     def stalled(seen: Watch) -> None:
-        # a pause without a cause is no news
-        if any(finding.id == "job_hung" for finding in judge(seen, ignore=wish.ignore).findings):
+        # a pause without a cause is no news, and neither is a hang that was said
+        if not hangs(told[-1][0] if told else None) and hangs(judge(seen, ignore=wish.ignore)):
             watched(seen)
 
     def sink(stream: int, data: bytes) -> None:

@@ -217,6 +217,8 @@ def test_a_standstill_after_the_watch_is_named_and_counts_unless_the_job_ends_we
         listener.watched(slow)
         listener.stalled(pause)
         listener.stalled(stands)
+        # said once
+        listener.stalled(stands)
         return facts.Outcome(
             exit_code=code, signal=None if code == 0 else 15, seconds=90.0, log="", watch=slow, interrupted=code is None
         )
