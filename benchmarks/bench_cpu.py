@@ -108,7 +108,7 @@ def memory(folder, runs):
     for _ in range(runs):
         record, _, _ = bench(folder, "memory", "--only", "memory", "--quick")
         threads = record.environment["threads"]
-        size = next(row.parameters["bytes"] for row in record.measurements if row.name == "memory_copy")
+        size = next(int(row.context["array_bytes"]) for row in record.measurements if row.name == "memory_copy")
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         done = subprocess.run([program, str(size)], capture_output=True, text=True, check=True, env=environment)
         for name, value in json.loads(done.stdout).items():

@@ -29,6 +29,7 @@ KINDS = {
     "leak beside neighbours": (1 << 20, 1 << 40, 0, 3),
     "leak with sizes that vary": (1 << 20, 1 << 40, 16 << 20, 0),
     "warm-up of 100 steps": (1 << 20, 100, 0, 0),
+    "warm-up beside neighbours": (1 << 20, 300, 0, 3),
     "sizes that vary": (0, 0, 64 << 20, 0),
     "busy neighbours": (0, 0, 8 << 20, 3),
     "healthy": (0, 0, 0, 0),

@@ -15,12 +15,14 @@ from gpudoc.bench.sampling import Plan
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.numa import cpus_of_node
+from gpudoc.process.openmp import own_openmp
 from gpudoc.units import GIB
 
 T = TypeVar("T")
 
 QUICK_S, FULL_S = 11.0, 80.0
-CPU_ROUNDS = 3
+# a quick run takes few samples in each of more processes, so that they lie as far apart in time as they can
+CPU_ROUNDS, QUICK_CPU_ROUNDS = 3, 5
 
 
 def known(fact: Fact[T], otherwise: T) -> T:
@@ -42,7 +44,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         device=device,
         only=only,
         quick=quick,
-        rounds=CPU_ROUNDS if device == "cpu" else 1,
+        rounds=(QUICK_CPU_ROUNDS if quick else CPU_ROUNDS) if device == "cpu" else 1,
         budget_s=QUICK_S if quick else FULL_S,
         data=str(data.resolve()) if data else "",
         threads=max(1, min(physical, math.floor(usable))),
@@ -77,6 +79,7 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
         "last_level_cache_bytes": plan.last_level_cache_bytes,
         "system": known(host.system, platform.system()),
         "kernel": known(host.kernel, platform.release()),
+        **_openmp(),
         "virtualised": "yes" if "hypervisor" in plan.cpu_flags else "no",
     }
     gpu = gpu_of(plan.device, machine)
@@ -92,6 +95,11 @@ def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
             "driver": known(machine.driver.library_version, "unknown"),
         }
     return values
+
+
+def _openmp() -> dict[str, Parameter]:
+    found = own_openmp()
+    return {"openmp": found.runtime or "unknown", **{name.lower(): value for name, value in found.settings.items()}}
 
 
 def gpu_of(device: str, machine: Machine) -> Gpu | None:

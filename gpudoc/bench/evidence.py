@@ -7,8 +7,11 @@ from typing import Literal
 
 from gpudoc.bench.model import Measurement, Situation
 from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.facts.model import Absent
 from gpudoc.knowledge.rates import is_half_rate
+from gpudoc.process.openmp import RUNTIMES, WAITING, OpenMp
+from gpudoc.stats import median
 
 # a reason that was seen in this share of the looks explains a lower median
 OFTEN = 0.2
@@ -297,3 +300,19 @@ def pageable_copies(situation: Situation) -> Finding | None:
         (Remedy(say="let the loader lock its batches", run="DataLoader(..., pin_memory=True)"),),
         severity="info",
     )
+
+
+def spinning_threads(situation: Situation) -> Finding | None:
+    """Threads of the CPU's rows that spin for CPUs on which others compute."""
+    shared = [row for row in situation.rows if row.device == "cpu" and float(row.parameters.get("threads", 1)) > 1]
+    others = [row.context["other_cpus_max"] for row in shared if "other_cpus_max" in row.context]
+    cpus, known = situation.machine.host.cpus_usable, situation.environment
+    if not others or isinstance(cpus, Absent):
+        return None
+    threads = max(int(row.parameters["threads"]) for row in shared)
+    runtime = known.get("openmp")
+    openmp = OpenMp(
+        next((name for name in RUNTIMES if name == runtime), None),
+        {name: str(known[name.lower()]) for name in WAITING if name.lower() in known},
+    )
+    return find_spinning(Crowd(threads=threads, cpus=cpus, other_cpus=median(others), openmp=openmp))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpudoc.bench.model import Reading
-from gpudoc.bench.sampling import MAX_SAMPLES, MIN_SAMPLES, OVERTIME, Bench, Row, host_load, is_tight
+from gpudoc.bench.sampling import MAX_SAMPLES, MIN_SAMPLES, OVERTIME, Bench, Row, is_tight
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:
@@ -185,18 +185,16 @@ def read_traits(index: int) -> GpuTraits:
 
 def sample_gpu(bench: Bench, row: Row, batch: Callable[[], Sequence[float]], budget_s: float) -> Reading:
     """One row's reading from `batch`, which gives several samples at once; the first batch warms up and is dropped."""
-    context: dict[str, float] = {}
     began = time.monotonic()
     samples: list[float] = []
-    with host_load(context):
-        batch()
-        while len(samples) < MAX_SAMPLES:
-            samples += batch()
-            spent = time.monotonic() - began
-            if spent > budget_s and (len(samples) >= MIN_SAMPLES or spent > OVERTIME * budget_s):
-                break
-            if len(samples) >= 3 * MIN_SAMPLES and is_tight(samples):
-                break
+    batch()
+    while len(samples) < MAX_SAMPLES:
+        samples += batch()
+        spent = time.monotonic() - began
+        if spent > budget_s and (len(samples) >= MIN_SAMPLES or spent > OVERTIME * budget_s):
+            break
+        if len(samples) >= 3 * MIN_SAMPLES and is_tight(samples):
+            break
     return Reading(
         name=row.name,
         device=row.device,
@@ -204,7 +202,7 @@ def sample_gpu(bench: Bench, row: Row, batch: Callable[[], Sequence[float]], bud
         unit=row.unit,
         samples=tuple(samples),
         better=row.better,
-        context=context,
+        context=bench.beside.context(),
         round=bench.round,
         began_s=began,
         ended_s=time.monotonic(),

@@ -27,7 +27,7 @@ from gpudoc.bench.documents import reading_from_json
 from gpudoc.bench.environment import describe, make_plan
 from gpudoc.bench.model import NotMeasured, Parameter, Reading, Record, Situation
 from gpudoc.bench.sampling import Plan
-from gpudoc.bench.settle import settle
+from gpudoc.bench.settle import settle, split_enough
 from gpudoc.bench.telemetry import Telemetry, annotate, open_telemetry
 from gpudoc.bench.verdicts import find_causes
 from gpudoc.bench.worker import plan_to_json
@@ -68,6 +68,11 @@ class Harvest:
     telemetry: Telemetry | Absent = NOT_READ
     pci_address: str = ""
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the run ended before its last process did: then what was measured is kept as it is."""
+        return self.interrupted or any(one.failed for one in self.not_measured)
+
     def settled_readings(self) -> list[Reading]:
         """The readings with the counters seen while each was taken."""
         if isinstance(self.telemetry, Absent):
@@ -99,6 +104,9 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
         harvest.interrupted = True
     environment = {"gpudoc": gpudoc.__version__, **known, **harvest.environment}
     rows = settle(harvest.settled_readings())
+    if options.quick and options.device == "cpu" and not harvest.is_cut_short:
+        rows, few = split_enough(rows)
+        harvest.not_measured += few
     situation = judge(Situation(machine=machine, device=options.device, environment=environment, rows=rows))
     return Record(
         environment=environment,

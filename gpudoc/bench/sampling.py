@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpudoc.bench.model import Better, Parameter, Reading
-from gpudoc.process.beside import Meter
+from gpudoc.process.beside import Beside, Meter
 from gpudoc.stats import median, median_interval
 
 if TYPE_CHECKING:
@@ -17,8 +16,10 @@ if TYPE_CHECKING:
 
 MIN_SAMPLES = 7
 MAX_SAMPLES = 400
-# a point that is slower than planned ends with fewer samples after this many times its seconds
+# a point that is slower than planned ends with fewer samples of this process after this many times its seconds
 OVERTIME = 2.0
+# a look at what others do reads all processes, some milliseconds
+LOOK_S = 0.2
 # half the width of the median's 95 % interval, as a share of the median, at which a point stops early
 TIGHT = 0.002
 
@@ -43,6 +44,29 @@ class Plan:
 
 
 @dataclass(slots=True)
+class Surroundings:
+    """What others do with the CPUs, by looks that are LOOK_S apart or more."""
+
+    _meter: Meter = field(default_factory=Meter)
+    _looked_s: float = field(default_factory=time.monotonic)
+    _seen: Beside | None = None
+
+    def context(self) -> dict[str, float]:
+        """'stolen_share' of all CPU time and 'other_cpus_max' busy, over the time up to now; where the last look is
+        less than LOOK_S ago, up to then. Empty before there is anything to tell.
+        """
+        now = time.monotonic()
+        if self._seen is None or now - self._looked_s >= LOOK_S:
+            seen = self._meter.read()
+            if seen is not None:
+                self._meter, self._looked_s, self._seen = Meter(), now, seen
+        if self._seen is None:
+            return {}
+        stolen = self._seen.stolen_share
+        return {"other_cpus_max": self._seen.other_cpus} | ({} if stolen is None else {"stolen_share": stolen})
+
+
+@dataclass(slots=True)
 class Bench:
     """What a case may use while it runs: the plan, its seconds, and the meters around each point."""
 
@@ -52,6 +76,7 @@ class Bench:
     clock_ghz: Callable[[], float | None] = lambda: None
     gpu: Gpu | None = None
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    beside: Surroundings = field(default_factory=Surroundings)
 
     @property
     def device(self) -> Gpu:
@@ -62,6 +87,11 @@ class Bench:
     def leave_out(self, what: str, because: str) -> None:
         """Note a point that is not measured, so that its absence is said."""
         self.left_out.append((what, because))
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether many short processes share out the samples of each row, instead of a few that take their time."""
+        return self.plan.quick and self.plan.rounds > 1
 
     def point_s(self, num_points: int) -> float:
         """Seconds for each of `num_points` points of the running case."""
@@ -79,8 +109,17 @@ class Row:
     better: Better = "higher"
 
 
-def collect_samples(once: Callable[[], float], budget_s: float, warm_up: int = 2) -> tuple[float, ...]:
-    """Values of `once()` after `warm_up` dropped ones: at least MIN_SAMPLES, then until tight or `budget_s` is over."""
+def fewest_samples(rounds: int) -> int:
+    """Samples that each of `rounds` processes takes of a row at least, so that all have MIN_SAMPLES together."""
+    return max(2, -(-MIN_SAMPLES // rounds))
+
+
+def collect_samples(
+    once: Callable[[], float], budget_s: float, warm_up: int = 2, *, fewest: int = MIN_SAMPLES, overtime: float = 1.0
+) -> tuple[float, ...]:
+    """Values of `once()` after `warm_up` dropped ones: MIN_SAMPLES, then until tight or `budget_s` is over; `fewest`
+    when that takes more than `overtime` times `budget_s`.
+    """
     started = time.perf_counter()
     for _ in range(warm_up):
         once()
@@ -88,7 +127,8 @@ def collect_samples(once: Callable[[], float], budget_s: float, warm_up: int = 2
     while len(samples) < MAX_SAMPLES:
         samples.append(once())
         spent = time.perf_counter() - started
-        if spent > budget_s and (len(samples) >= MIN_SAMPLES or spent > OVERTIME * budget_s):
+        late = len(samples) >= fewest and spent > overtime * budget_s
+        if late or (len(samples) >= MIN_SAMPLES and spent > budget_s):
             break
         if len(samples) >= 3 * MIN_SAMPLES and is_tight(samples):
             break
@@ -102,26 +142,14 @@ def is_tight(samples: list[float]) -> bool:
     return middle > 0 and (high - low) / 2 <= TIGHT * middle
 
 
-@contextmanager
-def host_load(context: dict[str, float]) -> Iterator[None]:
-    """Fill `context` with what else the CPUs did meanwhile: 'stolen_share' of all CPU time, 'other_cpus_max' busy."""
-    meter = Meter()
-    yield
-    beside = meter.read()
-    if beside is None:
-        return
-    context["other_cpus_max"] = beside.other_cpus
-    if beside.stolen_share is not None:
-        context["stolen_share"] = beside.stolen_share
-
-
 def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> Reading:
     """One row's reading in this round: samples of `once`, with the host's load and the CPU's clock beside them."""
-    context: dict[str, float] = {}
     began = time.monotonic()
-    with host_load(context):
-        samples = collect_samples(once, budget_s, warm_up)
+    effort = (1, 1.0) if bench.is_spread else (warm_up, OVERTIME)
+    fewest = fewest_samples(bench.plan.rounds)
+    samples = collect_samples(once, budget_s, effort[0], fewest=fewest, overtime=effort[1])
     ended = time.monotonic()
+    context = bench.beside.context()
     clock = bench.clock_ghz()
     if clock is not None:
         context["cpu_clock_ghz"] = context["cpu_clock_ghz_max"] = clock

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 
-from gpudoc.bench.model import Measurement, NoCeiling, Reading
+from gpudoc.bench.model import Measurement, NoCeiling, NotMeasured, Reading
+from gpudoc.bench.sampling import MIN_SAMPLES
 from gpudoc.stats import median, quantile
 
 # two-sided 95 % quantile of Student's t for that many values (NIST/SEMATECH e-Handbook, 1.3.6.7.2)
@@ -19,6 +20,19 @@ def settle(readings: Iterable[Reading]) -> tuple[Measurement, ...]:
         if reading.samples:
             groups.setdefault(reading.key, []).append(reading)
     return tuple(_settle_row(group) for group in groups.values())
+
+
+def split_enough(rows: Iterable[Measurement]) -> tuple[tuple[Measurement, ...], tuple[NotMeasured, ...]]:
+    """The rows with MIN_SAMPLES, and the others with what each would need: fewer tell of a moment, not of a machine."""
+    enough, few = [], []
+    for row in rows:
+        count = sum(len(one) for one in row.rounds)
+        if count >= MIN_SAMPLES or row.corrupted:
+            enough.append(row)
+        else:
+            because = f"{count} of {MIN_SAMPLES} samples fitted into the time; without --quick there is more"
+            few.append(NotMeasured(row.key, because))
+    return tuple(enough), tuple(few)
 
 
 def _settle_row(group: Sequence[Reading]) -> Measurement:

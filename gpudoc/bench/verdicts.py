@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gpudoc.bench.evidence import CPU_CAUSES, LINK_CAUSES, LOAD_CAUSES, half_rate, pageable_copies, slot_limited
+from gpudoc.bench.evidence import (
+    CPU_CAUSES,
+    LINK_CAUSES,
+    LOAD_CAUSES,
+    half_rate,
+    pageable_copies,
+    slot_limited,
+    spinning_threads,
+)
 from gpudoc.bench.model import Measurement, Parameter, Situation
 from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
@@ -117,8 +125,8 @@ def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
 
 
 def peculiarities(situation: Situation) -> Iterator[Finding]:
-    """What bounds this machine although nothing is wrong: the slot, GeForce's half rate, pageable memory."""
-    for cause in (slot_limited, half_rate, pageable_copies):
+    """What bounds this machine although nothing is wrong: slot, GeForce's half rate, pageable memory, others' work."""
+    for cause in (slot_limited, half_rate, pageable_copies, spinning_threads):
         found = cause(situation)
         if found is not None:
             yield found

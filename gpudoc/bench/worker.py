@@ -19,11 +19,11 @@ from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
 from gpudoc.bench.gpu import CudaGpu
 from gpudoc.bench.model import Case
-from gpudoc.bench.sampling import Bench, Plan
+from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Plan, fewest_samples
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.lifetime import die_with_parent
 
-# a round that got less of its planned time would only be half a round
+# a round that got less of its planned time would only be half a round; those that MIN_SAMPLES need are run all the same
 MIN_ROUND_SHARE = 0.2
 
 
@@ -52,9 +52,10 @@ def main() -> None:
     # a slow import of torch takes from the measuring, but not more than half of it
     now = time.monotonic()
     end = max(started + plan.budget_s, now + plan.budget_s / 2)
+    needed = -(-MIN_SAMPLES // fewest_samples(plan.rounds))
     for index in range(plan.rounds):
         left = end - time.monotonic()
-        if index and left < MIN_ROUND_SHARE * (end - now) / plan.rounds:
+        if index >= needed and left < MIN_ROUND_SHARE * (end - now) / plan.rounds:
             tell({"event": "absent", "case": f"process {index + 1} of {plan.rounds}", "because": "no time was left"})
             continue
         own = os.getpid()

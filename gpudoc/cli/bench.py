@@ -54,7 +54,7 @@ def bench(
 
         output = Output(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
         start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts)
-        return measure_fleet(Fleet.of(device, only, quick, data), start, output)
+        return measure_fleet(Fleet.of(device, only, quick, data, shared), start, output)
     from gpudoc.bench.documents import check_places, load_record, save_record
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run

@@ -58,28 +58,40 @@ def _watch_command(wish: Wish) -> int:
     from gpudoc.render.doctor_output import show
     from gpudoc.render.live import Live
 
-    reports: list[Report] = []
+    def hangs(report: Report | None) -> bool:
+        return report is not None and any(finding.id == "job_hung" for finding in report.findings)
+
+    told: list[tuple[Report, Watch]] = []
     printed_since = False
 
     def watched(seen: Watch) -> None:
-        reports.append(judge(seen, ignore=wish.ignore))
+        nonlocal printed_since
+        told.append((judge(seen, ignore=wish.ignore), seen))
+        printed_since = False
         if not wish.output.json:
-            _show(reports[0], seen, wish.output, None)
+            _show(*told[-1], wish.output, None)
+
+    def stalled(seen: Watch) -> None:
+        # a pause without a cause is no news, and neither is a hang that was said
+        if not hangs(told[-1][0] if told else None) and hangs(judge(seen, ignore=wish.ignore)):
+            watched(seen)
 
     def sink(stream: int, data: bytes) -> None:
         nonlocal printed_since
-        printed_since = bool(reports)
+        printed_since = bool(told)
         os.write(2 if wish.output.json else stream, data)
 
     # no bar: it would be drawn between the lines of the command
-    listener = Listener(sink=sink, watched=watched, progress=Live(plain=True))
+    listener = Listener(sink=sink, watched=watched, stalled=stalled, progress=Live(plain=True))
     end = launch(wish.command, seconds=wish.seconds, listener=listener)
-    report = judge_end(reports[0] if reports else None, end, ignore=wish.ignore)
+    # a job that came to a standstill and then to a good end did not hang
+    last, seen = told[0 if end.exit_code == 0 else -1] if told else (None, None)
+    report = judge_end(last, end, ignore=wish.ignore)
     if wish.output.json:
-        _show(report, end.watch, wish.output, {"exit_code": end.exit_code, "signal": end.signal})
+        _show(report, seen, wish.output, {"exit_code": end.exit_code, "signal": end.signal})
     elif is_empty(report):
         console.stderr(plain=wish.output.plain).print(watch.render_nothing(report), end="", soft_wrap=True)
-    elif not reports or report is not reports[0]:
+    elif report is not last:
         show(report, wish.output)
     elif printed_since and not wish.output.markdown:
         frame.show(watch.render_again(report), plain=wish.output.plain)

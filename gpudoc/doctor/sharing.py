@@ -20,6 +20,10 @@ _NO_WORK = Pattern(
 )
 
 
+# how an engine that starts several processes on a node is known by them
+_ENGINES = ("RANK", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
 def sharers(gpu: Gpu) -> tuple[GpuProcess, ...]:
     """The processes of others that compute on the GPU: a context and, where NVML tells, use of the SMs.
 
@@ -72,7 +76,7 @@ def _computes(process: GpuProcess) -> bool:
 def _is_of_this_run(pid: int) -> bool:
     """Whether it is this process, above it, below it, or started beside it by the same launcher."""
     above = _above(pid)
-    of_launcher = "RANK" in os.environ and os.getppid() > 1 and os.getppid() in above
+    of_launcher = any(name in os.environ for name in _ENGINES) and os.getppid() > 1 and os.getppid() in above
     return os.getpid() in (pid, *above) or pid in _above(os.getpid()) or of_launcher
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.facts.model import NOT_READ, Fact
+from gpudoc.process.openmp import OpenMp
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class ProcessTrack:
     died_during_watch: bool = False
     rank: Fact[int] = NOT_READ
     thread_settings: Mapping[str, str] = field(default_factory=dict)
+    openmp: OpenMp = field(default_factory=lambda: OpenMp(None))
 
     @property
     def seconds(self) -> float:
@@ -199,7 +201,8 @@ class Watch:
     """What was seen of one job while it ran; compared by identity, because it holds thousands of samples.
 
     `close_up` is a second or two of one training process without loader workers, sampled fast enough to count steps.
-    `handoff` is what passing a batch between two processes costs here, looked at for the same jobs.
+    `handoff` is what passing a batch between two processes costs here, looked at for the same jobs. `still_before_s` is
+    how long the job had stood still when the watch began, 0 where that is not known.
     """
 
     pid: int
@@ -213,5 +216,6 @@ class Watch:
     gpus: Fact[tuple[GpuTrack, ...]] = NOT_READ
     interrupted: bool = False
     ended: bool = False
+    still_before_s: float = 0.0
     command: str = ""
     directory: Fact[str] = NOT_READ

@@ -27,18 +27,19 @@ _FAREWELL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asked for; `device` is auto, cpu or cuda."""
+    """What the user asked for; `device` is auto, cpu or cuda, `shared` goes on beside others on the GPUs."""
 
     device: str = "auto"
     only: tuple[str, ...] = ()
     quick: bool = False
     data: Path | None = None
+    shared: bool = False
 
     @staticmethod
-    def of(device: str, only: str, quick: bool, data: Path | None) -> Options:
+    def of(device: str, only: str, quick: bool, data: Path | None, shared: bool) -> Options:
         """The options with the names in `only` taken apart at the commas."""
         names = tuple(name.strip() for name in only.split(",") if name.strip())
-        return Options(device=device, only=names, quick=quick, data=data)
+        return Options(device=device, only=names, quick=quick, data=data, shared=shared)
 
 
 def check(options: Options) -> None:
@@ -86,16 +87,19 @@ def _lead(options: Options, meeting: Meeting, target: Target, member: Member, pr
     try:
         progress.say(target.said)
         roster = _meet(meeting, hello(target, place.host), progress)
+        for sentence in _beside_others(roster, shared=options.shared):
+            progress.say(sentence)
         conductor = Conductor(meeting, roster, ledger, progress)
         _conduct(conductor, options, progress)
     except KeyboardInterrupt:
         ledger.interrupted = True
-    with contextlib.suppress(GpudocError, KeyboardInterrupt):
-        meeting.say("end", {})
-        others = {rank: "farewell" for rank in roster.ranks() if rank}
-        meeting.gather(others, _FAREWELL_S, lambda _: None)
-    following.join(_FAREWELL_S)
-    member.end()
+    finally:
+        with contextlib.suppress(GpudocError, KeyboardInterrupt):
+            meeting.say("end", {})
+            others = {rank: "farewell" for rank in roster.ranks() if rank}
+            meeting.gather(others, _FAREWELL_S, lambda _: None)
+        following.join(_FAREWELL_S)
+        member.end()
     return ledger.record(roster)
 
 
@@ -119,6 +123,21 @@ def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
     if not units:
         raise GpudocError("no process has anything to measure", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
     return roster
+
+
+def _beside_others(roster: Roster, *, shared: bool) -> list[str]:
+    """What is said of others on the GPUs, a line for each node; GpudocError (exit 1) naming all unless `shared`.
+
+    One refusal for all nodes: a fleet measured beside somebody's work calls that node slow.
+    """
+    busy = {node.host: said for node in roster.nodes if (said := "; ".join(dict.fromkeys(node.sharers)))}
+    if busy and not shared:
+        raise GpudocError(
+            "; ".join(f"{host}: {said}" for host, said in busy.items()),
+            hint="leave these nodes out; or --shared to go on beside them, with figures that are theirs, too",
+            exit_code=ExitCode.BAD_ANSWER,
+        )
+    return [f"! {host}: {said}; its figures hold beside them only" for host, said in busy.items()]
 
 
 def _conduct(conductor: Conductor, options: Options, progress: Progress) -> None:

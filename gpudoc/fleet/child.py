@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gpudoc.bench.collective import WARM_UP, Operation, bus_gb_per_s, time_collective, whole_size
 from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
-from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Plan
+from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Plan, Surroundings
 from gpudoc.bench.worker import describe_torch, plan_from_json, share_of_time, tell
 from gpudoc.process.lifetime import die_with_parent
 
@@ -93,6 +93,8 @@ def run_cases(post: Post, order: Order) -> None:
         post.bench.gpu.wake()
     bench = post.bench
     bench.plan = replace(post.plan, data=order.get("data", ""))
+    # what others did while this process waited for its order is no case's
+    bench.beside = Surroundings()
     # a GPU's list ends with the CPU's cases, of which one has a name that was before
     first = {case.name: case for case in reversed(cases_for(post.plan.device))}
     wanted = [first[name] for name in names if name in first]

@@ -15,6 +15,7 @@ from gpudoc.bench.environment import make_plan
 from gpudoc.bench.model import BENCH_VERSION, Reading
 from gpudoc.bench.target import Target, find_target
 from gpudoc.bench.telemetry import Telemetry, annotate, open_telemetry
+from gpudoc.doctor.sharing import require_alone
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.hand import Answer, Hand
@@ -28,14 +29,18 @@ _LOOK_S = 0.2
 
 
 def hello(target: Target, host: str) -> Message:
-    """What a process has: its version, its host, and the GPUs that it sees, or the CPU."""
+    """What a process has: its version, its host, the GPUs that it sees and who else computes there, or the CPU."""
+    devices = devices_of(target)
+    ordinals = [int(device.partition(":")[2]) for device in devices if device != "cpu"]
     return {
         "protocol": PROTOCOL,
         "version": f"{gpudoc.__version__}.{BENCH_VERSION}.{FLEET_VERSION}",
         "host": host,
         "kind": target.choice.device,
         "problem": target.choice.why if target.choice.problem is not None else "",
-        "devices": {device: address_of(device, target) for device in devices_of(target)},
+        "devices": {device: address_of(device, target) for device in devices},
+        # whether that ends the run is for rank 0 to say
+        "sharers": require_alone(target.machine, ordinals, shared=True),
     }
 
 
@@ -136,7 +141,8 @@ class Member:
             if device == "cpu" and self._devices == ("cpu",):
                 # the ranks of a node share its cores, as they would in training
                 plan = replace(plan, threads=max(1, plan.threads // self._beside))
-            self._hands[device] = Hand(replace(plan, memory_bytes=plan.memory_bytes // self._beside))
+            # one process for each device, which takes all samples
+            self._hands[device] = Hand(replace(plan, rounds=1, memory_bytes=plan.memory_bytes // self._beside))
         return self._hands[device]
 
     def _ask(self, device: str, order: Mapping[str, Any], seconds: float) -> Message:

@@ -22,13 +22,14 @@ class Unit:
 
 @dataclass(slots=True)
 class Node:
-    """One host: the ranks there, its units in order, and why it is not whole."""
+    """One host: the ranks there, its units in order, why it is not whole, and who else computes on its GPUs."""
 
     host: str
     ranks: list[int] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     # ranks that took part, and then fell silent
     lost: list[int] = field(default_factory=list)
+    sharers: list[str] = field(default_factory=list)
     missing: Missing | None = None
 
 
@@ -83,6 +84,7 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
             node.missing = node.missing or because
             continue
         node.ranks.append(rank)
+        node.sharers += [str(told["sharers"])] if told.get("sharers") else []
         problem = str(told.get("problem") or ("no GPU is seen here" if told.get("kind") not in best else ""))
         # it has nothing to measure, and doctor may know why
         devices[rank] = {} if problem else cast("Mapping[str, str]", told["devices"])

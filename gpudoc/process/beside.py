@@ -28,6 +28,11 @@ class Beside:
     stolen_share: float | None
 
 
+def cpus_allowed() -> int:
+    """CPUs that this process may run on (`nproc`); all of them where the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Meter:
     """Counts from when it is made, by `head -1 /proc/stat` and the times of this process and its descendants."""
 
@@ -49,7 +54,7 @@ class Meter:
         return Beside(
             other_cpus=others,
             own_cpus=own,
-            share=(own + others) / len(os.sched_getaffinity(0)),
+            share=(own + others) / cpus_allowed(),
             stolen_share=max(0.0, delta["steal"] / total) if "steal" in delta else None,
         )
 

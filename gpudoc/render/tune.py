@@ -11,6 +11,7 @@ from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.record import about_threads
 from gpudoc.tune.run import Result, document
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.scaling import ScalingResult
@@ -55,6 +56,8 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
     if noise is not None:
         again = "Run the same again when the machine is quiet: those are measured anew."
         lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
+        for sentence in about_threads(result.profile.hardware.device, noise):
+            lines += frame.fold(f"{frame.MARK['warning']} {sentence}", width)
     lines += ["", *_settings(result), *_memory(result, width), ""]
     made = result.profile.made
     assert made is not None

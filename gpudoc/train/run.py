@@ -29,11 +29,13 @@ def run(request: Request) -> Iterator[Event]:
             return
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
+        from gpudoc.process.beside import Meter
         from gpudoc.train.step.loop import note_of_syncs
 
         progress = job.course.progress
         first_step = progress.step
         problem: Exception | None = None
+        meter = Meter()
         try:
             yield from note_of_syncs(job.stepper)
             yield job.started()
@@ -45,7 +47,7 @@ def run(request: Request) -> Iterator[Event]:
                 job.sinks.close()
         from gpudoc.train.report.finish import finish
 
-        finished = finish(request, job, problem, (first_step, time.perf_counter() - began))
+        finished = finish(request, job, problem, (first_step, time.perf_counter() - began), meter.read())
         if lock is not None:
             lock.release()
         if problem is not None:

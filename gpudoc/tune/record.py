@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import gpudoc
+from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.profile import model
 from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.noise import Noise, noise_of
@@ -47,8 +48,14 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
         workload=context.workload,
         settings=settings,
         evidence=_evidence(context, found, trials),
-        why=tuple(_why(found, settings, noise_of(trials))),
+        why=tuple(_why(found, settings, noise_of(trials), context.device)),
     )
+
+
+def about_threads(device: str, noise: Noise | None) -> list[str]:
+    """What keeps others' work from making steps several times slower, where others computed while trials were timed."""
+    spinning = None if noise is None or device != "cpu" else find_spinning(crowd_here(noise.most_cpus))
+    return [] if spinning is None else [f"{spinning.title}: {spinning.fix[0].run}"]
 
 
 def _hardware(context: Context) -> model.Hardware:
@@ -130,7 +137,7 @@ def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
     )
 
 
-def _why(found: Findings, settings: model.Settings, noise: Noise | None) -> list[str]:
+def _why(found: Findings, settings: model.Settings, noise: Noise | None, device: str) -> list[str]:
     tried = found.variants
     base = tried[0].request.variant if tried else found.variant
     sentences = [found.choice.why] if found.choice else [f"micro_batch {settings.micro_batch}: the reference batch"]
@@ -143,5 +150,5 @@ def _why(found: Findings, settings: model.Settings, noise: Noise | None) -> list
     sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
     sentences += found.notes
     if noise is not None:
-        sentences.insert(0, str(noise))
+        sentences[:0] = [str(noise), *about_threads(device, noise)]
     return [sentence for sentence in sentences if sentence]

@@ -112,3 +112,23 @@ def test_what_page_locked_memory_gains():
     assert "22%" in evidence.pageable_copies(situation([pinned, slow])).title
     assert evidence.pageable_copies(situation([pinned, fast])) is None
     assert evidence.pageable_copies(situation([slow])) is None
+
+
+def test_threads_that_spin_for_cpus_on_which_others_compute():
+    team = [
+        row("memory_copy", "cpu", parameters={"threads": 2}, context={"other_cpus_max": n}) for n in (0.9, 1.1, 1.2)
+    ]
+    alone = row("memory_copy", "cpu", parameters={"threads": 1}, context={"other_cpus_max": 9.0})
+    two = replace(machine(), host=replace(machine().host, cpus_usable=2.0))
+
+    def ask(rows, **environment):
+        return evidence.spinning_threads(situation(rows, two, "cpu", **environment))
+
+    found = ask([*team, alone], openmp="libgomp")
+    assert (found.id, found.severity) == ("openmp_spinning", "warning")
+    assert "others keep 1.1 busy" in found.title
+    assert found.fix[0].run == "export OMP_WAIT_POLICY=passive"
+    assert "KMP_BLOCKTIME" in ask(team, openmp="unknown").fix[0].run
+    assert ask(team, openmp="libgomp", omp_wait_policy="passive") is None
+    assert ask([alone]) is None
+    assert ask([row("memory_copy", "cpu", parameters={"threads": 2})]) is None

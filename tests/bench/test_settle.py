@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.bench.settle import interval, merge_contexts, settle
+from gpudoc.bench.settle import interval, merge_contexts, settle, split_enough
 from tests.bench.builders import reading
 
 
@@ -48,3 +48,19 @@ def test_contexts_keep_the_worst_where_the_worst_matters():
         ]
     )
     assert merged == {"sm_clock_mhz": 1400.0, "stolen_share": pytest.approx(0.2), "other_cpus_max": 1.5}
+
+
+def test_a_row_with_too_few_samples_in_all_processes_together_is_named_and_not_shown():
+    made = settle(
+        [reading("a", samples=(1.0,) * 3), reading("a", samples=(1.0,) * 4), reading("b", samples=(1.0,) * 6)]
+    )
+    enough, few = split_enough(made)
+    assert [row.name for row in enough] == ["a"]
+    assert [one.case.split()[0] for one in few] == ["b"]
+    assert few[0].because.startswith("6 of 7 samples")
+
+
+def test_wrong_data_is_shown_however_few_samples_there_are():
+    enough, few = split_enough(settle([reading(samples=(1.0,), corrupted="wrong bytes")]))
+    assert len(enough) == 1
+    assert few == ()

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from gpudoc.cli.app import run
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fleet import across
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,19 @@ def test_what_makes_no_sense_is_a_mistake_of_usage_and_measures_nothing(argument
 def test_with_json_a_mistake_is_a_document(capsys):
     assert run(["bench", "--across", "--only", "links", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["schema"] == "gpudoc.error.v1"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_shared_reaches_the_run(shared, monkeypatch):
+    asked = []
+
+    def refuse(options, _):
+        asked.append(options.shared)
+        raise GpudocError("others compute", exit_code=ExitCode.BAD_ANSWER)
+
+    monkeypatch.setattr(across, "run", refuse)
+    assert run(["bench", "--across", "--quick", *["--shared"] * shared]) == 1
+    assert asked == [shared]
 
 
 @pytest.mark.parametrize("command", ["bench --across", "doctor"])

@@ -200,3 +200,31 @@ def test_a_verdict_that_the_jobs_output_pushed_away_is_said_again_at_its_end(mon
     out = capfd.readouterr().out
     assert out.count("[too_few_workers, ") == told
     assert ("What gpudoc found while the job ran:" in out.split("epoch 2")[-1]) == (told == 2)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, "job_hung"), (0, "too_few_workers")])
+def test_a_standstill_after_the_watch_is_named_and_counts_unless_the_job_ends_well(monkeypatch, capfd, code, expected):
+    from gpudoc import facts
+    from gpudoc.cli import app
+    from tests.facts.live.made import track, watch, worker
+
+    slow = watch({1: "wait*60 backward*30 forward*10", 2: "w_fetch*100"}, [track(cpu_s=8), worker(2, cpu_s=19)])
+    idle = track(cpu_s=0, main_cpu_s=0, cpu=tuple((i / 2, 0.0) for i in range(13)))
+    stands = watch({1: "sleep*120"}, [idle], seconds=6.0, still_before_s=30.0)
+    pause = watch({1: "wait*10 backward*10 " * 6}, [track(cpu_s=0)], seconds=6.0)
+
+    def launch(command, *, seconds, listener):
+        listener.watched(slow)
+        listener.stalled(pause)
+        listener.stalled(stands)
+        # said once
+        listener.stalled(stands)
+        return facts.Outcome(
+            exit_code=code, signal=None if code == 0 else 15, seconds=90.0, log="", watch=slow, interrupted=code is None
+        )
+
+    monkeypatch.setattr(facts, "launch", launch)
+    assert app.run(["doctor", "--", "python", "train.py"]) == (0 if code == 0 else 128 + 15)
+    assert capfd.readouterr().out.count("Nothing has moved for 36 s: it sleeps, at train.py:42") == 1
+    app.run(["doctor", "--json", "--", "python", "train.py"])
+    assert json.loads(capfd.readouterr().out)["findings"][0]["id"] == expected

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gpudoc.doctor import sharing
 from gpudoc.doctor.sharing import name_sharers, require_alone, sharers
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Absent, GpuProcess
@@ -55,6 +56,18 @@ def test_what_this_run_started_is_its_own_and_what_runs_beside_it_is_not(monkeyp
         assert sharers(gpu(0, processes=(held(pid=int(orphan.stdout)),)))
     finally:
         os.kill(int(orphan.stdout), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("engine", ["RANK", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
+def test_what_the_same_engine_started_beside_this_process_is_no_stranger(engine, monkeypatch):
+    for name in ("RANK", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    # a rank's process beside this one, below the same parent
+    monkeypatch.setattr(sharing, "_above", lambda pid: [os.getppid()] if pid == PID else [])
+    busy = gpu(0, processes=(held(),))
+    assert sharers(busy)
+    monkeypatch.setenv(engine, "1")
+    assert sharers(busy) == ()
 
 
 def test_without_shared_it_ends_and_names_who_and_where():

@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from gpudoc.errors import GpudocError
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fleet import across
 from gpudoc.fleet.across import Options, check
 from gpudoc.fleet.documents import load_record
 from gpudoc.fleet.record import Spot
@@ -197,6 +199,34 @@ def test_without_an_engine_this_node_is_measured_alone(tmp_path):
     assert done.returncode in (0, 1), done.stderr
     assert "1 CPU rank on 1 node" in done.stderr
     assert "# TYPE gpudoc" in (tmp_path / "fleet.prom").read_text()
+
+
+@pytest.fixture
+def beside_ann(monkeypatch):
+    """This node alone, where somebody else computes as its greeting says."""
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    greet = across.hello
+    monkeypatch.setattr(across, "hello", lambda *told: {**greet(*told), "sharers": "others compute on cuda:0: ann's"})
+    begun = []
+    monkeypatch.setattr(across, "_conduct", lambda *_: begun.append(True))
+    return begun
+
+
+def test_a_node_where_others_compute_ends_the_run_before_anything_is_measured(beside_ann):
+    with pytest.raises(GpudocError, match="others compute on cuda:0: ann's") as caught:
+        across.run(Options(device="cpu"))
+    assert caught.value.exit_code is ExitCode.BAD_ANSWER
+    assert "--shared" in caught.value.hint
+    assert beside_ann == []
+
+
+def test_with_shared_it_is_said_and_goes_on(beside_ann):
+    said = []
+    heard = SimpleNamespace(say=said.append, advance=lambda *_: None)
+    assert across.run(Options(device="cpu", shared=True), heard) is not None
+    assert [line for line in said if "ann's; its figures hold beside them only" in line]
+    assert beside_ann == [True]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gpudoc.bench.target import Target
 from gpudoc.doctor.device import Choice
-from gpudoc.facts.model import Gpu, Machine, TorchBuild
+from gpudoc.facts.model import Gpu, GpuProcess, Machine, TorchBuild
 from gpudoc.fleet import hand
 from gpudoc.fleet.meeting import Meeting
 from gpudoc.fleet.member import Member, hello
@@ -26,6 +27,15 @@ def test_a_greeting_names_every_gpu_by_its_address():
     assert told["devices"] == {"cuda:0": "0000:0f:00.0", "cuda:1": "0000:10:00.0"}
     assert (told["host"], told["kind"], told["problem"]) == ("n1", "cuda", "")
     assert hello(ON_CPU, "n1")["devices"] == {"cpu": ""}
+
+
+def test_a_greeting_says_who_else_computes_on_its_gpus():
+    # above what Linux gives out, so nobody's
+    foreign = GpuProcess(pid=2**22 + 7, memory_bytes=8 * 2**30, name="python", alive=True, sm_percent=90, user="ann")
+    busy = Machine(gpus=(GPUS[0], replace(GPUS[1], processes=(foreign,))), torch=TorchBuild(device_count=2))
+    assert "cuda:1: ann's python" in str(hello(replace(ON_GPU, machine=busy), "n1")["sharers"])
+    assert hello(ON_GPU, "n1")["sharers"] == ""
+    assert hello(ON_CPU, "n1")["sharers"] == ""
 
 
 def test_gpus_are_counted_though_the_machine_did_not_say_in_time(monkeypatch):

@@ -42,6 +42,14 @@ def test_every_cpu_rank_is_one():
     assert [unit.rank for unit in make_roster(told, 3, "1", ()).units()] == [0, 1, 2]
 
 
+def test_who_else_computes_on_a_node_is_kept_by_its_host():
+    told = {0: hello("a"), 1: hello("b", sharers="others compute on cuda:1: ann's python"), 2: hello("b", sharers="")}
+    assert [node.sharers for node in make_roster(told, 3, "1", ()).nodes] == [
+        [],
+        ["others compute on cuda:1: ann's python"],
+    ]
+
+
 def test_a_node_without_a_gpu_among_others_is_named_and_still_examined():
     told = {0: hello("a"), 1: hello("b", kind="cpu", devices={"cpu": ""}, problem="the driver is not loaded")}
     roster = make_roster(told, 2, "1", ())

@@ -2,6 +2,8 @@ import dataclasses
 
 import pytest
 
+from gpudoc.doctor import spinning
+from gpudoc.process.openmp import OpenMp
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.tune.model.memory import MemoryLine
@@ -76,6 +78,16 @@ def test_what_others_disturbed_is_in_the_profile_and_its_first_reason(context, t
     assert profile.why[0].startswith("others kept up to 1.2 CPUs busy during 1 of 1 timings")
     assert store.load(store.save(profile, tmp_path / "p.yaml")) == profile
     assert make_profile(context, found(), [DEFAULT]).evidence.disturbed_trials is None
+
+
+@pytest.mark.parametrize(("device", "named"), [("cpu", True), ("cuda", False)])
+def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(context, device, named, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
+    busy = DEFAULT.model_copy(update={"measured": {"other_cpus": 1.25, "busy_share": 0.95}})
+    why = make_profile(dataclasses.replace(context, device=device), found(), [busy]).why
+    assert [line for line in why if line.endswith("export OMP_WAIT_POLICY=passive")] == list(why[1:2]) * named
 
 
 def test_reasons_and_the_form_of_the_optimizer_are_in_the_profile(context):

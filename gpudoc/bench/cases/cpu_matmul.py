@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpudoc.bench.cases.checks import check_product
 from gpudoc.bench.model import Case, Reading
-from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Row, sample_point, timed_rate
+from gpudoc.bench.sampling import Bench, Row, fewest_samples, sample_point, timed_rate
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SIZES = (512, 1024, 2048)
 LARGE = 4096
+MANY_THREADS = 8
 # a point that would last this many times its seconds is left out, and said
 PATIENCE = 4.0
 
@@ -31,16 +32,21 @@ class Point:
 
 
 def choose_points(threads: int, quick: bool) -> tuple[Point, ...]:
-    """All threads at every size; fewer threads at 1024, in powers of two."""
-    sizes = SIZES if quick else (*SIZES, LARGE)
-    fewer = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < threads]
-    counts = ([fewer[0]] if quick else fewer) if fewer else []
+    """All threads at every size; fewer threads at 1024, in powers of two. A quick run has the sizes that fit its
+    seconds, and one thread in fp32.
+    """
+    if quick:
+        # a product that few cores need a tenth of a second for is the least that keeps many busy
+        sizes = SIZES if threads >= MANY_THREADS else SIZES[:2]
+        alone = (Point("fp32", 1024, 1),) if threads > 1 else ()
+        return (*alone, *(Point(dtype, size, threads) for dtype in ("fp32", "bf16") for size in sizes))
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < threads]
     return tuple(
         point
         for dtype in ("fp32", "bf16")
         for point in (
             *(Point(dtype, 1024, count) for count in counts),
-            *(Point(dtype, size, threads) for size in sizes),
+            *(Point(dtype, size, threads) for size in (*SIZES, LARGE)),
         )
     )
 
@@ -55,7 +61,7 @@ def run(bench: Bench) -> Iterator[Reading]:
     for point in points:
         per_thread = speed.get((point.dtype, point.threads)) or speed.get((point.dtype, 1))
         expected_s = 2 * point.size**3 / per_thread if per_thread else 0.0
-        needed_s = expected_s * (MIN_SAMPLES + 2)
+        needed_s = expected_s * (fewest_samples(bench.plan.rounds) + 2)
         if needed_s > PATIENCE * max(seconds, 0.2):
             because = f"its samples would take about {needed_s:.1f} s here, and it has {seconds:.1f} s"
             bench.leave_out(f"matmul {point.dtype} {point.size}", because)

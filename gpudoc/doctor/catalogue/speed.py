@@ -322,4 +322,22 @@ CAUSES: tuple[Cause, ...] = (
         fix=always(do("Make the odd machine like the others, or leave it out of the job.")),
         sources=("https://docs.pytorch.org/docs/stable/elastic/run.html",),
     ),
+    Cause(
+        id="openmp_spinning",
+        severity="warning",
+        family="live",
+        title="OpenMP threads spin for CPUs on which others compute",
+        meaning="threads that wait for each other keep CPUs busy that others need, and every operation takes longer",
+        why="After every operation the threads wait for the slowest, which has no CPU while others compute; those that "
+        "wait keep theirs busy instead of letting it go.",
+        fix=always(
+            do("Let threads that wait sleep: libgomp, as in the wheels of PyTorch.", "export OMP_WAIT_POLICY=passive"),
+            do("Set it for Intel's and LLVM's runtime.", "export KMP_BLOCKTIME=0"),
+            do("Compute with no more threads than CPUs are left.", "export OMP_NUM_THREADS=1"),
+        ),
+        sources=(
+            "https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html",
+            "https://www.intel.com/content/www/us/en/docs/dpcpp-cpp-compiler/developer-guide-reference/current/supported-environment-variables.html",
+        ),
+    ),
 )

@@ -127,15 +127,17 @@ def _hung(watch: Watch, job: JobShares, still_s: float) -> Finding:
     where = [
         f"rank {r.rank or 0}: {_top(r, watch)}{'  <- the others wait for it' if r is late else ''}" for r in job.ranks
     ]
-    # a watch that found it still says nothing of the time before
-    least = "at least " if still_s > 0.95 * watch.seconds else ""
+    whole = still_s > 0.95 * watch.seconds
+    # a watch that found it still says nothing of the time before, unless that was seen too
+    least = "at least " if whole and not watch.still_before_s else ""
+    lasted_s = still_s + (watch.still_before_s if whole else 0.0)
     why = f"the other ranks wait for rank {late.rank}; there {wait.what}" if late is not None else wait.what
     asleep = all(r.share(Phase.SLEEP) > 0.9 for r in job.ranks) and wait in (_UNKNOWN, _WAITS[-1])
     return finding(
         "job_hung",
         lost=1.0 if not asleep else 0.0,
         sure=0.6 if asleep else 0.9,
-        title=f"Nothing has moved for {least}{still_s:.0f} s: {why}{_at(stands, watch)}",
+        title=f"Nothing has moved for {least}{lasted_s:.0f} s: {why}{_at(stands, watch)}",
         evidence=(
             Observation("cpu_used", f"{_used_lately(watch, still_s - 1):.3f} cores in that time", PROC),
             *(Observation("stack", text, STACKS) for text in where[:8]),

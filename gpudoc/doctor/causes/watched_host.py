@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from gpudoc.doctor.live.say import PROC, estimated, finding, percent
 from gpudoc.doctor.live.shares import JobShares, summarise
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
 THROTTLED_AT_ALL = 0.05
+# beside others each thread waits a little; from here on a team does
+WAITED = 0.15
 
 
 def find_oversubscription(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -109,7 +112,44 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
     )
 
 
+def find_openmp_spinning(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A training process with more threads at work than the CPUs that others leave, which wait for each other awake."""
+    watch = evidence.watch
+    if watch is None:
+        return
+    job = summarise(watch)
+    lead = job.lead
+    if lead is None or lead.track is None or isinstance(lead.track.queued_s, Absent):
+        yield Skip("no training process, or no /proc/PID/schedstat")
+        return
+    track, queued_s = lead.track, lead.track.queued_s
+    # what the threads of this one process want together; one that only waits is asleep and wants nothing
+    wanted = (track.cpu_s + queued_s) / track.seconds
+    crowd = Crowd(threads=round(wanted), cpus=job.cpus, other_cpus=job.others_used, openmp=track.openmp)
+    found = find_spinning(crowd)
+    waited = queued_s / max(track.cpu_s + queued_s, 1e-9)
+    if found is None or waited < WAITED or job.cpu_demand >= OVERSUBSCRIBED * job.cpus:
+        return
+    switches = track.switches_involuntary
+    yield finding(
+        found.id,
+        lost=waited,
+        title=f"{found.title}: {percent(waited)} of what they want they wait for",
+        evidence=(
+            Observation("waited_for_a_cpu", percent(waited), PROC),
+            *found.evidence,
+            *(
+                (Observation("taken_off_a_cpu", f"{switches / track.seconds:.0f} times per second", PROC),)
+                if isinstance(switches, int)
+                else ()
+            ),
+        ),
+        fix=found.fix,
+    )
+
+
 FINDERS = (
     Finder(id="cgroup_cpu_limit", find=find_cpu_quota, reads="watch"),
     Finder(id="cpu_oversubscription", find=find_oversubscription, reads="watch"),
+    Finder(id="openmp_spinning", find=find_openmp_spinning, reads="watch"),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
 from gpudoc.doctor.live.phases import Phase
-from gpudoc.doctor.live.say import MODEL, PROC, finding, place
+from gpudoc.doctor.live.say import MODEL, PROC, finding, percent, place
 from gpudoc.doctor.live.shares import JobShares, WorkerShares, summarise
 from gpudoc.doctor.live.trend import LEAST_SECONDS, Growth, grows
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
@@ -16,6 +17,9 @@ from gpudoc.units import format_bytes, format_seconds
 # a process fills its memory with imports and first steps, and for a worker the first batches copy what they touch
 SETTLED_AFTER_S = 10.0
 WORKER_SETTLED_AFTER_S = 5.0
+# both, and the time that is looked at, are seconds of a job that gets the CPU it wants: beside others a warm-up of ten
+# seconds takes forty and looks like a leak all along
+LEAST_AT_WORK_S = 8.0
 # in the first steps the allocator learns the sizes, and a crowded machine takes seconds for each
 LEAST_STEPS = 10
 
@@ -36,8 +40,19 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
     if steps is not None and steps < LEAST_STEPS:
         yield Skip(f"{steps} steps were seen, and memory is looked at over {LEAST_STEPS} at least: --seconds 120")
         return
+    gets = _share_of_its_wish(job)
+    if watch.seconds * gets < LEAST_AT_WORK_S:
+        # with the seconds in which it has not settled yet
+        least_s = math.ceil((LEAST_AT_WORK_S + SETTLED_AFTER_S) / gets / 10) * 10
+        yield Skip(
+            f"others leave the job {percent(gets)} of the CPU that it wants, so that it warms up slowly: "
+            f"--seconds {least_s}"
+        )
+        return
     settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
-    growing = [(t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t), t.cpu)) is not None]
+    growing = [
+        (t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t, gets), t.cpu)) is not None
+    ]
     if not growing:
         return
     worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
@@ -77,9 +92,17 @@ def _steps(job: JobShares) -> int | None:
     return max(entries, default=None)
 
 
-def _settled(track: ProcessTrack) -> list[tuple[float, int]]:
-    """The memory of a process without its first seconds, in which imports and first steps fill it."""
-    return [(t, size) for t, size in track.memory if track.age_s + t - track.first_s >= SETTLED_AFTER_S]
+def _share_of_its_wish(job: JobShares) -> float:
+    """The part of the time in which the leading main thread could run that it ran, 0 to 1; 1 where it is not known."""
+    lead = job.lead
+    return min(1.0, max(0.01, lead.cpu / lead.cpu_wanted)) if lead is not None and lead.cpu_wanted > 0 else 1.0
+
+
+def _settled(track: ProcessTrack, gets: float) -> list[tuple[float, int]]:
+    """The memory of a process without its first seconds at work, in which imports and first steps fill it; `gets` is
+    the part of its time in which others let it work.
+    """
+    return [(t, size) for t, size in track.memory if (track.age_s + t - track.first_s) * gets >= SETTLED_AFTER_S]
 
 
 def _describe(track: ProcessTrack, growth: Growth) -> str:

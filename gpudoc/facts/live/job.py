@@ -6,6 +6,7 @@ The job outlives everything here: it writes into files, has a session of its own
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -22,7 +23,7 @@ from types import FrameType
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live import launcher, spy
 from gpudoc.facts.live.session import Looking
-from gpudoc.facts.live.stillness import Stillness, look
+from gpudoc.facts.live.stillness import STILL_S, Stillness, look
 from gpudoc.facts.live.target import check_system, is_python, loads_torch
 from gpudoc.facts.live.tree import descendants
 from gpudoc.facts.model import Absent, Fact
@@ -39,6 +40,8 @@ LONGEST_START_S = 180.0
 BLIND_START_S = 8.0
 LOOK_BEFORE_S = 1.0
 LOG_BYTES = 400_000
+# a job that was watched and then uses no CPU and moves no bytes for so long is looked at again; no checkpoint takes it
+IDLE_S, IDLE_LOOK_S, LOOK_AGAIN_S = 30.0, 5.0, 6.0
 _TRAINS = ("torch/autograd/graph.py", "torch/optim/", "torch/utils/data/dataloader.py")
 
 Sink = Callable[[int, bytes], None]
@@ -48,7 +51,7 @@ Sink = Callable[[int, bytes], None]
 class Outcome:
     """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
 
-    `interrupted`: the user ended it with Ctrl+C, which is no failure of the command.
+    `interrupted`: the user ended it with Ctrl+C or SIGTERM, which is no failure of the command.
     """
 
     exit_code: int | None
@@ -61,10 +64,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done."""
+    """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done, and
+    `stalled` a second, short one of a job that has stood still for IDLE_S since then.
+    """
 
     sink: Sink
     watched: Callable[[Watch], None]
+    stalled: Callable[[Watch], None] = lambda _: None
     progress: Progress = SILENT
 
 
@@ -81,11 +87,15 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
         try:
             target = job.wait_until_it_trains(listener.progress)
             if target is not None:
-                watched = _watch(job, target, seconds, listener.progress)
+                looking = Looking(target, job.folder, seconds, recorder=job.record(target, seconds))
+                watched = _watch(job, looking, listener.progress)
+            elif job.interrupted:
+                watched = job.stood_still()
+            if watched is not None:
                 listener.watched(watched)
         finally:
             job.let_go()
-        code = job.wait()
+        code = job.wait(lambda: _look_again(job, listener))
     log = job.tail()
     job.tidy()
     killed_by = -code if code < 0 else None
@@ -99,14 +109,24 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
     )
 
 
-def _watch(job: _Job, target: int, seconds: float, progress: Progress) -> Watch:
-    looking = Looking(target, job.folder, seconds, recorder=job.record(target, seconds))
+def _watch(job: _Job, looking: Looking, progress: Progress) -> Watch:
     while looking.goes_on() and not job.interrupted:
         looking.look()
         job.follow()
-        progress.advance(min(looking.elapsed_s, seconds), seconds, "watching")
+        progress.advance(min(looking.elapsed_s, looking.seconds), looking.seconds, "watching")
     looking.interrupted = job.interrupted
-    return looking.finish()
+    before = job.stillness.seen
+    was_still = before is not None and before.is_idle and before.seconds >= STILL_S
+    return dataclasses.replace(looking.finish(), still_before_s=before.seconds if before and was_still else 0.0)
+
+
+def _look_again(job: _Job, listener: Listener) -> None:
+    """Watch for a moment a job that has come to a standstill after its first watch."""
+    target = next((pid for pid in descendants(job.pid) if is_python(pid)), None)
+    if target is not None:
+        again = job.folder / "again"
+        again.mkdir()
+        listener.stalled(_watch(job, Looking(target, again, LOOK_AGAIN_S), listener.progress))
 
 
 class _Signals:
@@ -138,12 +158,13 @@ class _Job:
     command: tuple[str, ...]
     sink: Sink
     interrupted: bool = False
+    stillness: Stillness = field(init=False, default_factory=Stillness)
     folder: pathlib.Path = field(init=False)
     pid: int = field(init=False)
     _launcher: subprocess.Popen[bytes] = field(init=False)
     _orders: int = field(init=False)
     _read: dict[int, int] = field(init=False)
-    _code: int | None = field(init=False, default=None)
+    _stood: Watch | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         # so that the exit code of what the job leaves behind can be asked for
@@ -175,8 +196,11 @@ class _Job:
 
     def send(self, number: int) -> None:
         """Hand a signal on: an interrupt to the job's whole group, as a terminal would, others to its first process."""
+        if not self.interrupted:
+            # its source is read while it is there
+            self._stood = self._as_it_stands()
+        self.interrupted = True
         if number == signal.SIGINT:
-            self.interrupted = True
             signal_group(self.pid, signal.SIGINT)
             return
         with contextlib.suppress(ProcessLookupError):
@@ -202,7 +226,7 @@ class _Job:
         """The Python process that trains, once its stack shows a training step, or that nothing moves any more; None
         when the job ends before."""
         began, loaded_s, looked_s = time.monotonic(), 0.0, 0.0
-        program, stillness = spy.find(), Stillness()
+        program = spy.find()
         while self.runs() and not self.interrupted:
             self.follow()
             pids = descendants(self.pid)
@@ -216,13 +240,21 @@ class _Job:
                 if looks is None:
                     if loaded and waited - loaded_s > BLIND_START_S:
                         return target
-                elif any(map(_is_a_step, looks)) or stillness.takes(look(waited, pids, looks)):
+                elif any(map(_is_a_step, looks)) or self.stillness.takes(look(waited, pids, looks)):
                     return target
             if target is not None and waited > LONGEST_START_S:
                 return target
             progress.advance(waited, LONGEST_START_S, "the command starts; watching begins with its first step")
             time.sleep(TICK_S)
         return None
+
+    def _as_it_stands(self) -> Watch | None:
+        seen, target = self.stillness.seen, next((pid for pid in descendants(self.pid) if is_python(pid)), None)
+        return seen.as_watch(target) if seen is not None and seen.is_telling and target is not None else None
+
+    def stood_still(self) -> Watch | None:
+        """What was seen of a job that was asked to end while it stood in one place, before it was watched."""
+        return self._stood
 
     def record(self, pid: int, seconds: float) -> _AncestorRecorder:
         """Turn the launcher, which the job descends from, into the sampler of `pid`."""
@@ -244,10 +276,20 @@ class _Job:
         if self._launcher.stderr is not None:
             self._launcher.stderr.close()
 
-    def wait(self) -> int:
-        """Follow the job to its end; its exit code, or the negative number of the signal that ended it."""
+    def wait(self, stands_still: Callable[[], None]) -> int:
+        """Follow the job to its end; its exit code, or the negative number of the signal that ended it.
+
+        `stands_still` is called once, when the job has used no CPU and moved no bytes for IDLE_S.
+        """
+        self.stillness, looked_s, is_told = Stillness(IDLE_S, with_stacks=False), time.monotonic(), False
         while True:
             self.follow()
+            now = time.monotonic()
+            if not is_told and not self.interrupted and now - looked_s >= IDLE_LOOK_S:
+                looked_s = now
+                if self.stillness.takes(look(now, descendants(self.pid), ())):
+                    is_told = True
+                    stands_still()
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import subprocess
 import tempfile
@@ -18,7 +17,7 @@ from gpudoc.facts.live.limits import LimitsSampler
 from gpudoc.facts.live.nvml import GpuRecorder
 from gpudoc.facts.live.sources import read_lines
 from gpudoc.facts.live.target import choose
-from gpudoc.facts.live.tree import TreeSampler, read_words
+from gpudoc.facts.live.tree import TreeSampler, directory_of, read_words
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process
@@ -91,7 +90,7 @@ class Looking:
                 self.recorder = spy.Recorder(self._program, self.pid, self.folder / "stacks.json", self.seconds + 5)
             self._dumper = _Dumper(self._program, self.pid, self.folder)
         self._command = " ".join(read_words(self.pid))[:300]
-        self._directory = _directory_of(self.pid)
+        self._directory = directory_of(self.pid)
         self._tree.measure()
 
     @property
@@ -207,10 +206,3 @@ class _Dumper:
                 self._output.with_suffix(".err").read_text("utf-8", "replace"), self._pid
             )
         self._running = None
-
-
-def _directory_of(pid: int) -> Fact[str]:
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the target need not exist here
-    except OSError as problem:
-        return Absent(f"working directory: {problem.strerror}")

@@ -7,14 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpudoc.facts.live.calls import SYSTEM_CALLS, WAITS_ON_A_FILE
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Pages, ProcessTrack
+from gpudoc.process.openmp import OpenMp, openmp_of
 
 # Windows has no sysconf; nothing is watched there, and logs are read all the same
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+# at these looks: the list of what a process has mapped is long, and a young one has not loaded torch yet
+_ASK_FOR_OPENMP = (1, 6, 20)
 # what torch calls the main thread of a loader worker
 WORKER_NAME = "pt_data_worker"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -64,6 +68,14 @@ def read_text(place: str) -> str:
 def read_words(pid: int, root: str = "/proc") -> tuple[str, ...]:
     """The command line of a process; empty for a kernel thread or a zombie."""
     return tuple(word for word in read_text(f"{root}/{pid}/cmdline").split("\0") if word)
+
+
+def directory_of(pid: int) -> Fact[str]:
+    """The folder in which a process works (`readlink /proc/PID/cwd`)."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the target need not exist here
+    except OSError as problem:
+        return Absent(f"working directory: {problem.strerror}")
 
 
 def read_environment(pid: int, names: Iterable[str], root: str = "/proc") -> Mapping[str, str]:
@@ -120,6 +132,7 @@ class _Track:
     pages: list[Pages] = field(default_factory=list)
     gone: bool = False
     age_s: float = 0.0
+    openmp: OpenMp = field(default_factory=lambda: OpenMp(None))
 
 
 class TreeSampler:
@@ -157,6 +170,8 @@ class TreeSampler:
             self._measure_one(pid, now)
         for pid, track in self._tracks.items():
             track.gone = pid not in alive
+            if not track.gone and track.openmp.runtime is None and len(track.cpu) in _ASK_FOR_OPENMP:
+                track.openmp = openmp_of(pid, Path(self.root))
 
     def weigh(self) -> None:
         """Memory of each process, and how much of it is its own; slow for a large process, so asked seldom."""
@@ -340,5 +355,6 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         born_during_watch=track.born,
         died_during_watch=track.gone,
         rank=int(rank) if rank.isdigit() else Absent("no RANK in its environment"),
+        openmp=track.openmp,
         thread_settings={k: v for k, v in track.environment.items() if k in THREAD_VARIABLES},
     )

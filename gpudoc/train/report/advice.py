@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpudoc.doctor.model import Finding
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import Split
 
@@ -35,6 +36,8 @@ class Situation:
     profile_kind: str
     # the most loader workers that the data set can use; None: any number
     most_workers: int | None = None
+    # threads that waited for CPUs on which others computed
+    spinning: Finding | None = None
 
 
 def verdict(split: Split) -> str:
@@ -76,6 +79,8 @@ def advise(split: Split, situation: Situation) -> list[Advice]:
         say = f"evaluation took {split.share('evaluate'):.0%}"
         run = f"--set eval_every={4 * situation.settings.eval_every}"
         found.append((split.share("evaluate"), Advice(say, run)))
+    if situation.spinning is not None and situation.device_type == "cpu":
+        found.append((split.share("compute"), Advice(situation.spinning.title, situation.spinning.fix[0].run)))
     ordered = [advice for _, advice in sorted(found, key=lambda pair: -pair[0])]
     if not ordered and situation.profile_kind in ("off", "preset"):
         say = "these settings are not tuned for this machine"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.beside import Beside
 from gpudoc.train.data.stream import most_workers
 from gpudoc.train.events import Finished
 from gpudoc.train.job import Job
@@ -15,9 +17,15 @@ from gpudoc.train.state.run_dir import write_whole
 from gpudoc.train.step.meters import NOTHING, Split
 
 
-def finish(request: Request, job: Job, problem: Exception | None, ran: tuple[int, float]) -> Finished:
-    """Write summary.json and say how it ended; `ran` is (the first step of this process, seconds)."""
+def finish(
+    request: Request, job: Job, problem: Exception | None, ran: tuple[int, float], beside: Beside | None = None
+) -> Finished:
+    """Write summary.json and say how it ended; `ran` is (the first step of this process, seconds), `beside` what others
+    did with the CPUs meanwhile.
+    """
     import json
+
+    import torch
 
     first_step, seconds = ran
     status, reason, exit_code = _end_of(job, problem)
@@ -30,6 +38,7 @@ def finish(request: Request, job: Job, problem: Exception | None, ran: tuple[int
         num_cpus=num_cpus(),
         profile_kind=job.origin.profile_kind,
         most_workers=most_workers(job.workload),
+        spinning=None if beside is None else find_spinning(crowd_here(beside.other_cpus, torch.get_num_threads())),
     )
     saved = bool(found_in(job.run.checkpoints))
     command = go_on(request, job.run.path) if status != "finished" and saved else None

@@ -10,6 +10,10 @@ def test_all_threads_at_every_size_and_fewer_at_one():
     assert Point("bf16", LARGE, 8) in points
     assert [p.threads for p in points if p.dtype == "fp32" and p.size == 1024] == [1, 2, 4, 8]
     assert Point("fp32", LARGE, 2) not in choose_points(2, quick=True)
+    assert set(choose_points(16, quick=True)) < set(choose_points(16, quick=False))
+    # what few cores need long for, and what is too little for many
+    assert max(p.size for p in choose_points(2, quick=True)) == 1024
+    assert max(p.size for p in choose_points(16, quick=True)) == 2048
     assert {p.threads for p in choose_points(1, quick=False)} == {1}
 
 

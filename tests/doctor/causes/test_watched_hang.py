@@ -63,6 +63,15 @@ def test_for_how_long_when_the_watch_saw_it_begin():
     assert "for 15 s" in found.title
 
 
+def test_for_how_long_when_it_stood_still_before_the_watch_began():
+    still = [track(cpu=STILL, cpu_s=0, main_cpu_s=0)]
+    (found,) = ask(stands(HERE, text="with lock:"), still, still_before_s=31.0)
+    assert found.title.startswith("Nothing has moved for 51 s: ")
+    # it moved meanwhile, so what was before is another standstill
+    (found,) = ask(stands(HERE, text="with lock:", before=100), still, still_before_s=31.0)
+    assert found.title.startswith("Nothing has moved for 15 s: ")
+
+
 def test_a_loader_worker_that_makes_no_batch_is_named_with_its_line():
     seen = {1: "wait*400", 2: "w_fetch*400"}
     (found,) = ask(seen, [track(cpu=STILL, cpu_s=0), worker(2, cpu=STILL, cpu_s=0)])

@@ -1,9 +1,10 @@
 import dataclasses
 
-from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_oversubscription
+from gpudoc.doctor.causes.watched_host import find_cpu_quota, find_openmp_spinning, find_oversubscription
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Limits
+from gpudoc.process.openmp import OpenMp
 from tests.facts.live.made import track, watch, worker
 
 
@@ -70,3 +71,30 @@ def test_a_quota_that_is_hardly_reached_and_no_quota():
 def test_a_process_without_schedstat_is_skipped():
     bare = dataclasses.replace(track(), queued_s=Absent("no /proc/PID/schedstat"))
     assert isinstance(ask(find_oversubscription, {1: "backward*100"}, [bare])[0], Skip)
+
+
+GOMP = OpenMp("libgomp")
+TEAM = {"cpu_s": 24.0, "queued_s": 16.0, "openmp": GOMP, "switches_involuntary": 4000}
+CROWDED = Limits(cpus_online=2, cpus_affinity=2, machine_busy_cores=2.0)
+
+
+def test_threads_that_wait_awake_beside_other_work_are_named_with_the_setting_of_their_runtime():
+    (found,) = ask(find_openmp_spinning, {1: "backward*100"}, [track(**TEAM)], limits=CROWDED)
+    assert found.id == "openmp_spinning"
+    assert found.title.startswith("2 OpenMP threads spin for 2 CPUs, of which others keep 0.8 busy: 40 % of what")
+    assert [remedy.run for remedy in found.fix] == ["export OMP_WAIT_POLICY=passive", "export OMP_NUM_THREADS=1"]
+    assert any("200 times per second" in seen.value for seen in found.evidence)
+
+
+def test_no_thread_spins_alone_nor_where_it_sleeps_nor_where_it_need_not_wait():
+    alone = Limits(cpus_online=2, cpus_affinity=2, machine_busy_cores=1.3)
+    roomy = Limits(cpus_online=8, cpus_affinity=8, machine_busy_cores=2.0)
+    asleep = {**TEAM, "openmp": OpenMp("libgomp", {"OMP_WAIT_POLICY": "PASSIVE"})}
+    one = {**TEAM, "cpu_s": 12.0, "queued_s": 8.0}
+    for limits_, seen in ((alone, TEAM), (roomy, TEAM), (CROWDED, asleep), (CROWDED, one)):
+        assert ask(find_openmp_spinning, {1: "backward*100"}, [track(**seen)], limits=limits_) == []
+
+
+def test_more_threads_than_cpus_of_its_own_are_another_cause():
+    many = {**TEAM, "queued_s": 100.0}
+    assert ask(find_openmp_spinning, {1: "backward*100"}, [track(**many)], limits=CROWDED) == []

@@ -31,6 +31,26 @@ def test_ranks_are_advised_to_try_with_one_arena():
     assert not any("MALLOC" in remedy.run for remedy in alone.fix)
 
 
+def crowded(seconds, age_s=600.0, gets=0.2):
+    """A process that runs in a part of its time, wants to all the time, and grows steadily."""
+    grown = tuple((i / 2, 300 * MIB + 4 * MIB * i) for i in range(int(2 * seconds) + 1))
+    runs, waits = gets * seconds, (1 - gets) * seconds
+    return track(memory=grown, last_s=seconds, age_s=age_s, main_cpu_s=runs, main_queued_s=waits)
+
+
+def test_a_job_that_others_keep_from_its_cpus_is_looked_at_for_longer_since_it_warms_up_slowly():
+    loop = {1: "backward*1200"}
+    (skipped,) = ask(find_memory_growth, loop, [crowded(25.0)], seconds=25.0)
+    assert isinstance(skipped, Skip)
+    assert "leave the job 20 % of the CPU" in skipped.because
+    assert skipped.because.endswith("--seconds 90")
+    (found,) = ask(find_memory_growth, loop, [crowded(90.0)], seconds=90.0)
+    assert found.id == "host_memory_leak"
+    # ten seconds of work take fifty here, so that a young one has not settled for long enough
+    assert ask(find_memory_growth, loop, [crowded(60.0, age_s=0.0)], seconds=60.0) == []
+    assert ask(find_memory_growth, loop, [crowded(60.0, age_s=0.0, gets=1.0)], seconds=60.0) != []
+
+
 def test_the_line_that_keeps_the_graph():
     kept = stacks({1: "backward*100"}, {(USER, 44): "losses.append(loss)"})
     (found,) = ask(find_memory_growth, kept, [track(memory=LEAK)])

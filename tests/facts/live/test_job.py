@@ -23,6 +23,7 @@ class Heard:
     def __init__(self):
         self.streams = {1: b"", 2: b""}
         self.watches = []
+        self.stalled = []
 
     def sink(self, number, data):
         self.streams[number] += data
@@ -30,7 +31,8 @@ class Heard:
 
 def run(*command, seconds=3.0):
     heard = Heard()
-    end = launch(command, seconds=seconds, listener=Listener(sink=heard.sink, watched=heard.watches.append))
+    listener = Listener(sink=heard.sink, watched=heard.watches.append, stalled=heard.stalled.append)
+    end = launch(command, seconds=seconds, listener=listener)
     return heard, end
 
 
@@ -92,6 +94,65 @@ def test_a_training_command_is_watched_from_its_first_step_by_an_ancestor(tmp_pa
     assert answer["code"] == 0
     assert answer["threads"] >= 1
     assert speed.read_text().count("\n") > 5
+
+
+HANGS = """
+import sys, threading, time
+def quick_steps():
+    for step in range(100):
+        sum(range(step))
+def wait_for_nobody():
+    print("hangs", flush=True)
+    threading.Event().wait()
+quick_steps()
+wait_for_nobody()
+"""
+# asked to end as soon as looks say that it stands still for long enough
+ASK_TO_END = """
+import os, signal, sys
+from gpudoc.facts.live import job
+asked = []
+before = job.Stillness.takes
+def takes(self, look):
+    told = before(self, look)
+    if self.seen.is_telling and not asked:
+        asked.append(os.kill(os.getpid(), int(sys.argv[1])))
+    return told
+job.Stillness.takes = takes
+seen = []
+end = job.launch(sys.argv[2:], seconds=3.0, listener=job.Listener(sink=lambda *_: None, watched=seen.append))
+from gpudoc.doctor.live.judge import judge, judge_end
+report = judge_end(judge(seen[0]), end)
+print(report.findings[0].id, report.findings[0].title, sep=": ")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_script_that_hangs_after_quick_steps_is_named_with_its_line_when_it_is_asked_to_end(tmp_path, number):
+    script = tmp_path / "train.py"
+    script.write_text(HANGS)
+    with start(ASK_TO_END, int(number), sys.executable, script) as watcher:
+        said = watcher.communicate(timeout=100)[0]
+    # four seconds of it are enough, and nobody waits for ten
+    assert said.startswith("job_hung: Nothing has moved for")
+    line = HANGS.splitlines().index("    threading.Event().wait()") + 1
+    assert said.strip().endswith(f"train.py:{line}")
+
+
+def test_a_job_that_stands_still_after_its_watch_is_looked_at_again(tmp_path, monkeypatch):
+    from gpudoc.facts.live import job
+
+    script = tmp_path / "train.py"
+    script.write_text(HANGS.replace("threading.Event().wait()", "time.sleep(4)"))
+    monkeypatch.setattr(job, "IDLE_S", 1.0)
+    monkeypatch.setattr(job, "IDLE_LOOK_S", 0.2)
+    monkeypatch.setattr(job, "LOOK_AGAIN_S", 1.0)
+    monkeypatch.setattr(job._Job, "wait_until_it_trains", lambda *_: None)
+    heard, end = run(sys.executable, str(script))
+    assert (end.exit_code, heard.watches) == (0, [])
+    (seen,) = heard.stalled
+    stands = {seen.stacks.frames[i].function for t in seen.stacks.threads if t.is_main for s in t.samples for i in s}
+    assert "wait_for_nobody" in stands
 
 
 COUNTER = """

@@ -1,5 +1,7 @@
 import os
 
+import pytest
+
 from gpudoc.facts.live.stillness import BUSY_S, STILL_S, Look, Stillness, look
 from gpudoc.facts.process import Frame, Glance
 
@@ -40,6 +42,33 @@ def test_a_loop_over_a_few_lines_is_one_place():
 def test_imports_and_jobs_without_a_stack_are_never_still():
     for stack in (IMPORT, ()):
         assert feed(Stillness(), *((t, stack, 0, 0) for t in (0, 20, 40, 100))) == [False] * 4
+
+
+def test_without_stacks_only_what_uses_nothing_stands_still():
+    stillness = Stillness(still_s=30.0, with_stacks=False)
+    # an hour of training and then nothing: the hour is not averaged in
+    looks = [(t, (), float(t), 0) for t in range(0, 3600, 5)]
+    looks += [(t, (), 3595.0, 0) for t in range(3600, 3640, 5)]
+    assert [t for (t, *_), takes in zip(looks, feed(stillness, *looks), strict=True) if takes] == [3625, 3630, 3635]
+
+
+@pytest.mark.parametrize(("cpu", "seconds", "tells"), [(0.0, 3.0, False), (0.0, 4.0, True), (1.0, 9.0, False)])
+def test_a_standstill_tells_something_after_a_while_and_later_when_it_computes(cpu, seconds, tells):
+    stillness = Stillness()
+    feed(stillness, (0, HERE, 0.0, 0), (1, HERE, cpu, 0), (seconds, HERE, cpu * seconds, 0))
+    assert stillness.seen.is_telling is tells
+
+
+def test_a_standstill_is_a_watch_of_what_was_seen():
+    stillness = Stillness()
+    feed(stillness, (5, THERE, 1.0, 0), (6, HERE, 2.0, 100), (9, HERE, 2.0, 200), (12, HERE, 2.0, 300))
+    seen = stillness.seen.as_watch(2**22 + 1)
+    assert (seen.seconds, seen.interrupted, seen.ended) == (6.0, True, False)
+    (thread,) = seen.stacks.threads
+    assert [seen.stacks.frames[i] for sample in thread.samples for i in sample] == list(HERE) * 3
+    (track,) = seen.processes
+    assert track.cpu == ((0.0, 0.0), (3.0, 0.0), (6.0, 0.0))
+    assert track.moved == ((0.0, 100), (3.0, 200), (6.0, 300))
 
 
 def test_a_look_at_a_real_process():

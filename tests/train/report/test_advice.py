@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from gpudoc.doctor.spinning import Crowd, find_spinning
+from gpudoc.process.openmp import OpenMp
 from gpudoc.train.report.advice import Situation, advise, verdict
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import NOTHING, PHASES, Split
@@ -52,6 +56,14 @@ def test_the_largest_loss_of_time_comes_first():
     found = advise(split(data_wait=20.0, checkpoint=40.0, compute=40.0), situation())
     assert "checkpoints" in found[0].say
     assert "data" in found[1].say
+
+
+@pytest.mark.parametrize(("device", "named"), [("cpu", True), ("cuda", False)])
+def test_threads_that_spin_beside_others_are_named_with_the_setting_where_the_cpu_computes(device, named):
+    crowd = Crowd(threads=2, cpus=2.0, other_cpus=1.0, openmp=OpenMp("libgomp"))
+    seen = dataclasses.replace(situation(), device_type=device, spinning=find_spinning(crowd))
+    found = advise(split(compute=100.0), seen)
+    assert [advice.run for advice in found] == ["export OMP_WAIT_POLICY=passive"] * named
 
 
 def test_seconds_of_checkpoints_in_a_short_run_are_not_worth_a_word():

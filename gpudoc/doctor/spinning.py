@@ -1,0 +1,66 @@
+"""OpenMP threads that spin for CPUs on which others compute; one judgement for doctor, bench, tune and train."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+
+from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.facts.host import cpus_usable
+from gpudoc.process.beside import cpus_allowed
+from gpudoc.process.openmp import OpenMp, own_openmp
+
+# below this others are a moment's work
+_FELT_CPUS = 0.5
+# threads of a team that have no CPU of their own, on average
+_LACKING_CPUS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Threads of one process in one team, the CPUs that it may use, and how many of them others kept busy."""
+
+    threads: int
+    cpus: float
+    other_cpus: float
+    openmp: OpenMp = field(default_factory=lambda: OpenMp(None))
+
+    @property
+    def left(self) -> float:
+        """CPUs that others leave."""
+        return max(0.0, self.cpus - self.other_cpus)
+
+
+def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
+    """What computes in this process or in one that it starts, beside others; `threads` where torch was not asked."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    known = int(asked) if asked.isdigit() and int(asked) else cpus_allowed()
+    return Crowd(threads=threads or known, cpus=cpus_usable(), other_cpus=other_cpus, openmp=own_openmp())
+
+
+def find_spinning(crowd: Crowd) -> Finding | None:
+    """The finding where more threads compute together than others leave CPUs, and those that wait do not sleep."""
+    if crowd.threads < 2 or crowd.other_cpus < _FELT_CPUS or crowd.openmp.is_passive:
+        return None
+    if crowd.threads < crowd.left + _LACKING_CPUS:
+        return None
+    fewer = max(1, math.floor(crowd.left + _LACKING_CPUS))
+    settings = ", ".join(f"{name}={value}" for name, value in crowd.openmp.settings.items()) or "none set"
+    return Finding(
+        id="openmp_spinning",
+        severity="warning",
+        confidence=0.7,
+        title=f"{crowd.threads} OpenMP threads spin for {crowd.cpus:g} CPUs, "
+        f"of which others keep {crowd.other_cpus:.1f} busy",
+        why="After every operation the threads wait for the slowest, which has no CPU while others compute; those that "
+        "wait keep theirs busy instead of letting it go.",
+        evidence=(
+            Observation("cpus_left", f"{crowd.left:.1f} for {crowd.threads} threads", "/proc/stat"),
+            Observation("openmp", f"{crowd.openmp.runtime or 'runtime not known'}; {settings}", "/proc"),
+        ),
+        fix=(
+            Remedy(say="Let threads that wait sleep.", run=crowd.openmp.cure),
+            Remedy(say="Compute with as many threads as CPUs are left.", run=f"export OMP_NUM_THREADS={fewer}"),
+        ),
+    )

@@ -1,0 +1,77 @@
+"""Which OpenMP runtime torch computes with in a process, and whether its threads spin while they wait."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Runtime = Literal["libgomp", "libiomp5", "libomp"]
+RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
+
+# the variables that say how a thread waits for the others of its team
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+_NAME = re.compile(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMp:
+    """A runtime, None where it is not known, and those of WAITING that are set."""
+
+    runtime: Runtime | None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether a thread that waits sleeps at once, as somebody has asked it to."""
+        if self.settings.get("OMP_WAIT_POLICY", "").strip().lower() == "passive":
+            return True
+        own = "GOMP_SPINCOUNT" if self.runtime == "libgomp" else "KMP_BLOCKTIME"
+        return self.settings.get(own, "").strip() == "0"
+
+    @property
+    def cure(self) -> str:
+        """The line for a shell that lets waiting threads sleep."""
+        match self.runtime:
+            case "libgomp":
+                return "export OMP_WAIT_POLICY=passive"
+            case "libiomp5" | "libomp":
+                return "export KMP_BLOCKTIME=0"
+            case None:
+                return "export OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0"
+
+
+def openmp_of(pid: int, root: Path = Path("/proc")) -> OpenMp:
+    """The runtime that a process has loaded, torch's own before any other (`grep -E 'gomp|omp' /proc/PID/maps`)."""
+    try:
+        rows = (root / str(pid) / "maps").read_text("utf-8", "replace").splitlines()
+        entries = (root / str(pid) / "environ").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return OpenMp(None)
+    pairs = (entry.partition("=") for entry in entries)
+    return OpenMp(_first(row.split(maxsplit=5)[-1] for row in rows), {n: v for n, _, v in pairs if n in WAITING})
+
+
+def own_openmp() -> OpenMp:
+    """The runtime of the torch that this Python has, which is not imported for it, and this process's settings."""
+    try:
+        found = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):
+        found = None
+    places = [] if found is None or found.origin is None else [Path(found.origin).parent]
+    # wheels carry their own; conda's torch shares one with all packages of the environment
+    folders = [folder for place in places for folder in (place.with_name("torch.libs"), place / "lib")]
+    folders += [place.parents[2] for place in places if len(place.parents) > 2]
+    files = (str(file) for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))
+    return OpenMp(_first(files), {name: os.environ[name] for name in WAITING if name in os.environ})
+
+
+def _first(files: Iterable[str]) -> Runtime | None:
+    named = [(file, match[1]) for file in files if (match := _NAME.search(file))]
+    # other packages bring runtimes of their own, scikit-learn for one
+    ordered = sorted(named, key=lambda pair: "torch" not in pair[0])
+    return next((runtime for _, name in ordered for runtime in RUNTIMES if runtime == name), None)

@@ -1,0 +1,38 @@
+import pytest
+
+from gpudoc.doctor.spinning import Crowd, find_spinning
+from gpudoc.process.openmp import OpenMp
+
+GOMP = OpenMp("libgomp")
+
+
+def crowd(threads=2, cpus=2.0, others=1.0, openmp=GOMP):
+    return Crowd(threads=threads, cpus=cpus, other_cpus=others, openmp=openmp)
+
+
+@pytest.mark.parametrize(
+    ("seen", "spins"),
+    [
+        pytest.param(crowd(), True, id="one busy loop on two CPUs"),
+        pytest.param(crowd(others=0.2), False, id="nobody beside it"),
+        pytest.param(crowd(threads=1), False, id="one thread waits for nobody"),
+        pytest.param(crowd(cpus=16.0), False, id="a CPU for each thread"),
+        pytest.param(crowd(threads=16, cpus=16.0, others=4.0), True, id="as many threads as CPUs"),
+        pytest.param(crowd(threads=12, cpus=16.0, others=4.0), False, id="threads for the CPUs that are left"),
+        pytest.param(crowd(openmp=OpenMp("libgomp", {"OMP_WAIT_POLICY": "passive"})), False, id="cured"),
+        pytest.param(crowd(openmp=OpenMp("libiomp5", {"KMP_BLOCKTIME": "200"})), True, id="not cured by that"),
+    ],
+)
+def test_threads_spin_where_others_leave_too_few_cpus(seen, spins):
+    assert (find_spinning(seen) is not None) is spins
+
+
+def test_the_finding_has_the_setting_of_the_runtime_and_fewer_threads():
+    found = find_spinning(crowd(threads=16, cpus=16.0, others=4.2, openmp=OpenMp("libiomp5")))
+    assert found.title == "16 OpenMP threads spin for 16 CPUs, of which others keep 4.2 busy"
+    assert [remedy.run for remedy in found.fix] == ["export KMP_BLOCKTIME=0", "export OMP_NUM_THREADS=12"]
+    assert any("11.8 for 16 threads" in seen.value for seen in found.evidence)
+
+
+def test_at_least_one_thread_is_advised():
+    assert find_spinning(crowd(others=2.0)).fix[1].run == "export OMP_NUM_THREADS=1"
