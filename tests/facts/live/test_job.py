@@ -125,7 +125,7 @@ print(report.findings[0].id, report.findings[0].title, sep=": ")
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_script_that_hangs_after_quick_steps_is_named_with_its_line_when_it_is_asked_to_end(tmp_path, number):
     script = tmp_path / "train.py"
     script.write_text(HANGS)
