@@ -14,6 +14,7 @@ from gpudoc.script.findings import Findings, speed_of
 from gpudoc.script.look import script_loaders
 from gpudoc.script.remember import file_digest, workload_of
 from gpudoc.tune.model.noise import Noise, noise_of
+from gpudoc.tune.record import about_threads
 from gpudoc.tune.trial.messages import Feed, Trial
 
 
@@ -49,7 +50,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
             }
         ),
         evidence=_evidence(context, found, trials),
-        why=tuple(why(found, noise_of(trials))),
+        why=tuple(why(found, noise_of(trials), context.hardware.device)),
         script=model.Script.model_validate(
             {
                 "loaders": script_loaders(look),
@@ -64,9 +65,9 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
     )
 
 
-def why(found: Findings, noise: Noise | None = None) -> list[str]:
+def why(found: Findings, noise: Noise | None = None, device: str = "") -> list[str]:
     """One plain sentence for each thing that was decided, after what puts all of them in doubt."""
-    sentences: list[str] = [] if noise is None else [str(noise)]
+    sentences: list[str] = [] if noise is None else [str(noise), *about_threads(device, noise)]
     if found.fed is not None:
         sentences += found.fed.reasons
     if found.kept_default:

@@ -70,6 +70,7 @@ def test_a_process_that_is_gone_is_not_known(tmp_path):
     assert openmp_of(2**22 + 1, tmp_path) == OpenMp(None)
 
 
+@pytest.mark.slow
 def test_the_runtime_of_this_python_is_the_one_that_torch_then_loads(monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     found = own_openmp()

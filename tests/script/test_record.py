@@ -1,6 +1,9 @@
+from gpudoc.doctor import spinning
+from gpudoc.process.openmp import OpenMp
 from gpudoc.profile.store import load, save
 from gpudoc.script.record import why
 from gpudoc.script.remember import remembered
+from gpudoc.tune.model.noise import Noise
 from tests.script.pretended import result_of, searched
 
 
@@ -56,3 +59,13 @@ def test_what_others_disturbed_stands_before_all_reasons():
     profile = result_of(asked, found, session).profile
     assert profile.evidence.disturbed_trials == 1
     assert profile.why[0].startswith("others kept up to 1.5 CPUs busy during 1 of ")
+
+
+def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
+    _, found, _ = searched(parts=frozenset({"loader"}))
+    noise = Noise(1, 1, 1.0)
+    assert why(found, noise, "cpu")[1].endswith("export OMP_WAIT_POLICY=passive")
+    assert not [sentence for sentence in why(found, noise, "cuda") if "OMP_WAIT_POLICY" in sentence]
