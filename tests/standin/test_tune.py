@@ -290,23 +290,16 @@ def test_levers_of_a_gpu_run_with_the_losses_of_the_plain_step(net, tmp_path, mo
     assert found["precision",].difference > 0
 
 
-def test_what_a_search_keeps_is_applied_by_a_training_and_every_lever_has_its_row(gpus_here, net):
-    gpus = gpus_here(cc="8.0")
-    evidence = tune(gpus, net, "--only", "speed", "--budget", "10m")["profile"]["evidence"]
-    rows = {row["name"]: row for row in evidence["variants"]}
-    assert {"TF32 in matrix products", "bf16", "expandable segments"} <= set(rows)
-    assert rows["the optimizer without its fused kernel"]["losses"]["bound"] >= 0.001
-    # there is no Triton here: one line, and no other way to compile is tried
-    assert rows["torch.compile"]["kept"] is False
-    assert [name for name in rows if name.startswith("torch.compile")] == ["torch.compile"]
-    profile = yaml.safe_load((gpus.home / "tuned.yaml").read_text())
-    profile["settings"] |= {"matmul_precision": "high", "cudnn_benchmark": True, "precision": "fp32"}
-    (gpus.home / "tuned.yaml").write_text(yaml.safe_dump(profile))
+def test_a_training_applies_the_levers_of_its_profile(standin, net):
+    gpus = standin(cc="8.0", **QUICK)
+    settings = {"precision": "fp32", "micro_batch": 8, "matmul_precision": "high", "cudnn_benchmark": True}
+    profile = {"schema": "gpudoc.profile.v1", "hardware": {"device": "cuda"}, "settings": settings}
+    (gpus.home / "levers.yaml").write_text(yaml.safe_dump(profile))
     module = gpus.home / "mynet.py"
     told = "print('told', torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)"
     module.write_text(
         module.read_text().replace("        return self.last(", f"        {told}\n        return self.last(")
     )
-    trained = gpus.gpudoc("train", "--model", net, "--profile", "tuned.yaml", "--steps", "2", "--no-preflight")
+    trained = gpus.gpudoc("train", "--model", net, "--profile", "levers.yaml", "--steps", "2", "--no-preflight")
     assert trained.returncode == 0, trained.stderr
     assert "told high True" in trained.stdout
