@@ -88,12 +88,6 @@ LEVERS: tuple[Lever, ...] = (
         to_show="the gain on Ampere and later, and how far the losses differ there",
     ),
     Lever(
-        name="bf16 in matrix products of fp32",
-        changes={"matmul_precision": "medium"},
-        works=lambda a: a.device == "cpu" and a.native_bf16 and _may_round_products(a),
-        tolerance=BOUNDS["bf16"],
-    ),
-    Lever(
         name="bf16",
         changes={"precision": "bf16"},
         works=lambda a: a.precision == "auto" and a.native_bf16,
