@@ -12,29 +12,29 @@ import torch
 from gpudoc.train.data.draws import Generators, seed_all
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import LEAST_STEPS, MOST_STEPS
+from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Beat, Emit, Fact, FirstLosses
 from gpudoc.workload.batch import Batch
+from gpudoc.workload.build import Workload
 
 # fp16 begins with a loss scale that is too large, and halves it in steps that change nothing
 _MOST_SKIPPED = 12
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """Runs them with one rank's trainee; `is_late` says for all ranks whether a rank's time is over."""
+    """Runs them with one rank's trainee; `agreed` tells each rank whether any of them said yes."""
 
     trainee: Trainee
-    seed: int
-    seconds: float
     emit: Emit
     agreed: Callable[[bool], bool]
 
-    def run(self, batch: Batch) -> tuple[float, ...]:
+    def run(self, batch: Batch, request: Request, workload: Workload) -> tuple[float, ...]:
         """The loss of each step that was made; fewer where gradients or a loss were not finite, or steps are slow.
 
         Emits them, and as the fact `draws` whether the step itself takes random numbers, as dropout does.
         """
-        seed_all(self.seed)
+        seed_all(workload.config.train.seed + int(request.extra.get("seed", 0)))
         device = self.trainee.device
         generators = Generators(device)
         before = generators.snapshot()
@@ -54,7 +54,7 @@ class FirstSteps:
                 break
             if self.trainee.num_skipped == skipped:
                 losses.append(loss)
-            is_slow = len(losses) >= LEAST_STEPS and time.monotonic() - began > self.seconds
+            is_slow = len(losses) >= LEAST_STEPS and time.monotonic() - began > request.seconds_per_batch
             if self.agreed(is_slow) or len(losses) == MOST_STEPS:
                 break
         self.emit(FirstLosses(losses=tuple(losses)))

@@ -195,15 +195,8 @@ class Probe:
     def _first_steps(self, batch: int) -> None:
         """The losses of the first steps, from the same weights on the same samples in every trial."""
         self._stage("first steps", batch)
-        seed = self._prepared.workload.config.train.seed + int(self._request.extra.get("seed", 0))
-        first = FirstSteps(
-            trainee=self._trainee,
-            seed=seed,
-            seconds=self._request.seconds_per_batch,
-            emit=self._emit,
-            agreed=self._agreed,
-        )
-        first.run(ready(self._prepared.samples, batch, pinned=self._device.type == "cuda"))
+        made = ready(self._prepared.samples, batch, pinned=self._device.type == "cuda")
+        FirstSteps(self._trainee, self._emit, self._agreed).run(made, self._request, self._prepared.workload)
 
     def _time(self) -> None:
         """Timed steps on typical samples: all batches upward, then downward, since jitter comes and goes."""
