@@ -69,17 +69,39 @@ class Loader(Part):
     persistent_workers: bool = False
 
 
-class Settings(Part):
-    """What training runs with; `micro_batch` is an upper bound per device, `fused` is about the optimizer's kernel."""
+Precision = Literal["fp32", "bf16", "fp16"]
+Allocator = Literal["default", "exact", "expandable"]
+CompileMode = Literal["whole", "blocks", "reduce-overhead", "dynamic"]
+MatmulPrecision = Literal["default", "high", "medium"]
 
-    precision: Literal["bf16", "fp16", "fp32"]
-    allocator: Literal["default", "exact", "expandable"] = "default"
-    micro_batch: int = Field(ge=1)
-    accumulation: int = Field(default=1, ge=1)
+
+class Levers(Part):
+    """What may change about a step apart from its batch; the defaults are what training does without a profile.
+
+    `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
+    it; `foreach` asks for kernels over lists of tensors in its place. `matmul_precision` is torch's
+    float32_matmul_precision, 'default' what torch or the user's code set.
+    """
+
+    precision: Precision = "fp32"
+    allocator: Allocator = "default"
     activation_checkpointing: bool = False
     channels_last: bool = False
     compile: bool = False
+    compile_mode: CompileMode = "whole"
     fused: bool = True
+    foreach: bool = False
+    matmul_precision: MatmulPrecision = "default"
+    cudnn_benchmark: bool = False
+
+
+class Settings(Levers):
+    """What training runs with; `micro_batch` is an upper bound per device."""
+
+    # a file that does not say it is a mistake
+    precision: Precision = Field()
+    micro_batch: int = Field(ge=1)
+    accumulation: int = Field(default=1, ge=1)
     loader: Loader = Field(default_factory=Loader)
 
 
@@ -102,6 +124,31 @@ class Trial(Part):
     samples_per_s: float | None = None
     seconds: float = Field(default=0.0, ge=0)
     settings: Settings | None = None
+
+
+class Losses(Part):
+    """How far a variant's losses lay from the reference's over the first steps, and how far they may.
+
+    `difference` is the largest of any step, over the mean of the reference's losses; None where one was not finite.
+    """
+
+    steps: int = Field(ge=0)
+    difference: float | None = None
+    bound: float = Field(ge=0)
+
+
+class VariantTrial(Part):
+    """One variant of the step as it was tried; `times` the speed of the best before it; `why` in one line.
+
+    `losses` is None where the variant did not come so far.
+    """
+
+    name: str
+    changes: dict[str, bool | str]
+    times: float | None = None
+    losses: Losses | None = None
+    kept: bool = False
+    why: str = ""
 
 
 class LoaderTrial(Part):
@@ -135,6 +182,7 @@ class Evidence(Part):
     memory_limit_bytes: int | None = Field(default=None, gt=0)
     memory_model: MemoryModel | None = None
     trials: tuple[Trial, ...] = ()
+    variants: tuple[VariantTrial, ...] = ()
     loader: tuple[LoaderTrial, ...] = ()
     default: Trial | None = None
     speedup_over_default: float | None = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 
 from gpudoc.profile import store
-from gpudoc.profile.model import Loader, Settings
+from gpudoc.profile.model import Loader, Losses, Settings
 from gpudoc.render import frame
 from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
+from gpudoc.tune.model.losses import percent
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.record import about_threads
@@ -24,8 +25,12 @@ _NAMES = {
     "num_workers": "loader workers",
     "activation_checkpointing": "activation checkpointing",
     "compile": "compile",
+    "compile_mode": "compile mode",
+    "matmul_precision": "matmul precision",
     "channels_last": "channels last",
+    "cudnn_benchmark": "cudnn.benchmark",
     "fused": "fused optimizer",
+    "foreach": "foreach optimizer",
     "allocator": "allocator",
     "prefetch_factor": "prefetch factor",
     "pin_memory": "pinned memory",
@@ -58,7 +63,7 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
         lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
         for sentence in about_threads(result.profile.hardware.device, noise):
             lines += frame.fold(f"{frame.MARK['warning']} {sentence}", width)
-    lines += ["", *_settings(result), *_memory(result, width), ""]
+    lines += ["", *_settings(result), *_memory(result, width), "", *_levers(result, width)]
     made = result.profile.made
     assert made is not None
     spent = f"{made.trials} trials in {format_seconds(made.seconds)}"
@@ -174,6 +179,32 @@ def _memory(result: Result, width: int) -> list[str]:
     ceiling = result.profile.why[0].partition("; a larger one would exceed ")[2] if result.profile.why else ""
     lines = frame.fold(told, width, indent="    ")
     return [*lines, *(frame.fold(f"  the micro batch is at {ceiling}", width, indent="    ") if ceiling else [])]
+
+
+def _levers(result: Result, width: int) -> list[str]:
+    """The levers that were tried: speed beside the best before, how far the losses differ and may, what became of it.
+
+    Ends with an empty line; nothing where none was tried.
+    """
+    rows = result.profile.evidence.variants
+    if not rows:
+        return []
+    wide = max(len(row.name) for row in rows)
+    lines = [f"  {'lever, on top of what was kept':{wide}}   speed  losses differ  allowed"]
+    for row in rows:
+        if row.times is None:
+            lines += frame.fold(f"  {row.why}", width, indent="    ")
+            continue
+        differ, allowed = ("not compared", "") if row.losses is None else losses_in_words(row.losses)
+        kept = "kept" if row.kept else ""
+        lines.append(f"  {row.name:{wide}}  {f'x {row.times:.2f}':>6}  {differ:>13}  {allowed:>7}  {kept}".rstrip())
+    return [*lines, ""]
+
+
+def losses_in_words(found: Losses) -> tuple[str, str]:
+    """How far a variant's losses differ from the reference's, and how far they may."""
+    differ = "not finite" if found.difference is None else percent(found.difference)
+    return differ, percent(found.bound)
 
 
 def _how_sure(largest: Largest) -> str:

@@ -9,7 +9,7 @@ from gpudoc.profile.model import Settings, Trial
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.render.scaling_page import scaling_sections
-from gpudoc.render.tune import headline, train_command
+from gpudoc.render.tune import headline, losses_in_words, train_command
 from gpudoc.tune.model.speed import fit_step_time
 from gpudoc.tune.run import Result
 from gpudoc.tune.search.scaling import ScalingResult
@@ -34,6 +34,7 @@ def render_page(result: Result | ScalingResult) -> str:
         )
     sections = [
         Section("The settings, and why", (_settings(result),)),
+        Section("Levers", tuple(_levers(result))),
         Section("Memory against batch", tuple(_memory(result))),
         Section("Speed against batch", tuple(_speed(result))),
         *(() if result.scaling is None else scaling_sections(result.scaling)),
@@ -79,6 +80,25 @@ def _settings(result: Result) -> Note:
     return Note(
         kind="good", title="Train with this profile", points=result.profile.why, commands=(train_command(result),)
     )
+
+
+def _levers(result: Result) -> Iterable[Block]:
+    rows = result.profile.evidence.variants
+    if not rows:
+        return
+    told = [
+        (
+            row.name,
+            "" if row.times is None else f"{row.times:.2f}",
+            "" if row.losses is None else str(row.losses.steps),
+            *(("", "") if row.losses is None else losses_in_words(row.losses)),
+            "kept" if row.kept else "not used",
+            row.why,
+        )
+        for row in rows
+    ]
+    headings = ("lever", "times the speed", "steps", "losses differ", "allowed", "verdict", "in words")
+    yield Table(headings=headings, rows=tuple(told), numeric=frozenset(headings[1:5]))
 
 
 def _memory(result: Result) -> Iterable[Block]:

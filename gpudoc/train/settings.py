@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from gpudoc.errors import GpudocError
-from gpudoc.profile.model import Profile
+from gpudoc.profile.model import Allocator, CompileMode, Levers, MatmulPrecision, Profile
 from gpudoc.train.data.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
 from gpudoc.workload.config import Config
@@ -32,7 +32,11 @@ class Settings:
     persistent_workers: bool = True
     channels_last: bool = False
     compile: bool = False
+    compile_mode: str = "whole"
     fused: bool = True
+    foreach: bool = False
+    matmul_precision: str = "default"
+    cudnn_benchmark: bool = False
     activation_checkpointing: bool = False
     may_checkpoint_activations: bool = True
     rescue: bool = True
@@ -85,7 +89,11 @@ _KEYS: Mapping[str, type] = {
     "persistent_workers": bool,
     "channels_last": bool,
     "compile": bool,
+    "compile_mode": str,
     "fused": bool,
+    "foreach": bool,
+    "matmul_precision": str,
+    "cudnn_benchmark": bool,
     "activation_checkpointing": bool,
     "log_every": int,
     "checkpoint_every": int,
@@ -97,10 +105,22 @@ _KEYS: Mapping[str, type] = {
     "lr": float,
 }
 _LEAST: Mapping[str, int] = {"num_workers": 0, "checkpoint_every": 0, "eval_every": 0, "seed": 0}
-_ALLOCATORS = ("default", "exact", "expandable")
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "allocator": get_args(Allocator),
+    "compile_mode": get_args(CompileMode),
+    "matmul_precision": get_args(MatmulPrecision),
+}
 _SWITCHES = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 # a change of one of these by a flag makes the profile's batch a guess
-_SHAPES_MEMORY = ("precision", "compile", "activation_checkpointing", "fused")
+_SHAPES_MEMORY = (
+    "precision",
+    "compile",
+    "compile_mode",
+    "activation_checkpointing",
+    "fused",
+    "foreach",
+    "cudnn_benchmark",
+)
 
 
 def parse_flags(typed: Mapping[str, Value], assignments: Sequence[str]) -> dict[str, Value]:
@@ -151,6 +171,10 @@ def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None,
     later = ("global_batch", "steps")
     settings = Settings(**{k: v for k, v in values.items() if k in known and k not in later})  # type: ignore[arg-type]
     settings = replace(settings, sources=sources, notes=tuple(notes))
+    if "compile_mode" in flags and not settings.compile:
+        raise GpudocError(
+            f"--set compile_mode={settings.compile_mode}: it does nothing without compile", hint="--set compile=true"
+        )
     settings = _with_batches(settings, values, sources, around)
     return _with_workers(_with_steps(settings, values, sources, around), around)
 
@@ -186,18 +210,16 @@ def _from_profile(profile: Profile, flags: Mapping[str, Value]) -> tuple[dict[st
     found = profile.settings
     loader = found.loader
     values: dict[str, Value] = {
-        "precision": found.precision,
-        "allocator": found.allocator,
+        **{name: getattr(found, name) for name in Levers.model_fields},
         "micro_batch": found.micro_batch,
-        "activation_checkpointing": found.activation_checkpointing,
-        "channels_last": found.channels_last,
-        "compile": found.compile,
-        "fused": found.fused,
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "pin_memory": loader.pin_memory,
         "persistent_workers": loader.persistent_workers,
     }
+    if flags.get("precision") == "fp32":
+        # who types fp32 means it inside matrix products too
+        values["matmul_precision"] = "default"
     changed = [key for key in _SHAPES_MEMORY if key in flags and flags[key] not in ("auto", values[key])]
     notes = []
     if changed and "micro_batch" not in flags:
@@ -284,8 +306,8 @@ def _parse(key: str, text: str) -> Value:
         raise GpudocError(f"--set {key}={text}: at least {_LEAST.get(key, 1)}")
     if isinstance(value, float) and not value > 0:
         raise GpudocError(f"--set {key}={text}: more than 0")
-    if key == "allocator" and value not in _ALLOCATORS:
-        raise GpudocError(f"--set allocator={text}: no such allocator", hint=f"one of {', '.join(_ALLOCATORS)}")
+    if key in _WORDS and value not in _WORDS[key]:
+        raise GpudocError(f"--set {key}={text}: no such {key}", hint=f"one of {', '.join(_WORDS[key])}")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpudoc.profile.model import VariantTrial
 from gpudoc.tune.model.gain import Gain, gain_of
 from gpudoc.tune.search.choose import BatchChoice, speedup
 from gpudoc.tune.search.largest import Largest
@@ -33,12 +34,13 @@ class Plan:
 class Findings:
     """What is known so far; complete enough for a profile as soon as the default trial is there.
 
-    `reasons` are sentences for fields of `variant` that something else than a comparison of speeds decided, `rejected`
-    those for fields whose other value failed.
+    `variants` are the trials of levers, `tried` what came of each. `reasons` are sentences for fields of `variant` that
+    something else decided, `rejected` those for fields whose other value failed.
     """
 
     defaults: list[Trial] = field(default_factory=list)
     variants: list[Trial] = field(default_factory=list)
+    tried: list[VariantTrial] = field(default_factory=list)
     variant: Variant = field(default_factory=Variant)
     reasons: dict[str, str] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)

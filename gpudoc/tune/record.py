@@ -77,14 +77,9 @@ def _settings(context: Context, found: Findings) -> model.Settings:
 
 def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulation: int) -> model.Settings:
     return model.Settings(
-        precision=variant.precision,
-        allocator=variant.allocator,
+        **variant.model_dump(),
         micro_batch=batch,
         accumulation=accumulation,
-        activation_checkpointing=variant.activation_checkpointing,
-        channels_last=variant.channels_last,
-        compile=variant.compile,
-        fused=variant.fused,
         loader=model.Loader(**(feed or Feed()).model_dump()),
     )
 
@@ -105,6 +100,7 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         memory_limit_bytes=context.limit_bytes,
         memory_model=line,
         trials=tuple(row for trial in trials if trial.request.kind != "plan" for row in _rows(trial)),
+        variants=tuple(found.tried),
         loader=profile_rows(found.feed_trials),
         default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
         speedup_over_default=None if ratio is None else round(ratio, 3),
@@ -138,15 +134,13 @@ def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
 
 
 def _why(found: Findings, settings: model.Settings, noise: Noise | None, device: str) -> list[str]:
-    tried = found.variants
-    base = tried[0].request.variant if tried else found.variant
     sentences = [found.choice.why] if found.choice else [f"micro_batch {settings.micro_batch}: the reference batch"]
     if settings.accumulation > 1:
         sentences.append(f"accumulation {settings.accumulation}: keeps the global batch of the config")
     if found.largest is not None:
         sentences.append(explain_largest(found.largest))
     sentences.append(explain_knee(found.speeds))
-    sentences += explain_variant(found.variant, base, tried, {**found.rejected, **found.reasons})
+    sentences += explain_variant(found.variant, found.tried, {**found.rejected, **found.reasons})
     sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
     sentences += found.notes
     if noise is not None:

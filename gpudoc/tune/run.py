@@ -43,7 +43,7 @@ from gpudoc.tune.search.scaling import (
 )
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import run_stages
-from gpudoc.tune.search.variants import Abilities
+from gpudoc.tune.search.variants import abilities_of
 from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Inspection
@@ -51,7 +51,7 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "3"
+_METHOD = "4"
 _AUTO_FACTOR, _AUTO_SHARE = 8, 50
 # to end the fork servers and to write the profile
 _CLOSING_S = 1.0
@@ -337,15 +337,12 @@ class _Search:
             useful=max(1, min(useful, cap)),
             ceiling=AUTO_CEILING if train.global_batch == "auto" else CEILING,
             base=Variant(precision=precision),
-            abilities=Abilities(
+            abilities=abilities_of(
+                told,
+                train,
                 device=self._choice.name,
-                native_bf16=told.has_bf16,
-                has_images=told.has_images,
-                precision=train.precision,
                 budget_s=self._options.budget_s,
-                can_recompute=told.can_recompute and train.activation_checkpointing == "auto",
-                can_fuse=told.can_fuse,
-                capability=None if told.card is None else told.card.capability,
+                ranks=self._ranks,
                 can_compile=self._choice.device == "cuda" or shutil.which("g++") is not None,
             ),
         )

@@ -25,6 +25,17 @@ def test_a_profile_survives_the_way_to_text_and_back():
     assert Profile.model_validate_json(json.dumps(document)) == profile
 
 
+def test_a_profile_from_before_the_newer_levers_has_them_at_what_training_did_then():
+    old = {"precision": "bf16", "micro_batch": 4, "compile": True, "fused": False, "channels_last": True}
+    found = Profile.model_validate({**MINIMAL, "settings": old}).settings
+    assert (found.compile_mode, found.foreach, found.matmul_precision, found.cudnn_benchmark) == (
+        "whole",
+        False,
+        "default",
+        False,
+    )
+
+
 def test_a_preset_is_what_has_no_workload():
     assert Profile.model_validate(MINIMAL).is_preset
     assert not Profile.model_validate({**MINIMAL, "workload": {"config": "a", "model": "b"}}).is_preset
@@ -36,6 +47,8 @@ def test_a_preset_is_what_has_no_workload():
         {"schema": "gpudoc.profile.v2"},
         {"settings": {"precision": "fp8", "micro_batch": 4}},
         {"settings": {"precision": "fp32", "micro_batch": 0}},
+        {"settings": {"micro_batch": 4}},
+        {"settings": {"precision": "fp32", "micro_batch": 4, "compile_mode": "twice"}},
         {"hardware": {"device": "abacus"}},
         {"host": "node17"},
     ],

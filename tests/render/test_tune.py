@@ -3,7 +3,17 @@ import dataclasses
 import pytest
 
 from gpudoc.profile import store
-from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Settings, WorkloadKey
+from gpudoc.profile.model import (
+    Evidence,
+    Hardware,
+    Loader,
+    Losses,
+    Made,
+    Profile,
+    Settings,
+    VariantTrial,
+    WorkloadKey,
+)
 from gpudoc.profile.model import Trial as Row
 from gpudoc.render.tune import as_text, headline, show, train_command
 from gpudoc.tune.findings import AUTO_CEILING
@@ -90,6 +100,54 @@ def test_what_stays_on_the_screen_is_a_short_summary_with_one_speed(result, colu
     assert "the micro batch is at what global_batch: auto allows" in text
     assert screen.lines[-1] == "next     gpudoc train --model quickstart"
     assert screen.raw.count("\n") <= len(screen.lines) + 1
+
+
+def with_levers(result):
+    losses = {"steps": 5, "bound": 0.02}
+    rows = (
+        VariantTrial(
+            name="bf16",
+            changes={"precision": "bf16"},
+            times=1.824,
+            losses=Losses(difference=0.0031, **losses),
+            kept=True,
+            why="bf16: 1.82 times the speed, because",
+        ),
+        VariantTrial(
+            name="the optimizer without its fused kernel",
+            changes={"fused": False},
+            times=1.2,
+            losses=Losses(difference=None, **losses),
+            why="the optimizer without its fused kernel: because",
+        ),
+        VariantTrial(
+            name="torch.compile",
+            changes={"compile": True},
+            why="torch.compile: rejected, it failed in first steps: no C++ compiler was found on this machine at all",
+        ),
+    )
+    evidence = result.profile.evidence.model_copy(update={"variants": rows})
+    return dataclasses.replace(result, profile=result.profile.model_copy(update={"evidence": evidence}))
+
+
+def test_every_lever_that_was_tried_is_a_row_with_its_speed_and_how_far_its_losses_differ(result):
+    assert "lever" not in as_text(result)
+    lines = as_text(with_levers(result), width=80).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("  lever, "))
+    assert [" ".join(line.split()) for line in lines[start : start + 5]] == [
+        "lever, on top of what was kept speed losses differ allowed",
+        "bf16 x 1.82 0.31 % 2 % kept",
+        "the optimizer without its fused kernel x 1.20 not finite 2 %",
+        "torch.compile: rejected, it failed in first steps: no C++ compiler was found",
+        "on this machine at all",
+    ]
+    assert all(len(line) <= 80 for line in lines[start : start + 5])
+
+
+def test_the_document_has_every_lever_with_its_losses(result):
+    rows = document(with_levers(result))["profile"]["evidence"]["variants"]
+    assert rows[0]["losses"] == {"steps": 5, "difference": 0.0031, "bound": 0.02}
+    assert [row["kept"] for row in rows] == [True, False, False]
 
 
 def test_a_busy_machine_is_said_beside_the_gain(result):

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gpudoc.progress import SILENT
+from gpudoc.tune.model.losses import BOUNDS, Reference, agree, explain_losses
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.session import Session, why_rejected
 from gpudoc.tune.trial.launcher import Launcher, Where
@@ -258,6 +259,47 @@ def test_a_gpu_that_the_compiler_does_not_know_rejects_compiling_in_one_line(net
         )
         trial = session.attempt(request)
     assert trial.end is End.USER_ERROR
-    assert why_rejected(trial).startswith("rejected, it failed in speed: ")
+    assert why_rejected(trial).startswith("rejected, it failed in first steps: ")
     assert "too old to be supported by the triton GPU compiler" in why_rejected(trial)
     assert "\n" not in why_rejected(trial)
+
+
+def test_levers_of_a_gpu_run_with_the_losses_of_the_plain_step(net, tmp_path, monkeypatch, standin):
+    """What a GPU made of memory can show: torch's own code takes each lever, and trains the same with it."""
+    for name, value in standin(cc="8.0").environment.items():
+        monkeypatch.setenv(name, value)
+    alike = {"fp32": [{"allocator": "expandable"}, {"fused": False}, {"cudnn_benchmark": True}]}
+    alike |= {"tf32": [{"matmul_precision": "high"}], "bf16": [{"precision": "bf16"}]}
+
+    def first(**changes):
+        request = Request(kind="variant", batches=(8,), variant=Variant(**changes), seconds_per_batch=0.01)
+        return launcher.run(request, where)
+
+    where = Where(device="cuda:0", limit_bytes=None)
+    with Launcher(str(tmp_path / net)) as launcher:
+        reference = Reference(first().losses)
+        found = {
+            (*changes,): reference.compare(first(**changes).losses, BOUNDS[bound])
+            for bound, levers in alike.items()
+            for changes in levers
+        }
+    assert len(reference.losses) >= 3
+    assert {lever: explain_losses(losses) for lever, losses in found.items() if not agree(losses)} == {}
+    # the same numbers in the same order, but for the format
+    assert found["allocator",].difference == 0.0
+    assert found["precision",].difference > 0
+
+
+def test_a_training_applies_the_levers_of_its_profile(standin, net):
+    gpus = standin(cc="8.0", **QUICK)
+    settings = {"precision": "fp32", "micro_batch": 8, "matmul_precision": "high", "cudnn_benchmark": True}
+    profile = {"schema": "gpudoc.profile.v1", "hardware": {"device": "cuda"}, "settings": settings}
+    (gpus.home / "levers.yaml").write_text(yaml.safe_dump(profile))
+    module = gpus.home / "mynet.py"
+    told = "print('told', torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)"
+    module.write_text(
+        module.read_text().replace("        return self.last(", f"        {told}\n        return self.last(")
+    )
+    trained = gpus.gpudoc("train", "--model", net, "--profile", "levers.yaml", "--steps", "2", "--no-preflight")
+    assert trained.returncode == 0, trained.stderr
+    assert "told high True" in trained.stdout

@@ -65,6 +65,36 @@ def test_a_flag_that_changes_memory_voids_the_profiles_batch_and_says_so():
     assert resolve({"precision": "bf16"}, config(), profile(), around()).micro_batch == 96
 
 
+def test_every_lever_comes_from_the_profile_and_a_flag_beats_it():
+    levers = {"compile": True, "compile_mode": "blocks", "foreach": True, "matmul_precision": "high"}
+    found = resolve({}, config(), profile(**levers, cudnn_benchmark=True), around())
+    assert {name: getattr(found, name) for name in levers} == levers
+    assert (found.cudnn_benchmark, found.source("compile_mode")) == (True, "profile")
+    flags = parse_flags({}, ["compile_mode=dynamic", "matmul_precision=default"])
+    found = resolve(flags, config(), profile(**levers), around())
+    assert (found.compile_mode, found.matmul_precision, found.micro_batch) == ("dynamic", "default", 32)
+    assert "compile_mode differ" in found.notes[0]
+
+
+def test_who_types_fp32_gets_no_rounded_products_from_a_profile():
+    assert resolve({"precision": "fp32"}, config(), profile(matmul_precision="high"), around()).matmul_precision == (
+        "default"
+    )
+    assert resolve({}, config(), profile(matmul_precision="high"), around()).matmul_precision == "high"
+
+
+@pytest.mark.parametrize("text", ["compile_mode=twice", "matmul_precision=low", "allocator=own"])
+def test_a_word_that_a_setting_does_not_take_is_a_mistake_that_names_those_it_does(text):
+    with pytest.raises(GpudocError, match="no such") as told:
+        parse_flags({}, [text])
+    assert told.value.hint.startswith("one of ")
+
+
+def test_a_way_to_compile_without_compiling_is_a_mistake():
+    with pytest.raises(GpudocError, match="does nothing without compile"):
+        resolve(parse_flags({}, ["compile_mode=blocks"]), config(), None, around())
+
+
 def test_epochs_count_whole_passes_and_steps_beat_them():
     assert resolve({"epochs": 2}, config(steps=5), None, around(num_samples=100)).steps == 8
     assert resolve({"epochs": 2, "steps": 3}, config(), None, around()).steps == 3

@@ -5,7 +5,7 @@ import pytest
 from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.profile import store
-from gpudoc.profile.model import Hardware, WorkloadKey
+from gpudoc.profile.model import Hardware, Losses, VariantTrial, WorkloadKey
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.search.choose import BatchChoice
@@ -97,6 +97,29 @@ def test_reasons_and_the_form_of_the_optimizer_are_in_the_profile(context):
     profile = make_profile(context, known, [DEFAULT])
     assert (profile.settings.activation_checkpointing, profile.settings.fused) == (True, False)
     assert "activation_checkpointing on: because" in profile.why
+
+
+def test_every_lever_that_was_tried_is_evidence_with_its_losses_and_a_reason(context, tmp_path):
+    known = found()
+    losses = Losses(steps=5, difference=0.003, bound=0.02)
+    known.tried = [
+        VariantTrial(name="bf16", changes={"precision": "bf16"}, times=1.8, losses=losses, kept=True, why="bf16: kept"),
+        VariantTrial(name="torch.compile", changes={"compile": True}, why="torch.compile: rejected, no compiler"),
+    ]
+    profile = make_profile(context, known, [DEFAULT])
+    assert [row["name"] for row in profile.document()["evidence"]["variants"]] == ["bf16", "torch.compile"]
+    assert profile.document()["evidence"]["variants"][0]["losses"] == {"steps": 5, "difference": 0.003, "bound": 0.02}
+    assert {"bf16: kept", "torch.compile: rejected, no compiler"} <= set(profile.why)
+    assert store.load(store.save(profile, tmp_path / "p.yaml")) == profile
+
+
+def test_every_lever_of_the_choice_is_a_setting_of_the_profile(context):
+    known = found()
+    known.variant = Variant(
+        compile=True, compile_mode="blocks", foreach=True, matmul_precision="medium", cudnn_benchmark=True
+    )
+    settings = make_profile(context, known, [DEFAULT]).settings
+    assert Variant.model_validate({name: getattr(settings, name) for name in Variant.model_fields}) == known.variant
 
 
 def test_an_interrupted_search_gives_the_default_and_says_that_it_was(context):

@@ -19,7 +19,7 @@ from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
 from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings
-from gpudoc.train.start.parts import Form, build_parts
+from gpudoc.train.start.parts import build_parts, form_of
 from gpudoc.train.start.profiles import RunProfile
 from gpudoc.train.state.capture import Progress
 from gpudoc.train.state.run_dir import Choice, Run
@@ -73,15 +73,7 @@ def make_live(decisions: Decisions, model: nn.Module) -> Live:
     """Everything that has state, as it is before the first step."""
     settings, workload, device, ranks = decisions.settings, decisions.workload, decisions.device, decisions.ranks
     fingerprint = model_fingerprint(model)
-    form = Form(
-        precision=decisions.precision,
-        activation_checkpointing=settings.activation_checkpointing,
-        channels_last=settings.channels_last,
-        compile=settings.compile,
-        fused=settings.fused,
-        grad_clip=settings.grad_clip,
-        lr=settings.lr,
-    )
+    form = form_of(settings, decisions.precision, grad_clip=settings.grad_clip, lr=settings.lr)
     parts = build_parts(workload, model, form, device, ranks)
     # from here on the main generators belong to the model; every rank draws its own dropout masks
     seed_all(sample_seed(settings.seed, ranks.rank, -2))

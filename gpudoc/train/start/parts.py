@@ -8,35 +8,42 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from gpudoc.profile.model import Levers
 from gpudoc.train.ranks.protocol import Ranks
+from gpudoc.train.start import levers
+from gpudoc.train.start.levers import may_fuse as may_fuse
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.step import Parts
 from gpudoc.workload import recompute
 from gpudoc.workload.build import Workload
-
-# the optimizers of torch that step in one fused kernel, by device
-_FUSED = {
-    "cuda": ("Adam", "AdamW", "SGD"),
-    "cpu": ("Adam", "AdamW", "SGD", "Adagrad"),
-}
-# torch shards these kernels over ranks; for the others it has no sharding strategy registered (2.13)
-_FUSED_SHARDED = ("Adam", "AdamW")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """What shapes a step besides the workload, its batch and the device.
 
-    `fused` allows a fused kernel where `may_fuse` finds one; `lr` None leaves the config's learning rate.
+    The levers are a profile's, but for the precision, which is chosen by then; `lr` None leaves the config's learning
+    rate.
     """
 
     precision: Precision
     activation_checkpointing: bool = False
     channels_last: bool = False
     compile: bool = False
+    compile_mode: str = "whole"
     fused: bool = True
+    foreach: bool = False
+    matmul_precision: str = "default"
+    cudnn_benchmark: bool = False
     grad_clip: float | None = None
     lr: float | None = None
+
+
+def form_of(source: object, precision: Precision, *, grad_clip: float | None = None, lr: float | None = None) -> Form:
+    """The form with the levers of `source`, which has them as attributes: a run's settings, a variant."""
+    # the allocator is set up when the process starts
+    names = [name for name in Levers.model_fields if name not in ("precision", "allocator")]
+    return Form(precision=precision, grad_clip=grad_clip, lr=lr, **{name: getattr(source, name) for name in names})
 
 
 def build_parts(workload: Workload, model: nn.Module, form: Form, device: torch.device, ranks: Ranks) -> Parts:
@@ -44,37 +51,32 @@ def build_parts(workload: Workload, model: nn.Module, form: Form, device: torch.
     if not ranks.is_sharded:
         # sharding moves the model block by block: as a whole it may not fit
         model = model.to(device)
+    levers.set_backends(form.matmul_precision, cudnn_benchmark=form.cudnn_benchmark)
     if form.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if form.activation_checkpointing:
         recompute.apply(model)
-    overrides: dict[str, object] = {} if form.lr is None else {"lr": form.lr}
-    if form.fused and may_fuse(workload, model, device, sharded=ranks.is_sharded):
-        overrides["fused"] = True
+    if form.compile:
+        levers.compile_inside(model, form.compile_mode)
+    overrides = levers.form_of_optimizer(
+        workload, model, device, fused=form.fused, foreach=form.foreach, sharded=ranks.is_sharded
+    )
+    if form.lr is not None:
+        overrides["lr"] = form.lr
     forward = ranks.wrap(model, form.precision.dtype)
     return Parts(
         model=model,
-        forward=torch.compile(forward) if form.compile else forward,
+        forward=levers.compile_around(forward, form.compile_mode) if form.compile else forward,
         optimizer=workload.build_optimizer(model, overrides),
         step=workload.step().to(device),
         device=device,
         precision=form.precision,
         grad_clip=form.grad_clip,
         channels_last=form.channels_last,
+        is_compiled=form.compile,
+        replays_graphs=form.compile and form.compile_mode == "reduce-overhead",
         ranks=ranks,
     )
-
-
-def may_fuse(workload: Workload, model: nn.Module, device: torch.device, *, sharded: bool = False) -> bool:
-    """Whether torch has a fused kernel for this optimizer on `device`, and the config does not choose a form itself."""
-    module, _, name = workload.config.optimizer.target.partition(":")
-    chosen = {"fused", "foreach", "capturable", "differentiable"} & set(workload.config.optimizer.args)
-    if chosen or not module.startswith("torch.optim") or name not in _FUSED.get(device.type, ()):
-        return False
-    if sharded and name not in _FUSED_SHARDED:
-        return False
-    sparse = any(getattr(part, "sparse", False) for part in model.modules())
-    return not sparse and all(parameter.is_floating_point() for parameter in model.parameters())
 
 
 def be_deterministic(device: torch.device) -> None:

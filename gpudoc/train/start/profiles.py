@@ -11,7 +11,7 @@ import gpudoc
 from gpudoc.errors import GpudocError
 from gpudoc.profile import store
 from gpudoc.profile.match import explain, interrupted, match, ranks_hint
-from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Rescue, WorkloadKey
+from gpudoc.profile.model import Evidence, Hardware, Levers, Loader, Made, Profile, Rescue, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
 from gpudoc.units import format_seconds
 
@@ -72,16 +72,10 @@ def lasting(profile: Profile | None, settings: Settings, world: int, *, on_gpu: 
 
 def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:
     """The profile that describes a run as it is now: what profile.yaml in the run directory holds."""
-    precision = settings.precision
     found = ProfileSettings(
-        precision=precision,  # type: ignore[arg-type]
-        allocator=settings.allocator,  # type: ignore[arg-type]
+        **{name: getattr(settings, name) for name in Levers.model_fields},
         micro_batch=settings.micro_batch,
         accumulation=settings.accumulation,
-        activation_checkpointing=settings.activation_checkpointing,
-        channels_last=settings.channels_last,
-        compile=settings.compile,
-        fused=settings.fused,
         loader=Loader(
             num_workers=settings.num_workers,
             prefetch_factor=settings.prefetch_factor,

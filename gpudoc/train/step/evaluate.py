@@ -125,5 +125,7 @@ def _memory_alone(told: GpudocError, problem: Exception) -> str:
 def loss_of(parts: Parts, batch: Batch) -> torch.Tensor:
     """The mean loss over one batch on the host, as evaluation computes it; called inside `evaluating`."""
     moved = to_device(batch, parts.device, channels_last=parts.channels_last)
+    parts.begin()
     with parts.precision.autocast(parts.device):
-        return parts.step.loss(parts.forward, moved).detach()
+        loss = parts.step.loss(parts.forward, moved).detach()
+    return loss.clone() if parts.replays_graphs else loss

@@ -29,7 +29,10 @@ class Micro(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a step works on; `forward` is what is called: the model itself, wrapped by DDP, or compiled."""
+    """What a step works on; `forward` is what is called: the model itself, wrapped by DDP, or compiled.
+
+    `is_compiled` also where blocks inside the model are; `replays_graphs` where compiled code runs as CUDA graphs.
+    """
 
     model: nn.Module
     forward: Callable[..., object]
@@ -39,7 +42,14 @@ class Parts:
     precision: Precision
     grad_clip: float | None = None
     channels_last: bool = False
+    is_compiled: bool = False
+    replays_graphs: bool = False
     ranks: Ranks = field(default_factory=Alone)
+
+    def begin(self) -> None:
+        """Tell CUDA graphs, where there are any, that nothing of the step before is needed any more."""
+        if self.replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 class Stepper:
@@ -86,6 +96,8 @@ class Stepper:
         self.free_gradients()
         self._has_gradients = True
         parts = self.parts
+        # once a step: the gradients of one micro batch outlive the forward of the next
+        parts.begin()
         total: torch.Tensor | None = None
         last = len(micros) - 1
         alone = parts.ranks.world == 1
@@ -192,7 +204,7 @@ class Stepper:
 
     def count(self) -> None:
         """Count the FLOPs of the next micro batch that goes well; of what a compiled function does, none are seen."""
-        self._compute = self._one_micro if hasattr(self.parts.forward, "_orig_mod") else self._counted
+        self._compute = self._one_micro if self.parts.is_compiled else self._counted
 
     def _counted(self, micro: Micro) -> torch.Tensor:
         """A micro batch with its FLOPs; the next one goes without."""
@@ -221,7 +233,8 @@ class Stepper:
         graded.backward()  # type: ignore[no-untyped-call]
         if parts.ranks.world > 1:
             self.meter.backward_done()
-        return loss.detach()
+        # a graph's output lies where its next replay writes
+        return loss.detach().clone() if parts.replays_graphs else loss.detach()
 
     def _move(self, batch: Batch) -> Batch:
         """The batch on the device. The copy runs in a stream of its own, beside the computation of what came before."""

@@ -7,13 +7,15 @@ import torch
 from gpudoc.process.memory import read_process_memory
 from gpudoc.train import limits
 from gpudoc.train.start.identity import hardware_here, workload_key
-from gpudoc.train.start.parts import may_fuse
+from gpudoc.train.start.levers import may_foreach, may_fuse
 from gpudoc.train.step.precision import has_native_bf16
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.wire import Card, Emit, Ended, Inspection, Place
-from gpudoc.workload.recompute import can_recompute
+from gpudoc.workload.recompute import can_recompute, find_blocks
+
+_CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
 def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
@@ -38,6 +40,12 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
             can_fuse=may_fuse(workload, model, device),
             has_images=any(isinstance(m, torch.nn.Conv2d) for m in model.modules()),
             has_bf16=has_native_bf16(device),
+            can_foreach=may_foreach(workload, model),
+            has_blocks=bool(find_blocks(model)),
+            has_convolutions=any(isinstance(m, _CONVOLUTIONS) for m in model.modules()),
+            sizes_differ=prepared.samples.sizes_differ,
+            matmul_precision=_matmul_precision(),
+            cudnn_benchmark=torch.backends.cudnn.benchmark,
             card=_card(device) if device.type == "cuda" else None,
         )
     except Exception as problem:
@@ -45,6 +53,14 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
         return
     emit(found)
     emit(Ended())
+
+
+def _matmul_precision() -> str:
+    """Torch's float32_matmul_precision, 'unknown' where the user's code set parts of it by themselves."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "unknown"
 
 
 def _card(device: torch.device) -> Card:

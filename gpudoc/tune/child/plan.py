@@ -92,7 +92,7 @@ def _planned(prepared: Prepared, request: Request, place: Place, accumulation: i
         activation_checkpointing=variant.activation_checkpointing,
         accumulation=accumulation,
         channels_last=variant.channels_last,
-        fused=variant.fused and _fuses(prepared, place),
+        fused=variant.fused and not variant.foreach and _fuses(prepared, place),
     )
     return plan.predict(prepared.workload, settings)
 
@@ -107,7 +107,7 @@ def _slope(peak: Callable[[int], int], batch: int) -> float:
 def _fuses(prepared: Prepared, place: Place) -> bool:
     import torch
 
-    from gpudoc.train.start.parts import may_fuse
+    from gpudoc.train.start.levers import may_fuse
 
     with torch.device("meta"):
         model = prepared.workload.build_model()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import torch
 
+from gpudoc.train.data.draws import NUMPY, PYTHON, TORCH, seed
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.samples import Samples, collect_samples
 from gpudoc.workload.build import Workload, load_workload
@@ -31,6 +32,8 @@ def prepare(source: str) -> Prepared:
         workload = load_workload(source)
         workload.step()
         _import_what_steps_import(workload)
+        # each fork server reads the same samples, so that losses can be compared between them
+        seed(PYTHON | NUMPY | TORCH, workload.config.train.seed)
         samples = collect_samples(workload)
         # what cannot be collated is said before anything is tried
         samples.typical(min(8, samples.count))

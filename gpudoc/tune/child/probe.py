@@ -17,6 +17,7 @@ from gpudoc.process.memory import read_process_memory
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
+from gpudoc.tune.child.first_steps import FirstSteps
 from gpudoc.tune.child.heartbeat import beat_while_compiling
 from gpudoc.tune.child.pace import Pace, steps_per_block
 from gpudoc.tune.child.samples import Samples
@@ -103,6 +104,9 @@ class Probe:
                 self._settle(self._request.batches[0], self._request.steps)
             case "default" | "joint" if self._request.feed is not None:
                 self._feed(self._request.batches[0], self._request.feed)
+            case "variant":
+                self._first_steps(self._request.batches[0])
+                self._time()
             case "scaling":
                 self._scale(self._request.batches[0])
             case _:
@@ -187,6 +191,12 @@ class Probe:
             raise StoppedError(
                 End.ALLOCATOR_RETRY, "the allocator had to free its cache and retry: steps are slow here"
             )
+
+    def _first_steps(self, batch: int) -> None:
+        """The losses of the first steps, from the same weights on the same samples in every trial."""
+        self._stage("first steps", batch)
+        made = ready(self._prepared.samples, batch, pinned=self._device.type == "cuda")
+        FirstSteps(self._trainee, self._emit, self._agreed).run(made, self._request, self._prepared.workload)
 
     def _time(self) -> None:
         """Timed steps on typical samples: all batches upward, then downward, since jitter comes and goes."""

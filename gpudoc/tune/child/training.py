@@ -14,7 +14,7 @@ from torch import nn
 
 from gpudoc.train.data.order import Order
 from gpudoc.train.ranks.protocol import Alone, Ranks
-from gpudoc.train.start.parts import Form, be_deterministic, build_parts
+from gpudoc.train.start.parts import be_deterministic, build_parts, form_of
 from gpudoc.train.state.capture import Progress, capture
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.staging import Staging
@@ -113,14 +113,7 @@ class Trainee:
         config = workload.config.train
         if config.deterministic:
             be_deterministic(device)
-        form = Form(
-            precision=Precision(variant.precision, "as tried"),
-            activation_checkpointing=variant.activation_checkpointing,
-            channels_last=variant.channels_last,
-            compile=variant.compile,
-            fused=variant.fused,
-            grad_clip=config.grad_clip,
-        )
+        form = form_of(variant, Precision(variant.precision, "as tried"), grad_clip=config.grad_clip)
         self._parts = build_parts(workload, workload.build_model(), form, device, ranks or Alone())
         self._rates = Rates(workload.config.schedule, self._parts.optimizer, config.steps or _MANY_STEPS)
         self._whole = self._steps(self._parts)
@@ -135,11 +128,20 @@ class Trainee:
         for epoch in (0, 1):
             self._order.indices(epoch, 0, 1)
 
-    def train(self, batches: Sequence[Batch]) -> None:
-        """One optimizer step over the micro batches of `batches` and what training logs of it; waits for the device."""
+    def train(self, batches: Sequence[Batch]) -> float:
+        """The loss of one optimizer step over the micro batches of `batches`, with what training logs of it.
+
+        Waits for the device.
+        """
         self._run(self._whole, batches)
-        self._whole.sequence.read()
+        losses = self._whole.sequence.read().losses
         self._whole.sequence.stepper.free_gradients()
+        return losses[-1]
+
+    @property
+    def num_skipped(self) -> int:
+        """Steps so far that changed nothing, since their gradients were not finite; waits for the device."""
+        return self._whole.sequence.stepper.num_skipped()
 
     def step(self, batches: Sequence[Batch], *, exchange: bool = True) -> None:
         """One step without waiting for the device; without `exchange` every rank keeps its gradients to itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpudoc.profile.model import VariantTrial
 from gpudoc.stats import median
 from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, smallest_as_fast
@@ -93,39 +94,15 @@ def speedup(defaults: Sequence[Trial], chosen: Sequence[Trial]) -> float | None:
     return median(after) / median(before) if before and after else None
 
 
-def explain_variant(
-    variant: Variant, base: Variant, tried: Sequence[Trial], reasons: Mapping[str, str] | None = None
-) -> list[str]:
-    """One sentence for each field of the variant: the reason given, or what was measured, or that nothing was."""
-    speeds = {t.request.variant: s for t in tried if (s := _speed(t)) is not None}
-    given = reasons or {}
-    sentences = [
-        given.get(name) or _explain_one(name, value, base, speeds) for name, value in variant.model_dump().items()
+def explain_variant(variant: Variant, tried: Sequence[VariantTrial], reasons: Mapping[str, str]) -> list[str]:
+    """One sentence for each lever that was tried, and for each field with a reason of its own."""
+    touched = {name for row in tried for name in row.changes} | set(reasons)
+    untried = [name for name in ("precision", "allocator") if name not in touched]
+    return [
+        *(row.why for row in tried),
+        *dict.fromkeys(reasons.values()),
+        *(f"{name} {getattr(variant, name)}: nothing else was tried" for name in untried),
     ]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _explain_one(name: str, value: object, base: Variant, speeds: dict[Variant, float]) -> str:
-    """The measured ratio of two trials that differ in `name` alone; an empty string when it was never tried."""
-    for with_, speed in speeds.items():
-        for without, other in speeds.items():
-            differs = {k for k in Variant.model_fields if getattr(with_, k) != getattr(without, k)}
-            if differs == {name} and getattr(without, name) == getattr(base, name):
-                ratio = speed / other
-                verb = "kept" if getattr(with_, name) == value else "not used"
-                shown = getattr(with_, name)
-                label = f"{name} {shown}" if not isinstance(shown, bool) else name if shown else f"without {name}"
-                return f"{label}: {ratio:.2f} times the speed of {_plain(name, base)} with data that is ready, {verb}"
-    if name in ("precision", "allocator"):
-        return f"{name} {value}: nothing else was tried"
-    return ""
-
-
-def _plain(name: str, base: Variant) -> str:
-    value = getattr(base, name)
-    if isinstance(value, bool):
-        return f"the one with {name}" if value else "without"
-    return str(value)
 
 
 def explain_largest(largest: Largest) -> str:

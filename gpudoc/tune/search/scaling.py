@@ -97,7 +97,7 @@ def tuned_settings(
 def _of_profile(profile: Profile, name: str, cap: int) -> Settings:
     found = profile.settings
     batch = min(found.micro_batch, cap)
-    variant = {name: getattr(found, name) for name in Variant.model_fields if hasattr(found, name)}
+    variant = {name: getattr(found, name) for name in Variant.model_fields}
     return Settings(
         batch=batch,
         variant=Variant.model_validate(variant),

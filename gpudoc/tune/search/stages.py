@@ -7,14 +7,13 @@ from typing import Protocol
 from gpudoc.tune.findings import Findings as Findings
 from gpudoc.tune.findings import Plan as Plan
 from gpudoc.tune.model.speed import sizes_to_time
-from gpudoc.tune.search.choose import BatchChoice, choose_batch, is_faster, speedup
+from gpudoc.tune.search.choose import BatchChoice, choose_batch, speedup
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
-from gpudoc.tune.search.variants import variants_to_try
+from gpudoc.tune.search.trying import give_up, try_variants
 from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
 
 _TIMED_SHARE = 1 / 60
-_KEPT_FOR_THE_BATCH = 0.3
 # the shortest times that still tell a speed and a loader, in seconds
 _LEAST_TIMED_S = 0.4
 _LEAST_LOADER_S = 6.0
@@ -38,7 +37,7 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     _run_default(session, plan, found)
     session.reserved_s = _comparison_s(session, plan, plan.reference)
     if "speed" in plan.parts:
-        _try_variants(session, plan, found)
+        try_variants(session, plan, found, _timed_s(session))
     try:
         _choose(session, plan, found, loader)
     except VariantFailedError as problem:
@@ -70,7 +69,9 @@ def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> No
     """Go back to the plain variant, and say what failed."""
     changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
     shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
-    for name in changed:
+    give_up(found, why_rejected(failed))
+    tried = {name for row in found.tried for name in row.changes}
+    for name in set(changed) - tried:
         found.rejected[name] = f"{shown}: {why_rejected(failed)}"
     session.say(f"  {shown}: {why_rejected(failed)}")
     found.variant, found.largest, found.speeds, found.joints = plan.base, None, (), []
@@ -105,62 +106,6 @@ def _run_default(session: Session, plan: Plan, found: Findings) -> None:
     found.defaults.append(trial)
     if not trial.fits:
         found.notes.append(f"the default does not run here: {trial.end.value} in {trial.stage}: {trial.detail[:160]}")
-
-
-def _try_variants(session: Session, plan: Plan, found: Findings) -> None:
-    """Each candidate on top of the best so far, at one batch, with data that is ready."""
-    best = found.variant
-    candidates = variants_to_try(plan.abilities, plan.goal)
-    if not candidates:
-        return
-    base = session.run(_variant_request(session, plan, best), "speed of one step with data that is ready")
-    found.variants.append(base)
-    for name, changes in candidates:
-        variant = best.model_copy(update=dict(changes))
-        after_s = session.left_s - session.expected_s(plan.reference, steps=6, variant=variant)
-        if session.left_s < 0.4 * session.budget_s or after_s < _KEPT_FOR_THE_BATCH * session.budget_s:
-            found.notes.append(f"{name} was not tried: the budget is kept for the batch")
-            continue
-        trial = session.attempt(_variant_request(session, plan, variant), f"trying {name}")
-        found.variants.append(trial)
-        if not trial.fits:
-            said = f"{name}: {why_rejected(trial)}"
-            found.rejected.update(dict.fromkeys(changes, said))
-            session.say(f"  {said}")
-        if _wins(session, plan, found, trial, base):
-            best, base = variant, trial
-        elif trial.fits and _ratio(trial, base) > 1:
-            said = (
-                f"{name}: {_ratio(trial, base):.2f} times as fast, which is within what such timings differ: not used"
-            )
-            found.rejected.update(dict.fromkeys(changes, said))
-    found.variant = best
-
-
-def _wins(session: Session, plan: Plan, found: Findings, other: Trial, plain: Trial) -> bool:
-    """Whether the other variant is faster beyond doubt; where others disturbed either, both are measured once more."""
-    after, before = [other], [plain]
-    if is_faster(after, before) and (other.is_disturbed or plain.is_disturbed):
-        for keep in (before, after):
-            again = _variant_request(session, plan, keep[0].request.variant).model_copy(update={"repeat": 1})
-            keep.append(session.attempt(again))
-            found.variants.append(keep[-1])
-    return is_faster(after, before)
-
-
-def _ratio(trial: Trial, base: Trial) -> float:
-    """How many times the speed of `base`; 0 where either is not known."""
-    return speedup([base], [trial]) or 0.0
-
-
-def _variant_request(session: Session, plan: Plan, variant: Variant) -> Request:
-    return Request(
-        kind="variant",
-        batches=(plan.reference,),
-        variant=variant,
-        ranks=session.ranks,
-        seconds_per_batch=_timed_s(session),
-    )
 
 
 def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
@@ -252,6 +197,7 @@ def _keep_the_faster(plan: Plan, found: Findings) -> None:
     if loses and (found.largest is None or plan.reference <= found.largest.batch):
         found.notes.append(f"the tuned settings reached {ratio:.2f} times the default's speed, so the default stands")
         found.kept_default = True
+        give_up(found, "with your data the default was not beaten")
         found.variant, found.feed, found.reasons = Variant(), Feed(), {}
         found.choice = BatchChoice(
             plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: the default was not beaten"

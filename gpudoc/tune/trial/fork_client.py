@@ -14,7 +14,8 @@ from pathlib import Path
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.allocator import missing_environment
 from gpudoc.process.ending import end_family, how_it_ended
-from gpudoc.tune.trial.messages import Allocator, Trial
+from gpudoc.profile.model import Allocator
+from gpudoc.tune.trial.messages import Trial
 from gpudoc.tune.trial.wire import Failed, Ready, Start, Told, command, receive, send
 
 START_SECONDS = 300.0

@@ -15,6 +15,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
+from gpudoc.profile.model import Allocator
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
@@ -22,13 +23,14 @@ from gpudoc.tune.trial.fork_client import (
     ForkServerProcess,
     trial_error,
 )
-from gpudoc.tune.trial.messages import Allocator, End, How, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, How, Point, Request, Trial
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
 from gpudoc.tune.trial.wire import (
     Ended,
     Exited,
     Fact,
+    FirstLosses,
     Inspection,
     Measured,
     Place,
@@ -74,6 +76,7 @@ class _Progress:
     statuses: dict[int, int] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    losses: tuple[float, ...] = ()
     inspection: Inspection | None = None
     group: int = 0
     first_pid: int = 0
@@ -183,6 +186,8 @@ class Running:
             case Measured(point=point, legs=legs):
                 self._take_point(point)
                 seen.legs = legs or seen.legs
+            case FirstLosses(losses=losses):
+                seen.losses = losses
             case Fact(name=name, value=value):
                 seen.measured[name] = value
             case Inspection() as found:
@@ -247,6 +252,7 @@ class Running:
             exit_code=last.code,
             measured=seen.measured,
             legs=seen.legs,
+            losses=seen.losses,
             how=seen.how,
         )
         return trial.beside(self._meter.read())

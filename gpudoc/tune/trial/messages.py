@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpudoc.profile.model import Levers
+
 if TYPE_CHECKING:
     from gpudoc.process.beside import Beside
 
 Kind = Literal[
     "look", "plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
 ]
-Precision = Literal["fp32", "bf16", "fp16"]
-Allocator = Literal["default", "exact", "expandable"]
 How = Literal["fork", "exec"]
 
 
@@ -59,18 +59,8 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
-class Variant(Part):
-    """What may change apart from the batch: precision, allocator, recomputation, layout, compilation, fused optimizer.
-
-    `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no.
-    """
-
-    precision: Precision = "fp32"
-    allocator: Allocator = "default"
-    activation_checkpointing: bool = False
-    channels_last: bool = False
-    compile: bool = False
-    fused: bool = True
+class Variant(Levers):
+    """What may change apart from the batch: the levers that a profile keeps."""
 
 
 class Feed(Part):
@@ -145,7 +135,8 @@ class Trial(Part):
     """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds.
 
     `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
-    `measured` holds other_cpus, busy_share and stolen_share too, of `process.beside`, while it ran.
+    `measured` holds other_cpus, busy_share and stolen_share too, of `process.beside`, while it ran; `losses` are those
+    of a variant's first steps.
     """
 
     request: Request
@@ -160,6 +151,7 @@ class Trial(Part):
     exit_code: int = 1
     measured: dict[str, float] = Field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    losses: tuple[float, ...] = ()
     how: How = "fork"
     refused: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()

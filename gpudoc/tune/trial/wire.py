@@ -105,6 +105,13 @@ class Measured(Message):
     legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
 
 
+class FirstLosses(Message):
+    """The losses of a variant's first steps, one for each update that was made."""
+
+    kind: Literal["first_losses"] = "first_losses"
+    losses: tuple[float, ...]
+
+
 class Fact(Message):
     """One number that a trial measured in addition to its points."""
 
@@ -148,7 +155,8 @@ class Card(Message):
 class Inspection(Message):
     """What a search must know of workload and device before its first trial; no `card` on a CPU.
 
-    `baseline_bytes` is the private memory of a process before its first step.
+    `baseline_bytes` is the private memory of a process before its first step. `matmul_precision` and `cudnn_benchmark`
+    are torch's switches as the user's code left them.
     """
 
     kind: Literal["inspection"] = "inspection"
@@ -163,10 +171,16 @@ class Inspection(Message):
     can_fuse: bool
     has_images: bool
     has_bf16: bool
+    can_foreach: bool = False
+    has_blocks: bool = False
+    has_convolutions: bool = False
+    sizes_differ: bool = False
+    matmul_precision: str = ""
+    cudnn_benchmark: bool = False
     card: Card | None = None
 
 
-Event = Ready | Failed | Started | Exited | Stage | Measured | Fact | Beat | Waiting | Ended | Inspection
+Event = Ready | Failed | Started | Exited | Stage | Measured | FirstLosses | Fact | Beat | Waiting | Ended | Inspection
 Emit = Callable[[Event], None]
 
 

@@ -28,7 +28,11 @@ def test_facts_name_workload_machine_and_sizes(tmp_path, monkeypatch):
     assert found.num_samples == 512
     assert (found.card, found.has_images) == (None, False)
     assert (found.can_fuse, found.can_recompute) == (True, False)
-    assert inspected(tmp_path, monkeypatch, net={"depth": 2})[0].can_recompute is True
+    assert (found.can_foreach, found.has_blocks, found.sizes_differ) == (True, False, False)
+    assert (found.matmul_precision, found.cudnn_benchmark) == (torch.get_float32_matmul_precision(), False)
+    deep = inspected(tmp_path, monkeypatch, net={"depth": 2})[0]
+    assert (deep.can_recompute, deep.has_blocks) == (True, True)
+    assert inspected(tmp_path, monkeypatch, data={"lengths": True})[0].sizes_differ is True
 
 
 def test_a_model_that_cannot_be_built_is_the_users_error(tmp_path, monkeypatch):

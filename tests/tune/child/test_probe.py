@@ -9,8 +9,9 @@ from gpudoc.tune.child import probe
 from gpudoc.tune.child.probe import Prepared, Probe, endless
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.child.training import Trainee
+from gpudoc.tune.model.losses import LEAST_STEPS
 from gpudoc.tune.trial.messages import Feed, Request
-from gpudoc.tune.trial.wire import Fact, Measured, Place, Stage
+from gpudoc.tune.trial.wire import Fact, FirstLosses, Measured, Place, Stage
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
@@ -97,6 +98,17 @@ def test_every_size_is_timed_upward_and_downward(events):
     told = events(Request(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
     assert batches(told) == [2, 4, 4, 2]
     assert len(told[-1].point.step_s) >= 2
+
+
+def test_a_variant_begins_with_its_first_losses_and_is_then_timed(events):
+    told = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01))
+    assert stages(told) == ["build", "first steps", "speed", "speed"]
+    assert batches(told) == [4, 4]
+    others = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01, extra={"seed": 1.0}))
+    # slow steps are fewer; nothing in this model draws random numbers
+    first, again = ([e.losses[:LEAST_STEPS] for e in each if isinstance(e, FirstLosses)] for each in (told, others))
+    assert first == again
+    assert len(first[0]) == LEAST_STEPS
 
 
 class Probationer(Alone):

@@ -13,6 +13,7 @@ VARIANTS = [
     Variant(precision="bf16"),
     Variant(channels_last=True),
     Variant(fused=False),
+    Variant(foreach=True),
     Variant(activation_checkpointing=True),
 ]
 

@@ -1,3 +1,4 @@
+from gpudoc.profile.model import VariantTrial
 from gpudoc.tune.findings import AUTO_CEILING
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.choose import (
@@ -72,30 +73,12 @@ def test_a_gain_within_what_the_steps_differ_by_is_none():
     assert is_faster([timed(130), timed(120)], [timed(100), timed(99)])
 
 
-def test_reasons_quote_the_measured_ratio():
-    bf16, exact = Variant(precision="bf16"), Variant(precision="bf16", allocator="exact")
-    tried = [timed(100), timed(150, bf16), timed(75, exact)]
-    sentences = explain_variant(bf16, Variant(), tried)
-    assert "precision bf16: 1.50 times the speed of fp32 with data that is ready, kept" in sentences
-    assert "allocator exact: 0.50 times the speed of default with data that is ready, not used" in sentences
-
-
-def test_a_reason_that_is_given_stands_in_place_of_a_measured_one():
-    given = {"activation_checkpointing": "activation_checkpointing on: because"}
-    assert "activation_checkpointing on: because" in explain_variant(PLAIN, PLAIN, [], given)
-
-
-def test_doing_without_the_fused_kernel_is_said_the_right_way_round():
-    plain = Variant(fused=False)
-    tried = [timed(100), timed(90, plain)]
-    assert (
-        "without fused: 0.90 times the speed of the one with fused with data that is ready, not used"
-        in explain_variant(PLAIN, PLAIN, tried)
-    )
-    faster = [timed(100), timed(110, plain)]
-    assert "without fused: 1.10 times the speed of the one with fused with data that is ready, kept" in explain_variant(
-        plain, PLAIN, faster
-    )
+def test_each_lever_that_was_tried_and_each_reason_is_one_sentence():
+    bf16 = VariantTrial(name="bf16", changes={"precision": "bf16"}, times=1.5, kept=True, why="bf16: because")
+    said = explain_variant(Variant(precision="bf16"), [bf16], {"activation_checkpointing": "recomputed: because"})
+    assert said == ["bf16: because", "recomputed: because", "allocator default: nothing else was tried"]
+    one = {"precision": "both: because", "allocator": "both: because"}
+    assert explain_variant(PLAIN, [], one) == ["both: because"]
 
 
 def test_speedup_is_of_medians_and_absent_without_both():

@@ -28,7 +28,7 @@ class Machine:
             Point(batch=b, peak_bytes=100 + b, rest_bytes=10, step_s=((0.2 + 0.01 * b) / factor,))
             for b in request.batches
         )
-        return Trial(request=request, end=End.FITS, points=points, seconds=1.0)
+        return Trial(request=request, end=End.FITS, points=points, seconds=1.0, losses=(3.0, 2.0, 1.0))
 
     def say(self, text):
         pass
@@ -130,7 +130,8 @@ def test_a_gain_on_a_busy_machine_must_show_twice(stays):
     ]
     assert seen.count(("bf16", 1)) == seen.count(("fp32", 1)) == 1
     assert found.variant.precision == ("bf16" if stays else "fp32")
-    assert ("not used" in found.rejected.get("precision", "")) is not stays
+    (row,) = [row for row in found.tried if row.name == "bf16"]
+    assert (row.kept, "not used" in row.why) == (stays, not stays)
 
 
 @pytest.mark.parametrize("kind", ["variant", "speed", "joint"])
@@ -139,7 +140,9 @@ def test_a_variant_that_fails_is_rejected_in_a_line_and_the_search_goes_on(kind)
     found = found_by(Failing(kind), journal=journal)
     assert found.variant == Variant()
     assert found.choice.batch in (32, 64, 128, 256)
-    assert found.rejected["precision"].endswith("rejected, it failed in speed: RuntimeError: no kernel")
+    (row,) = [row for row in found.tried if row.name == "bf16"]
+    assert row.why.endswith("rejected, it failed in speed: RuntimeError: no kernel")
+    assert not row.kept
     # a search that goes on from the journal decides the same without a trial
     again = Failing(kind)
     assert found_by(again, journal=journal) == found

@@ -1,21 +1,43 @@
-from gpudoc.tune.search.variants import Abilities, variants_to_try, ways_out
+import pathlib
+
+import pytest
+
+from gpudoc.profile.model import Hardware, Levers, WorkloadKey
+from gpudoc.tune.model.losses import BOUNDS
+from gpudoc.tune.search.variants import LEVERS, Abilities, abilities_of, ways_out
 from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.wire import Card, Inspection
+from gpudoc.workload.config import Train
+
+FREE = frozenset({"matmul_precision", "cudnn_benchmark"})
+AMPERE = {"device": "cuda:0", "capability": (8, 0), "native_bf16": True}
 
 
 def abilities(**changes):
     plain = {"device": "cpu", "native_bf16": False, "has_images": False, "precision": "auto"}
-    return Abilities(**{**plain, "budget_s": 60.0, "can_compile": True, **changes})
+    return Abilities(**{**plain, "budget_s": 60.0, "can_compile": True, "free_switches": FREE, **changes})
 
 
-def names(goal="throughput", **changes):
-    return [name for name, _ in variants_to_try(abilities(**changes), goal)]
+def names(goal="throughput", now=Variant(), **changes):  # noqa: B008
+    here = abilities(**changes)
+    return [lever.name for lever in LEVERS if lever.is_worth_a_trial(here, goal, now)]
 
 
 def test_bf16_only_where_it_is_native_and_fp16_only_on_a_gpu():
     assert "bf16" in names(native_bf16=True)
     assert "bf16" not in names()
     assert names(device="cuda:0") == ["fp16 with loss scaling", "expandable segments"]
-    assert "fp16 with loss scaling" not in names(device="cuda:0", native_bf16=True)
+    assert "fp16 with loss scaling" not in names(**AMPERE)
+
+
+def test_products_are_rounded_where_the_hardware_can_and_nobody_said_otherwise():
+    tf32 = "TF32 in matrix products"
+    assert names(**AMPERE)[:2] == [tf32, "bf16"]
+    assert tf32 not in names(**{**AMPERE, "capability": (7, 5)})
+    assert tf32 not in names(**{**AMPERE, "capability": None})
+    assert tf32 not in names(native_bf16=True)
+    for changes in ({"precision": "fp32"}, {"free_switches": frozenset()}):
+        assert tf32 not in names(**{**AMPERE, **changes})
 
 
 def test_a_precision_in_the_config_is_not_questioned():
@@ -27,16 +49,87 @@ def test_the_exact_allocator_is_given_for_the_largest_batch_and_tried_for_speed(
     assert names("throughput") == ["the exact allocator"]
 
 
-def test_compile_needs_time_and_images_channels_last():
-    assert names(budget_s=600.0)[-1] == "torch.compile"
-    assert "torch.compile" not in names(budget_s=600.0, can_compile=False)
+def test_images_get_channels_last_and_convolutions_of_one_shape_cudnns_benchmark():
     assert "channels_last" in names(has_images=True)
+    benchmark = "cudnn.benchmark"
+    assert benchmark in names(**AMPERE, has_convolutions=True)
+    assert benchmark not in names(has_convolutions=True)
+    for changes in ({"sizes_differ": True}, {"is_deterministic": True}, {"free_switches": frozenset()}):
+        assert benchmark not in names(**AMPERE, has_convolutions=True, **changes)
 
 
-def test_doing_without_the_fused_kernel_is_tried_where_there_is_one_and_speed_is_the_goal():
-    assert "the optimizer without its fused kernel" in names(can_fuse=True)
-    assert "the optimizer without its fused kernel" not in names()
-    assert "the optimizer without its fused kernel" not in names("largest", can_fuse=True)
+def test_other_forms_of_the_optimizer_are_tried_where_there_are_any_and_speed_is_the_goal():
+    without, foreach = "the optimizer without its fused kernel", "the optimizer with foreach kernels"
+    assert without in names(can_fuse=True)
+    assert without not in names()
+    assert without not in names("largest", can_fuse=True)
+    assert foreach in names(can_foreach=True)
+    assert foreach not in names(**AMPERE, can_foreach=True)
+
+
+def compiling(**changes):
+    return [name for name in names(**{"budget_s": 600.0, **changes}) if name.startswith("torch.compile")]
+
+
+def test_compiling_needs_a_compiler_and_time():
+    assert compiling() == ["torch.compile"]
+    assert compiling(can_compile=False) == []
+    assert compiling(budget_s=60.0) == []
+
+
+def test_each_way_to_compile_is_tried_where_it_can_work():
+    assert compiling(has_blocks=True) == ["torch.compile", "torch.compile by block"]
+    assert compiling(sizes_differ=True) == ["torch.compile", "torch.compile, dynamic shapes"]
+    graphs = "torch.compile, reduce-overhead"
+    assert graphs in compiling(**AMPERE)
+    for changes in ({"ranks": 2}, {"sizes_differ": True}, {"capability": (6, 1)}):
+        assert graphs not in compiling(**{**AMPERE, **changes})
+
+
+def test_what_is_there_already_is_no_change():
+    now = Variant(precision="bf16", allocator="exact")
+    assert "bf16" not in names(now=now, native_bf16=True)
+    assert "the exact allocator" not in names(now=now)
+    assert compiling(now=Variant(compile=True)) == []
+
+
+@pytest.mark.parametrize("lever", LEVERS, ids=lambda lever: lever.name)
+def test_every_row_changes_fields_of_a_profile_to_values_that_it_takes(lever):
+    changed = Levers.model_validate(dict(lever.changes))
+    assert changed != Levers()
+    assert lever.tolerance in BOUNDS.values()
+
+
+def test_the_handbook_has_every_row_with_its_bound():
+    text = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "tune.md").read_text(encoding="utf-8")
+    rows = {cells[1].strip(): cells for line in text.splitlines() if len(cells := line.split("|")) == 7}
+    for lever in LEVERS:
+        assert rows[lever.name][4].strip() == f"{100 * lever.tolerance:g} %"
+        assert bool(rows[lever.name][5].strip()) is bool(lever.to_show), lever.name
+
+
+def test_what_an_inspection_found_and_the_config_allows_becomes_abilities():
+    told = Inspection(
+        num_samples=10,
+        num_threads=1,
+        baseline_bytes=1,
+        parameter_bytes=1,
+        workload=WorkloadKey(config="cfg", model="abc"),
+        hardware=Hardware(device="cuda"),
+        torch="2.13.0",
+        can_recompute=True,
+        can_fuse=True,
+        has_images=True,
+        has_bf16=True,
+        matmul_precision="high",
+        card=Card(name="a card", capability=(8, 6), free_bytes=1, count=1),
+    )
+    train = Train(precision="bf16", activation_checkpointing="off", deterministic=True)
+    found = abilities_of(told, train, device="cuda:0", budget_s=9.0, ranks=2, can_compile=False)
+    assert (found.precision, found.can_recompute, found.is_deterministic) == ("bf16", False, True)
+    assert (found.capability, found.ranks, found.can_fuse) == ((8, 6), 2, True)
+    # the user's code has set TF32 itself
+    assert found.free_switches == {"cudnn_benchmark"}
 
 
 def ways(now=Variant(), **changes):  # noqa: B008

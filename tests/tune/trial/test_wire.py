@@ -22,6 +22,7 @@ from gpudoc.tune.trial.wire import (
     Exited,
     Fact,
     Failed,
+    FirstLosses,
     Inspection,
     Measured,
     Place,
@@ -75,6 +76,7 @@ EVENTS = {
         Measured, point=points, legs=st.dictionaries(texts, st.lists(seconds, max_size=3).map(tuple), max_size=3)
     ),
     Fact: st.builds(Fact, name=texts, value=seconds),
+    FirstLosses: st.builds(FirstLosses, losses=st.lists(seconds, max_size=5).map(tuple)),
     Beat: st.just(Beat()),
     Waiting: st.just(Waiting()),
     Ended: st.builds(Ended, end=st.sampled_from(End), detail=texts, hint=texts, traceback=texts, code=counts),

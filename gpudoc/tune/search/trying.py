@@ -1,0 +1,145 @@
+"""The levers tried one after the other, each on top of the best so far: kept when faster, and when it trains alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpudoc.profile.model import Losses, VariantTrial
+from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
+from gpudoc.tune.search.choose import is_faster, speedup
+from gpudoc.tune.search.session import Session, why_rejected
+from gpudoc.tune.search.variants import LEVERS, Lever
+from gpudoc.tune.trial.messages import Request, Trial, Variant
+
+_KEPT_FOR_THE_BATCH = 0.3
+_TIMED_STEPS = 6
+
+
+@dataclass(slots=True)
+class _Best:
+    """The best variant so far, its trial, and how far its losses may lie from the reference's."""
+
+    variant: Variant
+    trial: Trial
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """Whether a variant trains as the reference does, with the numbers and in words."""
+
+    agrees: bool
+    losses: Losses | None
+    told: str
+
+
+def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) -> None:
+    """Fill `variant` and `tried`, at one batch, with data that is ready, timed for `timed_s` seconds each."""
+    if not any(lever.is_worth_a_trial(plan.abilities, plan.goal, found.variant) for lever in LEVERS):
+        return
+    request = _request(session, plan, found.variant, timed_s)
+    plain = session.run(request, "speed of one step with data that is ready")
+    found.variants.append(plain)
+    reference = _reference(session, request, plain)
+    best = _Best(found.variant, plain, BOUNDS[found.variant.precision])
+    failed: set[str] = set()
+    for lever in LEVERS:
+        if lever.family in failed or not lever.is_worth_a_trial(plan.abilities, plan.goal, best.variant):
+            continue
+        variant = best.variant.model_copy(update=dict(lever.changes))
+        if not _can_afford(session, plan, found, lever, variant):
+            found.notes.append(f"{lever.name} was not tried: the budget is kept for the batch")
+            continue
+        trial = session.attempt(_request(session, plan, variant, timed_s), f"trying {lever.name}")
+        found.variants.append(trial)
+        tolerance = max(best.tolerance, lever.tolerance)
+        check = _check(reference, trial, tolerance)
+        wins = _wins(session, found, trial, best.trial)
+        row = _row(lever, trial, speedup([best.trial], [trial]), check, wins)
+        found.tried.append(row)
+        session.say(f"  {row.why}")
+        if row.kept:
+            best = _Best(variant, trial, tolerance)
+        elif not trial.fits and lever.family:
+            failed.add(lever.family)
+    found.variant = best.variant
+
+
+def give_up(found: Findings, why: str) -> None:
+    """What was kept is not used after all, and why."""
+    found.tried = [
+        row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}"}) if row.kept else row
+        for row in found.tried
+    ]
+
+
+def _reference(session: Session, request: Request, plain: Trial) -> Reference | None:
+    """The losses to compare with; None where the plain variant does not run at this batch."""
+    if not plain.fits:
+        return None
+    if not plain.measured.get("draws"):
+        return Reference(plain.losses)
+    other = request.model_copy(update={"extra": {"seed": 1.0}})
+    again = session.run(other, "the same steps with other random numbers")
+    return Reference(plain.losses, again.losses)
+
+
+def _can_afford(session: Session, plan: Plan, found: Findings, lever: Lever, variant: Variant) -> bool:
+    """Whether the trial leaves enough of the budget; a compiled one takes what the last one took."""
+    expected_s = session.expected_s(plan.reference, steps=_TIMED_STEPS + LEAST_STEPS, variant=variant)
+    if lever.family == "compile":
+        expected_s = max([expected_s, *(t.seconds for t in found.variants if t.request.variant.compile)])
+    after_s = session.left_s - expected_s
+    return session.left_s >= 0.4 * session.budget_s and after_s >= _KEPT_FOR_THE_BATCH * session.budget_s
+
+
+def _wins(session: Session, found: Findings, other: Trial, plain: Trial) -> bool:
+    """Whether the other variant is faster beyond doubt; where others disturbed either, both are measured once more."""
+    after, before = [other], [plain]
+    if is_faster(after, before) and (other.is_disturbed or plain.is_disturbed):
+        for keep in (before, after):
+            again = keep[0].request.model_copy(update={"repeat": 1})
+            keep.append(session.attempt(again))
+            found.variants.append(keep[-1])
+    return is_faster(after, before)
+
+
+def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Check:
+    """The losses of the trial's first steps beside the reference's."""
+    if reference is None:
+        return _Check(True, None, "its losses have nothing to be compared with")
+    losses = reference.compare(trial.losses, tolerance)
+    return _Check(agree(losses), losses, explain_losses(losses))
+
+
+def _row(lever: Lever, trial: Trial, times: float | None, check: _Check, wins: bool) -> VariantTrial:
+    """What came of a lever, in numbers and in one line."""
+    is_kept = trial.fits and wins and check.agrees
+    verdict = "kept" if is_kept else "not used"
+    if not trial.fits:
+        why = why_rejected(trial)
+    elif times is None:
+        why = f"it runs where nothing did, and {check.told}: {verdict}"
+    else:
+        near = " (such timings differ by that much)" if times > 1 and not wins else ""
+        but = ", but" if times > 1 and not check.agrees else ","
+        why = f"{times:.2f} times the speed{near}{but} {check.told}: {verdict}"
+    return VariantTrial(
+        name=lever.name,
+        changes=dict(lever.changes),
+        times=None if times is None else round(times, 4),
+        losses=check.losses if trial.fits else None,
+        kept=is_kept,
+        why=f"{lever.name}: {why}",
+    )
+
+
+def _request(session: Session, plan: Plan, variant: Variant, timed_s: float) -> Request:
+    return Request(
+        kind="variant",
+        batches=(plan.reference,),
+        variant=variant,
+        ranks=session.ranks,
+        seconds_per_batch=timed_s,
+    )

@@ -1,0 +1,202 @@
+"""Which levers are kept: speeds, failures and losses are planted, and decide as they should."""
+
+import math
+
+import pytest
+
+from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.trying import give_up, try_variants
+from gpudoc.tune.search.variants import Abilities
+from gpudoc.tune.trial.launcher import Where
+from gpudoc.tune.trial.messages import End, Point, Trial, Variant
+
+LOSSES = (2.0, 1.8, 1.6, 1.4, 1.2)
+
+
+def off(share):
+    """The losses of a variant that differ by so much of their mean in one step."""
+    return (*LOSSES[:-1], LOSSES[-1] + share * 1.6)
+
+
+class Planted:
+    """Runs every variant at the product of the planted speeds of what it changes, with the planted losses and ends."""
+
+    def __init__(self, speeds=None, losses=None, ends=None, draws=None):
+        self.speeds, self.losses, self.ends, self.draws = speeds or {}, losses or {}, ends or {}, draws
+        self.asked, self.said, self.seconds = [], [], {}
+
+    def of(self, plan, variant, default):
+        changed = [(n, v) for n, v in variant.model_dump().items() if v != getattr(Variant(), n)]
+        return next((plan[change] for change in reversed(changed) if change in plan), default)
+
+    def run(self, request, where):
+        self.asked.append(request)
+        variant, factor = request.variant, 1.0
+        for change in variant.model_dump().items():
+            factor *= self.speeds.get(change, 1.0)
+        end = self.of(self.ends, variant, End.FITS)
+        losses = self.of(self.losses, variant, LOSSES)
+        if request.extra.get("seed"):
+            losses = self.draws
+        fits = end is End.FITS
+        return Trial(
+            request=request,
+            end=end,
+            stage="" if fits else "first steps",
+            detail="" if fits else "planted: no kernel",
+            points=(Point(batch=8, peak_bytes=100, step_s=(0.1 / factor,) * 3),) if fits else (),
+            losses=losses if fits else (),
+            measured={} if self.draws is None else {"draws": 1.0},
+            seconds=self.seconds.get(variant.compile_mode if variant.compile else "", 1.0),
+        )
+
+    def say(self, text):
+        self.said.append(text)
+
+    def advance(self, done, total, text):
+        pass
+
+
+def tried(machine, budget_s=1e6, **able):
+    """What came of the levers that a CPU with bf16 has, and more if `able`."""
+    session = Session(
+        launcher=machine,
+        journal=Journal(None),
+        where=Where(device="cpu", limit_bytes=10_000),
+        progress=machine,
+        budget_s=budget_s,
+    )
+    plain = {"device": "cpu", "native_bf16": True, "has_images": False, "precision": "auto", "budget_s": budget_s}
+    plan = Plan(
+        parts=frozenset({"speed"}),
+        goal="throughput",
+        reference=8,
+        cap=100,
+        useful=64,
+        base=Variant(),
+        abilities=Abilities(**{**plain, "can_compile": False, **able}),
+    )
+    found = Findings(variant=plan.base)
+    try_variants(session, plan, found, 1.0)
+    return found
+
+
+def rows(found):
+    return {row.name: row for row in found.tried}
+
+
+BF16, EXACT = ("precision", "bf16"), ("allocator", "exact")
+COMPILED = {"can_compile": True, "has_blocks": True, "sizes_differ": True}
+
+
+def test_a_faster_lever_whose_losses_agree_is_kept_and_the_next_one_is_tried_on_top():
+    machine = Planted({BF16: 2.0, EXACT: 1.5}, {BF16: off(0.01)})
+    found = tried(machine)
+    assert found.variant == Variant(precision="bf16", allocator="exact")
+    bf16, exact = rows(found)["bf16"], rows(found)["the exact allocator"]
+    assert (bf16.kept, bf16.times, bf16.losses.difference) == (True, pytest.approx(2.0), pytest.approx(0.01))
+    assert (bf16.losses.steps, bf16.losses.bound) == (5, 0.02)
+    assert bf16.why == ("bf16: 2.00 times the speed, losses of the first 5 steps differ by 1 % (2 % allowed): kept")
+    # on top of bf16 the losses may lie as far from the reference's as those of bf16
+    assert (exact.kept, exact.times, exact.losses.bound) == (True, pytest.approx(1.5), 0.02)
+    assert machine.said[-1] == f"  {exact.why}"
+
+
+@pytest.mark.parametrize("wrong", [off(0.021), (*LOSSES[:2], math.nan), LOSSES[:2]])
+def test_a_lever_that_trains_otherwise_is_not_used_however_fast(wrong):
+    found = tried(Planted({BF16: 9.0}, {BF16: wrong}))
+    assert found.variant == Variant()
+    why = rows(found)["bf16"].why
+    assert why.startswith("bf16: 9.00 times the speed, but loss")
+    assert why.endswith("not used")
+
+
+def test_a_lever_that_changes_no_format_is_held_to_fp32():
+    found = tried(Planted({EXACT: 2.0}, {EXACT: off(0.01)}))
+    assert found.variant == Variant()
+    assert rows(found)["the exact allocator"].losses.bound == 0.001
+
+
+def test_what_is_no_faster_or_only_within_the_noise_is_not_used():
+    found = tried(Planted({BF16: 0.5, EXACT: 1.02}))
+    assert found.variant == Variant()
+    assert rows(found)["bf16"].why.startswith("bf16: 0.50 times the speed, losses of the first 5 steps")
+    assert "1.02 times the speed (such timings differ by that much)" in rows(found)["the exact allocator"].why
+
+
+@pytest.mark.parametrize("end", [End.USER_ERROR, End.HANG, End.SIGNAL, End.OOM_DEVICE])
+def test_a_lever_that_fails_is_rejected_in_one_line_and_the_search_goes_on(end):
+    found = tried(Planted({EXACT: 2.0}, ends={BF16: end}))
+    assert found.variant == Variant(allocator="exact")
+    row = rows(found)["bf16"]
+    assert (row.kept, row.times, row.losses) == (False, None, None)
+    assert row.why.startswith("bf16: rejected, it failed in first steps: ")
+    assert "\n" not in row.why
+
+
+def test_when_compiling_fails_once_it_is_not_tried_in_other_ways():
+    machine = Planted(ends={("compile", True): End.USER_ERROR})
+    found = tried(machine, **COMPILED)
+    assert [row.name for row in found.tried if row.name.startswith("torch.compile")] == ["torch.compile"]
+
+
+def test_the_fastest_way_to_compile_wins():
+    machine = Planted({("compile", True): 1.2, ("compile_mode", "blocks"): 1.5, ("compile_mode", "dynamic"): 0.5})
+    found = tried(machine, **COMPILED)
+    assert found.variant == Variant(compile=True, compile_mode="blocks")
+    assert [row.kept for row in found.tried][-3:] == [True, True, False]
+
+
+def test_a_compilation_that_took_long_is_not_begun_again_on_the_time_of_the_batch():
+    machine = Planted()
+    machine.seconds = {"whole": 350.0}
+    found = tried(machine, budget_s=1000.0, **COMPILED)
+    assert [row.name for row in found.tried][-1] == "torch.compile"
+    assert "torch.compile by block was not tried: the budget is kept for the batch" in found.notes
+
+
+def test_a_model_that_draws_random_numbers_is_measured_twice_and_may_differ_by_chance():
+    machine = Planted({BF16: 2.0}, {BF16: off(0.05)}, draws=off(0.02))
+    found = tried(machine)
+    assert [request.extra for request in machine.asked if request.extra] == [{"seed": 1.0}]
+    assert rows(found)["bf16"].losses.bound == pytest.approx(0.02 + 3 * 0.02)
+    assert found.variant.precision == "bf16"
+    # what was measured for its losses alone counts for no speed
+    assert all(not trial.request.extra for trial in found.variants)
+    calm = Planted({BF16: 2.0}, {BF16: off(0.05)})
+    assert tried(calm).variant.precision == "fp32"
+    assert [request for request in calm.asked if request.extra] == []
+
+
+def test_where_the_reference_is_not_finite_nothing_is_kept():
+    class Nan(Planted):
+        def run(self, request, where):
+            return super().run(request, where).model_copy(update={"losses": (math.nan,)})
+
+    found = tried(Nan({BF16: 2.0}))
+    assert found.variant == Variant()
+    assert "could not be compared" in rows(found)["bf16"].why
+
+
+def test_a_lever_that_runs_where_the_plain_step_does_not_is_kept_and_said_to_be_unchecked():
+    class Full(Planted):
+        def run(self, request, where):
+            trial = super().run(request, where)
+            if request.variant.precision == "bf16":
+                return trial
+            return trial.model_copy(update={"end": End.OOM_DEVICE, "points": (), "losses": ()})
+
+    found = tried(Full())
+    assert found.variant.precision == "bf16"
+    row = rows(found)["bf16"]
+    assert (row.kept, row.losses) == (True, None)
+    assert "nothing to be compared with" in row.why
+
+
+def test_what_is_given_up_later_is_not_said_to_be_kept():
+    found = tried(Planted({BF16: 2.0}))
+    give_up(found, "it failed in the closing comparison")
+    assert not any(row.kept for row in found.tried)
+    assert rows(found)["bf16"].why.endswith("kept, but given up: it failed in the closing comparison")
