@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.render import console, frame
+from gpudoc.render import console, frame, train_memory
 from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel, used
 from gpudoc.render.train_page import train_page
@@ -188,6 +188,8 @@ def progress_line(event: Progressed) -> str:
             ("transfer", "transfer"),
             ("compute", "compute"),
             ("communicate", "communicate"),
+            ("python", "host"),
+            ("compile", "compile"),
             ("checkpoint", "checkpoint"),
             ("evaluate", "evaluate"),
             ("other", "other"),
@@ -240,6 +242,7 @@ def last_words(finished: Finished) -> str:
         speed = f" at {format_rate(float(cast(float, rate)), 'samples/s')}" if rate else ""
         lines.append(f"{found['steps']} steps, {format_seconds(wall)}{speed}: {found['verdict']}")
     lines += _use(found)
+    lines += [*train_memory.sentences(found), *_compiled(found)]
     for advice in cast("list[dict[str, str]]", found.get("advice") or [])[:1]:
         lines.append(f"{advice['say']}" + (f": {advice['run']}" if advice["run"] else ""))
     lines.append(f"summary: {found['run_dir']}/summary.json")
@@ -258,6 +261,17 @@ def _use(found: Mapping[str, object]) -> list[str]:
         return [f"{tflops:.3g} TFLOP/s of the model; no MFU: {use['peak_from']}"]
     more = f", HFU {hfu:.1%}" if isinstance(hfu, float) and hfu > mfu else ""
     return [f"MFU {mfu:.1%}{more}: {tflops:.3g} TFLOP/s a device of {use['peak_tflops']:g} ({use['peak_from']})"]
+
+
+def _compiled(found: Mapping[str, object]) -> list[str]:
+    """What torch.compile compiled once more, and why; no line where that never happened."""
+    compiled = cast("Mapping[str, object]", found.get("compilations") or {})
+    again = cast("list[Mapping[str, object]]", compiled.get("again") or [])
+    if not again:
+        return []
+    first = again[0]
+    total = f"{compiled['count']} compilations took {format_seconds(float(cast(float, compiled['seconds'])))}"
+    return [f"{total}; {first['function']} was compiled {first['times']} more times, last because {first['reason']}"]
 
 
 def _result(found: Mapping[str, object]) -> list[str]:

@@ -20,6 +20,8 @@ _COLOURS = {
     "transfer": "magenta",
     "compute": "green",
     "communicate": "cyan",
+    "host": "bright_red",
+    "compile": "bright_blue",
     "checkpoint": "blue",
     "evaluate": "yellow",
     "other": "white",

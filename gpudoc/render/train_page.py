@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import gpudoc
+from gpudoc.render import train_memory
 from gpudoc.render.chart import Axis, Part, Series, line_chart, share_bar
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.train.events import Finished
@@ -32,6 +33,7 @@ def render_page(finished: Finished) -> str:
         Section("Result", _result(found)),
         Section("Curves", _curves(rows)),
         Section("Where the time went", _times(found, rows)),
+        Section("Where the memory went", train_memory.blocks(found)),
         Section("Behind the run", (_settings(found), _stages(found))),
     ]
     return page(
@@ -149,7 +151,8 @@ def _times(found: Mapping[str, object], rows: Sequence[Mapping[str, object]]) ->
         for row in rows:
             split = row.get("seconds")
             if isinstance(split, Mapping) and sum(split.values()) > 0:
-                points.append((float(cast(int, row["step"])), 100 * split[phase] / sum(split.values())))
+                # a row of an earlier version lacks the newer phases
+                points.append((float(cast(int, row["step"])), 100 * split.get(phase, 0.0) / sum(split.values())))
         if any(value >= 1 for _, value in points):
             stride = -(-len(points) // _MOST_POINTS) or 1
             series.append(Series(name=phase.replace("_", " "), points=tuple(points[::stride]), style="curve"))

@@ -9,6 +9,7 @@ from gpudoc.train.events import Started
 from gpudoc.train.report.sinks import Sinks
 from gpudoc.train.settings import Settings
 from gpudoc.train.state.run_dir import Run
+from gpudoc.train.step.census import Census
 from gpudoc.train.step.course import Course
 from gpudoc.train.step.loop import Loop
 from gpudoc.train.step.step import Stepper
@@ -35,6 +36,7 @@ class Job:
     origin: Origin
     course: Course
     stepper: Stepper
+    census: Census
     loop: Loop
     sinks: Sinks
     stop: Stop

@@ -130,6 +130,18 @@ def test_the_last_words_hold_result_time_advice_and_place():
     assert text.endswith("summary: runs/mine/summary.json")
 
 
+def test_the_last_words_hold_the_memory_and_what_was_compiled_again():
+    again = [{"function": "forward (net.py:3)", "times": 4, "reason": "size mismatch at index 0"}]
+    text = last_words(
+        finished(
+            memory={"step": 3, "peak_bytes": 3 << 20, "bytes": {"weights": 1 << 20, "rest": 2 << 20}},
+            compilations={"count": 6, "recompilations": 4, "seconds": 12.0, "again": again},
+        )
+    )
+    assert "memory in step 3: 3 MiB = weights 1 MiB + " in text
+    assert "6 compilations took 12 s; forward (net.py:3) was compiled 4 more times, last because size mis" in text
+
+
 def test_a_stopped_run_says_how_to_go_on():
     event = Finished(
         summary={**finished().summary, "status": "stopped", "steps": 7},

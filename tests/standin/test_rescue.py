@@ -251,3 +251,16 @@ def test_sharded_ranks_start_again_when_evaluation_does_not_fit_on_one(standin, 
     found = rescues(tmp_path, "run")
     assert [(step, row["phase"], row["to_batch"]) for step, row in found] == [(3, "evaluate", 8)]
     assert summary(tmp_path, "run")["resumed_from"] == "step-2"
+
+
+def test_what_filled_the_gpu_is_kept_beside_the_run_and_read_by_doctor(standin, tmp_path):
+    write(tmp_path, model={"forward": 16})
+    gpus = standin(**SMALL)
+    done = train(gpus, "rescued")
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "rescued" / "memory-rank0.pickle"
+    assert f"gpudoc doctor {path}" in done.stderr.replace("rescued/memory", f"{tmp_path}/rescued/memory")
+    read = gpus.gpudoc("doctor", str(path), "--json", "--no-redact")
+    (found,) = json.loads(read.stdout)["findings"]
+    assert found["id"] in ("oom_capacity", "oom_fragmentation")
+    assert any(seen["fact"] == "owner" and "weights" in seen["value"] for seen in found["evidence"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.train.events import Evaluated, Progressed, Rescued
-from gpudoc.train.step.meters import NOTHING
+from gpudoc.train.step.meters import Split
 
 
 def test_a_logged_step_has_the_fields_of_the_contract():
@@ -15,7 +15,7 @@ def test_a_logged_step_has_the_fields_of_the_contract():
         loss=1.5,
         lr=0.1,
         samples_per_s=10.0,
-        split=NOTHING,
+        split=Split.of({}),
         memory_peak_bytes=7,
         grad_norm=0.2,
         scale=None,

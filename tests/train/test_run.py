@@ -55,6 +55,8 @@ def test_a_logged_step_says_where_its_time_went(finished):
         "transfer",
         "compute",
         "communicate",
+        "host",
+        "compile",
         "checkpoint",
         "evaluate",
         "other",

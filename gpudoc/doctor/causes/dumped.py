@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
-from gpudoc.facts.readers.dumps import Collective, MemorySnapshot, RankTrace
+from gpudoc.facts.readers.dumps import NOT_RECORDED, Collective, MemorySnapshot, RankTrace
 from gpudoc.units import format_bytes
 
 # of a snapshot, so many places that hold memory
@@ -82,7 +82,10 @@ def find_shortage(evidence: Evidence) -> Iterator[Finding | Skip]:
             ("request", f"{format_bytes(wanted)} were asked for"),
             ("pool", f"{format_bytes(snapshot.allocated_bytes)} are allocated, {format_bytes(free)} free{pieces}"),
         ]
-        told += [("holder", f"{format_bytes(size)} held from {at}") for at, size in snapshot.holders[:_MOST_HOLDERS]]
+        if snapshot.owners:
+            told.append(("owner", _owned(snapshot)))
+        held = snapshot.holders if any(at != NOT_RECORDED for at, _ in snapshot.holders) else ()
+        told += [("holder", f"{format_bytes(size)} held from {at}") for at, size in held[:_MOST_HOLDERS]]
         seen = [observe(fact, value, f"{snapshot.origin}, GPU {snapshot.device}") for fact, value in told]
         yield Finding(id="oom_fragmentation" if in_pieces else "oom_capacity", confidence=0.92, evidence=tuple(seen))
 
@@ -99,6 +102,13 @@ def _by_group(evidence: Evidence) -> Mapping[str, dict[int, RankTrace]]:
 
 def _snapshots(evidence: Evidence) -> Sequence[MemorySnapshot]:
     return () if evidence.reading is None else evidence.reading.snapshots
+
+
+def _owned(snapshot: MemorySnapshot) -> str:
+    """Whose the allocated memory is, as 'weights 4 GiB, optimizer 8 GiB, the rest 2 GiB'."""
+    rest = max(0, snapshot.allocated_bytes - sum(size for _, size in snapshot.owners))
+    named = [f"{name} {format_bytes(size)}" for name, size in snapshot.owners]
+    return ", ".join([*named, f"activations and all else {format_bytes(rest)}"])
 
 
 def _call(trace: RankTrace, group: str, number: int) -> Collective | None:

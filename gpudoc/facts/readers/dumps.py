@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # pickles of protocol 2 and later, as both dumps are
 _PICKLE = b"\x80"
+# the holder of blocks that were made while nobody recorded where
+NOT_RECORDED = "not recorded"
 _RANK = Pattern(r"(\d+)$")
 
 
@@ -57,7 +59,8 @@ class RankTrace:
 class MemorySnapshot:
     """What PyTorch's allocator held on one GPU, in bytes; `wanted_bytes` is the request that ran out, None without one.
 
-    `holders` are places in the code and the bytes that are allocated from there, largest first.
+    `holders` are places in the code and the bytes that are allocated from there, largest first; `owners` are weights,
+    gradients and optimizer state where `gpudoc train` wrote the snapshot.
     """
 
     origin: str
@@ -68,6 +71,7 @@ class MemorySnapshot:
     wanted_bytes: int | None
     device_free_bytes: int | None
     holders: tuple[tuple[str, int], ...]
+    owners: tuple[tuple[str, int], ...] = ()
 
 
 def is_dump(data: Data) -> bool:
@@ -162,16 +166,20 @@ def _place(frames: object) -> str:
 def _snapshots(content: Mapping[str, object], name: str) -> Iterator[MemorySnapshot]:
     segments = [_mapping(segment) for segment in _list(content.get("segments"))]
     traces = [_list(trace) for trace in _list(content.get("device_traces"))]
-    ooms = {device: _mapping(row) for device, trace in enumerate(traces) for row in trace if _is_oom(row)}
+    written = _mapping(content.get("gpudoc"))
+    ooms = {_number(written.get("device")): _told_by_gpudoc(written)} if written.get("wanted_bytes") else {}
+    # the recorder has the exact figures
+    ooms |= {device: _mapping(row) for device, trace in enumerate(traces) for row in trace if _is_oom(row)}
     for device in sorted({_number(segment.get("device", 0)) for segment in segments} | set(ooms)):
         own = [segment for segment in segments if _number(segment.get("device", 0)) == device]
         blocks = [_mapping(block) for segment in own for block in _list(segment.get("blocks"))]
         held: dict[str, int] = {}
         for block in blocks:
             if block.get("state") == "active_allocated":
-                place = _place(block.get("frames")) or "not recorded"
+                place = _place(block.get("frames")) or NOT_RECORDED
                 held[place] = held.get(place, 0) + _number(block.get("size"))
         oom = ooms.get(device)
+        left = -1 if oom is None else _number(oom.get("device_free", oom.get("addr")))
         yield MemorySnapshot(
             origin=name,
             device=device,
@@ -180,9 +188,21 @@ def _snapshots(content: Mapping[str, object], name: str) -> Iterator[MemorySnaps
             largest_free_bytes=max((_number(b.get("size")) for b in blocks if b.get("state") == "inactive"), default=0),
             wanted_bytes=None if oom is None else _number(oom.get("size")),
             # the recorder has what was left on the device in the place of an address
-            device_free_bytes=None if oom is None else _number(oom.get("device_free", oom.get("addr"))),
+            device_free_bytes=left if left >= 0 else None,
             holders=tuple(sorted(held.items(), key=lambda row: -row[1])),
+            owners=tuple(_owners(written)) if device == _number(written.get("device")) else (),
         )
+
+
+def _told_by_gpudoc(written: Mapping[str, object]) -> Mapping[str, object]:
+    """What `gpudoc train` read in the error, as the recorder would have it."""
+    return {"size": written.get("wanted_bytes"), "device_free": written.get("device_free_bytes")}
+
+
+def _owners(written: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+    for name, size in _mapping(written.get("owners")).items():
+        if _number(size) >= 0:
+            yield str(name), _number(size)
 
 
 def _is_oom(row: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.model import Finding
@@ -11,18 +12,24 @@ from gpudoc.train.step.meters import Split
 # below this share, and below this time, a phase is not worth a word
 _WORTH_SAYING = 0.10
 _WORTH_SAYING_S = 5.0
+# so many times rarer, or larger, is what is proposed
+_FEWER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A sentence, and a command where one helps."""
+    """A sentence, a command where one helps, and how many times as fast it makes the run at most; at least once."""
 
     say: str
     run: str = ""
+    at_most: float | None = None
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> dict[str, object]:
         """The advice as plain data."""
-        return {"say": self.say, "run": self.run}
+        found: dict[str, object] = {"say": self.say, "run": self.run}
+        return (
+            found if self.at_most is None else {**found, "gain": {"at_least": 1.0, "at_most": round(self.at_most, 3)}}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,8 @@ class Situation:
     most_workers: int | None = None
     # threads that waited for CPUs on which others computed
     spinning: Finding | None = None
+    # the function that torch.compile compiled most often once more, and why; empty when none was
+    recompiled: str = ""
 
 
 def verdict(split: Split) -> str:
@@ -48,7 +57,9 @@ def verdict(split: Split) -> str:
         "data_wait": "waiting for data",
         "transfer": "copying to the device",
         "compute": "computing",
-        "communicate": "communicating",
+        "communicate": "waiting for other ranks",
+        "host": "waiting for Python",
+        "compile": "compiling",
         "checkpoint": "checkpoints",
         "evaluate": "evaluation",
         "other": "everything else",
@@ -60,25 +71,11 @@ def verdict(split: Split) -> str:
 
 def advise(split: Split, situation: Situation) -> list[Advice]:
     """What would make this run faster, the most valuable first; empty when nothing stands out."""
-    found: list[tuple[float, Advice]] = []
-    if split.share("data_wait") >= _WORTH_SAYING:
-        found.append((split.share("data_wait"), _about_data(split, situation)))
-    if split.share("transfer") >= _WORTH_SAYING and not situation.settings.pin_memory:
-        say = f"copying to the device took {split.share('transfer'):.0%}: pinned memory copies beside the computation"
-        found.append((split.share("transfer"), Advice(say, "--set pin_memory=true")))
-    if split.share("communicate") >= 0.25:
-        say = f"communication took {split.share('communicate'):.0%}: more micro batches per step need fewer exchanges"
-        found.append((split.share("communicate"), Advice(say, "--set accumulation=4")))
-    if split.share("checkpoint") >= _WORTH_SAYING and split.seconds["checkpoint"] >= _WORTH_SAYING_S:
-        longer = max(1, situation.settings.checkpoint_every) * 4
-        say = f"steps waited {split.share('checkpoint'):.0%} for checkpoints"
-        found.append((split.share("checkpoint"), Advice(say, f"--set checkpoint_every={longer}")))
-    # the one evaluation at the end of a short run is nobody's habit
-    often = 0 < 2 * situation.settings.eval_every <= situation.settings.steps
-    if often and split.share("evaluate") >= 0.25 and split.seconds["evaluate"] >= _WORTH_SAYING_S:
-        say = f"evaluation took {split.share('evaluate'):.0%}"
-        run = f"--set eval_every={4 * situation.settings.eval_every}"
-        found.append((split.share("evaluate"), Advice(say, run)))
+    found = [
+        *_about_waiting(split, situation),
+        *_about_python(split, situation),
+        *_about_pauses(split, situation.settings),
+    ]
     if situation.spinning is not None and situation.device_type == "cpu":
         found.append((split.share("compute"), Advice(situation.spinning.title, situation.spinning.fix[0].run)))
     ordered = [advice for _, advice in sorted(found, key=lambda pair: -pair[0])]
@@ -86,6 +83,72 @@ def advise(split: Split, situation: Situation) -> list[Advice]:
         say = "these settings are not tuned for this machine"
         ordered.append(Advice(say, f"gpudoc tune --model {situation.model}"))
     return ordered
+
+
+def _about_waiting(split: Split, situation: Situation) -> Iterator[tuple[float, Advice]]:
+    """What the step waited for: samples, copies, other ranks. Each with its share of the time."""
+    settings = situation.settings
+    data, transfer, communicate = (split.share(phase) for phase in ("data_wait", "transfer", "communicate"))
+    if data >= _WORTH_SAYING:
+        yield data, _about_data(split, situation)
+    if transfer >= _WORTH_SAYING and not settings.pin_memory:
+        say = f"copying to the device took {transfer:.0%}: pinned memory copies beside the computation"
+        yield transfer, _gaining(say, "--set pin_memory=true", transfer)
+    elif transfer >= _WORTH_SAYING:
+        say = f"steps waited {transfer:.0%} for copies to the device: bytes instead of floats would be fewer"
+        yield transfer, _gaining(say, "", transfer)
+    if communicate >= 0.25:
+        larger = _FEWER * settings.global_batch
+        say = (
+            f"waiting for other ranks took {communicate:.0%}: a larger global batch exchanges gradients less often, "
+            "and changes what a step learns"
+        )
+        yield communicate, _gaining(say, f"--set global_batch={larger}", communicate * (1 - 1 / _FEWER))
+
+
+def _about_python(split: Split, situation: Situation) -> Iterator[tuple[float, Advice]]:
+    """The GPU had nothing to do, because Python was late with its work or torch.compile was at work."""
+    settings = situation.settings
+    host, compiling = split.share("host"), split.share("compile")
+    if compiling >= _WORTH_SAYING and situation.recompiled:
+        say = (
+            f"torch.compile worked for {compiling:.0%} of the time, again and again: {situation.recompiled}; inputs of "
+            "one shape are compiled once"
+        )
+        yield compiling, _gaining(say, "", compiling)
+    if host < _WORTH_SAYING:
+        return
+    say = f"the GPU waited {host:.0%} for Python: "
+    if settings.log_every == 1:
+        say += "every step waits to be logged"
+        yield host, _gaining(say, "--set log_every=10", host)
+    elif settings.accumulation > 1:
+        say += "a larger micro batch has the same work in fewer kernels"
+        yield host, _gaining(say, f"--batch-size {2 * settings.micro_batch}", host / 2)
+    elif not settings.compile:
+        yield host, _gaining(say + "compiled code has fewer kernels to queue", "--set compile=true", host)
+    else:
+        yield host, _gaining(say + "a trace shows what it did meanwhile", "--trace 5", host)
+
+
+def _about_pauses(split: Split, settings: Settings) -> Iterator[tuple[float, Advice]]:
+    """Checkpoints and evaluations, which can be rarer."""
+    checkpoint, evaluate = split.share("checkpoint"), split.share("evaluate")
+    if checkpoint >= _WORTH_SAYING and split.seconds["checkpoint"] >= _WORTH_SAYING_S:
+        run = f"--set checkpoint_every={_FEWER * max(1, settings.checkpoint_every)}"
+        say = f"steps waited {checkpoint:.0%} for checkpoints"
+        yield checkpoint, _gaining(say, run, checkpoint * (1 - 1 / _FEWER))
+    # the one evaluation at the end of a short run is nobody's habit
+    often = 0 < 2 * settings.eval_every <= settings.steps
+    if often and evaluate >= 0.25 and split.seconds["evaluate"] >= _WORTH_SAYING_S:
+        run = f"--set eval_every={_FEWER * settings.eval_every}"
+        yield evaluate, _gaining(f"evaluation took {evaluate:.0%}", run, evaluate * (1 - 1 / _FEWER))
+
+
+def _gaining(say: str, run: str, saved: float) -> Advice:
+    """Advice that saves this share of the time at most."""
+    at_most = 1 / max(0.01, 1 - saved)
+    return Advice(f"{say}, worth at most about {at_most:.1f}x", run, at_most)
 
 
 def _about_data(split: Split, situation: Situation) -> Advice:
@@ -103,7 +166,7 @@ def _about_data(split: Split, situation: Situation) -> Advice:
         )
         return Advice(say)
     say = f"waited {share:.0%} for data: num_workers {workers} -> {more}, worth at most about {worth:.1f}x"
-    return Advice(say, f"gpudoc tune --model {situation.model} --only loader")
+    return Advice(say, f"gpudoc tune --model {situation.model} --only loader", worth)
 
 
 def _about_stream(share: float, workers: int, most: int) -> Advice:

@@ -14,7 +14,7 @@ from gpudoc.train.request import Request, go_on
 from gpudoc.train.start.identity import num_cpus
 from gpudoc.train.state.checkpoint import found_in
 from gpudoc.train.state.run_dir import write_whole
-from gpudoc.train.step.meters import NOTHING, Split
+from gpudoc.train.step.meters import Split
 
 
 def finish(
@@ -29,8 +29,7 @@ def finish(
 
     first_step, seconds = ran
     status, reason, exit_code = _end_of(job, problem)
-    seconds_of = job.course.progress.seconds
-    split = Split(dict(seconds_of)) if seconds_of else NOTHING
+    split = Split.of(job.course.progress.seconds)
     situation = Situation(
         settings=job.settings,
         model=request.model,
@@ -39,6 +38,7 @@ def finish(
         profile_kind=job.origin.profile_kind,
         most_workers=most_workers(job.workload),
         spinning=None if beside is None else find_spinning(crowd_here(beside.other_cpus, torch.get_num_threads())),
+        recompiled=job.stepper.meter.compilations.worst(),
     )
     saved = bool(found_in(job.run.checkpoints))
     command = go_on(request, job.run.path) if status != "finished" and saved else None

@@ -12,7 +12,7 @@ from gpudoc.train.events import Evaluated
 from gpudoc.train.job import Job
 from gpudoc.train.report.advice import Advice
 from gpudoc.train.report.sinks import finite
-from gpudoc.train.step.meters import NOTHING, Split
+from gpudoc.train.step.meters import Split
 
 SCHEMA = "gpudoc.train.v1"
 
@@ -36,7 +36,7 @@ class End:
 def document(job: Job, end: End) -> dict[str, object]:
     """The summary of a run as plain data."""
     progress, course = job.course.progress, job.course
-    split = Split(dict(progress.seconds)) if progress.seconds else NOTHING
+    split = Split.of(progress.seconds)
     # an early stop ends a run sooner than it was asked for
     settings = replace(job.settings, steps=course.end_step)
     samples = course.order.samples_before(progress.step)
@@ -61,6 +61,8 @@ def document(job: Job, end: End) -> dict[str, object]:
         "share": {phase: round(split.share(phase), 4) for phase in split.seconds},
         "use": job.loop.used,
         "memory_peak_bytes": end.memory_peak_bytes,
+        "memory": job.census.document(),
+        "compilations": job.stepper.meter.compilations.document(),
         "num_skipped": progress.num_skipped,
         "rescues": progress.rescues,
         "resumed_from": job.origin.resumed_from,

@@ -26,6 +26,7 @@ from gpudoc.train.state.run_dir import Choice, Run
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
 from gpudoc.train.step.boundary import Boundary
+from gpudoc.train.step.census import Census
 from gpudoc.train.step.course import Course, Rescues
 from gpudoc.train.step.crash import Restart, take_over
 from gpudoc.train.step.evaluation import Evaluation
@@ -36,6 +37,7 @@ from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.rescue import Rescuer, RescueRules
 from gpudoc.train.step.saving import Saving
 from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.snapshot import Snapshots
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.step.trace import Tracer
 from gpudoc.train.stop import Stop
@@ -148,13 +150,15 @@ def assemble(
             patience=settings.early_stop,
         )
     rules = RescueRules(rescue=settings.rescue, may_recompute=settings.may_checkpoint_activations)
+    stepper.meter.look_for_gaps()
+    census = Census(stepper, course)
     every = {"checkpoint_every": settings.checkpoint_every, "eval_every": settings.eval_every}
     parts = LoopParts(
         fetcher=Fetcher(stepper.parts, live.feeds, restart, saving.give_way, persistent=settings.persistent_workers),
-        rescuer=Rescuer(stepper.parts, rescues, rules),
+        rescuer=Rescuer(stepper.parts, rescues, rules, Snapshots(run.path, ranks.rank, stepper)),
         boundary=Boundary(saving, evaluation, **every),
         log=Log(stepper, course, sinks, lambda wall_s: stop.check_time(2 * writer.last_seconds + wall_s)),
-        tracer=Tracer(run.path, decisions.request.trace_steps if ranks.rank == 0 else 0),
+        tracer=Tracer(run.path, decisions.request.trace_steps if ranks.rank == 0 else 0, census),
         stop=stop,
         restart=restart,
     )
@@ -165,6 +169,7 @@ def assemble(
         origin=origin,
         course=course,
         stepper=stepper,
+        census=census,
         loop=Loop(stepper, live.rates, parts, settings.log_every),
         sinks=sinks,
         stop=stop,

@@ -30,7 +30,7 @@ class Log:
         self._logged_step = course.progress.step
         self._skipped_in_a_row = 0
         self._skipped_logged = 0
-        self._total = Split(dict(course.progress.seconds)) if course.progress.seconds else None
+        self._total = Split.of(course.progress.seconds) if course.progress.seconds else None
         self.memory_peak_bytes = 0
 
     def write(self, step: int, reading: Reading) -> Progressed:
@@ -81,7 +81,7 @@ class Log:
         """Add a stretch of time to the run's, and look at the peak of memory."""
         self._total = split if self._total is None else self._total + split
         self._course.progress.seconds = dict(self._total.seconds)
-        self.memory_peak_bytes = memory_peak_bytes(self._stepper.parts.device)
+        self.memory_peak_bytes = max(self._stepper.meter.peak_bytes, memory_peak_bytes(self._stepper.parts.device))
 
     def _count_skipped(self, skipped: int, step: int) -> None:
         progress = self._course.progress

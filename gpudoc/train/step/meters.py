@@ -6,10 +6,18 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-PHASES = ("data_wait", "transfer", "compute", "communicate", "checkpoint", "evaluate", "other")
+from gpudoc.train.step.compilations import Compilations
+from gpudoc.train.step.head_start import HeadStart
+
+# "host": the GPU had nothing to do because Python was late with its work; "compile": torch.compile was at work
+PHASES = (
+    *("data_wait", "transfer", "compute", "communicate", "host", "compile"),
+    *("checkpoint", "evaluate", "other"),
+)
 clock = time.perf_counter
 
 
@@ -65,6 +73,11 @@ class Split:
 
     seconds: Mapping[str, float]
 
+    @classmethod
+    def of(cls, seconds: Mapping[str, float]) -> Split:
+        """The split that a document holds; one of an earlier version lacks the newer phases."""
+        return cls({phase: seconds.get(phase, 0.0) for phase in PHASES})
+
     @property
     def wall_s(self) -> float:
         """The whole stretch."""
@@ -78,14 +91,43 @@ class Split:
         return Split({phase: self.seconds[phase] + other.seconds[phase] for phase in PHASES})
 
 
-NOTHING = Split(dict.fromkeys(PHASES, 0.0))
+class _Begun(NamedTuple):
+    """What the host did before a step began, in seconds, since the step before it was queued."""
+
+    data_wait: float
+    evaluate: float
+    checkpoint: float
+
+
+@dataclass(slots=True)
+class _Gaps:
+    """Seconds of the device's own clock between steps, every moment claimed once; `host` is what nobody claims."""
+
+    data_wait: float = 0.0
+    evaluate: float = 0.0
+    checkpoint: float = 0.0
+    host: float = 0.0
+
+    def add(self, seconds: float, begun: _Begun) -> None:
+        """Claim a gap for what the host did meanwhile.
+
+        The device may have been busy when that began, so what the host did last is claimed first.
+        """
+        data_wait = min(seconds, begun.data_wait)
+        checkpoint = min(seconds - data_wait, begun.checkpoint)
+        evaluate = min(seconds - data_wait - checkpoint, begun.evaluate)
+        self.evaluate += evaluate
+        self.checkpoint += checkpoint
+        self.data_wait += data_wait
+        self.host += seconds - evaluate - checkpoint - data_wait
 
 
 class Meter:
     """Collects one stretch: the loop adds host times, the stopwatches add what only the device knows.
 
-    On a GPU waiting for data counts only where the device stood idle meanwhile: the gap between the end of one step
-    and the start of the next in the stream, as far as the host spent it in the loader.
+    On a GPU every moment of its own clock is claimed once: by the steps, from the first of their work to the last, and
+    between them by what the host did meanwhile. Of waiting for data, evaluation and checkpoints counts only the time
+    for which the device was not busy with the steps before. Nothing waits for the device but `take`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -95,28 +137,51 @@ class Meter:
         self.compute = 0.0
         self.checkpoint = 0.0
         self.evaluate = 0.0
+        # the host's waiting for the other ranks, with the work of the step already queued
+        self.voting = 0.0
+        # the host's time in copies to the device, in which it waits where the source is not pinned
+        self.copying = 0.0
+        # the most memory held before somebody began to count anew
+        self.peak_bytes = 0
         self.transfer = Stopwatch(device)
         self.communicate = Stopwatch(device)
         self.step = Stopwatch(device)
-        self.waits: list[float] = []
+        self.compilations = Compilations()
+        self._begun: list[_Begun] = []
+        self._head_start: HeadStart | None = None
+        self._base: torch.cuda.Event | None = None
+        # of `compute`, what was there when the last step began
+        self._queued = 0.0
         self._began = clock()
+
+    def look_for_gaps(self) -> None:
+        """From now on tell on a GPU, too, for how long it is idle inside of steps, which delays a few of them."""
+        if self._on_device:
+            self._head_start = HeadStart(self._device)
+
+    def look_again(self) -> None:
+        """From now on a step is another one, with another micro batch or another way to compute."""
+        if self._head_start is not None:
+            self._head_start.again()
 
     def wait(self, seconds: float) -> None:
         """The host spent `seconds` in the loader; a step begins now."""
-        if self._on_device:
-            self.waits.append(seconds)
-            self.step.start()
-        else:
+        if not self._on_device:
             self.data_wait += seconds
+            return
+        # a step that was left unfinished for a stop has no end
+        del self._begun[len(self.step.stretches()) :]
+        self._begun.append(_Begun(seconds, self.evaluate, self.checkpoint))
+        self.evaluate = self.checkpoint = 0.0
+        if self._head_start is not None:
+            self._head_start.advance(len(self._begun) - 1, self.compute - self._queued)
+            self._queued = self.compute
+        self.step.start()
 
     def step_done(self) -> None:
         """The step that began is fully queued."""
         if self._on_device:
             self.step.stop()
-
-    def step_failed(self) -> None:
-        """The step that began was undone; its time counts as what it was."""
-        self.step_done()
 
     def watch_backward(self, loss: torch.Tensor) -> None:
         """Have what backward waits for at its end, once all is computed, count as communication; on a GPU.
@@ -141,33 +206,81 @@ class Meter:
 
     def take(self) -> Split:
         """The stretch since the last call; waits for the device."""
-        if self._on_device:
-            torch.cuda.synchronize(self._device)
-            self._read_device()
+        known = self._of_device() if self._on_device else self._of_host()
         now = clock()
         wall, self._began = now - self._began, now
-        transfer, communicate = self.transfer.take(), self.communicate.take()
+        return Split({**known, "other": max(0.0, wall - sum(known.values()))})
+
+    def _of_host(self) -> dict[str, float]:
+        """Where the time of a CPU went, by the host's clock, and without what is left over."""
+        transfer, communicate = self.transfer.take(), self.communicate.take() + self.voting
+        busy = max(0.0, self.compute - transfer - communicate)
+        compiling = min(self.compilations.read(), busy)
         known = {
             "data_wait": self.data_wait,
             "transfer": transfer,
-            "compute": max(0.0, self.compute - transfer - communicate),
+            "compute": busy - compiling,
             "communicate": communicate,
+            "host": 0.0,
+            "compile": compiling,
             "checkpoint": self.checkpoint,
             "evaluate": self.evaluate,
         }
-        self.data_wait = self.compute = self.checkpoint = self.evaluate = 0.0
-        return Split({**known, "other": max(0.0, wall - sum(known.values()))})
+        self.data_wait = self.compute = self.checkpoint = self.evaluate = self.voting = 0.0
+        return known
 
-    def _read_device(self) -> None:
-        """Replace host times by the device's: busy stretches, and gaps as far as the host waited for data in them."""
-        waits, self.waits = self.waits, []
-        end: torch.cuda.Event | None = None
-        for wait, (first, second) in zip(waits, self.step.stretches(), strict=False):
-            # a stretch begins with an idle device, since the one before ended with waiting for it
-            gap = wait if end is None else max(0.0, end.elapsed_time(first) / 1e3)
-            self.data_wait += min(wait, gap)
-            end = second
-        self.compute = self.step.take()
+    def _of_device(self) -> dict[str, float]:
+        """The same of a GPU, by its own clock."""
+        torch.cuda.synchronize(self._device)
+        num_steps = len(self.step.stretches())
+        gaps = self._read_gaps()
+        transfer, communicate = self.transfer.take(), self.communicate.take()
+        busy = max(0.0, self.step.take() - transfer - communicate)
+        compiled = self.compilations.read()
+        idle = None if self._head_start is None else self._head_start.idle_s(busy, num_steps)
+        # the host cannot have been late for longer than it took to queue the work
+        idle = min(compiled if idle is None else idle, busy, self.compute)
+        others = min(self.voting, idle)
+        copies = min(self.copying, idle - others)
+        host = gaps.host + idle - others - copies
+        compiling = min(compiled, host)
+        self.compute = self.voting = self.copying = self._queued = 0.0
+        return {
+            "data_wait": gaps.data_wait,
+            "transfer": transfer + copies,
+            "compute": busy - idle,
+            "communicate": communicate + others,
+            "host": host - compiling,
+            "compile": compiling,
+            "checkpoint": gaps.checkpoint,
+            "evaluate": gaps.evaluate,
+        }
+
+    def _read_gaps(self) -> _Gaps:
+        """What was between the steps since the last call, which have all ended."""
+        gaps, steps = _Gaps(), self.step.stretches()
+        paused, pause_s = -1, 0.0
+        if self._head_start is not None:
+            inside = [*self.transfer.stretches(), *self.communicate.stretches()]
+            paused, pause_s = self._head_start.read(steps, inside)
+        end = self._base
+        for number, (begun, (first, last)) in enumerate(zip(self._begun, steps, strict=False)):
+            # nothing was read before the first step, and the device was idle
+            gap = sum(begun) if end is None else end.elapsed_time(first) / 1e3
+            gaps.add(max(0.0, gap - (pause_s if number == paused else 0.0)), begun)
+            end = last
+        self._base = base = _event()
+        base.record(torch.cuda.current_stream(self._device))
+        base.synchronize()
+        if end is not None:
+            # what came after the last step; the rest of it is the reading of figures, which is nobody's
+            rest = _Gaps()
+            rest.add(max(0.0, end.elapsed_time(base) / 1e3), _Begun(0.0, self.evaluate, self.checkpoint))
+            gaps.evaluate += rest.evaluate
+            gaps.checkpoint += rest.checkpoint
+        self._begun.clear()
+        self.evaluate = self.checkpoint = 0.0
+        return gaps
 
 
 def memory_peak_bytes(device: torch.device) -> int:

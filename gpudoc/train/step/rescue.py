@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.blame import in_model
-from gpudoc.train.events import Event, Rescued
+from gpudoc.train.events import Event, Rescued, Said
 from gpudoc.train.ranks.distributed import abandoned
 from gpudoc.train.ranks.protocol import OOM
 from gpudoc.train.step.course import Rescues
 from gpudoc.train.step.guard import Moment
+from gpudoc.train.step.snapshot import Snapshots
 from gpudoc.train.step.step import Micro, Parts
 from gpudoc.workload import recompute
 
@@ -34,11 +37,13 @@ class RescueRules:
 class Rescuer:
     """Judges a step that failed, and halves the micro batch for the next attempt."""
 
-    def __init__(self, parts: Parts, rescues: Rescues, rules: RescueRules) -> None:
+    def __init__(self, parts: Parts, rescues: Rescues, rules: RescueRules, snapshots: Snapshots | None = None) -> None:
         self._parts = parts
         self._rescues = rescues
         self._rules = rules
+        self._snapshots = snapshots
         self._noted = ""
+        self._kept: Path | None = None
 
     def note(self, problem: BaseException) -> int:
         """OOM, as a flag to vote with; what `problem` said is told if nothing can be shrunk any more."""
@@ -52,13 +57,14 @@ class Rescuer:
             if at == "backward":
                 raise in_model(problem, micros[0].batch, self._rescues.course.progress.step == 0) from problem
             raise problem
+        self._kept = None if self._snapshots is None else self._snapshots.take(problem)
         if at in ("update", "torn") and self._parts.ranks.world > 1:
             raise abandoned("the optimizer was stepping") from problem
         if at == "torn":
             raise GpudocError(
                 "out of memory while the optimizer was stepping: the weights may be half updated, so the run ends "
                 "and goes on from its last checkpoint",
-                hint="run the same command again with a smaller --batch-size",
+                hint="run the same command again with a smaller --batch-size" + self._how_to_look("; "),
                 exit_code=ExitCode.BAD_ANSWER,
             ) from None
         return self.note(problem)
@@ -93,6 +99,9 @@ class Rescuer:
         )
         self._rescues.add(event)
         yield event
+        if self._kept is not None:
+            yield Said(f"what held the memory then{self._how_to_look(': ')}")
+            self._kept = None
 
     def _start_recomputing(self) -> bool:
         progress = self._rescues.course.progress
@@ -107,7 +116,12 @@ class Rescuer:
         hint = "smaller or shorter samples, a smaller model, or more memory; gpudoc tune --target says how much"
         if self._rules.rescue and not self._rules.may_recompute:
             hint = "train.activation_checkpointing: auto in the config would trade time for memory; else " + hint
+        hint += self._how_to_look("; what held it: ")
         return GpudocError(message, hint=hint, exit_code=ExitCode.BAD_ANSWER)
+
+    def _how_to_look(self, lead: str) -> str:
+        """The command that reads the snapshot, behind `lead`; empty where there is none."""
+        return "" if self._kept is None else f"{lead}gpudoc doctor {shlex.quote(str(self._kept))}"
 
 
 def free_memory(device: torch.device) -> None:

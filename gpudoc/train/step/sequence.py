@@ -100,7 +100,9 @@ class StepSequence:
         flags = found.flags if isinstance(found, Missing) else self._backward(found)
         try:
             if ranks.world > 1:
+                asked = clock()
                 flags = ranks.vote(flags | (STOP if driver.is_stopping() else 0))
+                meter.voting += clock() - asked
             if not flags:
                 self._rates.set(step)
                 flags = self.guard.update()

@@ -12,7 +12,7 @@ from torch import nn
 
 from gpudoc.train.ranks.protocol import Alone, Ranks, own_part, whole
 from gpudoc.train.state.staging import Copying
-from gpudoc.train.step.meters import Meter
+from gpudoc.train.step.meters import Meter, clock
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.utilisation import Cost
 from gpudoc.workload.batch import Batch, tensors_in, to_device
@@ -204,6 +204,7 @@ class Stepper:
 
     def count(self) -> None:
         """Count the FLOPs of the next micro batch that goes well; of what a compiled function does, none are seen."""
+        self.meter.look_again()
         self._compute = self._one_micro if self.parts.is_compiled else self._counted
 
     def _counted(self, micro: Micro) -> torch.Tensor:
@@ -241,8 +242,10 @@ class Stepper:
         parts = self.parts
         if self._copies is None:
             return to_device(batch, parts.device, channels_last=parts.channels_last)
+        began = clock()
         with torch.cuda.stream(self._copies):
             moved = to_device(batch, parts.device, channels_last=parts.channels_last)
+        self.meter.copying += clock() - began
         current = torch.cuda.current_stream(parts.device)
         self.meter.transfer.start()
         current.wait_stream(self._copies)

@@ -1,4 +1,4 @@
-"""A profiler trace of some steps for Perfetto or chrome://tracing."""
+"""Single steps that are looked at closely: for the memory they need, and for a profiler trace (Perfetto)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from gpudoc.train.events import Event, Said
+from gpudoc.train.step.census import Census
 
 # the first steps compile, allocate and tune kernels, and say little about the rest
 _SKIPPED_STEPS = 3
 
 
 class Tracer:
-    """Records `steps` steps after the first three into run/trace.json."""
+    """Lets `census` watch its step, and records `steps` steps after the first three into run/trace.json."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
+    def __init__(self, folder: Path, steps: int, census: Census | None = None) -> None:
+        self._census = census
         self._path = folder / "trace.json"
         self._left = steps
         self._skip = _SKIPPED_STEPS
@@ -25,11 +27,15 @@ class Tracer:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything left to record."""
-        return self._left > 0
+        """Whether there is anything left to look at."""
+        return self._left > 0 or (self._census is not None and self._census.wanted)
 
     def advance(self) -> Iterator[Event]:
         """A step ended: begin, go on, or write the trace."""
+        if self._census is not None and self._census.wanted:
+            self._census.advance()
+        if self._left == 0:
+            return
         if self._profile is None:
             self._skip -= 1
             if self._skip <= 0:
@@ -45,6 +51,8 @@ class Tracer:
 
     def close(self) -> None:
         """Write what there is when training ended early."""
+        if self._census is not None:
+            self._census.close()
         if self._profile is not None:
             self._finish()
 

@@ -78,3 +78,24 @@ def test_a_snapshot_tells_a_full_gpu_from_one_in_pieces(pieces, cause):
 
 def test_a_snapshot_of_a_gpu_that_did_not_run_out_is_no_finding():
     assert report(memory=snapshot([(500 * MIB, "active_allocated")])).findings == ()
+
+
+def test_a_snapshot_that_train_wrote_names_the_request_and_whose_the_memory_is():
+    """Without a recording of the allocator there is no entry of the request, and no block knows where it was made."""
+    written = {"device": 0, "wanted_bytes": 64 * MIB, "device_free_bytes": None}
+    owners = {"weights": 100 * MIB, "gradients": 0, "optimizer": 200 * MIB}
+    content = snapshot([(500 * MIB, "active_allocated")])
+    content["segments"][0]["blocks"][0].pop("frames")
+    first = report(memory={**content, "gpudoc": {**written, "owners": owners}}).findings[0]
+    assert first.id == "oom_capacity"
+    assert "64 MiB were asked for" in told(first)
+    expected = "weights 100 MiB, gradients 0 B, optimizer 200 MiB, activations and all else 200 MiB"
+    assert f"owner: {expected} (memory, GPU 0)" in told(first)
+    assert "not recorded" not in told(first)
+
+
+def test_where_the_allocator_was_recorded_its_own_figures_count():
+    content = snapshot([(500 * MIB, "active_allocated")], {"action": "oom", "addr": 0, "size": 70 * MIB})
+    first = report(memory={**content, "gpudoc": {"device": 0, "wanted_bytes": 64 * MIB, "owners": {}}}).findings[0]
+    assert "70 MiB were asked for" in told(first)
+    assert "500 MiB held from train.py:42 in step" in told(first)

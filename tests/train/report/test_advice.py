@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -10,11 +10,11 @@ from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.train.report.advice import Situation, advise, verdict
 from gpudoc.train.settings import Settings
-from gpudoc.train.step.meters import NOTHING, PHASES, Split
+from gpudoc.train.step.meters import Split
 
 
 def split(**seconds):
-    return Split({**dict.fromkeys(PHASES, 0.0), **seconds})
+    return Split.of(seconds)
 
 
 def situation(num_cpus=8, profile_kind="tuned", most_workers=None, **settings):
@@ -46,10 +46,52 @@ def test_a_run_that_computes_needs_no_advice_unless_it_was_never_tuned():
 
 @pytest.mark.parametrize(
     ("phase", "said"),
-    [("checkpoint", "checkpoint_every="), ("transfer", "pin_memory"), ("communicate", "accumulation")],
+    [
+        ("checkpoint", "checkpoint_every="),
+        ("transfer", "pin_memory"),
+        ("communicate", "global_batch="),
+        ("host", "compile=true"),
+    ],
 )
 def test_each_phase_has_its_own_way_out(phase, said):
     assert said in advise(split(compute=50.0, **{phase: 50.0}), situation())[0].run
+
+
+def test_a_gain_is_bounded_by_what_the_advice_can_save():
+    (found,) = advise(split(compute=60.0, checkpoint=40.0), situation(checkpoint_every=10))
+    # three of four checkpoints
+    assert found.document()["gain"] == {"at_least": 1.0, "at_most": pytest.approx(1 / 0.7, abs=1e-3)}
+    assert "worth at most about 1.4x" in found.say
+    assert "gain" not in advise(split(compute=1.0), situation(profile_kind="off"))[0].document()
+
+
+@pytest.mark.parametrize(
+    ("settings", "run", "at_most"),
+    [
+        # half as many kernels
+        ({"accumulation": 4, "micro_batch": 8}, "--batch-size 16", 1 / 0.8),
+        ({"log_every": 1, "accumulation": 4}, "--set log_every=10", 1 / 0.6),
+        ({}, "--set compile=true", 1 / 0.6),
+        ({"compile": True}, "--trace 5", 1 / 0.6),
+    ],
+)
+def test_a_gpu_that_waits_for_python_gets_more_work_at_once(settings, run, at_most):
+    (found,) = advise(split(compute=60.0, host=40.0), situation(**settings))
+    assert (found.run, found.at_most) == (run, pytest.approx(at_most))
+    assert found.say.startswith("the GPU waited 40% for Python")
+
+
+def test_compiling_is_worth_a_word_when_it_happens_again():
+    seconds = split(compute=70.0, compile=30.0)
+    assert advise(seconds, situation()) == []
+    (found,) = advise(seconds, replace(situation(), recompiled="forward (net.py:3) 8 more times, the last because x"))
+    assert "again and again: forward (net.py:3) 8 more times" in found.say
+
+
+def test_pinned_copies_that_are_waited_for_are_larger_than_they_need_to_be():
+    (found,) = advise(split(compute=70.0, transfer=30.0), situation(pin_memory=True))
+    assert "bytes instead of floats" in found.say
+    assert found.run == ""
 
 
 def test_the_largest_loss_of_time_comes_first():
@@ -61,7 +103,7 @@ def test_the_largest_loss_of_time_comes_first():
 @pytest.mark.parametrize(("device", "named"), [("cpu", True), ("cuda", False)])
 def test_threads_that_spin_beside_others_are_named_with_the_setting_where_the_cpu_computes(device, named):
     crowd = Crowd(threads=2, cpus=2.0, other_cpus=1.0, openmp=OpenMp("libgomp"))
-    seen = dataclasses.replace(situation(), device_type=device, spinning=find_spinning(crowd))
+    seen = replace(situation(), device_type=device, spinning=find_spinning(crowd))
     found = advise(split(compute=100.0), seen)
     assert [advice.run for advice in found] == ["export OMP_WAIT_POLICY=passive"] * named
 
@@ -74,7 +116,7 @@ def test_the_verdict_is_one_sentence_of_the_largest_shares():
     assert (
         verdict(split(compute=90.0, data_wait=9.5, other=0.5)) == "time went into 90% computing, 10% waiting for data"
     )
-    assert verdict(NOTHING) == "no step was trained"
+    assert verdict(Split.of({})) == "no step was trained"
 
 
 def test_one_evaluation_at_the_end_of_a_short_run_is_no_habit():

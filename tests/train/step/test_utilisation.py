@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpudoc.train.step.meters import NOTHING, Split
+from gpudoc.train.step.meters import Split
 from gpudoc.train.step.utilisation import Cost, Peak, figures, peak_of
 from gpudoc.workload.flops import Counter
 from tests.train.support import metrics, summary, train_here, write_workload
@@ -14,7 +14,7 @@ PEAK = Peak(tflops=2.0, source="a sheet")
 
 
 def lasting(**seconds):
-    return Split({**NOTHING.seconds, **seconds})
+    return Split.of(seconds)
 
 
 def cost(batch, model=0, again=0, *, is_mixed=False):
@@ -36,7 +36,7 @@ def test_without_a_peak_a_count_or_a_time_there_is_no_share():
     assert set(figures(cost(torch.zeros(4, 3), 10**12, is_mixed=True), PEAK, 8, seconds, 1)) == {"hfu"}
     assert figures(cost(torch.zeros(4, 3)), PEAK, 8, seconds, 1) == {}
     assert figures(Cost(), PEAK, 8, seconds, 1) == {}
-    assert figures(each, PEAK, 8, NOTHING, 1) == {}
+    assert figures(each, PEAK, 8, Split.of({}), 1) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""How long a GPU works on a step when Python is never late: now and then one step's work is queued before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+Stretch = tuple[torch.cuda.Event, torch.cuda.Event]
+
+# the first steps load kernels and make the optimizer's state; then ever rarer, so that next to nothing is delayed
+_FIRST_STEP = 4
+_RARER = 16
+# after a change so many steps, until one is as those that follow
+_SETTLING = 2
+# the pause outlasts the queueing of the step before by this factor, and is never longer than this
+_MARGIN = 1.5
+_LONGEST_S = 2.0
+# about a millisecond, to learn how long a cycle is
+_CALIBRATION_CYCLES = 2_000_000
+
+
+class HeadStart:
+    """Lets the GPU pause before a step while Python queues it: what the step then takes has no gaps in it.
+
+    With a model that waits for the device itself, or that queues more than the driver takes at once (about a thousand
+    kernels), gaps remain, and the idle time that follows from it is too short rather than too long.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.current_stream(device)
+        self._steps = 0
+        self._next = _FIRST_STEP
+        self._paused: tuple[int, torch.cuda.Event] | None = None
+        self._busy_s: float | None = None
+        # the first one loads the kernel
+        self._pause(1)
+        first, last = self._pause(_CALIBRATION_CYCLES), _event()
+        last.record(self._stream)
+        last.synchronize()
+        self._cycles_per_s = _CALIBRATION_CYCLES / max(1e-6, first.elapsed_time(last) / 1e3)
+
+    def advance(self, number: int, queueing_s: float) -> None:
+        """Step `number` of this stretch begins; the one before was queued in `queueing_s`."""
+        self._steps += 1
+        if self._steps < self._next or self._paused is not None or queueing_s <= 0:
+            return
+        pause_s = min(_LONGEST_S, _MARGIN * queueing_s)
+        self._paused = (number, self._pause(int(pause_s * self._cycles_per_s)))
+
+    def read(self, steps: Sequence[Stretch], inside: Sequence[Stretch]) -> tuple[int, float]:
+        """Which step of this stretch began after a pause, and its seconds; (-1, 0) for none.
+
+        `inside` are the parts of the steps in which the GPU waited for copies and for others.
+        """
+        if self._paused is None:
+            return -1, 0.0
+        (number, began), self._paused = self._paused, None
+        if number >= len(steps):
+            self._next = self._steps + _SETTLING
+            return -1, 0.0
+        self._next = self._steps * _RARER
+        first, last = steps[number]
+        whole = first.elapsed_time(last)
+        own = [(a, b) for a, b in inside if first.elapsed_time(a) >= 0 and first.elapsed_time(b) <= whole]
+        waited = sum(a.elapsed_time(b) for a, b in own)
+        self._busy_s = max(0.0, whole - waited) / 1e3
+        return number, began.elapsed_time(first) / 1e3
+
+    def again(self) -> None:
+        """From here on steps are others: what one takes is to be seen anew."""
+        self._busy_s = self._paused = None
+        self._next = self._steps + _SETTLING
+
+    def idle_s(self, seconds: float, num_steps: int) -> float | None:
+        """How much of the `seconds` of so many steps the GPU had nothing to do; None until that can be told."""
+        return None if self._busy_s is None else max(0.0, seconds - num_steps * self._busy_s)
+
+    def _pause(self, cycles: int) -> torch.cuda.Event:
+        """Queue a pause of so many cycles; the event that stands before it."""
+        before = _event()
+        before.record(self._stream)
+        with torch.cuda.stream(self._stream):
+            torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        return before
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
