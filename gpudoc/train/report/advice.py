@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import Split
 
@@ -81,6 +82,13 @@ def advise(split: Split, situation: Situation) -> list[Advice]:
         say = "these settings are not tuned for this machine"
         ordered.append(Advice(say, f"gpudoc tune --model {situation.model}"))
     return ordered
+
+
+def about_slow(slow: Slow | None) -> list[Advice]:
+    """What a rank that the others wait for is worth, above all else: each step takes as long as that one's."""
+    if slow is None:
+        return []
+    return [Advice(f"{slow.say()}: without it a step takes at best {1 / slow.factor:.0%} of the time", "gpudoc doctor")]
 
 
 def _about_data(split: Split, situation: Situation) -> Advice:

@@ -63,6 +63,8 @@ def document(job: Job, end: End) -> dict[str, object]:
         "memory_peak_bytes": end.memory_peak_bytes,
         "num_skipped": progress.num_skipped,
         "rescues": progress.rescues,
+        "hangs": job.hangs,
+        "ranks": job.loop.pace.document(),
         "resumed_from": job.origin.resumed_from,
         "settings": {key: {"value": value, "from": source} for key, value, source in settings.rows()},
         "stages": [*job.origin.stages, *_own_stages(job, end, split)],
