@@ -132,6 +132,7 @@ class TrainOptions(TypedDict, total=False):
     no_preflight: bool
     trace: int
     log_to: str
+    on_hang: str
     set: Mapping[str, object]
 
 

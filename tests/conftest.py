@@ -32,6 +32,7 @@ LONGEST = (
     "tune/search/test_feeding.py",
     "tune/child/test_probe.py",
     "train/start/test_launch.py",
+    "train/start/test_watching.py",
     "train/ranks/test_distributed.py",
     "train/state/test_sharded.py",
     "tune/child/test_prepare.py",

@@ -44,6 +44,9 @@ Gpus = Annotated[
 Slurm = Annotated[
     Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file for this run instead of running.")
 ]
+OnHang = Annotated[
+    str, typer.Option("--on-hang", metavar="THEN", help="When nothing moves any more: report, or end the run too.")
+]
 Allow = Annotated[
     str, typer.Option("--allow", metavar="batch", help="Of a command: take the profile's batch too, not its own.")
 ]
@@ -67,6 +70,7 @@ def train(
     resume: Resume = "auto",
     gpus: Gpus = None,
     slurm: Slurm = None,
+    on_hang: OnHang = "report",
     allow: Allow = "",
     shared: SharedFlag = False,
     no_preflight: NoPreflight = False,
@@ -94,6 +98,7 @@ def train(
         from gpudoc.train.run import run
         from gpudoc.train.settings import parse_flags, parse_limit
         from gpudoc.train.start.place import as_rank, elsewhere, is_follower
+        from gpudoc.train.start.watch import check
 
     counts = {"steps": steps, "epochs": epochs, "micro_batch": batch_size, "num_workers": num_workers}
     request = Request(
@@ -110,6 +115,7 @@ def train(
         arguments=tuple(sys.argv[2:]),
         may_restart=True,
         shared=shared,
+        on_hang=check(on_hang),
     )
     screen = Screen(as_json=json, plain=plain, verbose=verbose, html=html, quiet=is_follower())
     if prove_resume:

@@ -15,7 +15,7 @@ from rich.live import Live
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.render import console, frame, train_memory
 from gpudoc.render.live import Live as Teller
-from gpudoc.render.train_live import Panel, used
+from gpudoc.render.train_live import Panel, slow, used
 from gpudoc.render.train_page import train_page
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.request import Request
@@ -199,9 +199,10 @@ def progress_line(event: Progressed) -> str:
     )
     skipped = f"  skipped {event.num_skipped} not finite" if event.num_skipped else ""
     speed = format_rate(event.samples_per_s, "samples/s") + used(event.use)
+    late = slow(event)
     return (
         f"step {event.step}/{event.end_step}  loss {event.loss:.4f}  lr {event.lr:.2e}  "
-        f"{speed}  {format_bytes(event.memory_peak_bytes)}  {busy}{skipped}"
+        f"{speed}  {format_bytes(event.memory_peak_bytes)}  {busy}{skipped}{late}"
     )
 
 

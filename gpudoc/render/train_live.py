@@ -65,7 +65,7 @@ class Panel:
             Text(format_rate(last.samples_per_s, "samples/s")),
             Text(f"memory {format_bytes(last.memory_peak_bytes)}"),
         )
-        use = used(last.use).strip()
+        use = f"{used(last.use)}{slow(last)}".strip()
         return Group(head, figures, *([Text(use)] if use else []), self._split(last))
 
     @staticmethod
@@ -86,6 +86,11 @@ def used(figures: Mapping[str, float]) -> str:
     """Tokens/s and MFU, each where it is known, as they follow the samples/s."""
     tokens = f"  {format_rate(figures['tokens_per_s'], 'tokens/s')}" if "tokens_per_s" in figures else ""
     return tokens + (f"  MFU {figures['mfu']:.1%}" if "mfu" in figures else "")
+
+
+def slow(event: Progressed) -> str:
+    """The rank that the others wait for, as it follows the other figures of a step; '' without one."""
+    return "" if event.slow is None else f"  rank {event.slow.rank} is {event.slow.factor:.2g}x slower"
 
 
 def spark(values: list[float], width: int = 16) -> str:

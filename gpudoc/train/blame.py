@@ -6,6 +6,7 @@ import os
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
@@ -59,7 +60,7 @@ def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
     worker = _WORKER.search(text)
     if worker is not None:
         kind = worker[1]
-        place = _last_own([(name, int(line)) for name, line in _FRAME.findall(text)])
+        place = last_own([(name, int(line)) for name, line in _FRAME.findall(text)])
         text = _last_line(text).removeprefix(f"{kind}: ")
     return GpudocError(
         f"the data set failed while reading {which}: {kind}: {text}{_at(place)}",
@@ -102,7 +103,7 @@ def in_kernel(problem: Exception, step: int) -> Exception:
 
 def users_place(problem: Exception) -> str | None:
     """'file:line' of the innermost frame that is neither gpudoc's, nor Python's, nor an installed package's."""
-    return _last_own([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(problem.__traceback__)])
+    return last_own([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(problem.__traceback__)])
 
 
 def users_traceback(problem: BaseException) -> str:
@@ -117,13 +118,14 @@ def users_traceback(problem: BaseException) -> str:
 
 def _without_ours(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     own = str(_OWN)
-    theirs = [n for n, frame in enumerate(frames) if _last_own([(frame.filename, frame.lineno or 0)])]
+    theirs = [n for n, frame in enumerate(frames) if last_own([(frame.filename, frame.lineno or 0)])]
     ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(own)]
     begin = theirs[0] if theirs else ours[-1] + 1 if ours else 0
     return [frame for frame in frames[begin:] if not frame.filename.startswith(own)] or frames
 
 
-def _last_own(frames: list[tuple[str, int]]) -> str | None:
+def last_own(frames: Iterable[tuple[str, int]]) -> str | None:
+    """'file:line' of the last frame that is the user's, given from the outermost on; None when none is."""
     own = str(_OWN)
     library = sysconfig.get_paths()["stdlib"]
     theirs = [

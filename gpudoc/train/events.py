@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Union
 
 from gpudoc.errors import ExitCode
+from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import Split
 
@@ -55,6 +56,7 @@ class Progressed:
     num_skipped: int
     # tokens_per_s, model_tflops, mfu, hfu: those that are known
     use: Mapping[str, float] = field(default_factory=dict)
+    slow: Slow | None = None
 
     def document(self) -> dict[str, object]:
         """The step as one object of metrics.jsonl."""
@@ -70,6 +72,8 @@ class Progressed:
             "scale": self.scale,
             **self.use,
         }
+        if self.slow is not None:
+            found["slow"] = self.slow.document()
         return {**found, "skipped": self.num_skipped} if self.num_skipped else found
 
 
@@ -125,6 +129,39 @@ class Rescued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hung:
+    """Nothing moved for `still_s` in `step`, where a step usually takes `usual_s`, None while that is not known.
+
+    `ranks` are the ones that the others wait for, empty when that is not known; `call` is the collective in which they
+    wait and its number, `at` the user's line, each '' without one. `stacks` has a line for each rank.
+    """
+
+    step: int
+    still_s: float
+    usual_s: float | None
+    ranks: tuple[int, ...]
+    call: str
+    at: str
+    say: str
+    stacks: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """The same as an object of metrics.jsonl and summary.json."""
+        return {
+            "step": self.step,
+            "hang": {
+                "still_s": round(self.still_s, 1),
+                "usual_s": self.usual_s,
+                "ranks": list(self.ranks),
+                "call": self.call,
+                "at": self.at,
+                "say": self.say,
+                "stacks": list(self.stacks),
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """The end, whatever kind: the summary document, and the command that goes on when there is something to go on."""
 
@@ -134,4 +171,4 @@ class Finished:
     go_on: str | None
 
 
-Event = Union[Said, Started, Progressed, Evaluated, Saved, Rescued, Finished]
+Event = Union[Said, Started, Progressed, Evaluated, Saved, Rescued, Hung, Finished]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpudoc.train.events import Started
 from gpudoc.train.report.sinks import Sinks
@@ -40,6 +40,7 @@ class Job:
     loop: Loop
     sinks: Sinks
     stop: Stop
+    hangs: list[Mapping[str, object]] = field(default_factory=list)
 
     def started(self) -> Started:
         """What is told before the first step."""

@@ -16,7 +16,7 @@ class Request:
     """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat.
 
     `may_restart`: this process is the command itself and may begin anew when the allocator needs another environment.
-    `shared`: others may compute on the GPU meanwhile.
+    `shared`: others may compute on the GPU meanwhile. `on_hang`: 'report' or 'end', when nothing moves any more.
     """
 
     model: str = "quickstart"
@@ -32,6 +32,7 @@ class Request:
     arguments: tuple[str, ...] = ()
     may_restart: bool = False
     shared: bool = False
+    on_hang: str = "report"
 
 
 def go_on(request: Request, run_dir: Path) -> str:

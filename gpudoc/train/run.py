@@ -30,20 +30,26 @@ def run(request: Request) -> Iterator[Event]:
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
         from gpudoc.process.beside import Meter
+        from gpudoc.train.start.watching import Hangs, events_of, watching
         from gpudoc.train.step.loop import note_of_syncs
 
         progress = job.course.progress
         first_step = progress.step
         problem: Exception | None = None
         meter = Meter()
+        hangs = Hangs()
         try:
             yield from note_of_syncs(job.stepper)
             yield job.started()
-            yield from job.loop.events()
+            with watching(job, request.on_hang) as hangs:
+                yield from events_of(job, hangs)
         except Exception as caught:
             problem = in_kernel(caught, progress.step + 1)
         finally:
             with suppress(OSError):
+                for _ in hangs.tell(job):
+                    # written down; nobody may listen any more
+                    pass
                 job.sinks.close()
         from gpudoc.train.report.finish import finish
 

@@ -6,6 +6,7 @@ import pytest
 from gpudoc.errors import ExitCode
 from gpudoc.render.train import Screen, describe, last_words, opening, progress_line, show
 from gpudoc.train.events import Evaluated, Finished, Progressed, Rescued, Said, Saved, Started
+from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import PHASES, Split
 from tests.terminal import shown
@@ -203,3 +204,9 @@ def test_a_terminal_that_is_asked_to_be_plain_draws_nothing_and_says_warnings_in
     assert not screen.moves
     assert "warning: a warning that is" in screen.text
     assert "step 10/20" in screen.text
+
+
+def test_a_slow_rank_stands_in_the_line_of_a_step():
+    slow = Slow(rank=3, step_s=0.3, others_s=0.2, where="computing")
+    assert progress_line(progressed(slow=slow)).endswith("rank 3 is 1.5x slower")
+    assert "slower" not in progress_line(progressed())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gpudoc.train.events import Evaluated, Progressed, Rescued
+from dataclasses import replace
+
+from gpudoc.train.events import Evaluated, Hung, Progressed, Rescued
+from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.step.meters import Split
 
 
@@ -32,6 +35,9 @@ def test_a_logged_step_has_the_fields_of_the_contract():
         "grad_norm",
         "scale",
     }
+    slow = Slow(rank=2, step_s=0.3, others_s=0.2, where="computing", facts={"host": "n1"})
+    told = replace(event, slow=slow).document()["slow"]
+    assert (told["rank"], told["factor"], told["host"]) == (2, 1.5, "n1")
 
 
 def test_evaluations_and_rescues_stand_under_their_own_key():
@@ -39,3 +45,10 @@ def test_evaluations_and_rescues_stand_under_their_own_key():
     assert found.document() == {"step": 4, "eval": {"loss": 2.0, "bits_per_byte": 2.9, "samples": 5}}
     rescued = Rescued(step=4, from_batch=8, to_batch=4, phase="train", shapes="float32[8]")
     assert rescued.document()["rescue"]["to_batch"] == 4
+
+
+def test_a_hang_stands_under_its_own_key():
+    hung = Hung(step=4, still_s=31.234, usual_s=0.1, ranks=(2,), call="collective 9 (vote)", at="data.py:3", say="x")
+    assert hung.document()["step"] == 4
+    told = hung.document()["hang"]
+    assert (told["still_s"], told["ranks"], told["call"], told["stacks"]) == (31.2, [2], "collective 9 (vote)", [])

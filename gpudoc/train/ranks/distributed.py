@@ -23,6 +23,7 @@ import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.ranks.protocol import OOM, Alone, Ranks, off_stdout
+from gpudoc.train.ranks.pulse import BROADCAST, GATHER, REDUCE, TOTAL, VOTE, Pulse, open_pulse
 
 T = TypeVar("T")
 
@@ -96,6 +97,7 @@ def join(place: Place, device: torch.device) -> Distributed:
     if place.is_one_node:
         # the host's name may resolve to an address that nothing listens on
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    pulse = open_pulse(place.rank, place.world)
     try:
         store = meet(place, _open_store(place))
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
@@ -104,7 +106,7 @@ def join(place: Place, device: torch.device) -> Distributed:
             dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=patience)
     except (RuntimeError, ValueError) as problem:
         raise _explain_meeting(place, problem) from problem
-    ranks = Distributed(place, device)
+    ranks = Distributed(place, device, pulse)
     # a group that outlives the interpreter's end aborts the process now and then, after work that went well
     atexit.register(ranks.leave)
     check_versions(ranks)
@@ -144,7 +146,8 @@ class Distributed:
     was seen without a gradient: DDP would wait for it, and leave what it is bundled with as it is.
     """
 
-    def __init__(self, place: Place, device: torch.device) -> None:
+    def __init__(self, place: Place, device: torch.device, pulse: Pulse | None = None) -> None:
+        self.pulse = pulse or Pulse()
         self.rank = place.rank
         self.world = place.world
         self.local_rank = place.local_rank
@@ -169,7 +172,7 @@ class Distributed:
         if self._overlaps and self._parallel is not None:
             _check_used(self._parallel)
         votes = torch.tensor([flags], dtype=torch.int32)
-        with talking():
+        with talking(self.pulse, VOTE):
             dist.all_reduce(votes, op=dist.ReduceOp.BOR)
         found = int(votes.item())
         if found & OOM:
@@ -182,7 +185,7 @@ class Distributed:
     def total(self, values: Sequence[float]) -> list[float]:
         """The sums of `values` over all ranks, in double precision."""
         sums = torch.tensor(list(values), dtype=torch.float64)
-        with talking():
+        with talking(self.pulse, TOTAL):
             dist.all_reduce(sums)
         found: list[float] = sums.tolist()
         return found
@@ -190,7 +193,7 @@ class Distributed:
     def gather(self, value: T) -> list[T]:
         """Every rank's `value` in the order of ranks; plain data only."""
         found: list[T | None] = [None] * self.world
-        with talking():
+        with talking(self.pulse, GATHER):
             dist.all_gather_object(found, value)
         return found  # type: ignore[return-value]
 
@@ -210,7 +213,7 @@ class Distributed:
         for other, found in enumerate(self.gather(rows)):
             if found != rows:
                 raise GpudocError(f"rank {other} has built another model than rank {self.rank}", hint=_SAME_CODE)
-        with torch.no_grad(), talking():
+        with torch.no_grad(), talking(self.pulse, BROADCAST):
             for tensor in (*model.parameters(), *model.buffers()):
                 dist.broadcast(tensor.detach(), src=0)
 
@@ -241,7 +244,7 @@ class Distributed:
         if self._overlaps:
             self._overlaps = False
             return
-        with torch.no_grad(), talking():
+        with torch.no_grad(), talking(self.pulse, REDUCE):
             for bucket in buckets(parameters):
                 self._reduce(bucket)
         self._probation = max(0, self._probation - 1)
@@ -255,7 +258,7 @@ class Distributed:
 
     def align_buffers(self, model: nn.Module) -> None:
         """Give all ranks rank 0's buffers (running statistics), which each updated from its own batches."""
-        with torch.no_grad(), talking():
+        with torch.no_grad(), talking(self.pulse, BROADCAST):
             for buffer in model.buffers():
                 dist.broadcast(buffer.detach(), src=0)
 
@@ -337,8 +340,9 @@ _SAME_CODE = "every rank must run the same code and the same config"
 
 
 @contextmanager
-def talking() -> Iterator[None]:
-    """Errors of a collective as what they mean: another rank is gone, or this one has no memory for its part."""
+def talking(pulse: Pulse, call: int) -> Iterator[None]:
+    """A collective, shown by `pulse`; its errors as what they mean: a rank is gone, or this one has no memory."""
+    pulse.enter(call)
     try:
         yield
     except (RuntimeError, MemoryError) as problem:
@@ -351,6 +355,8 @@ def talking() -> Iterator[None]:
             hint="its own message says why; run the same command again to go on from the last checkpoint",
             exit_code=ExitCode.BAD_ANSWER,
         ) from problem
+    finally:
+        pulse.leave()
 
 
 def _open_store(place: Place) -> Store:

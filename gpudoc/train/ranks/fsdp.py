@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gpudoc.train.ranks.distributed import PATIENCE_SECONDS, Distributed, Place, talking
 from gpudoc.train.ranks.protocol import Ranks, off_stdout
+from gpudoc.train.ranks.pulse import WORST, Pulse
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload
 
@@ -47,8 +48,8 @@ class Sharded(Distributed):
     """Ranks that each hold a part of every weight. Forward and backward exchange parts, so a rank that runs out of
     memory cannot vote: it ends, and all start again from the last checkpoint."""
 
-    def __init__(self, place: Place, device: torch.device) -> None:
-        super().__init__(place, device)
+    def __init__(self, place: Place, device: torch.device, pulse: Pulse | None = None) -> None:
+        super().__init__(place, device, pulse)
         self.is_sharded = True
         from gpudoc.train.state.sharded import Council
 
@@ -88,7 +89,7 @@ class Sharded(Distributed):
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
         """The largest `found` of all ranks, since each saw only its own part of the gradients."""
-        with talking():
+        with talking(self.pulse, WORST):
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
 
 
@@ -110,7 +111,7 @@ def shard_if_needed(ranks: Ranks, workload: Workload, model: nn.Module, limit_by
         f"{format_bytes(weights)} of weights with their gradients and optimizer state would fill "
         f"{format_bytes(limit_bytes or 0)}: they are spread over {ranks.world} processes (FSDP2)"
     )
-    return Sharded(ranks.place, ranks.device), sentence
+    return Sharded(ranks.place, ranks.device, ranks.pulse), sentence
 
 
 def spread_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.ranks.pulse import Pulse
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class Ranks(Protocol):
     local_rank: int
     local_world: int
     is_sharded: bool
+    pulse: Pulse
 
     def vote(self, flags: int) -> int:
         """The bitwise or of every rank's flags, exchanged on the host."""
@@ -69,6 +71,10 @@ class Alone:
     local_rank = 0
     local_world = 1
     is_sharded = False
+
+    def __init__(self) -> None:
+        self.pulse = Pulse()
+        self.pulse.belong(0, 1)
 
     def vote(self, flags: int) -> int:
         """The flags as they are."""

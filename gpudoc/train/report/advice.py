@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.model import Finding
+from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import Split
 
@@ -149,6 +150,13 @@ def _gaining(say: str, run: str, saved: float) -> Advice:
     """Advice that saves this share of the time at most."""
     at_most = 1 / max(0.01, 1 - saved)
     return Advice(f"{say}, worth at most about {at_most:.1f}x", run, at_most)
+
+
+def about_slow(slow: Slow | None) -> list[Advice]:
+    """What a rank that the others wait for is worth, above all else: each step takes as long as that one's."""
+    if slow is None:
+        return []
+    return [Advice(f"{slow.say()}: without it a step takes at best {1 / slow.factor:.0%} of the time", "gpudoc doctor")]
 
 
 def _about_data(split: Split, situation: Situation) -> Advice:

@@ -8,7 +8,7 @@ from gpudoc.process.beside import Beside
 from gpudoc.train.data.stream import most_workers
 from gpudoc.train.events import Finished
 from gpudoc.train.job import Job
-from gpudoc.train.report.advice import Situation, advise, verdict
+from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
 from gpudoc.train.report.summary import End, document
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.start.identity import num_cpus
@@ -50,7 +50,7 @@ def finish(
         memory_peak_bytes=job.loop.memory_peak_bytes,
         evaluation=job.loop.last_evaluation,
         verdict=verdict(split),
-        advice=advise(split, situation),
+        advice=[*about_slow(job.loop.pace.slow), *advise(split, situation)],
         go_on=command,
         first_step=first_step,
     )

@@ -65,6 +65,8 @@ def document(job: Job, end: End) -> dict[str, object]:
         "compilations": job.stepper.meter.compilations.document(),
         "num_skipped": progress.num_skipped,
         "rescues": progress.rescues,
+        "hangs": job.hangs,
+        "ranks": job.loop.pace.document(),
         "resumed_from": job.origin.resumed_from,
         "settings": {key: {"value": value, "from": source} for key, value, source in settings.rows()},
         "stages": [*job.origin.stages, *_own_stages(job, end, split)],

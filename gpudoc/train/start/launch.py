@@ -16,16 +16,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.lifetime import die_with_parent
+from gpudoc.train.ranks.pulse import FOLDER
 from gpudoc.writing import own_prefix
+
+if TYPE_CHECKING:
+    from gpudoc.train.start.watch import Watch
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
@@ -82,10 +86,38 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
     return Nodes(count=int(count), endpoint=f"{host}:{port}", run_id=run_id)
 
 
-def launch(arguments: Sequence[str], *, ranks: int, nodes: Nodes | None = None, cpus: float = 1.0) -> int:
-    """Run `gpudoc train` with `arguments` in `ranks` processes on this machine; returns the exit code of the run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnHang:
+    """What becomes of ranks of which nothing moves: 'report' or 'end'; `go_on` is the command for a run's folder.
+
+    `asks_nccl`: the ranks have GPUs, and their NCCL can tell what it was doing.
+    """
+
+    then: str = "report"
+    go_on: Callable[[Path], str] = str
+    asks_nccl: bool = False
+
+
+def launch(
+    arguments: Sequence[str],
+    *,
+    ranks: int,
+    nodes: Nodes | None = None,
+    cpus: float = 1.0,
+    on_hang: OnHang | None = None,
+) -> int:
+    """Run `gpudoc train` with `arguments` in `ranks` processes on this machine; returns the exit code of the run.
+
+    HungError when the run was ended since nothing moved.
+    """
+    from gpudoc.train.start.recorder import switched_on
+    from gpudoc.train.start.watching import ended, watch_ranks
+
     with tempfile.TemporaryDirectory(prefix=own_prefix("launch")) as folder:
-        environment = {EXIT_FILE: f"{folder}/exit", **os.environ}
+        environment = {EXIT_FILE: f"{folder}/exit", **os.environ, FOLDER: folder}
+        on_hang = on_hang or OnHang()
+        if on_hang.asks_nccl:
+            environment.update(switched_on(Path(folder), environment))
         # a store that the agent keeps hands restarted ranks the addresses of the dead ones
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         environment.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus / ranks))))
@@ -97,8 +129,13 @@ def launch(arguments: Sequence[str], *, ranks: int, nodes: Nodes | None = None, 
             env=environment,
             start_new_session=True,
         )
+        watch = watch_ranks(Path(folder), environment, on_hang.then)
         with _passing_on(process):
-            status = _wait(process, place)
+            status = _wait(process, place, watch)
+            if status is None:
+                assert watch.hung is not None
+                end_family(process)
+                raise ended(Path(folder), watch.hung, on_hang.go_on)
         return _exit_code(place, status)
 
 
@@ -197,13 +234,18 @@ def _exit_code(place: Path, status: int) -> int:
         return 0 if status == 0 else int(ExitCode.BAD_ANSWER)
 
 
-def _wait(process: subprocess.Popen[bytes], place: Path) -> int:
-    """The exit status of torchrun; ranks that hang after one of them has ended with an error are ended."""
+def _wait(process: subprocess.Popen[bytes], place: Path, watch: Watch) -> int | None:
+    """The exit status of torchrun; ranks that hang after one of them has ended with an error are ended.
+
+    None where nothing moves and the run is to be ended for it.
+    """
     errors = (ExitCode.BAD_ANSWER, ExitCode.NOT_DONE, ExitCode.FAULT)
     told: float | None = None
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_LOOK_SECONDS)
+        if watch.look():
+            return None
         if told is None and _exit_code(place, 0) in errors:
             told = time.monotonic()
         elif told is not None and time.monotonic() - told > FOLLOW_SECONDS:

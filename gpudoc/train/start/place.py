@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import without
-from gpudoc.train.request import Request
-from gpudoc.train.start.launch import choose_ranks, end, launch, nodes_here
+from gpudoc.train.request import Request, go_on
+from gpudoc.train.start.launch import OnHang, choose_ranks, end, launch, nodes_here
 from gpudoc.train.start.slurm import Job, sbatch_text
 from gpudoc.writing import write_whole
 
@@ -49,7 +49,8 @@ def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Else
     if ranks * nodes.count == 1:
         return None
     arguments = without(request.arguments, "--gpus")
-    return Elsewhere(launch(arguments, ranks=ranks, nodes=nodes, cpus=num_cpus()))
+    on_hang = OnHang(then=request.on_hang, go_on=lambda run: go_on(request, run), asks_nccl=device == "cuda")
+    return Elsewhere(launch(arguments, ranks=ranks, nodes=nodes, cpus=num_cpus(), on_hang=on_hang))
 
 
 def is_follower() -> bool:

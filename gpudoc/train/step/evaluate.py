@@ -17,6 +17,7 @@ from gpudoc.train.data.feed import Feeds
 from gpudoc.train.data.order import Order
 from gpudoc.train.ranks.distributed import abandoned
 from gpudoc.train.ranks.protocol import OOM, STOP
+from gpudoc.train.ranks.pulse import EVALUATING
 from gpudoc.train.step.step import Parts
 from gpudoc.train.stop import Stop
 from gpudoc.workload.batch import Batch, shapes, to_device
@@ -79,6 +80,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
     items: list[float] = []
     try:
         for chunk in order.walk(0, order.steps_per_epoch):
+            parts.ranks.pulse.now(EVALUATING)
             flags, seen = 0, ""
             batch = None
             try:

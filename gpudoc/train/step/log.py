@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.events import Progressed
+from gpudoc.train.ranks.around import Around
+from gpudoc.train.ranks.pace import Pace
 from gpudoc.train.step.course import Course, Metrics
 from gpudoc.train.step.meters import Split, memory_peak_bytes
 from gpudoc.train.step.sequence import Reading
@@ -32,6 +34,8 @@ class Log:
         self._skipped_logged = 0
         self._total = Split.of(course.progress.seconds) if course.progress.seconds else None
         self.memory_peak_bytes = 0
+        ranks, around = stepper.parts.ranks, Around(stepper.parts.device)
+        self.pace = Pace(ranks.world, lambda rank: ranks.gather(around.look() if rank == ranks.rank else {})[rank])
 
     def write(self, step: int, reading: Reading) -> Progressed:
         """The row after `step`; GpudocError when for too long no gradient was finite."""
@@ -61,6 +65,7 @@ class Log:
             scale=stepper.scale(),
             num_skipped=skipped,
             use=self._used(samples - self._samples_logged, split),
+            slow=self.pace.take(step - self._logged_step, reading.own),
         )
         self._samples_logged, self._logged_step = samples, step
         self._metrics.add(record.document())

@@ -9,6 +9,7 @@ from gpudoc.errors import ExitCode
 from gpudoc.train.data.draws import Snapshot
 from gpudoc.train.events import Evaluated, Event, Said
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
+from gpudoc.train.ranks.pace import Pace
 from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.step.boundary import Boundary
 from gpudoc.train.step.crash import Restart, leave_smaller_batch, leave_unused
@@ -72,6 +73,11 @@ class Loop(Driver):
     def used(self) -> dict[str, object]:
         """Tokens/s, TFLOP/s of the model and shares of the device's peak over the whole run, as far as known."""
         return self._parts.log.used()
+
+    @property
+    def pace(self) -> Pace:
+        """How the ranks' own parts of a step compare."""
+        return self._parts.log.pace
 
     @property
     def memory_peak_bytes(self) -> int:

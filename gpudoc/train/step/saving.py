@@ -11,6 +11,7 @@ from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.data.draws import Generators
 from gpudoc.train.events import Event, Said, Saved
 from gpudoc.train.ranks.protocol import BUSY
+from gpudoc.train.ranks.pulse import SAVING
 from gpudoc.train.state.capture import capture, copied_bytes, rng_document
 from gpudoc.train.state.checkpoint import Content, found_in
 from gpudoc.train.state.staging import Staging
@@ -54,6 +55,7 @@ class Saving:
     def save(self) -> None:
         """Begin a checkpoint of this step boundary; `waits` stays true while the last one is still being written."""
         ranks, progress = self.stepper.parts.ranks, self.course.progress
+        ranks.pulse.now(SAVING)
         self.waits = bool(ranks.vote(BUSY if self.writer.busy else 0))
         if self.waits:
             return
@@ -76,6 +78,8 @@ class Saving:
 
     def collect(self, *, wait: bool = False, final: bool = False) -> Iterator[Event]:
         """What became of the checkpoint that was being written; GpudocError when a `final` one failed."""
+        if wait:
+            self.stepper.parts.ranks.pulse.now(SAVING)
         found = self.writer.collect(wait=wait)
         match found:
             case Saved():

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from gpudoc.train.data.draws import Snapshot
 from gpudoc.train.ranks.distributed import AbandonedError
+from gpudoc.train.ranks.pace import Own
 from gpudoc.train.ranks.protocol import OOM, STOP
+from gpudoc.train.ranks.pulse import COMPUTING, LOGGING
 from gpudoc.train.step.guard import Guard, Moment
 from gpudoc.train.step.meters import Split, clock
 from gpudoc.train.step.schedule import Rates
@@ -39,11 +41,15 @@ class Outcome(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a log point reads: each step's loss (the mean over ranks), the last gradient norm, where the time went."""
+    """What a log point reads: each step's loss (the mean over ranks), the last gradient norm, where the time went.
+
+    `own` is each rank's own part of the time, with several ranks.
+    """
 
     losses: list[float]
     grad_norm: float | None
     split: Split
+    own: tuple[Own, ...] = ()
 
 
 class Driver(ABC):
@@ -89,12 +95,15 @@ class StepSequence:
     def run(self, step: int) -> Outcome:
         """Step number `step`, from 0. After a stop it is undone; after OOM the caller undoes it."""
         stepper, meter, driver = self.stepper, self.meter, self._driver
-        ranks = stepper.parts.ranks
+        ranks, pulse = stepper.parts.ranks, stepper.parts.ranks.pulse
+        pulse.begin(step)
         # before samples are read: while gradients hold their memory, samples would make the heap grow around it
         stepper.free_gradients()
-        began = clock()
+        began, waited = clock(), pulse.waited_s
         found = driver.fetch()
         fetched = clock()
+        pulse.read_s += fetched - began - (pulse.waited_s - waited)
+        pulse.now(COMPUTING)
         meter.wait(fetched - began)
         self.undo.mark(driver.snapshot())
         flags = found.flags if isinstance(found, Missing) else self._backward(found)
@@ -112,7 +121,9 @@ class StepSequence:
         if flags & STOP:
             self.undo.back()
             return Outcome(flags)
-        meter.compute += clock() - fetched
+        done = clock()
+        meter.compute += done - fetched
+        pulse.own_s += done - began - (pulse.waited_s - waited)
         meter.step_done()
         if flags:
             return Outcome(flags, _seen(found), found.told if isinstance(found, Missing) else "")
@@ -121,10 +132,26 @@ class StepSequence:
     def read(self) -> Reading:
         """What was not read since the last call; waits for the device."""
         stepper, ranks = self.stepper, self.stepper.parts.ranks
+        ranks.pulse.now(LOGGING)
         losses = stepper.take_losses()
-        if ranks.world > 1:
-            losses = [loss / ranks.world for loss in ranks.total(losses)]
-        return Reading(losses, stepper.norm_of_gradients(), self.meter.take())
+        norm, split = stepper.norm_of_gradients(), self.meter.take()
+        own_s, read_s = ranks.pulse.take()
+        if ranks.world == 1:
+            return Reading(losses, norm, split)
+        if stepper.parts.device.type == "cuda":
+            # reading samples counts as far as the device waited for them
+            read_s = min(read_s, split.seconds["data_wait"])
+            own_s = read_s + split.seconds["transfer"] + split.seconds["compute"]
+        if ranks.is_sharded:
+            # their forward and backward wait for others' weights: a slow rank makes all look alike there
+            own_s = read_s
+        # each rank fills in its own place: one exchange for all of it
+        parts = [0.0] * (2 * ranks.world)
+        parts[2 * ranks.rank : 2 * ranks.rank + 2] = own_s, read_s
+        summed = ranks.total([*losses, *parts])
+        own = summed[len(losses) :]
+        means = [loss / ranks.world for loss in summed[: len(losses)]]
+        return Reading(means, norm, split, tuple(map(Own, own[::2], own[1::2])))
 
     def _backward(self, micros: list[Micro]) -> int:
         try:

@@ -45,6 +45,7 @@ class Unexchanged:
         self._ranks = ranks
         self.rank, self.world = ranks.rank, ranks.world
         self.local_rank, self.local_world = ranks.local_rank, ranks.local_world
+        self.pulse = ranks.pulse
 
     def vote(self, flags: int) -> int:
         """The flags as they are."""

@@ -8,7 +8,8 @@ import pytest
 
 from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.process.openmp import OpenMp
-from gpudoc.train.report.advice import Situation, advise, verdict
+from gpudoc.train.ranks.pace import Slow
+from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
 from gpudoc.train.settings import Settings
 from gpudoc.train.step.meters import Split
 
@@ -131,3 +132,10 @@ def test_a_stream_is_advised_no_more_workers_than_it_can_use():
     found = advise(waited, situation(num_workers=1, most_workers=1))[0]
     assert "__getitem__" in found.say
     assert found.run == ""
+
+
+def test_a_slow_rank_is_told_with_what_the_run_would_gain_without_it():
+    assert about_slow(None) == []
+    (advice,) = about_slow(Slow(rank=2, step_s=0.3, others_s=0.2, where="computing"))
+    assert advice.say.startswith("rank 2 is 1.5 times as slow as the others in computing")
+    assert advice.say.endswith("without it a step takes at best 67% of the time")

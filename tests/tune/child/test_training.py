@@ -59,6 +59,7 @@ class Recorded(Alone):
     world = local_world = 2
 
     def __init__(self):
+        super().__init__()
         self.calls = []
 
     def total(self, values):

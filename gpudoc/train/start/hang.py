@@ -1,0 +1,140 @@
+"""Where a run stands in which nothing moves: who is missing, at which line, and in what the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudoc.facts.process import Frame
+from gpudoc.train.blame import last_own
+from gpudoc.train.events import Hung
+from gpudoc.train.ranks.pulse import Beat
+from gpudoc.units import format_seconds
+
+_MOST_RANKS = 8
+_MOST_FRAMES = 4
+_GPUDOC = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where one rank stands: its signs of life, whether a signal or a debugger holds it, and its stack.
+
+    `frames` are those of its main thread from the outermost on, empty where nobody may look. `workers` are those of its
+    loader workers.
+    """
+
+    beat: Beat
+    is_stopped: bool = False
+    frames: tuple[Frame, ...] = ()
+    workers: tuple[tuple[Frame, ...], ...] = ()
+
+    @property
+    def frame(self) -> Frame | None:
+        """The user's line on which it stands: its own, else the one of a loader worker that it waits for."""
+        return next((frame for frames in (self.frames, *self.workers) if (frame := users_frame(frames))), None)
+
+
+def compiles(stands: Iterable[Stand]) -> bool:
+    """Whether any rank compiles a model, which may take minutes at any step whose shapes are new."""
+    # what a compiled model runs in has other frames of the same packages
+    signs = ("/torch/_inductor/compile_fx.py", "/torch/_dynamo/convert_frame.py", "/triton/compiler/")
+    return any(sign in frame.file for stand in stands for frame in stand.frames for sign in signs)
+
+
+def judge(stands: Sequence[Stand], still_s: float, usual_s: float | None, seen: Sequence[str] = ()) -> Hung:
+    """Name the ranks that the others wait for. `seen` are sentences of NCCL's flight recorder."""
+    world = stands[0].beat.world
+    front = max(stand.beat.calls for stand in stands)
+    missing = _missing(stands)
+    waiting = [stand for stand in stands if stand not in missing and stand.beat.call]
+    usually = f" (a step usually takes {format_seconds(usual_s)})" if usual_s is not None else ""
+    at = next((_short(stand.frame) for stand in missing if stand.frame), "")
+    if missing:
+        what = "; ".join(_what(stand, world) for stand in missing[:_MOST_RANKS])
+    elif seen:
+        what = seen[0]
+    elif waiting and len(stands) == 1:
+        what = f"{_what(waiting[0], world)} for a rank that says itself where it stands"
+    elif waiting and len(stands) < world:
+        what = f"all {len(stands)} ranks of this machine wait for one of another machine, which names it"
+    elif len({stand.beat.call for stand in waiting}) > 1:
+        what = "the ranks are in different collectives: " + "; ".join(_what(stand, world) for stand in waiting[:4])
+    else:
+        what = "every rank waits, for its device or the network; none is missing"
+    calls = sorted({stand.beat.call for stand in waiting})
+    call = f"collective {front} ({calls[0]})" if calls and missing else ""
+    if call:
+        what += f"; {_few([stand.beat.rank for stand in waiting])} for it in {call}"
+    step = min(stand.beat.step for stand in stands)
+    return Hung(
+        step=step,
+        still_s=still_s,
+        usual_s=usual_s,
+        ranks=tuple(stand.beat.rank for stand in missing),
+        call=call,
+        at=at,
+        say=f"nothing has moved for {format_seconds(still_s)} in step {step + 1}{usually}: {what}",
+        stacks=(*(_stack(stand) for stand in stands[:_MOST_RANKS]), *(line for line in seen if line != what)),
+    )
+
+
+def _missing(stands: Sequence[Stand]) -> list[Stand]:
+    """Ranks that are stopped, or outside of the collective in which others wait; among those the earliest."""
+    held = [stand for stand in stands if stand.is_stopped]
+    if held:
+        return held
+    outside = [stand for stand in stands if not stand.beat.call]
+    if len(stands) > 1 and len(outside) == len(stands) and len({stand.beat.calls for stand in stands}) == 1:
+        # on GPUs each may wait for its device, and the devices for each other
+        return [stand for stand in stands if stand.frame]
+    if outside:
+        return [stand for stand in outside if stand.beat.calls == min(other.beat.calls for other in outside)]
+    behind = min(stand.beat.calls for stand in stands)
+    is_apart = any(stand.beat.calls > behind for stand in stands)
+    return [stand for stand in stands if stand.beat.calls == behind] if is_apart else []
+
+
+def _what(stand: Stand, world: int) -> str:
+    beat = stand.beat
+    who = f"rank {beat.rank} of {world}" if world > 1 else "the process"
+    if stand.is_stopped:
+        return f"{who} is stopped by a signal or a debugger (kill -CONT {beat.pid} lets it go on)"
+    doing = f"is in collective {beat.calls} ({beat.call})" if beat.call else beat.does
+    at = f" at {_short(stand.frame)}" if stand.frame else ""
+    return f"{who} {doing}{at}"
+
+
+def _stack(stand: Stand) -> str:
+    """One line for a rank: where it is, and its innermost frames."""
+    beat = stand.beat
+    where = f"in collective {beat.calls} ({beat.call})" if beat.call else beat.does
+    own = next((frames for frames in (stand.frames, *stand.workers) if users_frame(frames)), stand.frames)
+    frames = " < ".join(_short(frame) for frame in reversed(own[-_MOST_FRAMES:])) or "its stack could not be read"
+    return f"rank {beat.rank} (pid {beat.pid}), step {beat.step + 1}, {where}: {frames}"
+
+
+def users_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code that gpudoc called; None where there is none."""
+    # what called gpudoc is no part of the training: its console script, a notebook
+    begin = next((number for number, frame in enumerate(frames) if frame.file.startswith(_GPUDOC)), 0)
+    frames = frames[begin:]
+    place = last_own((frame.file, frame.line) for frame in frames)
+    return next((frame for frame in reversed(frames) if f"{frame.file}:{frame.line}" == place), None)
+
+
+def _short(frame: Frame | None) -> str:
+    if frame is None:
+        return ""
+    path = Path(frame.file)
+    try:
+        shown = str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        shown = "/".join(path.parts[-2:])
+    return f"{shown}:{frame.line} in {frame.function}()"
+
+
+def _few(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:_MOST_RANKS])) + (" ..." if len(ranks) > _MOST_RANKS else "")
+    return f"rank {shown} waits" if len(ranks) == 1 else f"ranks {shown} wait"
