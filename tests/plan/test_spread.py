@@ -79,6 +79,7 @@ def test_never_to_reshard_holds_all_blocks_until_backward(workload, spread):
     assert 2 * BLOCK < more < 4 * 2 * BLOCK
 
 
+@pytest.mark.slow
 def test_sums_in_the_precision_of_the_weights_take_half(workload, spread):
     narrow = planned(workload, reduce="weights")
     reduced = [sum(w.moved_bytes for w in each.work.works[0] if w.op == REDUCE) for each in (spread, narrow)]

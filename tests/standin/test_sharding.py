@@ -137,4 +137,5 @@ def test_what_a_rank_is_predicted_to_hold_is_what_it_holds(standin, tmp_path, ho
     done = standin(gpus=2, math_ops="1e5").ranks(2, program)
     assert done.returncode == 0, done.stderr[-3000:]
     measured, predicted = json.loads(done.stdout.splitlines()[-1])
-    assert predicted == pytest.approx(measured, rel=0.02)
+    # what passes through while blocks come from the host is a bound, not a trace
+    assert predicted == pytest.approx(measured, rel=0.05 if how.get("offload") else 0.02)
