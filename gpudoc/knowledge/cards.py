@@ -10,19 +10,27 @@ from dataclasses import dataclass
 from typing import cast
 
 from gpudoc.errors import GpudocError
+from gpudoc.knowledge.nvlinks import find_nvlinks
+from gpudoc.knowledge.rates import nvlink_gb_per_s, pcie_gb_per_s
 from gpudoc.knowledge.tables import read_table
 from gpudoc.units import GIB, MIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and where that is written."""
+    """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and where that is written.
+
+    `host_gb_per_s` and `link_gb_per_s` are the most that 16 lanes of PCIe carry in one direction, and that the links to
+    other GPUs do: NVLink where a board with this card has it.
+    """
 
     name: str
     memory_bytes: int
     bandwidth_gb_per_s: float
     tflops: Mapping[str, float]
     capability: tuple[int, int]
+    host_gb_per_s: float
+    link_gb_per_s: float
     memory_from: str
     source: str
 
@@ -63,12 +71,19 @@ def cublas_workspace_bytes(capability: tuple[int, int] | None) -> int:
 
 
 def _card(row: Mapping[str, object]) -> Card:
+    capability = _version(row["capability"])
+    rows = [known for known in read_table("cards.yaml", "pcie") if _version(known["from_capability"]) <= capability]
+    host = pcie_gb_per_s(int(str(rows[-1]["generation"])), 16) or 0.0
+    found = [find_nvlinks(str(name)) for name in (row["name"], *cast(list[str], row.get("aliases", [])))]
+    links = max((known.links for known in found if known is not None), default=0)
     return Card(
         name=str(row["name"]),
         memory_bytes=int(float(str(row["memory_gib"])) * GIB),
         bandwidth_gb_per_s=float(str(row["bandwidth_gb_per_s"])),
         tflops=cast(Mapping[str, float], row["tflops"]),
-        capability=_version(row["capability"]),
+        capability=capability,
+        host_gb_per_s=host,
+        link_gb_per_s=max(host, links * (nvlink_gb_per_s(capability) or 0.0)),
         memory_from=str(row["memory_from"]),
         source=str(row["source"]),
     )

@@ -1,6 +1,7 @@
 """What a training step will need on hardware that is not here: memory, work and what would make it fit.
 
-Two doors in: `trace` for any Python step, `workload` for a cfg.yaml. `targets` answers for cards and sizes.
+Two doors in: `trace` for any Python step, `workload` for a cfg.yaml. `targets` answers for cards and sizes, `ladder`
+says what would make it fit on one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from gpudoc.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from gpudoc.plan.planning import Plan
-    from gpudoc.plan.target import TargetsResult
+    from gpudoc.plan.target import Rung, Target, TargetsResult
     from gpudoc.workload.build import Workload
 
 
@@ -53,6 +54,14 @@ def predict(workload: Workload, settings: Settings = Settings()) -> Plan:  # noq
     from gpudoc.plan.planning import traced
 
     return traced(workload_recipe(workload, settings))
+
+
+def ladder(workload: Workload, target: Target, precision: str, progress: Progress = SILENT) -> tuple[Rung, ...]:
+    """What would let `workload` train on `target` in `precision`, each change on top of those before it."""
+    from gpudoc.plan.advice import Variants
+    from gpudoc.plan.advice import ladder as found
+
+    return found(Variants(workload, progress), target, precision, workload.config.train.reference_batch)
 
 
 def targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:

@@ -1,32 +1,31 @@
-"""What would make it fit, cheapest first: each change planned, not guessed."""
+"""What would make it fit: one change on top of the other, cheapest first, each planned and not guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from gpudoc.errors import GpudocError
+from gpudoc.plan import saved
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan, plan_recipe
+from gpudoc.plan.roofline import StepCost, slowdown
 from gpudoc.plan.settings import Settings
-from gpudoc.plan.tape import Block, Kind, Phase
-from gpudoc.plan.target import Advice, Target
+from gpudoc.plan.target import Rung, Target
 from gpudoc.progress import Progress
 from gpudoc.workload.build import Workload
 
-# with full sharding each GPU keeps its part of these; a block is gathered whole while it runs
-_RANKS = (2, 4, 8)
-_SHARDED = (Kind.WEIGHTS, Kind.GRADIENTS, Kind.OPTIMIZER)
+# how many GPUs a model may be spread over: the fewest that hold it are named
+_GPUS = (2, 4, 8, 16, 32, 64)
+# a change that saves less of the peak is none
+_LEAST_SAVED = 0.01
 
 
 class Variants:
     """The plans of one workload under different settings on CUDA, each made once."""
 
     def __init__(self, workload: Workload, progress: Progress) -> None:
-        self._workload = workload
+        self.workload = workload
         self._progress = progress
         self._plans: dict[Settings, Plan | None] = {}
 
@@ -45,102 +44,145 @@ class Variants:
         if settings not in self._plans:
             self._progress.say(f"planning {_words(settings)}")
             try:
-                recipe = workload_recipe(self._workload, settings)
+                recipe = workload_recipe(self.workload, settings)
                 self._plans[settings] = plan_recipe(recipe, progress=self._progress)
             except GpudocError:
-                if not settings.activation_checkpointing:
+                if not settings.activation_checkpointing and settings.ranks == 1:
                     raise
                 self._plans[settings] = None
         return self._plans[settings]
 
 
-def advise(variants: Variants, target: Target, precision: str, reference: int) -> tuple[Advice, ...]:
-    """Changes that let more fit, cheapest first, each with its peak at the reference batch or the largest below it."""
-    base = Settings(like="cuda", precision=precision)
-    now = Need.on(variants.plan(precision=precision), target).largest_batch()
-    found = [_accumulated(variants, target, base, reference)] if now else []
-    for change, settings in _changes(base):
-        plan = variants.plan_or_none(settings)
-        found.append(None if plan is None else _judge(plan, target, reference, change))
-    better = [advice for advice in found if advice is not None and (advice.largest_batch > now or advice is found[0])]
-    if not any(advice.largest_batch >= reference for advice in better):
-        better += _over_gpus(variants, target, base, reference)
-    return tuple(better)
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """A way to run the step: its plan, on how many GPUs, whether with the host's memory, and the words for it."""
+
+    plan: Plan
+    change: str
+    how: str
+    gpus: int = 1
+    is_offloaded: bool = False
 
 
-def _accumulated(variants: Variants, target: Target, base: Settings, reference: int) -> Advice | None:
-    """Smaller micro batches with the same global batch; their gradients stay while the next one runs."""
-    plan = variants.plan_or_none(replace(base, accumulation=2))
-    largest = 0 if plan is None else Need.on(plan, target).largest_batch()
-    if plan is None or largest == 0:
-        return None
-    change = f"micro batch {largest}, accumulation {-(-reference // largest)}"
-    return _judge(plan, target, largest, change)
+class _Ladder:
+    """The ways of one workload on one target, each on top of those before it that saved something; a plan holds two
+    micro batches, if there are two."""
 
+    def __init__(self, variants: Variants, target: Target, precision: str, reference: int) -> None:
+        self._variants = variants
+        self._target = target
+        self._reference = reference
+        self._micros = min(2, reference)
+        whole = variants.plan(precision=precision)
+        self._whole = StepCost(works=tuple(whole.work.at(reference)), num_samples=reference)
+        self._settings = Settings(like="cuda", precision=precision, accumulation=self._micros)
+        self._is_small = False
+        self.rungs: list[Rung] = []
 
-def _over_gpus(variants: Variants, target: Target, base: Settings, reference: int) -> list[Advice]:
-    """The fewest GPUs that hold a sharded model, plain, or else with everything recomputed."""
-    for settings, words in ((base, ""), (replace(base, activation_checkpointing=True), " and the above")):
-        plan = variants.plan_or_none(settings)
-        for ranks in _RANKS if plan is not None else ():
-            assert plan is not None
-            advice = _judge(_sharded(plan, ranks), target, reference, f"{ranks} such GPUs with FSDP{words}")
-            if advice is not None:
-                return [advice]
-    return []
+    def climb(self) -> None:
+        """Up to the first rung that fits; where that is several GPUs, also what offloading does on fewer of them."""
+        if self._alone():
+            return
+        ways = self._over_gpus(self._spread(self._settings))
+        if not ways or not any(self._judge(way).fits for way in ways[-1:]):
+            recomputed = replace(self._settings, activation_checkpointing=True)
+            ways = self._over_gpus(self._spread(recomputed), " with activation checkpointing") or ways
+        for choices in (ways, [replace(way, is_offloaded=True) for way in ways]):
+            judged = map(self._judge, choices)
+            best = next((rung for rung in judged if rung.fits), None)
+            self.rungs += [best] if best else [self._judge(way) for way in choices[-1:]]
 
+    def _alone(self) -> bool:
+        """Whether one GPU can do it; what saves something is kept."""
+        changes = [(self._settings, "", "")]
+        if self._settings.precision == "fp32":
+            changes.append((replace(self._settings, precision="bf16"), "precision bf16", "--precision bf16"))
+        for settings, change, how in changes:
+            if self._add(settings, change, how):
+                return True
+        how = "--set activation_checkpointing=true"
+        recomputed = replace(self._settings, activation_checkpointing=True)
+        if self._add(recomputed, "activation checkpointing of every block", how):
+            return True
+        if not saved.can_shrink(self._variants.workload):
+            return False
+        plan = self._variants.plan_or_none(self._settings)
+        assert plan is not None
+        self._is_small = True
+        self.rungs.append(
+            self._judge(_Way(plan=saved.with_small_state(plan), change=saved.SMALL_STATE, how=saved.SMALL_STATE_HOW))
+        )
+        return self.rungs[-1].fits
 
-def _changes(base: Settings) -> Iterator[tuple[str, Settings]]:
-    if base.precision == "fp32":
-        yield "precision bf16", replace(base, precision="bf16")
-    yield "activation checkpointing", replace(base, activation_checkpointing=True)
-    if base.precision == "fp32":
-        yield (
-            "precision bf16 and activation checkpointing",
-            replace(base, precision="bf16", activation_checkpointing=True),
+    def _add(self, settings: Settings, change: str, how: str) -> bool:
+        """Whether it fits under `settings`, which stay where that is so or where they save something."""
+        plan = self._variants.plan_or_none(settings)
+        if plan is None:
+            return False
+        rung = self._judge(_Way(plan=plan, change=change, how=how))
+        if rung.fits or not self.rungs or rung.peak_bytes < (1 - _LEAST_SAVED) * self.rungs[-1].peak_bytes:
+            self._settings = settings
+            self.rungs.append(rung)
+        return rung.fits
+
+    def _spread(self, settings: Settings) -> Plan | None:
+        """The same on one of several GPUs; None where that cannot be planned block by block."""
+        plan = self._variants.plan_or_none(replace(settings, ranks=saved.TRACED_RANKS))
+        if plan is None or plan.probed or not plan.memory.exact:
+            return None
+        return saved.with_small_state(plan) if self._is_small else plan
+
+    def _over_gpus(self, traced: Plan | None, words: str = "") -> list[_Way]:
+        if traced is None:
+            return []
+        more = " --set activation_checkpointing=true" if words else ""
+        return [
+            _Way(
+                plan=saved.over(traced, gpus),
+                change=f"FSDP2 over {gpus} such GPUs{words}",
+                how=f"gpudoc train --gpus {gpus}{more}",
+                gpus=gpus,
+            )
+            for gpus in _GPUS
+        ]
+
+    def _judge(self, way: _Way) -> Rung:
+        plan = saved.offloaded(way.plan, way.gpus) if way.is_offloaded else way.plan
+        need = Need.on(plan, self._target)
+        each = max(1, self._reference // way.gpus)
+        largest = need.largest_batch(each)
+        micro = max(1, largest)
+        times = -(-self._reference // (micro * way.gpus))
+        exchange = saved.exchange_of(way.plan, way.gpus, is_offloaded=way.is_offloaded)
+        cost = StepCost(works=tuple(plan.work.at(micro)), num_samples=micro * self._micros, exchange=exchange)
+        change, how = way.change, way.how
+        if way.is_offloaded:
+            change, how = f"{change}, offloaded to the host", f"{how} --set fsdp_offload=true"
+        return Rung(
+            change=change or f"micro batch {micro}, accumulation {times}",
+            how=how or f"--set micro_batch={micro}",
+            micro_batch=micro,
+            accumulation=times,
+            largest_batch=largest,
+            peak_bytes=need.peak_bytes(micro),
+            slowdown=slowdown(self._whole, cost, self._target.card, times / self._micros),
+            gpus=way.gpus,
+            moved_bytes=(exchange.link_bytes + exchange.up_bytes + exchange.down_bytes) // self._micros,
+            host_bytes=exchange.host_bytes,
         )
 
 
-def _judge(plan: Plan, target: Target, batch: int, change: str) -> Advice | None:
-    need = Need.on(plan, target)
-    largest = need.largest_batch()
-    if largest < 1:
-        return None
-    return Advice(change=change, peak_bytes=need.peak_bytes(min(batch, largest)), largest_batch=largest)
-
-
-def _sharded(plan: Plan, ranks: int) -> Plan:
-    """The plan of one of `ranks` GPUs under full sharding: estimated, without its communication buffers."""
-    memory = plan.memory
-    shared = np.array([block.kind in _SHARDED or block.phase is Phase.OPTIMIZER for block in memory.blocks])
-    points = tuple(np.where(shared, -(-point // ranks), point) for point in memory.points)
-    gathered = _largest_module(memory.blocks, memory.points[0])
-    blocks = (*memory.blocks, Block(gathered, "all_gather", "", memory.blocks[0].phase))
-    points = tuple(np.append(point, gathered) for point in points)
-    events = np.concatenate([[len(blocks) - 1], memory.events])
-    return replace(plan, memory=replace(memory, blocks=blocks, points=points, events=events))
-
-
-def _largest_module(blocks: tuple[Block, ...], sizes: object) -> int:
-    assert isinstance(sizes, np.ndarray)
-    by_module: dict[str, int] = {}
-    for block, size in zip(blocks, sizes, strict=True):
-        if block.kind is Kind.WEIGHTS:
-            unit = unit_of(block.module)
-            by_module[unit] = by_module.get(unit, 0) + int(size)
-    # the next block is gathered while one runs
-    return 2 * max(by_module.values(), default=0)
-
-
-def unit_of(module: str) -> str:
-    """What full sharding gathers at once: the numbered block that `module` lies in, else the module itself."""
-    parts = module.split(".")
-    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 1)
-    return ".".join(parts[: numbered + 1])
+def ladder(variants: Variants, target: Target, precision: str, reference: int) -> tuple[Rung, ...]:
+    """What lets a global batch of `reference` train on `target`: each change on top of those before it, cheapest first,
+    up to the first that fits."""
+    found = _Ladder(variants, target, precision, reference)
+    found.climb()
+    return tuple(found.rungs)
 
 
 def _words(settings: Settings) -> str:
     words = [settings.precision]
     words += ["activation checkpointing"] if settings.activation_checkpointing else []
     words += ["accumulation"] if settings.accumulation > 1 else []
+    words += ["FSDP2"] if settings.ranks > 1 else []
     return ", ".join(words)

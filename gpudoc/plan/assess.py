@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpudoc.errors import GpudocError
 from gpudoc.knowledge.cards import context_bytes
-from gpudoc.plan.advice import Variants, advise
+from gpudoc.plan.advice import Variants, ladder
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan
 from gpudoc.plan.roofline import least_step_s
@@ -37,8 +37,8 @@ def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progre
         precision = target.precision if wanted == "auto" else wanted
         settings = Settings(like="cuda", precision=precision)
         found = answer(variants, target, settings)
-        advice = advise(variants, target, precision, reference) if found.largest_batch < reference else ()
-        answers.append(replace(found, advice=advice))
+        rungs = ladder(variants, target, precision, reference) if found.largest_batch < reference else ()
+        answers.append(replace(found, ladder=rungs))
     plan = variants.first()
     return TargetsResult(
         name=workload.name,
@@ -51,7 +51,7 @@ def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progre
 
 
 def answer(variants: Variants, target: Target, settings: Settings) -> TargetAnswer:
-    """What `target` can do under `settings`, without advice; GpudocError where the model does not allow them."""
+    """What `target` can do under `settings`, without a ladder; GpudocError where the model does not allow them."""
     plan = variants.plan_or_none(settings)
     if plan is None:
         raise GpudocError("activation checkpointing: the model has no repeated block to recompute")

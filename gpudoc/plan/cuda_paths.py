@@ -35,11 +35,12 @@ def like_cuda() -> Iterator[None]:
         ("dropout", "AutogradCPU", _dropout),
         ("scaled_dot_product_attention", "AutogradCPU", _attention),
         ("lstm.input", "AutogradCPU", onednn_lstm),
+        *([("rms_norm", "AutogradCPU", _rms_norm)] if _exists("_fused_rms_norm_backward") else []),
         ("softmax.int", "AutocastCPU", _widening("softmax")),
         ("log_softmax.int", "AutocastCPU", _widening("log_softmax")),
         # on CUDA the loss itself is not cast: its log-softmax stays narrow, what follows is wide
         ("cross_entropy_loss", "AutocastCPU", torch.library.fallthrough_kernel),
-        *((name, "AutocastCPU", _in_float32(name)) for name in _IN_FLOAT32 if _exists(name)),
+        *((name, "AutocastCPU", _in_float32(name)) for name in _IN_FLOAT32 if _exists(name) and _is_widened(name)),
     ]
     with overriding(kernels), _NoCuda(), _autocast_on_cpu():
         yield
@@ -58,10 +59,25 @@ def _exists(name: str) -> bool:
     return overload in ("", *getattr(torch.ops.aten, packet).overloads()) if hasattr(torch.ops.aten, packet) else False
 
 
+def _is_widened(name: str) -> bool:
+    # rms_norm only in newer versions of torch
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA")
+
+
 def _dropout(value: torch.Tensor, share: float, train: bool) -> torch.Tensor:
     if not train or share in (0, 1):
         return value * (1 - share) if train and share == 1 else value
     out: torch.Tensor = torch.native_dropout(value, share, True)[0]
+    return out
+
+
+def _rms_norm(
+    value: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """One kernel from torch 2.9 on, which keeps its input and one number a row; layer_norm's keeps two."""
+    # what autocast does with it, it has done
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        out: torch.Tensor = torch.native_layer_norm(value, shape, weight, None, 1e-5 if eps is None else eps)[0]
     return out
 
 

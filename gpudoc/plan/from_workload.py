@@ -15,7 +15,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.plan.settings import Settings
 from gpudoc.plan.tracing import Recipe
 from gpudoc.train.data.draws import Generators, Snapshot
-from gpudoc.train.ranks.protocol import Alone
+from gpudoc.train.ranks.protocol import Alone, Ranks
 from gpudoc.train.start.parts import Form, build_parts, may_fuse
 from gpudoc.train.step.evaluate import loss_of
 from gpudoc.train.step.precision import Name, Precision
@@ -54,6 +54,7 @@ def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
         evaluate=(lambda state, inputs: state.evaluate(inputs)) if has_eval else None,
         like=settings.like,
         num_samples=None if workload.is_stream else workload.num_samples,
+        world=settings.ranks,
     )
 
 
@@ -89,7 +90,7 @@ def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
         fused=settings.fused and may_fuse(workload, model, torch.device(settings.like)),
         grad_clip=workload.config.train.grad_clip,
     )
-    parts = build_parts(workload, model.train(), form, device, Alone())
+    parts = build_parts(workload, model.train(), form, device, _ranks(settings))
     given = _Inputs(settings.accumulation, before)
     rates = Rates(workload.config.schedule, parts.optimizer, 1 << 20)
     sequence = StepSequence(Stepper(parts), rates, given)
@@ -111,6 +112,14 @@ def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
         return loss_of(parts, inputs)
 
     return _State(parts.model, parts.optimizer, parts.step, train, evaluate)
+
+
+def _ranks(settings: Settings) -> Ranks:
+    if settings.ranks == 1:
+        return Alone()
+    from gpudoc.plan.spread import Spread
+
+    return Spread(settings.ranks, settings.fsdp)
 
 
 def _batches(workload: Workload, settings: Settings) -> Callable[[int], object]:

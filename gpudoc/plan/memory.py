@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -214,6 +214,6 @@ class WorkModel:
             return max(0, low + (high - low) * (batch - small) // (large - small))
 
         return [
-            Work(a.op, a.dtype, line(a.flops, b.flops), line(a.moved_bytes, b.moved_bytes))
+            replace(a, flops=line(a.flops, b.flops), moved_bytes=line(a.moved_bytes, b.moved_bytes))
             for a, b in zip(first, second, strict=False)
         ]

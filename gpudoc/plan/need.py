@@ -10,14 +10,15 @@ from gpudoc.plan.allocator import Part, Replay, replay_parts
 from gpudoc.plan.cuda_rules import CUBLAS, CUBLAS_LT
 from gpudoc.plan.memory import MemoryModel, largest_near, largest_that
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.tape import Phase
+from gpudoc.plan.tape import GATHER, REDUCE, Phase
 from gpudoc.plan.target import Target
 
 _MOST = 1 << 20
 # CUBLASLT_WORKSPACE_SIZE's default (aten/src/ATen/cuda/CUDABlas.cpp)
 _LT_BYTES = 1 << 20
-# what a batch is copied in, beside the stream that computes
+# beside the stream that computes: what a batch is copied in, and what ranks exchange weights and gradients in
 _COPIES = 1
+_EXCHANGES = {GATHER: 2, REDUCE: 3}
 
 
 class Need:
@@ -92,7 +93,9 @@ class Need:
 
     @cached_property
     def _streams(self) -> dict[int, int]:
-        return {index: _COPIES for index, block in enumerate(self.memory.blocks) if block.phase is Phase.INPUTS}
+        blocks = enumerate(self.memory.blocks)
+        found = {i: _COPIES if block.phase is Phase.INPUTS else _EXCHANGES.get(block.op, 0) for i, block in blocks}
+        return {index: stream for index, stream in found.items() if stream}
 
     @cached_property
     def _workspaces(self) -> list[tuple[int, int]]:

@@ -6,14 +6,16 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gpudoc.plan.scratch import Rules
-from gpudoc.plan.tape import Block, Formula, Kind, Note, Phase, Tape, Work
+from gpudoc.plan.tape import GATHER, REDUCE, Block, Formula, Kind, Note, Phase, Tape, Work
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -28,6 +30,9 @@ _ADD = torch.ops.aten.add.Tensor
 
 # operations that ask the device for a value; a fake tensor has none
 _READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item"}
+
+# by operation, which of its arguments is made for an exchange
+_EXCHANGES = {GATHER: slice(0, 2), REDUCE: slice(0, 1)}
 
 # element by element into their own first argument: they allocate nothing, and a fake tensor has nothing to compute.
 # Skipping them in the optimizer and in initialisation saves a third of the time of a trace.
@@ -86,22 +91,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args) if known is None else known
         kwargs = kwargs or {}
         phase = self._phase_now()
-        out = self._call(func, phase, args, kwargs)
+        out = result = self._call(func, phase, args, kwargs)
+        if any(kind.__name__ == "DTensor" for kind in types):
+            # of a tensor that is spread over ranks, what lies here
+            args, kwargs, out = tree_map(local, args), tree_map(local, kwargs), tree_map(local, result)
         born = len(self.tape.blocks)
         extra = self._rules.find(func, args, out)
         for position, tensor in enumerate(_tensors(out)):
             self._see(tensor, func, phase, extra.held.get(position, 0), extra.beside.get(position, ()))
         self._note_sum(func, args, out, phase)
         self._note_product(func)
+        self._note_exchange(func, args)
         taken = [self._born(scratch.size_bytes, func, phase, scratch.formula) for scratch in extra.scratch]
         self.tape.events.extend(~index for index in taken)
         if self.weighing and self._weigh is not None and not _is_view(func):
             work = self._weigh(func, args, kwargs, out)
             if work is not None:
-                self.tape.work.append(work)
+                self.tape.work.append(replace(work, is_update=phase is Phase.OPTIMIZER))
         if phase is Phase.FORWARD:
             self._episode.extend(range(born, len(self.tape.blocks)))
-        return out
+        return result
 
     def _call(self, func: OpOverload, phase: Phase, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
         if self.fake:
@@ -117,11 +126,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def name(self, tensors: Iterable[torch.Tensor], kind: Kind, module: str = "") -> None:
         """Say what living storages are for; the module is kept where none is given."""
         for tensor in tensors:
-            known = self._living.get(tensor.untyped_storage()._cdata)
+            known = self._living.get(local(tensor).untyped_storage()._cdata)
             if known is not None:
                 block = self.tape.blocks[known[1]]
                 block.kind = kind
                 block.module = module or block.module
+                block.is_spread = local(tensor) is not tensor
 
     def mark(self, name: str) -> None:
         """Name the present position in the events."""
@@ -161,6 +171,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         further = [self._born(each, func, phase) for each in beside]
         self._living[key] = (weakref.ref(storage, lambda _: self._free(key)), index, further)
 
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage was emptied, or filled again, without an operation that says so."""
+        key, size = storage._cdata, storage.nbytes()
+        known = self._living.get(key)
+        if known is None or self.tape.blocks[known[1]].size_bytes == size:
+            return
+        before = self.tape.blocks[known[1]]
+        self.tape.events.append(~known[1])
+        self.tape.blocks.append(replace(before, size_bytes=size, phase=self._phase_now()))
+        self.tape.events.append(len(self.tape.blocks) - 1)
+        self._living[key] = (known[0], len(self.tape.blocks) - 1, known[2])
+
     def _born(self, size: int, func: OpOverload, phase: Phase, formula: Formula | None = None) -> int:
         index = len(self.tape.blocks)
         module = self.modules[-1] if self.modules else ""
@@ -187,9 +209,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             thread = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
             self.tape.marks.setdefault(f"{workspace}, {thread}", len(self.tape.events))
 
+    def _note_exchange(self, func: OpOverload, args: Sequence[Any]) -> None:
+        """What ranks exchange lies in streams of its own, whose memory the computation does not get."""
+        place = _EXCHANGES.get(func._schema.name)
+        for tensor in () if place is None else tree_leaves(args[place]):
+            known = self._living.get(tensor.untyped_storage()._cdata)
+            if known is not None and self.tape.blocks[known[1]].kind is Kind.TEMPORARY:
+                self.tape.blocks[known[1]].op = func._schema.name
+
     def begin_with(self, tensors: Iterable[torch.Tensor]) -> None:
         """Let what lives be made now, `tensors` first: a model that was built on the host is moved."""
-        first = [self._living.get(tensor.untyped_storage()._cdata) for tensor in tensors]
+        first = [self._living.get(local(tensor).untyped_storage()._cdata) for tensor in tensors]
         order = [known[1] for known in first if known is not None]
         order += [known[1] for known in self._living.values()]
         self.tape.events[:] = dict.fromkeys(order)
@@ -217,6 +247,11 @@ def user_place(error: BaseException | None = None) -> str:
         if not any(part in name for part in _BETWEEN):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return ""
+
+
+def local(item: Any) -> Any:  # noqa: ANN401 (whatever an operation takes or returns)
+    """Of a tensor that is spread over ranks the part of this one; anything else as it is."""
+    return getattr(item, "_local_tensor", item)
 
 
 def _assumed_value(dtype: torch.dtype) -> bool | int | float:

@@ -3,11 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gpudoc.knowledge.cards import Card
 from gpudoc.plan.tape import Work
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "attention", "convolution", "rnn_layer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """Bytes of one step per GPU: over the link to other GPUs, up from the host and down to it; and what lies in the
+    host's memory for it."""
+
+    link_bytes: int = 0
+    up_bytes: int = 0
+    down_bytes: int = 0
+    host_bytes: int = 0
+
+    def least_s(self, card: Card) -> float:
+        """Seconds on the busiest of the three ways, which run side by side."""
+        to_host = max(self.up_bytes, self.down_bytes) / (card.host_gb_per_s * 1e9)
+        return max(to_host, self.link_bytes / (card.link_gb_per_s * 1e9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """What a step of `num_samples` on one GPU computes in so many micro batches, and exchanges meanwhile."""
+
+    works: tuple[Work, ...]
+    num_samples: int
+    exchange: Exchange = Exchange()
+
+    def seconds_per_sample(self, card: Card, times: float = 1) -> float:
+        """The least seconds of GPU time a sample where the step's computation comes `times` before one update."""
+        update = least_step_s((work for work in self.works if work.is_update), card)
+        computed = least_step_s((work for work in self.works if not work.is_update), card)
+        # what is exchanged hides behind what is computed
+        return (times * max(computed, self.exchange.least_s(card)) + update) / (times * self.num_samples)
+
+    def flops_per_sample(self) -> float:
+        """Floating-point operations a sample."""
+        return sum(work.flops for work in self.works) / self.num_samples
+
+
+def slowdown(whole: StepCost, cost: StepCost, card: Card | None, times: float) -> float | None:
+    """How many times the GPU time of `whole` a sample takes at the least under `cost`; None where nothing is known.
+
+    Without a card it is the computation alone, and None for what exchanges as well.
+    """
+    if card is not None:
+        return cost.seconds_per_sample(card, times) / whole.seconds_per_sample(card)
+    exchanges = cost.exchange.link_bytes or cost.exchange.up_bytes
+    return None if exchanges or not whole.flops_per_sample() else cost.flops_per_sample() / whole.flops_per_sample()
 
 
 def least_step_s(works: Iterable[Work], card: Card) -> float:

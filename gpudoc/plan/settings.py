@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gpudoc.workload.config import Fsdp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """Whose kernels ('cpu' or 'cuda'), the precision ('fp32', 'bf16', 'fp16') and the switches of a profile.
 
-    `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no.
+    `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no. With
+    more than one of `ranks` the model is spread over them as `fsdp` says, and the step is that of one rank.
     """
 
     like: str = "cpu"
@@ -18,3 +21,5 @@ class Settings:
     accumulation: int = 1
     channels_last: bool = False
     fused: bool = True
+    ranks: int = 1
+    fsdp: Fsdp = field(default_factory=Fsdp)

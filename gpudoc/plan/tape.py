@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+# the operations for which memory is taken that ranks exchange weights and gradients in
+GATHER, REDUCE = "fsdp::all_gather_copy_in", "c10d::_reduce_scatter_base_"
+
 
 class Kind(str, Enum):
     """What a storage is for; every byte of the peak belongs to exactly one kind."""
@@ -49,6 +52,8 @@ class Block:
     formula: Formula | None = None
     # for a sum of gradients: the block of its first term
     adds_to: int | None = None
+    # whether other ranks hold the rest of the tensor
+    is_spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class Work:
     dtype: str
     flops: int
     moved_bytes: int
+    is_update: bool = False
 
 
 @dataclass(frozen=True, slots=True)

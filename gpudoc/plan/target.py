@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from gpudoc.errors import GpudocError
 from gpudoc.knowledge.cards import Card, context_bytes, find_card, require_card
@@ -35,12 +35,34 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
-    """A change that makes more fit, with what it would need: peak and largest batch under it."""
+class Rung:
+    """One more change on top of those before it, and what one GPU would then need: predicted, not run.
+
+    `how` is what to type. `micro_batch` is the largest that fits, up to the reference batch, and 1 where none does;
+    `peak_bytes` is there. `slowdown` is GPU time a sample over that of the whole reference batch at once, at the least;
+    None where it depends on a link that is not known. `moved_bytes` go over links in one micro batch, `host_bytes` lie
+    in the host's memory for each GPU.
+    """
 
     change: str
-    peak_bytes: int
+    how: str
+    micro_batch: int
+    accumulation: int
     largest_batch: int
+    peak_bytes: int
+    slowdown: float | None
+    gpus: int = 1
+    moved_bytes: int = 0
+    host_bytes: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether a micro batch of one fits."""
+        return self.largest_batch >= 1
+
+    def document(self) -> dict[str, object]:
+        """The entry of `ladder` in gpudoc.tune.v1."""
+        return {**asdict(self), "fits": self.fits, "basis": "predicted, not run"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +79,7 @@ class TargetAnswer:
     composition: dict[Kind, int]
     largest_batch_interval: tuple[int, int]
     least_step_s: float | None
-    advice: tuple[Advice, ...] = ()
+    ladder: tuple[Rung, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -80,9 +102,11 @@ class TargetAnswer:
             "composition": {kind.value: size for kind, size in self.composition.items()},
             "step_s_at_least": self.least_step_s,
             "advice": [
-                {"change": each.change, "peak_bytes": each.peak_bytes, "largest_batch": each.largest_batch}
-                for each in self.advice
+                {"change": rung.change, "peak_bytes": rung.peak_bytes, "largest_batch": rung.largest_batch}
+                for rung in self.ladder
+                if rung.fits
             ],
+            "ladder": [rung.document() for rung in self.ladder],
         }
 
 

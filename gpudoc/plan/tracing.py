@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,8 @@ class Recipe:
 
     `evaluate(state, inputs)`, where given, runs after the last step without gradients. `like` says whose kernels the
     step will run on: the CPU's of this torch, or those that CUDA would choose. `num_samples` is the length of the
-    training set, where it has one: its last batch may be a smaller one.
+    training set, where it has one: its last batch may be a smaller one. `world` is the number of ranks that `build`
+    spreads the model over.
     """
 
     build: Callable[[], Any]
@@ -42,6 +43,7 @@ class Recipe:
     evaluate: Callable[[Any, Any], object] | None = None
     like: str = "cpu"
     num_samples: int | None = None
+    world: int = 1
 
 
 class UntraceableError(Exception):
@@ -76,6 +78,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
     with ExitStack() as stack:
         stack.enter_context(_steady_garbage())
         stack.enter_context(_paths_of(recipe.like, fake=fake))
+        stack.enter_context(_others(recipe.world, recorder))
         stack.enter_context(recorder)
         state = recipe.build()
         owners = Owners(state)
@@ -161,6 +164,14 @@ def _reason(error: Exception) -> str:
 
 def _operation(error: Exception) -> str:
     return str(getattr(error, "func", error))
+
+
+def _others(world: int, recorder: Recorder) -> AbstractContextManager[None]:
+    if world == 1:
+        return nullcontext()
+    from gpudoc.plan.spread import others_of
+
+    return others_of(world, recorder.resized)
 
 
 @contextmanager

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 def weigh(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: object) -> Work | None:
     """The work of one call; None for an operation that touches no tensor."""
-    tensors = [*_flat(args), *_flat(kwargs.values()), *_flat((out,))]
+    name = str(func._schema.name).removeprefix("aten::")
+    # an exchange returns what it was given
+    results = () if name.startswith("c10d::") else (out,)
+    tensors = [*_flat(args), *_flat(kwargs.values()), *_flat(results)]
     if not tensors:
         return None
     dtype = next((t.dtype for t in tensors if t.dtype.is_floating_point), tensors[0].dtype)
-    name = str(func._schema.name).removeprefix("aten::")
     moved = sum(_touched_bytes(tensor) for tensor in tensors)
     return Work(name, str(dtype).removeprefix("torch."), flops_of(func, args, kwargs, out), moved)
 

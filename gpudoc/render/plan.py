@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudoc.errors import ExitCode
-from gpudoc.plan.target import TargetAnswer, TargetsResult
+from gpudoc.plan.target import Rung, TargetAnswer, TargetsResult
 from gpudoc.render import console, frame
 from gpudoc.render.gpus import text_table
 from gpudoc.render.page import Table
@@ -14,6 +14,11 @@ from gpudoc.units import format_bytes, format_seconds
 _SHOWN_NOTES = 3
 _COLUMNS = ("target", "memory", "precision", "largest batch", "likely", "peak", "peak at batch 1", "step")
 _LEFT = ("target", "precision")
+_RUNGS = ("change", "batch", "peak per GPU", "fits", "time", "moved")
+_COLUMNS_MEAN = (
+    "Batch: micro batch x accumulation x GPUs. Moved: what each GPU exchanges in one micro batch.",
+    "Time: of a GPU for each sample, at the least, against the whole batch at once.",
+)
 # parts below a thousandth of the peak say nothing
 _SMALLEST_SHARE = 1e-3
 
@@ -38,7 +43,7 @@ def render_targets(result: TargetsResult, width: int = frame.WIDE) -> str:
         _composition(result.answers[0]),
     ]
     for answer in result.answers:
-        lines += _advice(answer, result.reference_batch)
+        lines += _ladder(answer, result.reference_batch, width)
     if result.probed:
         lines += [
             f"Not traced: {result.probed}.",
@@ -81,20 +86,47 @@ def _composition(answer: TargetAnswer) -> str:
     return f"Batch {batch:,} on {answer.target.name}: {', '.join(parts)}; each sample adds {each}."
 
 
-def _advice(answer: TargetAnswer, reference: int) -> list[str]:
+def _ladder(answer: TargetAnswer, reference: int, width: int) -> list[str]:
     if answer.largest_batch >= reference:
         return []
     what = "not even one sample fits" if not answer.fits else f"batch {reference} does not fit at once"
-    if not answer.advice:
-        return [f"{answer.target.name}: {what}, and no change that gpudoc knows makes more fit; take a larger card."]
-    return [
-        f"{answer.target.name}: {what}. What makes more fit, cheapest first:",
-        *(
-            f"  {advice.change}: {format_bytes(advice.peak_bytes)} at batch {min(advice.largest_batch, reference):,}, "
-            f"largest batch {advice.largest_batch:,}"
-            for advice in answer.advice
-        ),
+    if not any(rung.fits for rung in answer.ladder):
+        end = "and no change that gpudoc knows lets one fit; take a larger card."
+    else:
+        end = "What lets it train, each on top of those before it, up to the first that fits:"
+    head = f"{answer.target.name}: {what}{',' if end.startswith('and') else '.'} {end}"
+    rows = tuple(_rung(rung) for rung in answer.ladder)
+    if not rows:
+        return ["", head]
+    table = Table(headings=_RUNGS, rows=rows, numeric=frozenset(_RUNGS[1:]))
+    return ["", head, *text_table(table, width), *_what_to_do(answer.ladder)]
+
+
+def _rung(rung: Rung) -> tuple[str, ...]:
+    batch = f"{rung.micro_batch} x {rung.accumulation}" + (f" x {rung.gpus}" if rung.gpus > 1 else "")
+    return (
+        rung.change,
+        batch,
+        format_bytes(rung.peak_bytes),
+        "yes" if rung.fits else "no",
+        "" if rung.slowdown is None else f">= {rung.slowdown:.2f}",
+        format_bytes(rung.moved_bytes) if rung.moved_bytes else "",
+    )
+
+
+def _what_to_do(ladder: Sequence[Rung]) -> list[str]:
+    """The way to the first rung that fits, and what offloading costs beside the GPU."""
+    first = next((number for number, rung in enumerate(ladder) if rung.fits), None)
+    lines = []
+    if first is not None:
+        steps = "; ".join(rung.how for rung in ladder[: first + 1])
+        lines.append(f"The first that fits takes: {steps}. Predicted, not run.")
+    lines += [
+        f"{rung.change}: {format_bytes(rung.host_bytes)} of the host's memory for each GPU, and the update runs there."
+        for rung in ladder
+        if rung.host_bytes and rung.fits
     ]
+    return [*lines, *_COLUMNS_MEAN]
 
 
 def _count(number: int) -> str:

@@ -11,7 +11,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Allocator, CompileMode, Levers, MatmulPrecision, Profile
 from gpudoc.train.data.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
-from gpudoc.workload.config import Config
+from gpudoc.workload.config import Config, Fsdp
 
 Value = int | float | bool | str | None
 Source = Literal["flag", "profile", "config", "default", "checkpoint"]
@@ -43,6 +43,10 @@ class Settings:
     steps: int = 1
     seed: int = 0
     deterministic: bool = False
+    fsdp_reshard: str = "auto"
+    fsdp_prefetch: int = 1
+    fsdp_reduce: str = "fp32"
+    fsdp_offload: bool = False
     lr: float | None = None
     lr_scaling: str = "auto"
     reference_batch: int = 32
@@ -103,12 +107,18 @@ _KEYS: Mapping[str, type] = {
     "seed": int,
     "deterministic": bool,
     "lr": float,
+    "fsdp_reshard": str,
+    "fsdp_prefetch": int,
+    "fsdp_reduce": str,
+    "fsdp_offload": bool,
 }
-_LEAST: Mapping[str, int] = {"num_workers": 0, "checkpoint_every": 0, "eval_every": 0, "seed": 0}
-_WORDS: Mapping[str, tuple[str, ...]] = {
+_LEAST: Mapping[str, int] = {"num_workers": 0, "checkpoint_every": 0, "eval_every": 0, "seed": 0, "fsdp_prefetch": 0}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
     "allocator": get_args(Allocator),
     "compile_mode": get_args(CompileMode),
     "matmul_precision": get_args(MatmulPrecision),
+    "fsdp_reshard": ("auto", "always", "never"),
+    "fsdp_reduce": ("fp32", "weights"),
 }
 _SWITCHES = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 # a change of one of these by a flag makes the profile's batch a guess
@@ -198,12 +208,24 @@ def _from_config(config: Config) -> dict[str, Value]:
         "keep": train.keep,
         "early_stop": train.early_stop,
         "may_checkpoint_activations": train.activation_checkpointing == "auto",
+        **_of_fsdp(train.fsdp),
     }
 
 
+def _of_fsdp(fsdp: Fsdp) -> dict[str, Value]:
+    return {f"fsdp_{key}": value for key, value in fsdp.model_dump().items()}
+
+
+def choose_fsdp(flags: Mapping[str, Value], config: Config) -> Fsdp:
+    """How a model is spread, if it is: what flags say, else the config; it is wanted before the other settings are."""
+    values = {**_of_fsdp(config.train.fsdp), **{key: value for key, value in flags.items() if key.startswith("fsdp_")}}
+    return Fsdp.model_validate({key.removeprefix("fsdp_"): value for key, value in values.items()})
+
+
 def _unset_in(config: Config) -> list[str]:
-    train = config.train
-    return [name for name in type(train).model_fields if name not in train.model_fields_set]
+    train, fsdp = config.train, config.train.fsdp
+    unset = [name for name in type(train).model_fields if name not in train.model_fields_set]
+    return unset + [f"fsdp_{name}" for name in type(fsdp).model_fields if name not in fsdp.model_fields_set]
 
 
 def _from_profile(profile: Profile, flags: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
@@ -306,8 +328,8 @@ def _parse(key: str, text: str) -> Value:
         raise GpudocError(f"--set {key}={text}: at least {_LEAST.get(key, 1)}")
     if isinstance(value, float) and not value > 0:
         raise GpudocError(f"--set {key}={text}: more than 0")
-    if key in _WORDS and value not in _WORDS[key]:
-        raise GpudocError(f"--set {key}={text}: no such {key}", hint=f"one of {', '.join(_WORDS[key])}")
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise GpudocError(f"--set {key}={text}: no such {key}", hint=f"one of {', '.join(_CHOICES[key])}")
     return value
 
 

@@ -135,6 +135,21 @@ class Schedule(Section):
     final_share: float = Field(default=0.0, ge=0, le=1)
 
 
+class Fsdp(Section):
+    """How a model that one device does not hold is spread over several (FSDP2).
+
+    `reshard`: whether a block's gathered weights go after its forward pass and are gathered again for backward; auto
+    keeps them once the measured memory has room. `prefetch`: how many blocks are gathered ahead of the one that runs.
+    `reduce`: the type in which gradients are summed over the ranks. `offload`: weights, gradients and optimizer state
+    lie in the host's memory.
+    """
+
+    reshard: Literal["auto", "always", "never"] = "auto"
+    prefetch: int = Field(default=1, ge=0)
+    reduce: Literal["fp32", "weights"] = "fp32"
+    offload: bool = False
+
+
 class Train(Section):
     """How it is trained; `global_batch` is the number of samples one optimizer step learns from, on all ranks."""
 
@@ -153,6 +168,12 @@ class Train(Section):
     early_stop: int = Field(default=0, ge=0)
     activation_checkpointing: Literal["auto", "off"] = "auto"
     deterministic: bool = False
+    fsdp: Fsdp = Field(default_factory=Fsdp)
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        values: dict[str, object] = handler(self)
+        return values if self.fsdp != Fsdp() else {key: value for key, value in values.items() if key != "fsdp"}
 
     @field_validator("grad_clip", mode="before")
     @classmethod

@@ -62,3 +62,14 @@ def test_the_context_is_known_by_capability_and_the_largest_otherwise():
 def test_cublas_takes_32_mib_from_hopper_on():
     assert cublas_workspace_bytes((8, 6)) == 8_519_680
     assert cublas_workspace_bytes((12, 0)) == cublas_workspace_bytes(None) == 32 * MIB
+
+
+def test_links_are_those_of_the_boards_that_have_some_and_pcie_elsewhere():
+    found = {name: require_card(name) for name in ("H100", "A100", "RTX 4090", "T4")}
+    # 18 NVLinks of 26.5625 GB/s, and 12 of 25
+    assert found["H100"].link_gb_per_s == pytest.approx(478.1, abs=0.1)
+    assert found["A100"].link_gb_per_s == 300
+    # 16 lanes: 64, 32 and 16 GT/s less the encoding
+    assert found["H100"].host_gb_per_s == pytest.approx(63.0, abs=0.1)
+    assert found["RTX 4090"].link_gb_per_s == found["RTX 4090"].host_gb_per_s == pytest.approx(31.5, abs=0.1)
+    assert found["T4"].link_gb_per_s == pytest.approx(15.8, abs=0.1)

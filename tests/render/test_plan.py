@@ -1,12 +1,12 @@
 import json
 
 from gpudoc.plan.tape import Kind
-from gpudoc.plan.target import Advice, TargetAnswer, TargetsResult, parse_target
+from gpudoc.plan.target import Rung, TargetAnswer, TargetsResult, parse_target
 from gpudoc.render.plan import render_targets, show_targets
 from gpudoc.units import GIB, MIB
 
 
-def answer(name, largest, advice=()):
+def answer(name, largest, ladder=()):
     return TargetAnswer(
         target=parse_target(name),
         precision="bf16",
@@ -18,7 +18,7 @@ def answer(name, largest, advice=()):
         composition={Kind.WEIGHTS: GIB, Kind.ACTIVATIONS: 18 * GIB, Kind.INPUTS: 1},
         largest_batch_interval=(largest, largest + 2),
         least_step_s=0.25 if name.startswith("RTX") else None,
-        advice=advice,
+        ladder=ladder,
     )
 
 
@@ -46,11 +46,26 @@ def test_parts_too_small_to_matter_are_left_out():
     assert "inputs" not in text
 
 
-def test_advice_is_listed_with_its_peak():
-    advice = (Advice(change="activation checkpointing", peak_bytes=10 * GIB, largest_batch=64),)
-    text = render_targets(result(answer("RTX 3090", 8, advice)))
+def rung(change, peak, fits, **more):
+    row = {"how": f"--set {change.split()[0]}", "micro_batch": 1, "accumulation": 32, "slowdown": 1.0, **more}
+    return Rung(change=change, peak_bytes=peak, largest_batch=int(fits), **row)
+
+
+def test_the_ladder_has_a_row_for_each_rung_and_the_way_to_the_first_that_fits():
+    ladder = (
+        rung("micro batch 1, accumulation 32", 40 * GIB, False),
+        rung("activation checkpointing", 30 * GIB, False, slowdown=1.333),
+        rung("FSDP2 over 2", 15 * GIB, True, slowdown=None, gpus=2, accumulation=16, moved_bytes=3 * GIB),
+        rung("FSDP2 over 2 with offload", 5 * GIB, True, slowdown=4, gpus=2, accumulation=16, host_bytes=9 * GIB),
+    )
+    text = render_targets(result(answer("RTX 3090", 8, ladder)))
+    rows = {line.split("  ")[0]: line for line in text.splitlines()}
     assert "batch 32 does not fit at once" in text
-    assert "activation checkpointing: 10 GiB at batch 32, largest batch 64" in text
+    assert rows["activation checkpointing"].split()[-4:] == ["GiB", "no", ">=", "1.33"]
+    assert "1 x 16 x 2" in rows["FSDP2 over 2"]
+    assert rows["FSDP2 over 2"].split()[-3:] == ["yes", "3", "GiB"]
+    assert "takes: --set micro; --set activation; --set FSDP2. Predicted, not run." in text
+    assert "FSDP2 over 2 with offload: 9 GiB of the host's memory for each GPU" in text
 
 
 def test_what_fits_nowhere_says_so_and_what_to_do():

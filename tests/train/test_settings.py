@@ -7,8 +7,8 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Hardware, Loader, Profile
 from gpudoc.profile.model import Settings as ProfileSettings
-from gpudoc.train.settings import Surroundings, parse_flags, parse_limit, resolve
-from gpudoc.workload.config import Config
+from gpudoc.train.settings import Surroundings, choose_fsdp, parse_flags, parse_limit, resolve
+from gpudoc.workload.config import Config, Fsdp
 
 
 def config(**train):
@@ -115,3 +115,24 @@ def test_rows_name_every_setting_once():
 def test_sizes_of_memory_limits():
     assert parse_limit("2GiB") == 2 << 30
     assert parse_limit(None) is None
+
+
+def test_how_a_model_is_spread_is_said_by_flags_else_by_the_config():
+    given = config(fsdp={"reshard": "never", "prefetch": 2})
+    flags = parse_flags({}, ["fsdp_prefetch=0", "fsdp_offload=yes"])
+    assert choose_fsdp(flags, given) == Fsdp(reshard="never", prefetch=0, offload=True)
+    found = resolve(flags, given, None, around())
+    sources = {key: (value, source) for key, value, source in found.rows() if key.startswith("fsdp_")}
+    assert sources == {
+        "fsdp_reshard": ("never", "config"),
+        "fsdp_prefetch": (0, "flag"),
+        "fsdp_reduce": ("fp32", "default"),
+        "fsdp_offload": (True, "flag"),
+    }
+
+
+@pytest.mark.parametrize("text", ["fsdp_reshard=off", "fsdp_reduce=bf16", "fsdp_prefetch=-1"])
+def test_how_a_model_cannot_be_spread(text):
+    with pytest.raises(GpudocError) as raised:
+        parse_flags({}, [text])
+    assert text in raised.value.message

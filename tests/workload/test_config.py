@@ -149,3 +149,12 @@ def test_a_mutated_file_is_read_or_refused_in_words(tmp_path, data):
         path.write_bytes(content.encode("utf-8", "surrogatepass"))
         with contextlib.suppress(GpudocError):
             load_config(str(path))
+
+
+def test_a_config_that_says_nothing_of_sharding_keeps_its_digest(tmp_path):
+    plain = load(tmp_path, VALID).config
+    same = load(tmp_path, {**VALID, "train": {**VALID["train"], "fsdp": {"reshard": "auto"}}}).config
+    other = load(tmp_path, {**VALID, "train": {**VALID["train"], "fsdp": {"offload": True}}}).config
+    assert "fsdp" not in plain.model_dump()["train"]
+    assert plain.digest() == same.digest() != other.digest()
+    assert other.train.fsdp.offload

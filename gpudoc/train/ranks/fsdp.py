@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from gpudoc.train.ranks.distributed import PATIENCE_SECONDS, Distributed, Place, talking
@@ -20,6 +20,7 @@ from gpudoc.train.ranks.protocol import Ranks, off_stdout
 from gpudoc.train.ranks.pulse import WORST, Pulse
 from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload
+from gpudoc.workload.config import Fsdp
 
 if TYPE_CHECKING:
     from gpudoc.train.state.sharded import Council
@@ -30,6 +31,11 @@ T = TypeVar("T")
 COPIES = {"SGD": 3, "Adam": 4, "AdamW": 4}
 # what activations, buffers and the allocator need besides, at the least
 ROOM = 0.85
+# the optimizer's state comes with the first step; by the end of the third nothing new is allocated
+_SETTLED_STEPS = 3
+# of the device, for what later steps need more than the first ones: a longer sample, an evaluation, fragmentation
+_SPARE_SHARE = 0.1
+_AS_EVER = Fsdp()
 
 
 def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None, *, buckets: bool = False) -> bool:
@@ -44,13 +50,56 @@ def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None, *, buc
     return held + trained * (COPIES.get(optimizer, 4) - 1 + buckets) > ROOM * limit_bytes
 
 
+def shard(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, how: Fsdp) -> nn.Module:
+    """The model itself, spread over `mesh`: its repeated blocks one by one where it has some, then the rest.
+
+    Weights are gathered as `dtype`, which autocast would cast them to anyway, each step and in full.
+    """
+    from gpudoc.workload.recompute import find_blocks
+
+    # autocast goes on casting what meets the weights, as it does in one process
+    sums = torch.float32 if how.reduce == "fp32" else None
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums, cast_forward_inputs=False)
+    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if how.offload else OffloadPolicy()
+    blocks = find_blocks(model)
+    for block in blocks:
+        again = how.reshard != "never"
+        fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=again)
+    fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload)
+    in_order = cast("list[FSDPModule]", [model, *blocks])
+    for place, module in enumerate(in_order):
+        module.set_modules_to_forward_prefetch(in_order[place + 1 : place + 1 + how.prefetch])
+        if how.prefetch > 1 and place:
+            # by itself it gathers one block ahead in backward
+            module.set_modules_to_backward_prefetch(in_order[max(1, place - how.prefetch) : place][::-1])
+    return model
+
+
+def keep_gathered(model: nn.Module) -> None:
+    """From now on gathered weights of blocks stay until their backward: faster by one exchange in three."""
+    for module in model.modules():
+        if module is not model and isinstance(module, FSDPModule):
+            module.set_reshard_after_forward(False, recurse=False)
+
+
 class Sharded(Distributed):
     """Ranks that each hold a part of every weight. Forward and backward exchange parts, so a rank that runs out of
     memory cannot vote: it ends, and all start again from the last checkpoint."""
 
-    def __init__(self, place: Place, device: torch.device, pulse: Pulse | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        device: torch.device,
+        how: Fsdp = _AS_EVER,
+        limit_bytes: int | None = None,
+        pulse: Pulse | None = None,
+    ) -> None:
         super().__init__(place, device, pulse)
         self.is_sharded = True
+        self._how = how
+        self._limit_bytes = limit_bytes
+        self._model: nn.Module | None = None
+        self._gathered_bytes = self._steps = self._peak_bytes = 0
         from gpudoc.train.state.sharded import Council
 
         with off_stdout():
@@ -58,24 +107,35 @@ class Sharded(Distributed):
         self.council = Council(group)
 
     def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model itself, spread over the ranks: its repeated blocks one by one where it has some, then the rest.
-
-        Weights are gathered as `dtype`, which autocast would cast them to anyway, each step and in full.
-        """
-        from gpudoc.workload.recompute import find_blocks
-
+        """The model itself, spread over the ranks as the settings say."""
         self._start_alike(model)
-        mesh = init_device_mesh(self.device.type, (self.world,))
-        # autocast goes on casting what meets the weights, as it does in one process
-        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-        for block in find_blocks(model):
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+        self._gathered_bytes = sum(p.numel() for p in model.parameters()) * dtype.itemsize
+        self._model = shard(model, init_device_mesh(self.device.type, (self.world,)), dtype, self._how)
         return model
 
     def begin_step(self) -> None:
         """Before a step's first micro batch: forward and backward hold collectives, always."""
         self._overlaps = True
+        if self._how.reshard == "auto" and self._steps == _SETTLED_STEPS and self._model is not None:
+            # every rank must gather as often as the others, so the one with the least room decides
+            if not self._any(not self._has_room()):
+                keep_gathered(self._model)
+            self._steps += 1
+
+    def _any(self, here: bool) -> bool:
+        """Whether it is so on any rank."""
+        found = torch.tensor([int(here)], dtype=torch.int32)
+        with talking():
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return bool(found.item())
+
+    def _has_room(self) -> bool:
+        """Whether the measured memory leaves room for all gathered weights at once; not where it is not measured."""
+        if self._limit_bytes is None or self.device.type != "cuda":
+            return False
+        free, _ = torch.cuda.mem_get_info(self.device)
+        most = min(self._limit_bytes, free + torch.cuda.memory_reserved(self.device))
+        return self._peak_bytes + self._gathered_bytes < (1 - _SPARE_SHARE) * most
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """Nothing around a micro batch: each one's backward reduces, since whole gradients would not fit."""
@@ -83,9 +143,13 @@ class Sharded(Distributed):
         return nullcontext()
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Backward did it already."""
+        """Backward did it already, and what it needed at most can be read."""
         del parameters
         self._overlaps = False
+        if self._steps < _SETTLED_STEPS:
+            self._steps += 1
+            if self.device.type == "cuda":
+                self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated(self.device))
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
         """The largest `found` of all ranks, since each saw only its own part of the gradients."""
@@ -99,19 +163,27 @@ def council_of(ranks: Ranks) -> Council:
     return ranks.council
 
 
-def shard_if_needed(ranks: Ranks, workload: Workload, model: nn.Module, limit_bytes: int | None) -> tuple[Ranks, str]:
+def shard_if_needed(
+    ranks: Ranks,
+    workload: Workload,
+    model: nn.Module,
+    limit_bytes: int | None,
+    how: Fsdp = _AS_EVER,
+) -> tuple[Ranks, str]:
     """Ranks that shard, and a sentence, where one device would not hold the training; else the ranks as they are."""
     name = workload.config.optimizer.target.partition(":")[2]
     if not isinstance(ranks, Distributed):
         return ranks, ""
-    if not must_shard(model, name, limit_bytes, buckets=ranks.device.type == "cuda"):
+    if not how.offload and not must_shard(model, name, limit_bytes, buckets=ranks.device.type == "cuda"):
         return ranks, ""
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    sentence = (
-        f"{format_bytes(weights)} of weights with their gradients and optimizer state would fill "
-        f"{format_bytes(limit_bytes or 0)}: they are spread over {ranks.world} processes (FSDP2)"
-    )
-    return Sharded(ranks.place, ranks.device, ranks.pulse), sentence
+    weights = format_bytes(sum(p.numel() * p.element_size() for p in model.parameters()))
+    spread = f"spread over {ranks.world} processes (FSDP2)"
+    if how.offload:
+        sentence = f"{weights} of weights with their gradients and optimizer state lie in the host's memory, {spread}"
+    else:
+        full = format_bytes(limit_bytes or 0)
+        sentence = f"{weights} of weights with their gradients and optimizer state would fill {full}: they are {spread}"
+    return Sharded(ranks.place, ranks.device, how, limit_bytes, ranks.pulse), sentence
 
 
 def spread_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from gpudoc.train.ranks.distributed import place_here, ranks_here
 from gpudoc.train.ranks.fsdp import shard_if_needed
 from gpudoc.train.ranks.protocol import Ranks, on_rank_0
 from gpudoc.train.request import Request
-from gpudoc.train.settings import Settings, Surroundings, resolve
+from gpudoc.train.settings import Settings, Surroundings, choose_fsdp, resolve
 from gpudoc.train.start.assemble import Decisions, Live, assemble, make_live
 from gpudoc.train.start.identity import hardware_here, num_cpus, workload_key
 from gpudoc.train.start.parts import be_deterministic
@@ -75,7 +75,7 @@ def _build_on(
     device = torch.device(flight.device)
     limit = yield from _limit_memory(request, device, ranks)
     model = workload.build_model()
-    ranks, sentence = shard_if_needed(ranks, workload, model, limit)
+    ranks, sentence = shard_if_needed(ranks, workload, model, limit, choose_fsdp(request.flags, workload.config))
     if sentence:
         yield Said(sentence)
     here, key = hardware_here(device, request.memory_limit_bytes, ranks.world), workload_key(workload, model)

@@ -10,7 +10,7 @@ from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.messages import Request
-from gpudoc.tune.trial.wire import Emit, Ended, Fact, Place, Stage
+from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
     try:
         # a trace needs no GPU, but PyTorch 2.14 opens a context for one: then the one that was asked for
         take_device(place)
-        for name, value in _predict(prepared, request, place).items():
+        predict = _ladder if "ladder" in request.extra else _predict
+        for name, value in predict(prepared, request, place, emit).items():
             emit(Fact(name=name, value=value))
     except GpudocError as problem:
         detail = problem.message
@@ -39,7 +40,39 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
     emit(Ended(detail=detail.splitlines()[0][:300] if detail else ""))
 
 
-def _predict(prepared: Prepared, request: Request, place: Place) -> dict[str, float]:
+class _Signs:
+    """A sign of life for each plan that is begun."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+
+    def say(self, text: str) -> None:
+        """Another plan."""
+        del text
+        self._emit(Beat())
+
+    def advance(self, done: float, total: float, text: str) -> None:
+        """Nothing comes in steps here."""
+
+
+def _ladder(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
+    """The peaks of what would make batch 1 fit on this GPU, by the change, each on top of those before it."""
+    import torch
+
+    from gpudoc import plan
+    from gpudoc.knowledge.cards import context_bytes, find_card
+    from gpudoc.plan.target import Target
+
+    card = find_card(torch.cuda.get_device_name(place.device))
+    memory_bytes = int(request.extra["limit_bytes"]) + context_bytes(None if card is None else card.capability)
+    target = Target(name="this GPU", memory_bytes=memory_bytes, card=card)
+    rungs = plan.ladder(prepared.workload, target, request.variant.precision, _Signs(emit))
+    context = memory_bytes - target.allocator_bytes
+    return {rung.change: float(rung.peak_bytes - context) for rung in rungs}
+
+
+def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
+    del emit
     predict = _on_gpu if place.device.startswith("cuda") else _on_cpu
     found = predict(prepared, request, place, 1)
     if request.num_micros(int(found["batch"])) > 1:

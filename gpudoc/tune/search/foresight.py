@@ -9,6 +9,22 @@ from gpudoc.tune.trial.messages import Request
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
 _PLAN_SHARE = 0.15
+# of one plan among several
+_LADDER_SECONDS = 120.0
+
+
+def foresee_ladder(session: Session) -> tuple[tuple[str, int], ...]:
+    """(change, bytes) of what the plan says would make batch 1 fit on this GPU, each on top of those before it.
+
+    Nothing where it cannot say. The budget does not end this: it is asked where nothing that was tried fits.
+    """
+    extra = {"ladder": 1.0, "limit_bytes": float(session.where.limit_bytes or 0)}
+    request = Request(kind="plan", batches=(1,), variant=session.variant, extra=extra)
+    trial = session.plan(request, _LADDER_SECONDS)
+    if not trial.fits or not trial.measured:
+        session.say(f"what would make it fit cannot be planned: {trial.detail or trial.end.value}"[:160])
+        return ()
+    return tuple((change, int(peak)) for change, peak in trial.measured.items())
 
 
 def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpudoc.errors import GpudocError
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time
-from gpudoc.tune.search.foresight import foresee
+from gpudoc.tune.search.foresight import foresee, foresee_ladder
 from gpudoc.tune.search.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.variants import ways_out
@@ -212,18 +212,24 @@ def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsEr
                 found.reasons[field] = f"{field} {shown}: batch 1 does not fit in {_limit(first)} without"
         found.variant = variant
         return largest
-    raise _nothing_fits(first, tried)
+    session.variant = found.variant
+    on_gpu = plan.abilities.device.startswith("cuda")
+    raise _nothing_fits(first, tried, foresee_ladder(session) if on_gpu else ())
 
 
-def _nothing_fits(first: NothingFitsError, tried: Sequence[tuple[str, int | None]]) -> GpudocError:
-    if not tried:
+def _nothing_fits(
+    first: NothingFitsError, tried: Sequence[tuple[str, int | None]], ladder: Sequence[tuple[str, int]]
+) -> GpudocError:
+    if not tried and not ladder:
         return first
+    rungs = [f"{change} {format_bytes(peak)}" for change, peak in ladder]
+    predicted = f"; predicted and not run, each on top of those before it: {', '.join(rungs)}" if rungs else ""
     needs = [f"{name} " + (f"(needs {format_bytes(needed)})" if needed else "(fails too)") for name, needed in tried]
     known = [needed for needed in (first.needed_bytes, *(needed for _, needed in tried)) if needed]
     least = min(known, default=None)
     hint = first.hint if least is None else f"--memory-limit {least * 105 // 100 // 2**20 + 1}MiB, a smaller model, "
     return NothingFitsError(
-        f"{first.message}; tried as well: {', '.join(needs)}",
+        f"{first.message}{'; tried as well: ' if needs else ''}{', '.join(needs)}{predicted}",
         hint=hint if least is None else hint + "or shorter samples",
         needed_bytes=least,
         limit_bytes=first.limit_bytes,

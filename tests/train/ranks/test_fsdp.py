@@ -78,6 +78,9 @@ def test_sharded_ranks_train_as_one_process_does(tmp_path):
         # one process goes on from the full tensors; and other ranks from the same
         read = build(); read.load_state_dict(full); make(read).load_state_dict(state)
         torch.manual_seed(5)
+        from gpudoc.workload.config import Fsdp
+        # gathered otherwise, the numbers are the same
+        ranks = Sharded(place, torch.device("cpu"), Fsdp(reshard="never", prefetch=2, reduce="weights"))
         again = ranks.wrap(build())
         again.load_state_dict(spread_model(again, full))
         resumed = make(again)
@@ -303,6 +306,53 @@ def test_two_gpus_hold_half_of_everything_and_a_few_blocks_in_bf16(standin, tmp_
     assert told(tmp_path, 0) == told(tmp_path, 1)
 
 
+@pytest.mark.standin
+def test_gathered_weights_stay_from_the_fourth_step_on_where_the_memory_that_was_measured_has_room(standin, tmp_path):
+    """Eight blocks of 2 MiB in bf16: all of them at once, or two or three; by the rank that may have the least."""
+    done = torchrun(
+        tmp_path,
+        """
+        from gpudoc.train.ranks.fsdp import Sharded
+        from gpudoc.workload.config import Fsdp
+        device = torch.device("cuda", place.local_rank)
+        torch.cuda.set_device(device)
+        join(place, device)
+        block = lambda: torch.nn.Sequential(torch.nn.Linear(1024, 1024, bias=False), torch.nn.Tanh())
+        def peaks(limit_bytes, **how):
+            ranks = Sharded(place, device, Fsdp(**how), limit_bytes)
+            model = ranks.wrap(torch.nn.Sequential(*[block() for _ in range(8)]), torch.bfloat16)
+            found = []
+            for step in range(5):
+                torch.cuda.reset_peak_memory_stats(device)
+                ranks.begin_step()
+                with ranks.accumulating(model, True), torch.autocast("cuda", torch.bfloat16):
+                    out = model(torch.ones(2, 1024, device=device))
+                    # all gathers of forward are over, and nothing of backward is there
+                    found.append(torch.cuda.memory_allocated(device) / 2**20)
+                    out.float().square().mean().backward()
+                ranks.reduce_gradients([])
+            return found
+        mib = 2**20
+        told = {
+            "room": peaks(1000 * mib),
+            "none": peaks(1000 * mib, reshard="always"),
+            "one rank": peaks(1000 * mib if place.rank else 60 * mib),
+        }
+        (out / f"{place.rank}.json").write_text(json.dumps(told))
+        ranks = Sharded(place, device)
+        ranks.leave()
+        """,
+        **standin(gpus=2).environment,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for rank in (0, 1):
+        found = told(tmp_path, rank)
+        # the last block's weights are there in any case, until their gradients are
+        assert found["room"][4] - found["room"][2] == pytest.approx(7 * 2, abs=2.5)
+        for name in ("none", "one rank"):
+            assert found[name][4] - found[name][2] == pytest.approx(0, abs=0.5)
+
+
 GPU_RUN = """
     from gpudoc.train.ranks import fsdp
     from gpudoc.train.request import Request
@@ -317,7 +367,7 @@ GPU_RUN = """
 
 
 @pytest.mark.standin
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp32, fsdp: {offload: true}"], ids=["fp32", "bf16", "offload"])
 def test_two_gpus_that_shard_have_the_losses_of_one(standin, tmp_path, precision):
     write_run(tmp_path)
     config = tmp_path / "c.yaml"
@@ -328,4 +378,4 @@ def test_two_gpus_that_shard_have_the_losses_of_one(standin, tmp_path, precision
         assert done.returncode == 0, done.stderr[-3000:]
         found.append([row["loss"] for row in metrics(tmp_path / f"run{ranks}") if "loss" in row])
     assert (tmp_path / "run2/checkpoints/step-12/dcp").exists()
-    assert found[0] == pytest.approx(found[1], rel=1e-5 if precision == "fp32" else 2e-2)
+    assert found[0] == pytest.approx(found[1], rel=2e-2 if precision == "bf16" else 1e-5)

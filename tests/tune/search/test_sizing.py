@@ -1,5 +1,7 @@
 """Activation checkpointing and the ways out of too little memory, on a machine that answers from formulas."""
 
+import dataclasses
+
 import pytest
 
 from gpudoc.errors import GpudocError
@@ -71,6 +73,25 @@ def test_nothing_fits_names_what_was_tried_the_bytes_and_the_least_limit_that_wo
     assert "activation checkpointing and bf16 (needs 1.07 GiB)" in message
     assert "--memory-limit 1156MiB" in raised.value.hint
     assert raised.value.exit_code == 1
+
+
+def test_on_a_gpu_what_the_plan_says_of_further_ways_stands_behind_what_was_run():
+    class Planned(Machine):
+        def run(self, request, where):
+            if "ladder" not in request.extra:
+                return super().run(request, where)
+            assert request.extra["limit_bytes"] == self.limit
+            rungs = {"8-bit optimizer state": 400.0 * MIB, "FSDP2 over 4 such GPUs": 200.0 * MIB}
+            return Trial(request=request, end=End.FITS, measured=rungs)
+
+    session, plan, found = search(Planned(300, per_sample=8000))
+    plan = dataclasses.replace(plan, abilities=dataclasses.replace(plan.abilities, device="cuda:0", native_bf16=True))
+    with pytest.raises(GpudocError) as raised:
+        size_batch(session, plan, found)
+    told = raised.value.message.partition("; predicted and not run, ")
+    assert "tried as well" in told[0]
+    rungs = "8-bit optimizer state 400 MiB, FSDP2 over 4 such GPUs 200 MiB"
+    assert told[2] == f"each on top of those before it: {rungs}"
 
 
 def test_a_config_that_forbids_checkpointing_and_fixes_the_precision_is_obeyed():

@@ -1,0 +1,112 @@
+"""What a traced step would hold if its state were narrower, spread over other ranks, or in the host's memory.
+
+Arithmetic on the blocks of a trace: an 8-bit optimizer needs another package, and a trace sees neither another number
+of ranks than it was made with nor which device a tensor lies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from gpudoc.plan.memory import Sizes
+from gpudoc.plan.planning import Plan
+from gpudoc.plan.roofline import Exchange
+from gpudoc.plan.tape import GATHER, REDUCE, Block, Kind, Phase
+from gpudoc.workload.build import Workload
+
+# a step is traced once on one of so many ranks, as a machine often has, and counted for any number of them
+TRACED_RANKS = 8
+SMALL_STATE = "8-bit optimizer state"
+SMALL_STATE_HOW = 'optimizer.target: "torchao.optim:AdamW8bit", imports: [torchao]'
+# torchao.optim: AdamW8bit keeps one byte an element and a float32 scale for each 256; smaller tensors stay as they are
+_ELEMENTS_PER_SCALE, _LEAST_ELEMENTS = 256, 4096
+_ADAM = ("torch.optim:Adam", "torch.optim:AdamW")
+
+
+def can_shrink(workload: Workload) -> bool:
+    """Whether the optimizer is one that torchao has in 8 bits."""
+    return workload.config.optimizer.target in _ADAM
+
+
+def with_small_state(plan: Plan) -> Plan:
+    """The same with Adam's two moments in 8 bits, as torchao's AdamW8bit keeps them."""
+
+    def shrink(block: Block, size: int) -> int:
+        elements = size // 4
+        if block.kind is not Kind.OPTIMIZER or elements < _LEAST_ELEMENTS:
+            return size
+        return elements + 4 * -(-elements // _ELEMENTS_PER_SCALE)
+
+    return _changed(plan, shrink)
+
+
+def over(plan: Plan, ranks: int) -> Plan:
+    """A step that was traced on one of TRACED_RANKS, on one of `ranks`."""
+
+    def divide(block: Block, size: int) -> int:
+        return -(-size * TRACED_RANKS // ranks) if _is_spread(block) else size
+
+    return _changed(plan, divide)
+
+
+def offloaded(plan: Plan, ranks: int) -> Plan:
+    """The same with all that is spread over `ranks` in the host's memory, whence each block comes when it is gathered.
+
+    A rank's part of a block comes as it is kept, in float32, before it is gathered in the precision of the step.
+    """
+    found = _changed(plan, lambda block, size: 0 if _is_spread(block) else size)
+    memory, sizes = found.memory, plan.memory.points[0]
+    gathered = [index for index, block in enumerate(memory.blocks) if block.op == GATHER]
+    if not gathered:
+        return found
+    largest = max(gathered, key=lambda index: int(sizes[index]))
+    # float32 is at most twice as wide as what is gathered
+    passing, index = 2 * -(-int(sizes[largest]) // ranks), len(memory.blocks)
+    block = Block(passing, "on its way from the host", "", Phase.FORWARD)
+    place = memory.events.tolist().index(largest) + 1
+    grown = replace(
+        memory,
+        blocks=(*memory.blocks, block),
+        points=tuple(np.append(point, passing) for point in memory.points),
+        events=np.insert(memory.events, place, [index, ~index]),
+        marks={name: at + 2 if at >= place else at for name, at in memory.marks.items()},
+    )
+    return replace(found, memory=grown)
+
+
+def exchange_of(plan: Plan, ranks: int, *, is_offloaded: bool = False) -> Exchange:
+    """What one of `ranks` sends and receives in a step of `over`; nothing on one alone."""
+    gathered = in_float32 = reduced = 0
+    for work in plan.work.works[0] if ranks > 1 else ():
+        # an operation reads a rank's part and writes the whole, or the other way round
+        whole = work.moved_bytes * TRACED_RANKS // (TRACED_RANKS + 1)
+        if work.op.startswith("c10d::_allgather"):
+            gathered += whole
+            in_float32 += whole * 4 // getattr(torch, work.dtype).itemsize
+        elif work.op == REDUCE:
+            reduced += whole
+    link = (gathered + reduced) * (ranks - 1) // ranks
+    if not is_offloaded:
+        return Exchange(link_bytes=link)
+    spread = _changed(plan, lambda block, size: size if block.is_spread else 0)
+    # scratch, whose size is computed anew for each batch, is not spread
+    held = replace(spread.memory, formulas=()).peak_bytes(plan.memory.batches[0])
+    return Exchange(link_bytes=link, up_bytes=in_float32 // ranks, down_bytes=reduced // ranks, host_bytes=held)
+
+
+def _is_spread(block: Block) -> bool:
+    return block.is_spread or block.phase is Phase.OPTIMIZER
+
+
+def _changed(plan: Plan, change: Callable[[Block, int], int]) -> Plan:
+    memory = plan.memory
+
+    def all_of(sizes: Sizes) -> Sizes:
+        pairs = zip(memory.blocks, sizes.tolist(), strict=True)
+        return np.array([change(block, size) for block, size in pairs], dtype=np.int64)
+
+    return replace(plan, memory=replace(memory, points=tuple(map(all_of, memory.points))))
