@@ -115,28 +115,6 @@ _FAILS = words(
 )
 _DRIVER_NOUN = words(r"\bnvidia\b", r"\bgpus?\b", r"\bcuda\b", r"\bnvml\b")
 
-# the driver that is wanted and the one that is there, both as people write them
-_WANTED_DRIVER = Pattern(
-    r"(?i)\b(?:requir\w+|needs?|needed|wants?|minimum|at least)\b[^.\n]{0,30}\bdriver(?:s| version|\w)*[^\d\n]{0,10}"
-    r"(\d{3})(?:\.\d+)*\b"
-)
-_OWN_DRIVER = Pattern(r"(?i)\bdrivers?(?: versions?)?(?: (?:is|from|at|of|are))?[ :=]{1,3}v?(\d{3})(?:\.\d+)*\b")
-_WISHES = words(r"\b(?:updat|upgrad)\w*", r"\bfail\w*", r"\berrors?\b", UNAVAILABLE, r"\b(?:too )?old(?:er)?\b")
-
-
-def _find_old_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    if evidence.machine.torch.is_available is True:
-        return
-    wanted = text.find(_WANTED_DRIVER)
-    if wanted is None or text.find(_WISHES) is None:
-        return
-    for own in text.find_all(_OWN_DRIVER, most=10):
-        if int(own[1]) < int(wanted[1]):
-            seen = (quote(own, "driver"), quote(wanted, "needed"))
-            yield Finding(id="driver_too_old", confidence=0.7, evidence=seen)
-            return
-
-
 _CONSUMER_CARD = r"\b(?:geforce|[RG]TX ?\d{3,4}|titan)\b"
 _COMPAT_FAILS = words(
     r"\bfail\w*", r"\berrors?\b", UNAVAILABLE, r"(?:not|n't|un)[ -]?(?:support\w*|work\w*|available)", r"\brefus\w*"
@@ -145,7 +123,6 @@ _COMPAT_FAILS = words(
 FINDERS = (
     text_finder("fabric_manager_not_running", _find_codes),
     text_finder("gpu_fallen_off_bus", _find_told_xids),
-    text_finder("driver_too_old", _find_old_driver),
     *finders(
         Sign(
             id="driver_missing_or_not_loaded",
