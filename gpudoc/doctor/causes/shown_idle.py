@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.causes.sign import UNAVAILABLE, about_training, quote, text_finder, words
-from gpudoc.doctor.causes.told_pace import slow_finding
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.readers.model import Text
@@ -68,7 +67,8 @@ def _find_one_core(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     del evidence
     few, more = text.find(_FEW_CORES), text.find(_ASKS_MORE)
     if few and more and about_training(text) and not text.find(RAN_OUT):
-        yield slow_finding("dataloader_bottleneck", 0.6, few, more)
+        seen = tuple(dict.fromkeys((quote(few, "cores"), quote(more, "workers"))))
+        yield Finding(id="dataloader_bottleneck", confidence=0.6, severity="warning", evidence=seen)
 
 
 FINDERS = (
