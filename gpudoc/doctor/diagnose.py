@@ -96,17 +96,20 @@ def _with_likely(
     failure = rest.wrong or bool(found)
     if not failure and not is_told(reading.text):
         return found, rest
-    complaint = complains(reading.text)
-    least = 0.0 if failure else _COMPLAINED if complaint else _TOLD_OF
-    guesses = likelihood.guess(reading, found, catalogue, least=least)
+    likely = likelihood.likely_causes(reading)
+    complaint, faulty = complains(reading.text), likelihood.is_of_a_fault(reading.text, likely)
+    least = 0.0 if failure else _COMPLAINED if complaint or faulty else _TOLD_OF
+    guesses = likelihood.guess(reading.text, likely, found, catalogue, least=least)
     if not failure and not complaint:
         # nothing failed and nobody says that something is wrong: words alone accuse nothing
         guesses = tuple(replace(one, severity="info") for one in guesses)
-        if reading.text.find(FIRST_PERSON) is None:
+        if not faulty and reading.text.find(FIRST_PERSON) is None:
             return [*found, *guesses], rest
-    if not guesses:
+    if not found and not guesses:
         return found, rest
-    ranked = sorted((*found, *guesses), key=lambda f: (_RANK[f.severity], -f.confidence))
+    # a guess is nothing but its words
+    weights = {f.id: likelihood.weight(f, likely) for f in found} | {g.id: g.confidence for g in guesses}
+    ranked = sorted((*found, *guesses), key=lambda f: (_RANK[f.severity], -weights[f.id]))
     first = ranked[0]
     if first.severity == "broken":
         rest = Unexplained()

@@ -9,7 +9,7 @@ from gpudoc.doctor.model import Cause, Finding, Observation, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Reading, Text
 from gpudoc.facts.readers.named import named_facts
-from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, weigh
+from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, tokens, weigh
 
 # a mechanism as sure as this stands above whatever the words make likely
 SHOWN = 0.7
@@ -18,17 +18,46 @@ _TOLD = 0.5
 _MOST_CANDIDATES, _LEAST_SURE = 3, 0.05
 # a text whose words are those of no fault
 _HEALTHY_SHARE = 0.5
+# where so little is left for the absence of a fault nobody needs to say that something is wrong
+_NO_FAULT_SHARE = 0.05
+# a text of fewer different words has candidates only
+_FEWEST_TOLD = 24
 _MOST_WORDS, _WORDS_TRIED = 3, 8
 
 
+def likely_causes(reading: Reading) -> list[Likelihood]:
+    """What the words and the facts of a text make likely, the likeliest first; empty for one of too few words."""
+    return weigh(reading.text.flat, named_facts(reading))
+
+
+def is_of_a_fault(text: Text, likely: Sequence[Likelihood]) -> bool:
+    """Whether a text of some length is surely about a fault, of whichever, though nobody complains of one."""
+    none = sum(one.share for one in likely if one.cause in (HEALTHY, OTHER))
+    return bool(likely) and none < _NO_FAULT_SHARE and _is_told_at_length(text)
+
+
+def _is_told_at_length(text: Text) -> bool:
+    return len(set(tokens(text.flat))) >= _FEWEST_TOLD
+
+
+def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
+    """What a finding weighs beside others: its confidence and, as a second sign, how likely words make its cause."""
+    sure = next((one.sure for one in likely if one.cause == finding.id), 0.0)
+    return 1 - (1 - finding.confidence) * (1 - sure)
+
+
 def guess(
-    reading: Reading, found: Sequence[Finding], catalogue: Mapping[str, Cause], *, least: float = 0.0
+    text: Text,
+    likely: Sequence[Likelihood],
+    found: Sequence[Finding],
+    catalogue: Mapping[str, Cause],
+    *,
+    least: float = 0.0,
 ) -> tuple[Finding, ...]:
-    """Up to three causes that the words of the text make likeliest, none already found, the likeliest first.
+    """Up to three of the likeliest causes, none already found, the likeliest first.
 
     Where nothing fails the words must be those of a fault: nothing is guessed when the first is less sure than `least`.
     """
-    likely = weigh(reading.text.flat, named_facts(reading))
     if not likely or (likely[0].cause == HEALTHY and likely[0].share >= _HEALTHY_SHARE):
         return ()
     named = {finding.id for finding in found}
@@ -36,13 +65,14 @@ def guess(
     if not causes or causes[0].sure < least:
         return ()
     shown = any(finding.confidence >= SHOWN and finding.severity != "info" for finding in found)
-    told = _TOLD if not shown and likely[0].cause not in (HEALTHY, OTHER) else 1.0
+    sound = likely[0].cause not in (HEALTHY, OTHER) and _is_told_at_length(text)
+    told = _TOLD if sound and not shown else 1.0
     return tuple(
         Finding(
             id=one.cause,
             severity=catalogue[one.cause].severity if one.sure >= told else "info",
             confidence=round(one.sure, 3),
-            evidence=_evidence(reading.text, one),
+            evidence=_evidence(text, one),
         )
         for one in causes[:_MOST_CANDIDATES]
         if one.cause not in named

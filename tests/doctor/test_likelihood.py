@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor import likelihood
-from gpudoc.doctor.likelihood import guess
+from gpudoc.doctor.likelihood import guess, is_of_a_fault, likely_causes, weight
 from gpudoc.doctor.model import Finding
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
@@ -28,8 +28,14 @@ def likely(monkeypatch):
     return say
 
 
+# what is told at some length
+LONG = " ".join(f"word{chr(97 + n)}" for n in range(24)) + " a disk"
+
+
 def told(text: str, *found: Finding, least: float = 0.0) -> dict[str, str]:
-    return {one.id: one.severity for one in guess(read(text), found, CATALOGUE, least=least)}
+    reading = read(text)
+    guesses = guess(reading.text, likely_causes(reading), found, CATALOGUE, least=least)
+    return {one.id: one.severity for one in guesses}
 
 
 def test_a_report_in_somebodys_own_words_gets_its_likeliest_cause_with_the_words_that_spoke_for_it():
@@ -42,8 +48,11 @@ def test_a_report_in_somebodys_own_words_gets_its_likeliest_cause_with_the_words
 
 def test_a_cause_that_is_likelier_than_not_is_said_with_its_severity_and_the_others_are_candidates(likely):
     likely(("cpu_only_torch", 0.7), ("slow_storage", 0.2), ("port_in_use", 0.06), ("oom_capacity", 0.04))
-    assert told("a disk") == {"cpu_only_torch": "broken", "slow_storage": "info", "port_in_use": "info"}
-    (seen,) = guess(read("a line\nand a Disk"), (), CATALOGUE)[0].evidence
+    assert told(LONG) == {"cpu_only_torch": "broken", "slow_storage": "info", "port_in_use": "info"}
+    # a few words may be anybody's
+    assert told("a disk")["cpu_only_torch"] == "info"
+    reading = read("a line\nand a Disk")
+    (seen,) = guess(reading.text, likely_causes(reading), (), CATALOGUE)[0].evidence
     assert (seen.fact, seen.value, seen.origin) == ("words", "Disk", "line 2")
 
 
@@ -52,7 +61,7 @@ def test_below_a_mechanism_that_shows_itself_words_are_candidates_only(likely):
     shown = Finding(id="oom_capacity", confidence=0.9, evidence=())
     unsure = Finding(id="oom_capacity", confidence=0.6, evidence=())
     assert told("a disk", shown) == {"cpu_only_torch": "info", "slow_storage": "info"}
-    assert told("a disk", unsure)["cpu_only_torch"] == "broken"
+    assert told(LONG, unsure)["cpu_only_torch"] == "broken"
 
 
 def test_what_was_found_is_not_said_again(likely):
@@ -102,3 +111,20 @@ def test_a_cause_that_is_ignored_is_not_guessed():
     reading = read(STORAGE)
     report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), ignore=("slow_storage",))
     assert "slow_storage" not in [f.id for f in report.findings]
+
+
+def test_words_that_speak_for_a_finding_put_it_first_and_leave_its_confidence():
+    likely = [Likelihood("cpu_only_torch", 0.5, 0.5, ()), Likelihood("port_in_use", 0.4, 0.4, ())]
+    other = Finding(id="oom_capacity", confidence=0.6, evidence=())
+    backed = Finding(id="cpu_only_torch", confidence=0.5, evidence=())
+    assert weight(other, likely) == 0.6
+    assert weight(backed, likely) == 0.75
+
+
+def test_a_text_of_some_length_is_of_a_fault_when_hardly_any_share_is_left_for_none():
+    long = read(LONG).text
+    fault = Likelihood("slow_storage", 0.96, 0.9, ())
+    assert is_of_a_fault(long, [fault, Likelihood(HEALTHY, 0.02, 0.01, ()), Likelihood("other", 0.02, 0.01, ())])
+    assert not is_of_a_fault(long, [fault, Likelihood(HEALTHY, 0.03, 0.01, ()), Likelihood("other", 0.03, 0.01, ())])
+    assert not is_of_a_fault(read("a few words of a slow disk").text, [fault])
+    assert not is_of_a_fault(long, [])

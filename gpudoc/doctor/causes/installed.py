@@ -8,12 +8,20 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpudoc.doctor.causes.live import observe, value
-from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.doctor.causes.said_facts import seen_fact, text_machine
+from gpudoc.doctor.causes.sign import quote, words
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, Package
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.words import Words
+from gpudoc.knowledge.compatibility import is_triton_release, triton_for
 from gpudoc.knowledge.drivers import parse_version
 
 _CUDA_PACKAGE = Pattern(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
+# from CUDA 13 on their names say no generation, and their version does
+_WITHOUT_GENERATION = tuple(
+    f"nvidia-{name}" for name in ("cublas", "cuda-runtime", "cufft", "cusparse", "cusolver", "curand")
+)
 _PIN = Pattern(r"^(?P<name>[A-Za-z0-9._-]+)\s*\(?==\s*(?P<version>[^\s;,)]+)\)?\s*(?:;\s*(?P<marker>.+))?$")
 _LIBRARY = Pattern(
     r"lib(?P<name>cudart|cublasLt|cublas|cudnn|nccl|cusparseLt|cusparse|cufft|curand|cusolver|nvJitLink)[_.\w-]*\.so"
@@ -108,17 +116,19 @@ def _pinned(cause: str, torch: Package, name: str, wanted: str, found: str, conf
 
 
 def find_mixed_generations(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """The same CUDA library installed for two CUDA generations."""
+    """The same CUDA library installed, or listed in a text, for two CUDA generations."""
     machine = evidence.machine
     majors: dict[str, set[str]] = defaultdict(set)
-    for name in _installed(machine):
+    for name, packages in _installed(machine).items():
         match = _CUDA_PACKAGE.fullmatch(name)
         if match:
             majors[match["library"].rstrip("-")].add(match["major"])
+        elif name in _WITHOUT_GENERATION:
+            majors[name].update(package.version.split(".")[0] for package in packages)
     mixed = {library: found for library, found in majors.items() if len(found) > 1}
     if mixed:
         seen = tuple(
-            observe(library, " and ".join(f"cu{m}" for m in sorted(found)), "site-packages")
+            observe(library, " and ".join(f"cu{m}" for m in sorted(found)), "packages")
             for library, found in sorted(mixed.items())[:4]
         )
         yield Finding(id="mixed_cuda_packages", severity="warning", confidence=0.85, evidence=seen)
@@ -138,9 +148,13 @@ def find_numpy_abi(evidence: Evidence) -> Iterator[Finding | Skip]:
     torch, numpy = _first(evidence.machine, "torch"), _first(evidence.machine, "numpy")
     if torch is None or numpy is None:
         return
-    if parse_version(numpy.version)[0] >= 2 and parse_version(torch.version)[:2] < (2, 3):
+    if _older_than_numpy(torch.version, numpy.version):
         seen = (observe("numpy", numpy.version, "site-packages"), observe("torch", torch.version, "site-packages"))
         yield Finding(id="numpy2_abi", severity="warning", confidence=0.9, evidence=seen)
+
+
+def _older_than_numpy(torch: str, numpy: str) -> bool:
+    return parse_version(numpy)[0] >= 2 and parse_version(torch)[:2] < (2, 3)
 
 
 def find_foreign_libraries(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -174,6 +188,89 @@ def _brings(machine: Machine, library: str) -> bool:
     return any(name.startswith(wanted) for name in _installed(machine))
 
 
+# a build of its own day belongs to a Triton of that day
+_NIGHTLY = Pattern(r"\.dev|a0|git|nv")
+_TRITON = Pattern(r"(?i)(?<![\w./-])(?:pytorch-)?triton(?:[ -]windows)?\b[^\n\d]{0,24}?(\d\.\d{1,2})(?:\.\d+)?")
+_NUMPY = Pattern(r"(?i)\bnumpy\b[^\n\d<>]{0,40}?\b(2\.\d+)(?:\.\d+)?\b(?!\s*(?:or|and) (?:older|earlier))")
+_FAILS = words(
+    r"\b\w*Error\b|\berrors?\b|\bwarnings?\b",
+    r"\bfail\w*|\bcrash\w*|\bbr[eo]ak?\w*",
+    r"(?:not|n't|no longer) work\w*|incompatib\w+",
+)
+_OF_TRITON = words(
+    r"torch\.compile|inductor|dynamo", "ImportError", r"\btriton\b[^.\n]{0,60}(?:error|fail|crash|import)"
+)
+_OF_NUMPY = words(
+    r"\bnumpy\b[^\n]{0,80}(?:error|fail|crash|warn|not work)",
+    r"(?:error|fail|crash|warn)[^\n]{0,80}numpy",
+    r"from_numpy|\.numpy\(\)",
+)
+_TRITONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-windows")
+
+
+def _other_triton(torch: str, triton: str) -> str | None:
+    """The Triton release that this torch belongs to, where it is another than this one; None when all is well."""
+    release = ".".join(triton.split(".")[:2])
+    wanted = None if _NIGHTLY.search(torch) else triton_for(torch)
+    return wanted if is_triton_release(release) and wanted != release else None
+
+
+def find_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A Triton of another release beside a torch that pins none, as conda installs it."""
+    torch, triton = _first(evidence.machine, "torch"), _first(evidence.machine, "triton")
+    if torch is None or triton is None or any(name == "triton" for name, _ in _pins(torch)):
+        return
+    wanted = _other_triton(torch.version, triton.version)
+    if wanted is not None:
+        yield _pinned("triton_torch_mismatch", torch, "triton", f"{wanted}.*", triton.version, 0.8)
+
+
+def find_told_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A Triton of another release than the torch beside it belongs to, or two of them in one list."""
+    machine = text_machine(evidence)
+    if machine is None:
+        return
+    torch, said = value(machine.torch.version, ""), _told(evidence, "triton", _TRITON)
+    wanted = None if said is None else _other_triton(torch, said[0])
+    listed = [name for name in _TRITONS if name in _installed(machine)]
+    if len(listed) > 1:
+        seen = (observe("packages", " and ".join(listed), "the text"),)
+        yield Finding(id="triton_torch_mismatch", severity="warning", confidence=0.7, evidence=seen)
+    elif wanted is not None and said is not None:
+        title = f"Triton {said[0]} beside torch {torch}, which belongs to Triton {wanted}"
+        yield _beside(evidence, "triton_torch_mismatch", said[1], title, _OF_TRITON)
+
+
+def find_told_numpy(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """NumPy 2 beside a torch that was built before it."""
+    torch, said = value(evidence.machine.torch.version, ""), _told(evidence, "numpy", _NUMPY)
+    if text_machine(evidence) is None or said is None or not torch[:1].isdigit():
+        return
+    if _older_than_numpy(torch, said[0]):
+        title = f"NumPy {said[0]} beside torch {torch}, which was built for NumPy 1"
+        yield _beside(evidence, "numpy2_abi", said[1], title, _OF_NUMPY)
+
+
+def _told(evidence: Evidence, name: str, said: Pattern) -> tuple[str, Observation] | None:
+    """The version of a package that a text lists or speaks of, and where."""
+    assert evidence.reading is not None
+    listed = _first(evidence.machine, name)
+    if listed is not None:
+        return listed.version, seen_fact(evidence, f"packages.{name}", f"{name} {listed.version}")
+    mention = evidence.reading.text.find(said)
+    return None if mention is None or "torch" in mention[0].lower() else (mention[1], quote(mention, name))
+
+
+def _beside(evidence: Evidence, cause: str, seen: Observation, title: str, effect: Words) -> Finding:
+    """The finding about two releases: broken where what needs both of them fails, else a thing to know."""
+    assert evidence.reading is not None
+    text = evidence.reading.text
+    fails = text.find(_FAILS) is not None and text.find(effect) is not None
+    torch = seen_fact(evidence, "torch.version", value(evidence.machine.torch.version, ""))
+    severity: Severity = "broken" if fails else "info"
+    return Finding(id=cause, confidence=0.7, severity=severity, title=title, evidence=(seen, torch))
+
+
 def _pin_finder(cause: str) -> Finder:
     return Finder(id=cause, find=lambda evidence: find_pins(evidence, cause), needs=("python.packages",))
 
@@ -181,10 +278,14 @@ def _pin_finder(cause: str) -> Finder:
 FINDERS: tuple[Finder, ...] = (
     Finder(id="torchvision_torch_mismatch", find=find_torchvision, needs=("python.packages",)),
     _pin_finder("triton_torch_mismatch"),
+    Finder(id="triton_torch_mismatch", find=find_triton, needs=("python.packages",)),
     _pin_finder("bundled_cuda_library_missing"),
     _pin_finder("cuda_library_version_differs"),
     Finder(id="mixed_cuda_packages", find=find_mixed_generations, needs=("python.packages",)),
     Finder(id="duplicate_packages", find=find_duplicates, needs=("python.packages",)),
     Finder(id="numpy2_abi", find=find_numpy_abi, needs=("python.packages",)),
     Finder(id="library_path_shadows_bundled", find=find_foreign_libraries),
+    Finder(id="triton_torch_mismatch", find=find_told_triton, reads="text"),
+    Finder(id="numpy2_abi", find=find_told_numpy, reads="text"),
+    Finder(id="mixed_cuda_packages", find=find_mixed_generations, reads="text"),
 )

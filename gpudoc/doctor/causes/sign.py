@@ -1,11 +1,10 @@
-"""The smallest kind of finder: a mechanism's own words in a text, what must stand beside them, and what vetoes them."""
+"""What the finders of texts share: patterns compiled once, whether it is about training, a line as evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip, observe
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
@@ -33,48 +32,6 @@ def about_training(text: Text) -> bool:
 
 
 _TRAINING = Listed("training")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
-    """Words that show a cause: `sure` is the confidence when `said` (and `also`) stand there and `unless` does not.
-
-    `in_training` says that the words mean this only in a text about training.
-    """
-
-    id: str
-    said: Words
-    sure: float
-    also: Words | None = None
-    unless: Words | None = None
-    severity: Severity = "broken"
-    fact: str = "text"
-    in_training: bool = False
-
-
-def finder(sign: Sign) -> Finder:
-    """The sign as a finder that reads text."""
-
-    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
-        assert evidence.reading is not None
-        text = evidence.reading.text
-        first = text.find(sign.said)
-        if first is not None and sign.in_training and not about_training(text):
-            return
-        if first is None or (sign.unless is not None and text.find(sign.unless) is not None):
-            return
-        beside = None if sign.also is None else text.find(sign.also)
-        if sign.also is not None and beside is None:
-            return
-        seen = [quote(first, sign.fact)] + ([quote(beside, "beside it")] if beside is not None else [])
-        yield Finding(id=sign.id, confidence=sign.sure, severity=sign.severity, evidence=tuple(dict.fromkeys(seen)))
-
-    return Finder(id=sign.id, find=find, reads="text")
-
-
-def finders(*signs: Sign) -> tuple[Finder, ...]:
-    """Several signs as finders, in order."""
-    return tuple(finder(s) for s in signs)
 
 
 def quote(mention: Mention, fact: str = "text") -> Observation:

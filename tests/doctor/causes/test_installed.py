@@ -5,7 +5,9 @@ from functools import partial
 import pytest
 
 from gpudoc.doctor.causes import installed
+from gpudoc.doctor.model import Evidence
 from gpudoc.facts.model import Machine, Package
+from gpudoc.facts.readers import read
 from tests.machines.built import changed, found, machine
 
 LINUX = '; platform_system == "Linux"'
@@ -97,3 +99,75 @@ def test_a_library_from_elsewhere_beside_torchs_own():
     # a torch that was built against the system's libraries brings none of its own
     system = changed(with_packages(torch("2.6.0a0+nv24")), "torch.loaded_libraries", (foreign,))
     assert found(installed.find_foreign_libraries, system) == []
+
+
+def told(text: str) -> list[tuple[str, str, str]]:
+    reading = read(text)
+    evidence = Evidence(source="file", machine=reading.machine, reading=reading)
+    finders = (installed.find_told_triton, installed.find_told_numpy)
+    return [(one.id, one.severity, one.title) for find in finders for one in find(evidence)]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (
+            "torch 2.4.1 with triton 3.2.0: torch.compile ends in an ImportError of inductor",
+            "Triton 3.2 beside torch 2.4.1, which belongs to Triton 3.0",
+        ),
+        (
+            "I pip installed triton 2.1 by hand, torch 2.4 asks for 3.0; now torch.compile ends in ImportError",
+            "Triton 2.1 beside torch 2.4, which belongs to Triton 3.0",
+        ),
+        (
+            "torch==2.6.0\ntriton==3.1.0\ntorch.compile fails",
+            "Triton 3.1.0 beside torch 2.6.0, which belongs to Triton 3.2",
+        ),
+    ],
+)
+def test_a_text_that_names_torch_and_another_torchs_triton(text, title):
+    assert told(text) == [("triton_torch_mismatch", "broken", title)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch 2.6.0 with triton 3.2.0: torch.compile fails with an error of our own model",
+        "torch 2.7.0.dev20250201+cu126 with triton 3.2.0: torch.compile fails with an error of our own model",
+        "triton 3.2.0 fails to import",
+        "torch 2.6.0, a model server called triton 24.1 fails",
+    ],
+)
+def test_a_triton_that_belongs_to_its_torch_or_to_none_that_is_known(text):
+    assert told(text) == []
+
+
+def test_where_nothing_fails_another_triton_is_a_thing_to_know():
+    assert [(cause, severity) for cause, severity, _ in told("torch==2.6.0\ntriton==3.1.0\nstep 4 loss 0.3")] == [
+        ("triton_torch_mismatch", "info")
+    ]
+
+
+def test_two_distributions_of_triton_in_one_list():
+    text = "torch.compile fails\n[pip3] pytorch-triton==3.1.0+cf34004b8a\n[pip3] triton==3.0.0\n[pip3] torch==2.5.0\n"
+    assert [cause for cause, *_ in told(text)] == ["triton_torch_mismatch"]
+
+
+def test_a_text_that_names_numpy_2_and_a_torch_from_before_it():
+    text = "Since numpy was upgraded to {numpy} importing torch {torch} prints a huge warning"
+    assert told(text.format(numpy="2.0.1", torch="2.1.0")) == [
+        ("numpy2_abi", "broken", "NumPy 2.0 beside torch 2.1.0, which was built for NumPy 1")
+    ]
+    assert told(text.format(numpy="2.0.1", torch="2.3.0")) == []
+    assert told(text.format(numpy="1.26.4", torch="2.1.0")) == []
+    assert told("torch 2.1.0 wants numpy<2.0") == []
+
+
+def test_a_conda_torch_pins_nothing_and_its_triton_is_held_against_the_table():
+    conda = Package(name="torch", version="2.6.0", location="/conda/lib", channel="conda")
+    assert found(installed.find_triton, with_packages(conda, package("triton", "3.1.0"))) == [
+        ("triton_torch_mismatch", "warning")
+    ]
+    assert found(installed.find_triton, with_packages(conda, package("triton", "3.2.0"))) == []
+    pinned = torch("2.6.0", f"triton==3.1.0{LINUX}")
+    assert found(installed.find_triton, with_packages(pinned, package("triton", "3.1.0"))) == []

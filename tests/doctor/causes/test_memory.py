@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first, ids, report_of
+from tests.doctor.causes.judge import first, named, report_of
 
 OLD = (
     "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 23.70 GiB total capacity; 21.02 GiB already "
@@ -114,7 +114,7 @@ def test_where_memory_ran_out_is_understood_from_a_sentence_or_a_short_trace(cau
 
 def test_a_listing_of_the_loop_does_not_say_that_the_optimizer_ran_out():
     text = "my loop:\n    loss = net(x).mean()\n    loss.backward()\n    optimizer.step()\n\nRuntimeError: CUDA out of memory."
-    assert "oom_optimizer_state" not in ids(text)
+    assert "oom_optimizer_state" not in named(text)
 
 
 def test_a_peak_that_stays_is_no_growth():

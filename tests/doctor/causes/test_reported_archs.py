@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first, ids, report_of
+from tests.doctor.causes.judge import first, ids, named, report_of
 
 CASES = [
     (
@@ -66,5 +66,5 @@ def test_a_name_of_a_generation_is_no_lack():
 
 def test_the_cuda_named_beside_torch_counts_where_its_own_was_only_concluded():
     text = "%s, CUDA 11.3, Pytorch 1.12.1\nRuntimeError: no kernel image is available for execution on the device"
-    assert "gpu_newer_than_wheel_archs" not in ids(text % "RTX 3090")
+    assert "gpu_newer_than_wheel_archs" not in named(text % "RTX 3090")
     assert first(text % "RTX 5090") == "gpu_newer_than_wheel_archs"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first, ids, report_of
+from tests.doctor.causes.judge import first, ids, named, report_of
 
 CASES = [
     ("label_out_of_range", "  loss = F.cross_entropy(out, y)\nRuntimeError: CUDA error: device-side assert triggered"),
@@ -28,7 +28,7 @@ def test_an_index_fault_explains_the_library_error_that_follows_it():
         "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
     )
     assert ids(text)[0] == "embedding_index_out_of_range"
-    assert "oom_masked_as_library_error" not in ids(text)
+    assert "oom_masked_as_library_error" not in named(text)
 
 
 def test_a_scaler_that_settles_is_no_fault():

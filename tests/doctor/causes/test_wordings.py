@@ -203,10 +203,6 @@ CASES = [
         "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1\n[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1",
     ),
     (
-        "workers_recreated_each_epoch",
-        "Every epoch begins with 30 s where nothing happens (workers are spawned on Windows)",
-    ),
-    (
         "too_many_workers",
         "UserWarning: This DataLoader will create 12 worker processes in total. Our suggested max number of worker in current system is 2, which is smaller than what this DataLoader is going to create.",
     ),

@@ -1,0 +1,180 @@
+"""What a text states twice and cannot both be: a mask and the devices left, a card and a precision, two releases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoc.doctor.causes.said_facts import built_for, other_source, seen_fact
+from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.setting import known
+from gpudoc.facts.model import Machine
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
+from gpudoc.knowledge.compatibility import capability_of
+from gpudoc.knowledge.drivers import driver_runs_cuda
+
+_FAILS = words(r"\berrors?\b|\w+Error\b", r"\bfail\w*", r"\bcrash\w*", r"\bnans?\b", r"\bslow\w*")
+
+# what CUDA says when not one device is left
+_NONE_LEFT = words(
+    "No CUDA GPUs are available",
+    "no CUDA-capable device is detected",
+    "No HIP GPUs are available",
+    "CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
+    # TensorFlow prints this only after cuInit found no device
+    "kernel version seems to match DSO",
+)
+_SEES_NONE = words(UNAVAILABLE)
+_OTHER_REASON = words(
+    r"couldn.t communicate|Driver Not Loaded|Found no NVIDIA driver",
+    r"\+cpu\b|not compiled with CUDA",
+    r"\bError 80\d\b",
+)
+# CUDA stops at the first entry that names no device
+_MASK = Pattern(
+    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?\s*\]?\s*(?:[=:,]|\bto\b|\bis\b)\s*['\"]?\s*"
+    r"(-1\b|\d+(?=\s|['\",;)\]}`]|\.(?!\d)|$)|['\"]{2})"
+)
+# programs make a mask of this option; what counts devices would say "invalid device ordinal"
+_OPTION = Pattern(
+    r"(?i)(?:--(?:gpus?|gpu[_-]?ids?|device[_-]?ids?|cuda[_-]?device)[= ]+|"
+    r"\b(?:CUDA_ID|GPU_?IDS?|GPU_?NUM|CUDA_?DEVICES?|DEVICE_?IDS?)=)['\"\[]?([1-9]\d?)\b"
+)
+
+
+def _find_masked(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A mask whose first entry is beyond the devices that are there, and no device is left."""
+    left = text.find(_NONE_LEFT)
+    none = left or text.find(_SEES_NONE)
+    if none is None or evidence.source == "machine" or text.find(_OTHER_REASON):
+        return
+    count = max(len(known(evidence.machine.gpus) or ()), 1)
+    beyond = (one for one in text.find_all(_MASK, most=20) if not one[1].isdigit() or int(one[1]) >= count)
+    mask, option = next(beyond, None), text.find(_OPTION)
+    if mask is None and left is not None and option is not None and int(option[1]) >= count:
+        mask = option
+    if mask is not None:
+        seen = (quote(mask, "mask"), quote(none, "effect"))
+        sure = 0.56 if mask is option else 0.78 if left else 0.68
+        yield Finding(id="visible_devices_hides_gpu", confidence=sure, evidence=tuple(dict.fromkeys(seen)))
+
+
+_SMI_CUDA = Pattern(r"(?i)nvidia-smi\b[^\n]{0,80}?\bcuda(?: version)?\W{1,4}(\d{1,2})\.(\d)\b")
+_BUILD_CUDA = Pattern(
+    r"(?i)(?:\+|\btorch\b[^\n]{0,30}|whl/|pytorch-cuda[=\s]+|cudatoolkit[=\s]+)(?:cu(\d{2})(\d)|(1\d)\.(\d))\b"
+)
+_NO_GPU = words(
+    UNAVAILABLE, "Found no NVIDIA driver", r"No CUDA (?:GPUs|runtime)", "no CUDA-capable", r"driver\W.{0,40}too old"
+)
+
+
+def _find_told_cuda(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The CUDA of the driver, as somebody quotes nvidia-smi, does not run the one that torch is built with."""
+    machine = evidence.machine
+    offered = text.find(_SMI_CUDA)
+    stated = known(machine.driver.module_version) is not None
+    if offered is None or stated or machine.torch.is_available is True:
+        return
+    built = built_for(machine) or _named_build(text)
+    if built is not None and text.find(_NO_GPU) and not driver_runs_cuda((int(offered[1]), int(offered[2])), built):
+        seen = (quote(offered, "driver"), observe("torch", f"built with CUDA {built[0]}.{built[1]}", "the text"))
+        yield Finding(id="driver_too_old", confidence=0.82, evidence=seen)
+
+
+def _named_build(text: Text) -> tuple[int, int] | None:
+    named = text.find(_BUILD_CUDA)
+    return None if named is None else (int(named[1] or named[3]), int(named[2] or named[4]))
+
+
+def _find_other_source(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The source file that has no kernel for the card is none of torch's."""
+    del evidence
+    named = other_source(text)
+    if named is not None and text.find(words("is not compatible with the current PyTorch")) is None:
+        yield Finding(id="extension_missing_arch", confidence=0.85, evidence=(quote(named, "source file"),))
+
+
+_MACOS = Pattern(r"(?i)\bmac ?os\W{0,3}(\d\d)(?:\.(\d+))?")
+_MPS_FALSE = Pattern(
+    r"(?i)\bmps\b[^\n]{0,40}?(?:is_)?available\W{0,8}(?:(?:is|returns?|gives?|prints?|says?)\s)?\W{0,4}(?:False|no\b)"
+)
+# the first macOS of each: torch 1.12 (its release notes), 2.5 (pytorch issue 139425), 2.10 (pytorch issue 164943)
+_FIRST_MACOS = (((1, 0), (12, 3)), ((2, 5), (13, 0)), ((2, 10), (14, 0)))
+_RECENT = (2, 5)
+
+
+def _find_old_macos(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """MPS that is not available on a macOS from before the one that this torch asks for."""
+    system, missing = text.find(_MACOS), text.find(_MPS_FALSE)
+    if system is None or missing is None:
+        return
+    stated = re.match(r"(\d+)\.(\d+)", known(evidence.machine.torch.version) or "")
+    # a torch of unknown release is most likely a recent one
+    version = (int(stated[1]), int(stated[2])) if stated else _RECENT
+    wanted = [macos for torch, macos in _FIRST_MACOS if version >= torch][-1]
+    if (int(system[1]), int(system[2] or 0)) < wanted:
+        title = f"MPS of torch {version[0]}.{version[1]} needs macOS {wanted[0]}.{wanted[1]}, this is {system[0]}"
+        seen = (quote(system, "system"), quote(missing, "torch"))
+        yield Finding(
+            id="mps_macos_too_old",
+            confidence=0.9 if stated else 0.66,
+            title=title if stated else "",
+            evidence=tuple(dict.fromkeys(seen)),
+        )
+
+
+_BF16_ON = words(
+    r"\bbf16\W{1,5}(?:true|enabled\W{1,4}true)", r"--bf16\b", r"mixed_precision\W{1,5}bf16", r"bf16-(?:mixed|true)\b"
+)
+# bf16 in the units of the card begins with Ampere, capability 8.0 (CUDA C++ Programming Guide, table of arithmetic)
+_FIRST_WITH_BF16 = (8, 0)
+
+
+def _find_bf16(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """bf16 switched on for a card from before Ampere, and something fails."""
+    found = text.find(_BF16_ON)
+    capabilities = _capabilities(evidence.machine)
+    if found is None or not capabilities or max(capabilities.values()) >= _FIRST_WITH_BF16 or not text.find(_FAILS):
+        return
+    name, capability = next(iter(capabilities.items()))
+    card = seen_fact(evidence, "gpus.0.name", f"{name}, capability {capability[0]}.{capability[1]}")
+    yield Finding(
+        id="bf16_unsupported_gpu", confidence=0.42, severity="warning", evidence=(quote(found, "precision"), card)
+    )
+
+
+def _capabilities(machine: Machine) -> dict[str, tuple[int, int]]:
+    """The capability of each card that the text names, by its name."""
+    cards = [(known(gpu.name) or "GPU", known(gpu.capability)) for gpu in known(machine.gpus) or ()]
+    return {name: capability for name, said in cards if (capability := said or capability_of(name)) is not None}
+
+
+_WANTED_DRIVER = Pattern(
+    r"(?i)\b(?:requir\w+|needs?|needed|wants?|minimum|at least)\b[^.\n]{0,30}\bdriver(?:s| version|\w)*[^\d\n]{0,10}"
+    r"(\d{3})(?:\.\d+)*\b"
+)
+_OWN_DRIVER = Pattern(r"(?i)\bdrivers?(?: versions?)?(?: (?:is|from|at|of|are))?[ :=]{1,3}v?(\d{3})(?:\.\d+)*\b")
+_WISHES = words(r"\b(?:updat|upgrad)\w*", r"\bfail\w*", r"\berrors?\b", UNAVAILABLE, r"\b(?:too )?old(?:er)?\b")
+
+
+def _find_wanted_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The driver that is asked for is newer than the one that is there."""
+    wanted = text.find(_WANTED_DRIVER)
+    if wanted is None or evidence.machine.torch.is_available is True or text.find(_WISHES) is None:
+        return
+    own = next((one for one in text.find_all(_OWN_DRIVER, most=10) if int(one[1]) < int(wanted[1])), None)
+    if own is not None:
+        seen = tuple(dict.fromkeys((quote(own, "driver"), quote(wanted, "needed"))))
+        yield Finding(id="driver_too_old", confidence=0.7, evidence=seen)
+
+
+FINDERS = (
+    text_finder("visible_devices_hides_gpu", _find_masked),
+    text_finder("driver_too_old", _find_told_cuda),
+    text_finder("driver_too_old", _find_wanted_driver),
+    text_finder("extension_missing_arch", _find_other_source),
+    text_finder("mps_macos_too_old", _find_old_macos),
+    text_finder("bf16_unsupported_gpu", _find_bf16),
+)

@@ -1,0 +1,131 @@
+"""What a run's own numbers say by arithmetic: how long a rank was busy, what is left over, when the device works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from gpudoc.doctor.causes.memory import RAN_OUT
+from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
+from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
+
+# the others wait where one rank works alone
+_GATE = words(
+    r"\b(?:local_)?main_process_first\(|zero_first\(",
+    "torch_distributed_zero_first",
+    r"\bbarrier\b|wait_for_everyone|ncclUniqueId|store->get",
+)
+# a progress bar: the time that it ran, and what it counted
+_BAR = Pattern(r"(?m)^[^\n]{0,80}?\d+%\|[^\n]{0,200}?\[(?:(\d+):)?(\d\d?):(\d\d)<")
+# the collectives' own limits: ten minutes since torch 2.1, thirty before and for the store
+_LIMITS_SECONDS = (600, 1800)
+_EARLY_SECONDS, _LATE_SECONDS = 15, 240
+
+
+def _find_clock(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Work before training that ran for exactly as long as the other ranks may wait."""
+    del evidence
+    gate = text.find(_GATE)
+    if gate is None or text.find(RAN_OUT):
+        return
+    for bar in list(text.find_all(_BAR, most=60))[::-1]:
+        seconds = int(bar[1] or 0) * 3600 + int(bar[2]) * 60 + int(bar[3])
+        if any(limit - _EARLY_SECONDS <= seconds <= limit + _LATE_SECONDS for limit in _LIMITS_SECONDS):
+            value = f"{seconds // 60} min {seconds % 60} s of work when it ended"
+            seen = (observe("elapsed", value, bar.line.origin), quote(gate, "others wait"))
+            yield Finding(id="nccl_timeout_one_rank_busy", confidence=0.86, evidence=seen)
+            return
+
+
+_REMAINDER = Pattern(r"\b(\d{2,9}) ?(?:%|mod|modulo) ?(\d{1,5}) ?(?:={1,2}|is|equals|为|等于) ?(\d{1,5})\b")
+
+
+def _find_rest(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Somebody reckons that the samples do not come out even over the devices, and it is true."""
+    del evidence
+    rest = text.find(_REMAINDER)
+    if rest is None or not about_training(text) or int(rest[2]) < 2:
+        return
+    if int(rest[1]) % int(rest[2]) == int(rest[3]) != 0:
+        value = f"{rest[1]} samples leave {rest[3]} over by {rest[2]}"
+        yield Finding(id="ddp_uneven_inputs", confidence=0.74, evidence=(observe("data", value, rest.line.origin),))
+
+
+# tqdm at the end of an epoch: "469/469 [12:53<00:00"
+_EPOCH_TIME = Pattern(r"(?<!\d)(\d{2,7})/\1 ?\[(?:(\d+):)?(\d+):(\d\d)<0?0:00")
+_WARMED_BY, _FEWEST_EPOCHS, _LONG_SECONDS = 2.5, 3, 30
+
+
+def _find_warming(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """Epochs that become much shorter by themselves: the first had to read from the storage, the later from memory."""
+    del evidence
+    rows = list(text.find_all(_EPOCH_TIME, most=20))
+    seconds = [int(r[2] or 0) * 3600 + int(r[3]) * 60 + int(r[4]) for r in rows if r[1] == rows[0][1]]
+    if len(seconds) < _FEWEST_EPOCHS or not all(later <= before for before, later in pairwise(seconds)):
+        return
+    if seconds[-1] > 0 and seconds[0] >= max(_WARMED_BY * seconds[-1], _LONG_SECONDS):
+        value = f"{seconds[0]} s for the first pass over the data, {seconds[-1]} s for the last"
+        seen = (observe("epochs", value, rows[0].line.origin),)
+        yield Finding(id="slow_storage", confidence=0.66, severity="warning", evidence=seen)
+
+
+_BUSY = Pattern(r"(?i)\bgpu (?:busy|active|kernel) time\W{1,6}(\d+(?:\.\d+)?) ?ms")
+_WHOLE = Pattern(
+    r"(?i)(?:eager|step|iteration|frame|total|wall)(?: time)?\W{1,6}(\d+(?:\.\d+)?) ?ms(?:/(?:step|frame|it\w*|batch))?"
+)
+_IDLE_SHARE = 0.5
+
+
+def _find_launching(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """The device computes for less than half of the step."""
+    del evidence
+    busy, whole = text.find(_BUSY), text.find(_WHOLE)
+    if busy and whole and 0 < float(busy[1]) < _IDLE_SHARE * float(whole[1]):
+        seen = (observe("device busy", f"{busy[1]} ms of {whole[1]} ms", busy.line.origin),)
+        yield Finding(id="launch_bound", confidence=0.7, severity="warning", evidence=seen)
+
+
+# Keras prints it itself; what takes a few milliseconds is not worth a word
+_CALLBACK = Pattern(
+    r"(?i)\bcallbacks? method `?on_train_batch_(?:begin|end)`? is slow compared to the batch time "
+    r"\(batch time: (?P<batch>[\d.]+)s vs `?on_train_batch_\w+`? time: (?P<callback>[\d.]+)s"
+)
+_WORTH_SECONDS = 0.02
+
+
+def _find_callback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A callback that takes longer than the step around it, by Keras' own clock."""
+    del evidence
+    said = text.find(_CALLBACK)
+    if said and float(said["callback"]) > max(float(said["batch"]), _WORTH_SECONDS):
+        yield Finding(id="logging_each_step", confidence=0.66, severity="warning", evidence=(quote(said, "callback"),))
+
+
+_ASKED = Pattern(
+    r"(?i)\b(?:(\d{1,3}) (?:worker |loader |loading )?(?:processes|workers|threads)\b|num_?workers?\W{1,4}(\d{1,3})\b)"
+)
+_CPUS = Pattern(r"(?i)\b(?:only |just |with |has |have )(\d{1,2})[- ](?:logical |physical |v)?(?:cpu|core)s?\b(?! ?%)")
+_FOR_LOADING = words(r"\bload\w*|\bpre-?process\w*|\bworkers?\b|data ?loader|\baugment\w*")
+
+
+def _find_crowd(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """More loader workers than CPUs, by the numbers that the text names."""
+    del evidence
+    asked, cpus = text.find(_ASKED), text.find(_CPUS)
+    if asked is None or cpus is None or not about_training(text) or not text.find(_FOR_LOADING):
+        return
+    if int(asked[1] or asked[2]) > int(cpus[1]):
+        seen = (quote(asked, "workers"), quote(cpus, "CPUs"))
+        yield Finding(id="too_many_workers", confidence=0.7, severity="warning", evidence=tuple(dict.fromkeys(seen)))
+
+
+FINDERS = (
+    text_finder("nccl_timeout_one_rank_busy", _find_clock),
+    text_finder("ddp_uneven_inputs", _find_rest),
+    text_finder("slow_storage", _find_warming),
+    text_finder("launch_bound", _find_launching),
+    text_finder("logging_each_step", _find_callback),
+    text_finder("too_many_workers", _find_crowd),
+)
