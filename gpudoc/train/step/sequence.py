@@ -85,11 +85,11 @@ class StepSequence:
         self.guard = Guard(stepper, driver.failed)
         self._rates = rates
         self._driver = driver
+        self._is_alone = parts.ranks.world == 1
 
     def run(self, step: int) -> Outcome:
         """Step number `step`, from 0. After a stop it is undone; after OOM the caller undoes it."""
         stepper, meter, driver = self.stepper, self.meter, self._driver
-        ranks = stepper.parts.ranks
         # before samples are read: while gradients hold their memory, samples would make the heap grow around it
         stepper.free_gradients()
         began = clock()
@@ -99,8 +99,8 @@ class StepSequence:
         self.undo.mark(driver.snapshot())
         flags = found.flags if isinstance(found, Missing) else self._backward(found)
         try:
-            if ranks.world > 1:
-                flags = ranks.vote(flags | (STOP if driver.is_stopping() else 0))
+            if not self._is_alone:
+                flags = stepper.parts.ranks.vote(flags | (STOP if driver.is_stopping() else 0))
             if not flags:
                 self._rates.set(step)
                 flags = self.guard.update()
@@ -114,7 +114,7 @@ class StepSequence:
         meter.step_done()
         if flags:
             return Outcome(flags, _seen(found), found.told if isinstance(found, Missing) else "")
-        return Outcome()
+        return _DONE
 
     def read(self) -> Reading:
         """What was not read since the last call; waits for the device."""
@@ -154,6 +154,7 @@ def share_out(
 
 
 READING = "samples being read"
+_DONE = Outcome()
 
 
 def _seen(found: list[Micro] | Missing) -> str:
