@@ -8,9 +8,12 @@ import threading
 import time
 from types import TracebackType
 
+from gpudoc.process.stacks import little_stacks
 from gpudoc.render import console
 from gpudoc.units import format_seconds
 
+# for threads that draw, in a process that may be training under a memory limit
+SCREEN_STACK_BYTES = 1 << 20
 _BAR = 16
 _REDRAW_S = 0.15
 _MOST_LINES = 3
@@ -75,7 +78,8 @@ class Live:
         if self._draws and self._ticking is None and not self._ended.is_set():
             self._draw()
             self._ticking = threading.Thread(target=self._run, name="gpudoc-progress", daemon=True)
-            self._ticking.start()
+            with little_stacks(SCREEN_STACK_BYTES):
+                self._ticking.start()
 
     def _run(self) -> None:
         while not self._ended.wait(_REDRAW_S):

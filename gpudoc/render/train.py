@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.live import Live
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.stacks import little_stacks
 from gpudoc.render import console, frame, train_memory
+from gpudoc.render.live import SCREEN_STACK_BYTES
 from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel, slow, used
 from gpudoc.render.train_page import train_page
@@ -121,7 +123,8 @@ class _Watcher:
                 if self._error.is_terminal:
                     self._panel = Panel(event)
                     self._live = Live(self._panel, console=self._error, refresh_per_second=4, transient=True)
-                    self._live.start()
+                    with little_stacks(SCREEN_STACK_BYTES):
+                        self._live.start()
             case Progressed():
                 if self._panel is not None:
                     self._panel.see(event)

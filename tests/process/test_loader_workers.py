@@ -1,13 +1,14 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from gpudoc.process.lifetime import is_running
-from gpudoc.process.loader_workers import shorten_socket_paths
+from gpudoc.process.loader_workers import shorten_socket_paths, start_workers
 from tests.process import loads_with_a_worker
 
 
@@ -52,3 +53,24 @@ def test_a_worker_whose_parent_ended_before_it_looked_ends_too():
     while is_running(worker) and time.monotonic() < until:
         time.sleep(0.05)
     assert not is_running(worker)
+
+
+def test_threads_that_send_indices_have_little_stack_and_workers_the_usual():
+    done = run("stacks")
+    here, there, grown_mib = done.stdout.split()
+    assert (here, there) == ("0", "0"), done.stderr
+    # two threads of 8 MiB each otherwise
+    assert int(grown_mib) < 8
+
+
+def test_a_thread_that_pins_memory_has_its_usual_stack():
+    sizes = []
+
+    class Loader:
+        def __iter__(self):
+            sizes.append(threading.stack_size())
+            return iter(())
+
+    for pins in (True, False):
+        start_workers(Loader(), pins=pins)
+    assert sizes == [0, 1 << 18]

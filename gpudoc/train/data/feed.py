@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, Order
 from gpudoc.train.data.reader import Reads
@@ -88,7 +88,7 @@ class WorkerFeed:
             generator=torch.Generator().manual_seed(0),
             collate_fn=_as_it_is,
         )
-        self._batches = iter(loader)
+        self._batches = start_workers(loader, pins=settings.pin_memory)
         # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
         _leave_unwatched(self._batches)
         self._workers = set(multiprocessing.active_children()) - self._others

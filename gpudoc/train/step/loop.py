@@ -10,7 +10,7 @@ from gpudoc.train.data.draws import Snapshot
 from gpudoc.train.events import Evaluated, Event, Said
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
 from gpudoc.train.ranks.pace import Pace
-from gpudoc.train.ranks.protocol import OOM, STOP
+from gpudoc.train.ranks.protocol import STOP
 from gpudoc.train.step.boundary import Boundary
 from gpudoc.train.step.crash import Restart, leave_smaller_batch, leave_unused
 from gpudoc.train.step.fetch import Fetcher
@@ -18,7 +18,7 @@ from gpudoc.train.step.guard import Moment
 from gpudoc.train.step.log import Log
 from gpudoc.train.step.rescue import Rescuer
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import Driver, Missing, StepSequence
+from gpudoc.train.step.sequence import Driver, Missing, Outcome, StepSequence
 from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.train.step.trace import Tracer
 from gpudoc.train.stop import Stop
@@ -45,6 +45,7 @@ class Loop(Driver):
         self._course = parts.restart.course
         self._sequence = StepSequence(stepper, rates, self)
         self._log_every = log_every
+        self._is_alone = stepper.parts.ranks.world == 1
         self._agreed_to_stop = False
 
     def events(self) -> Iterator[Event]:
@@ -54,7 +55,11 @@ class Loop(Driver):
         sequence.meter.restart()
         try:
             while progress.step < self._course.end_step and not self._is_stopped():
-                yield from self._step()
+                outcome = sequence.run(progress.step)
+                if outcome.flags:
+                    yield from self._undone(outcome)
+                elif self._count():
+                    yield from self._after(progress.step)
         except Exception:
             yield from self._save_what_there_is()
             raise
@@ -109,39 +114,40 @@ class Loop(Driver):
 
     def _is_stopped(self) -> bool:
         """Whether all ranks know of a stop; one that was asked alone tells the others in the next vote."""
-        alone = self._sequence.stepper.parts.ranks.world == 1
-        return self._parts.stop.asked if alone else self._agreed_to_stop
+        return self._parts.stop.asked if self._is_alone else self._agreed_to_stop
 
-    def _step(self) -> Iterator[Event]:
-        """One step and what is due after it; a step that ran out of memory is undone and its rescue told."""
-        parts, progress, sequence = self._parts, self._course.progress, self._sequence
-        outcome = sequence.run(progress.step)
+    def _undone(self, outcome: Outcome) -> Iterator[Event]:
+        """After a step that made no update: stop, or make room for it, which is told."""
+        parts, sequence = self._parts, self._sequence
         if outcome.flags & STOP:
             self._agreed_to_stop = True
             parts.stop.ask("another rank was asked to stop", ExitCode.RESUME)
             return
-        if outcome.flags & OOM:
-            parts.fetcher.close()
-            gave_way = parts.boundary.saving.give_way()
-            sequence.undo.back()
-            if gave_way:
-                yield from parts.boundary.saving.tell()
-            else:
-                sequence.guard.restart()
-                yield from parts.rescuer.shrink(outcome.seen, outcome.told)
-                # it may compute activations again from now on
-                sequence.stepper.count()
-            return
-        progress.step += 1
+        parts.fetcher.close()
+        gave_way = parts.boundary.saving.give_way()
+        sequence.undo.back()
+        if gave_way:
+            yield from parts.boundary.saving.tell()
+        else:
+            sequence.guard.restart()
+            yield from parts.rescuer.shrink(outcome.seen, outcome.told)
+            # it may compute activations again from now on
+            sequence.stepper.count()
+
+    def _count(self) -> bool:
+        """Count a step that is done; whether anything is due after it."""
+        parts, progress = self._parts, self._course.progress
+        progress.step = step = progress.step + 1
         for chunk in parts.fetcher.chunks:
             # numbers only, so the hash is the same in every process; a resumed run must read the same samples
             progress.samples_digest = hash((progress.samples_digest, chunk.indices))
-        if parts.tracer.wanted:
-            yield from parts.tracer.advance()
-        if progress.step >= parts.boundary.due_at or progress.step % self._log_every == 0:
-            yield from self._after(progress.step)
+        return step % self._log_every == 0 or step >= parts.boundary.due_at or parts.tracer.wanted
 
     def _after(self, step: int) -> Iterator[Event]:
+        """What is due after `step`."""
+        parts = self._parts
+        if parts.tracer.wanted:
+            yield from parts.tracer.advance()
         if step % self._log_every == 0 or step == self._course.end_step:
             yield self._parts.log.write(step, self._sequence.read())
         yield from self._parts.boundary.act(step)

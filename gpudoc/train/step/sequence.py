@@ -91,6 +91,7 @@ class StepSequence:
         self.guard = Guard(stepper, driver.failed)
         self._rates = rates
         self._driver = driver
+        self._is_alone = parts.ranks.world == 1
 
     def run(self, step: int) -> Outcome:
         """Step number `step`, from 0. After a stop it is undone; after OOM the caller undoes it."""
@@ -108,7 +109,7 @@ class StepSequence:
         self.undo.mark(driver.snapshot())
         flags = found.flags if isinstance(found, Missing) else self._backward(found)
         try:
-            if ranks.world > 1:
+            if not self._is_alone:
                 asked = clock()
                 flags = ranks.vote(flags | (STOP if driver.is_stopping() else 0))
                 meter.voting += clock() - asked
@@ -127,7 +128,7 @@ class StepSequence:
         meter.step_done()
         if flags:
             return Outcome(flags, _seen(found), found.told if isinstance(found, Missing) else "")
-        return Outcome()
+        return _DONE
 
     def read(self) -> Reading:
         """What was not read since the last call; waits for the device."""
@@ -183,6 +184,7 @@ def share_out(
 
 
 READING = "samples being read"
+_DONE = Outcome()
 
 
 def _seen(found: list[Micro] | Missing) -> str:

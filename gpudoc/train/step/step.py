@@ -63,7 +63,7 @@ class Stepper:
         self.parameters = [parameter for parameter in parts.model.parameters() if parameter.requires_grad]
         self.losses: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(parts.device.type) if parts.precision.needs_scaler else None
-        on_host = parts.device.type == "cpu"
+        self._on_host = on_host = parts.device.type == "cpu"
         takes_found = bool(getattr(parts.optimizer, "_step_supports_amp_scaling", False))
         self.syncs_every_step = not on_host and not takes_found and self.scaler is None
         # what can be told on the device to change nothing
@@ -177,11 +177,9 @@ class Stepper:
 
     def take_losses(self) -> list[float]:
         """The losses of the steps since the last call; waits for the device."""
-        if not self.losses:
-            return []
-        values: list[float] = (
-            torch.stack(self.losses).float().tolist() if len(self.losses) > 1 else [self.losses[0].item()]
-        )
+        # each copy from a device waits for it: all in one there
+        one_by_one = self._on_host or len(self.losses) < 2
+        values: list[float] = [loss.item() for loss in self.losses] if one_by_one else _together(self.losses)
         self.losses.clear()
         return values
 
@@ -195,8 +193,11 @@ class Stepper:
         if self.parts.ranks.is_sharded:
             mine = sum(float(torch.linalg.vector_norm(part).item()) ** 2 for part in map(own_part, gradients))
             return math.sqrt(self.parts.ranks.total([mine])[0])
-        norms = torch.stack([norm.float().to(self.parts.device) for norm in torch._foreach_norm(gradients)])
-        return float(torch.linalg.vector_norm(norms).item())
+        norms = torch._foreach_norm(gradients)
+        if self._on_host:
+            return math.hypot(*(norm.item() for norm in norms))
+        together = torch.stack([norm.float().to(self.parts.device) for norm in norms])
+        return float(torch.linalg.vector_norm(together).item())
 
     def scale(self) -> float | None:
         """The loss scale of fp16; None for other formats."""
@@ -299,7 +300,7 @@ class Stepper:
 
     def _check_finite(self) -> None:
         """Set `_found` to 1 when any gradient holds inf or NaN: one fused pass, without waiting for it."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        gradients = [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
         if self.parts.ranks.is_sharded:
             gradients = [own_part(gradient) for gradient in gradients]
         self._found.zero_()
@@ -313,6 +314,11 @@ class Stepper:
                 self._found.copy_(torch.maximum(self._found, (~finite).to(self._found)))
         if self.parts.ranks.world > 1:
             self.parts.ranks.agree_on_worst(self._found)
+
+
+def _together(scalars: list[torch.Tensor]) -> list[float]:
+    found: list[float] = torch.stack(scalars).float().tolist()
+    return found
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:

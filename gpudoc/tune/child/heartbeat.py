@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from gpudoc.process.stacks import little_stacks
 from gpudoc.tune.trial.wire import Beat, Emit
 
 _PERIOD_S = 5.0
-# a thread's usual 8 MiB would count as memory of the step
-_STACK_BYTES = 1 << 18
 
 
 def beat_while_compiling(emit: Emit, is_over: Callable[[], bool], period_s: float = _PERIOD_S) -> None:
@@ -39,6 +38,5 @@ def beat_while_compiling(emit: Emit, is_over: Callable[[], bool], period_s: floa
 
     callback.on_compile_start(start)
     callback.on_compile_end(end)
-    before = threading.stack_size(_STACK_BYTES)
-    threading.Thread(target=beat, daemon=True).start()
-    threading.stack_size(before)
+    with little_stacks():
+        threading.Thread(target=beat, daemon=True).start()

@@ -104,7 +104,8 @@ def _on_cpu(prepared: Prepared, request: Request, place: Place, accumulation: in
     from gpudoc.plan.memory import largest_that
 
     memory = _planned(prepared, request, place, accumulation).memory
-    fixed = read_process_memory().data_bytes + _LAZY_BYTES + _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
+    fixed = read_process_memory().data_bytes + _LAZY_BYTES + prepared.left_bytes
+    fixed += _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
     held = prepared.samples.held_bytes_per_sample
 
     def peak(batch: int) -> int:

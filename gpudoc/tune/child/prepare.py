@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import torch
 
+from gpudoc.process import stacks
 from gpudoc.train.data.draws import NUMPY, PYTHON, TORCH, seed
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.samples import Samples, collect_samples
@@ -41,7 +42,13 @@ def prepare(source: str) -> Prepared:
         held_out = workload.eval_dataset
         has_eval = held_out is not None and hasattr(held_out, "__len__")
         eval_samples = Samples(held_out, workload.collate, len(held_out)) if has_eval else None  # type: ignore[arg-type]
-    return Prepared(workload=workload, samples=samples, eval_samples=eval_samples, num_threads=num_threads)
+    return Prepared(
+        workload=workload,
+        samples=samples,
+        eval_samples=eval_samples,
+        num_threads=num_threads,
+        num_started=stacks.num_threads(),
+    )
 
 
 def why_not_fork(num_threads: int) -> str:

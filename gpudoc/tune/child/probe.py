@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
-from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
 from gpudoc.process.memory import read_process_memory
+from gpudoc.process.stacks import num_threads, stack_bytes
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
@@ -42,17 +43,29 @@ _WANDERING_BYTES = 2 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the fork server reads once for all trials: the workload, its samples and those of its eval set."""
+    """What the fork server reads once for all trials: the workload, its samples and those of its eval set.
+
+    `num_threads` is what torch computes with; `num_started` counts all threads of the process that read.
+    """
 
     workload: Workload
     samples: Samples
     eval_samples: Samples | None
     num_threads: int
+    num_started: int = 1
 
     @property
     def kept_bytes(self) -> int:
         """What samples that are kept between trials take in each of them."""
         return sum(samples.kept_bytes for samples in (self.samples, self.eval_samples) if samples is not None)
+
+    @property
+    def left_bytes(self) -> int:
+        """Stacks of threads that did not come along into a fork, and that training has beside those of its steps.
+
+        NumPy's OpenBLAS starts one for each CPU but the first when it is imported, and ends them before every fork.
+        """
+        return max(0, self.num_started - num_threads()) * stack_bytes()
 
 
 class StoppedError(Exception):
@@ -365,7 +378,7 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         besides = prepared.kept_bytes if request.feed is not None and place.device == "cpu" else 0
         if place.limit_bytes is not None:
             limits.enforce(place.limit_bytes + besides, torch.device(place.device))
-        held = bytearray(_COMMAND_LINE_BYTES if place.device == "cpu" else 0)
+        held = bytearray(_COMMAND_LINE_BYTES + prepared.left_bytes if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
         del held
     except StoppedError as ended:
@@ -383,4 +396,4 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
 def endless(loader: DataLoader[object]) -> Iterator[object]:
     """The loader's batches, epoch after epoch."""
     while True:
-        yield from loader
+        yield from start_workers(loader, pins=loader.pin_memory)

@@ -133,3 +133,16 @@ def test_an_update_waits_once_for_copies_that_still_read_the_weights():
     assert held == [True]
     found.run([Micro(batch(3), 1.0)])
     assert held == [True]
+
+
+def test_the_norm_of_all_gradients_and_every_loss_since_they_were_read_last():
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 1)).double()
+    found = stepper(model)
+    expected = []
+    for seed in range(3):
+        found.run([Micro(batch(5, seed), 1.0)])
+        expected.append(float(found.losses[-1]))
+    norm = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert found.norm_of_gradients() == pytest.approx(float(norm), rel=1e-9)
+    assert found.take_losses() == expected
+    assert found.take_losses() == []

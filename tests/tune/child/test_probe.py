@@ -94,6 +94,31 @@ def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tm
     assert given[0] > 0
 
 
+def test_stacks_that_a_fork_left_behind_are_held_since_training_has_them(tmp_path, monkeypatch):
+    """NumPy's OpenBLAS has a thread for each further CPU, and ends them before every fork."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload, held = load_workload(str(write_workload(tmp_path))), {}
+    monkeypatch.setattr(probe.limits, "enforce", lambda limit_bytes, device: None)
+    monkeypatch.setattr(probe.signal, "pthread_sigmask", lambda how, signals: None)
+    here, stack = probe.num_threads(), probe.stack_bytes()
+    for left in (0, 40):
+        prepared = Prepared(
+            workload=workload,
+            samples=collect_samples(workload),
+            eval_samples=None,
+            num_threads=1,
+            num_started=here + left,
+        )
+        assert prepared.left_bytes == left * stack
+
+        def seen(event, left=left):
+            if isinstance(event, Stage) and event.stage == "build":
+                held[left] = read_process_memory().data_bytes
+
+        probe.run_probe(prepared, Request(kind="fit", batches=(8,)), Place(device="cpu", limit_bytes=None), seen)
+    assert held[40] - held[0] > 30 * stack
+
+
 def test_every_size_is_timed_upward_and_downward(events):
     told = events(Request(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
     assert batches(told) == [2, 4, 4, 2]
