@@ -118,16 +118,9 @@ class Sharded(Distributed):
         self._overlaps = True
         if self._how.reshard == "auto" and self._steps == _SETTLED_STEPS and self._model is not None:
             # every rank must gather as often as the others, so the one with the least room decides
-            if not self._any(not self._has_room()):
+            if not self.total([float(not self._has_room())])[0]:
                 keep_gathered(self._model)
             self._steps += 1
-
-    def _any(self, here: bool) -> bool:
-        """Whether it is so on any rank."""
-        found = torch.tensor([int(here)], dtype=torch.int32)
-        with talking():
-            dist.all_reduce(found, op=dist.ReduceOp.MAX)
-        return bool(found.item())
 
     def _has_room(self) -> bool:
         """Whether the measured memory leaves room for all gathered weights at once; not where it is not measured."""

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.stacks import little_stacks
 from gpudoc.train.events import Event, Hung, Progressed, Said
 from gpudoc.train.job import Job
 from gpudoc.train.ranks.pulse import ENDED, FOLDER, Beat, Pulse, read_beats, run_folder
@@ -139,11 +140,8 @@ class _Thread:
     def __enter__(self) -> None:
         if hasattr(signal, "SIGALRM"):
             self._before = signal.signal(signal.SIGALRM, self._raise)
-        before = threading.stack_size(_STACK_BYTES)
-        try:
+        with little_stacks(_STACK_BYTES):
             self._thread.start()
-        finally:
-            threading.stack_size(before)
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
