@@ -34,8 +34,9 @@ from gpudoc.workload.build import Workload
 
 _MIN_TIMED_STEPS = 3
 _MAX_TIMED_BLOCKS = 60
-# what the command line's and the screen's packages take in training: 2.2 MiB of private memory (2026-11-21), and room
-_COMMAND_LINE_BYTES = 4 * MIB
+# what training holds besides: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
+# threads that draw and that look for a hang (1 MiB each), and room
+_COMMAND_LINE_BYTES = 6 * MIB
 # on a CPU the same step needs up to 1 MiB more or less from process to process and after a checkpoint: a batch that
 # runs beside this much keeps running without it
 _WANDERING_BYTES = 2 * MIB
