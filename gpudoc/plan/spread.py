@@ -22,6 +22,7 @@ class Spread(Alone):
     is_sharded = True
 
     def __init__(self, world: int, how: Fsdp) -> None:
+        super().__init__()
         self.world = self.local_world = world
         self._how = how
 

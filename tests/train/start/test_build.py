@@ -103,7 +103,9 @@ def test_one_rank_writes_the_trace(tmp_path, monkeypatch, rank, steps):
     config = write_workload(tmp_path)
     request = Request(model=str(config), profile="off", device="cpu", run_dir=tmp_path / "run", trace_steps=3)
     built, asked = [], []
-    monkeypatch.setattr(assemble, "Tracer", lambda folder, steps: asked.append(steps) or Tracer(folder, steps))
+    monkeypatch.setattr(
+        assemble, "Tracer", lambda folder, steps, watch: asked.append(steps) or Tracer(folder, steps, watch)
+    )
 
     def building():
         built.extend((yield from build.build(request, Stop(), One())))

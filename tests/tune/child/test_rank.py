@@ -11,6 +11,7 @@ import yaml
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError, talking
+from gpudoc.train.ranks.pulse import VOTE, Pulse
 from gpudoc.tune.child.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Feed, Request
@@ -69,7 +70,7 @@ def test_a_rank_that_only_lost_its_peer_says_nothing_of_the_cause():
 
 def test_memory_that_runs_out_in_an_exchange_is_what_the_rank_has_to_tell():
     memory = RuntimeError("DefaultCPUAllocator: can't allocate memory")
-    with pytest.raises(AbandonedError) as raised, talking():
+    with pytest.raises(AbandonedError) as raised, talking(Pulse(), VOTE):
         raise memory
     assert own_failure(raised.value) is memory
 
