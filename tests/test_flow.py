@@ -30,7 +30,7 @@ def gpudoc(folder, *arguments, codes=(0,)):
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("flow")
-    gpudoc(folder, "tune", "--model", "quickstart", "--device", "cpu", "--budget", "10m", "--max-batch", "64")
+    gpudoc(folder, "tune", "--model", "quickstart", "--device", "cpu", "--budget", "3m", "--max-batch", "64")
     return folder
 
 

@@ -263,7 +263,7 @@ def test_after_a_kill_no_trial_is_repeated(scaled):
 
 def test_ctrl_c_shows_what_was_measured(tmp_path):
     write_workload(tmp_path)
-    process = start(tmp_path, "--budget", "100s")
+    process = start(tmp_path, "--budget", "40s")
     for line in process.stderr:
         if re.search(r"one rank alone with 1 thread", line):
             break
