@@ -19,6 +19,8 @@ from gpudoc.train.start.hang import Stand, users_frame
 
 # for all of them together, on a machine that may be busy
 _LOOK_S = 20.0
+# py-spy does not stop what it reads: of a process that is computing a look may fail, because its stack moved meanwhile
+_TRIES = 6
 
 
 def stands_of(beats: Sequence[Beat]) -> list[Stand]:
@@ -52,9 +54,16 @@ def _stand(beat: Beat, frames: tuple[Frame, ...]) -> Stand:
 def _looks(pids: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
     """The stack of each process's main thread; nothing for those that py-spy cannot or may not look into."""
     program = spy.find()
+    found: dict[int, tuple[Frame, ...]] = {}
     if isinstance(program, Absent):
-        return {}
-    # together: one that is slow does not keep the others
+        return found
+    for _ in range(_TRIES):
+        found |= _look(program, [pid for pid in pids if not found.get(pid)])
+    return found
+
+
+def _look(program: str, pids: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
+    """One look at each process, all at once: one that is slow does not keep the others."""
     running = [
         subprocess.Popen(
             spy.dump_command(program, pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -64,6 +64,29 @@ def test_a_rank_and_its_worker_are_seen_also_when_it_is_stopped(sleeper):
     assert stopped.frames[-1].function == "waits_for_its_worker"
 
 
+def test_a_look_that_fails_is_taken_again(monkeypatch):
+    """Of a process that computes py-spy sees a stack that moves, and then prints none."""
+    looks = []
+    command = spy.dump_command
+
+    def failing_twice(program, pid):
+        looks.append(pid)
+        return ["false"] if len(looks) < 3 else command(program, pid)
+
+    monkeypatch.setattr(spy, "dump_command", failing_twice)
+    spinning = subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
+    try:
+        assert spinning.stdout.readline() == b"1\n"
+        (stand,) = stands_of([beat(spinning.pid)])
+    finally:
+        spinning.kill()
+        spinning.communicate()
+    assert stand.frames
+    assert len(looks) >= 3
+
+
 def test_without_a_look_there_are_no_frames(monkeypatch):
     monkeypatch.setattr(spy, "find", lambda: Absent("py-spy is not installed"))
     (stand,) = stands_of([beat(os.getpid())])
