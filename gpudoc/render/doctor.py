@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from gpudoc.doctor.areas import AREAS, area_of, count_by_area
 from gpudoc.doctor.document import plain_remedy
-from gpudoc.doctor.model import Cause, Finding, Report, Setting
+from gpudoc.doctor.model import Cause, Finding, Observation, Report, Setting
 from gpudoc.doctor.registry import CATALOGUE, CAUSES
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
@@ -196,13 +196,16 @@ def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]
         fixes += _wrap(f"  explains: {'; '.join(finding.explains)}", width, most=1)
     fixes = fixes[: room - len(lines) - 1]
     room -= len(lines) + len(fixes)
-    for seen in finding.evidence[:3]:
-        what = f"{seen.fact}: {seen.value}" if named else seen.value
-        told = f"  seen: {what}  ({seen.origin})" if seen.origin else f"  seen: {what}"
+    for told in list(dict.fromkeys(_seen(one, named) for one in finding.evidence))[:3]:
         taken = _wrap(told, width, most=min(room, 2)) if room > 0 else []
         lines += taken
         room -= len(taken)
     return lines + fixes
+
+
+def _seen(one: Observation, named: bool) -> str:
+    what = f"{one.fact}: {one.value}" if named else one.value
+    return f"  seen: {what}  ({one.origin})" if one.origin else f"  seen: {what}"
 
 
 def cards_of(finding: Finding) -> str:

@@ -54,6 +54,13 @@ def test_line_one_is_the_machine_then_come_cause_evidence_fix_and_what_next():
     assert lines[-1].startswith("next: gpudoc doctor --verbose")
 
 
+def test_a_line_that_shows_two_facts_is_quoted_once():
+    said = "40 minutes an epoch, 30 % utilisation, num_workers=0, JPEGs on a NAS. Why so slow?\n"
+    report = report_of(said)
+    assert len([o for o in report.findings[0].evidence if "num_workers=0" in o.value]) > 1
+    assert render(report, width=120).count("num_workers=0") == 1
+
+
 def test_a_log_without_a_machine_says_what_was_read():
     assert headline(report_of("Epoch 1 step 2 loss 3.0")).startswith("read: training log")
 
