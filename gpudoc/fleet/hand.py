@@ -85,16 +85,17 @@ class Hand:
         return answer
 
     def end(self) -> None:
-        """End the process with all that it started."""
-        if self._process is not None:
-            end_family(self._process, patience_s=_PATIENCE_S)
-            for stream in (self._process.stdin, self._process.stdout):
+        """End the process with all that it started; a thread that waits for an answer may do so at the same time."""
+        process, errors = self._process, self._errors
+        self._process, self._errors = None, None
+        if process is not None:
+            end_family(process, patience_s=_PATIENCE_S)
+            for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     with suppress(OSError):
                         stream.close()
-        if self._errors is not None:
-            self._errors.close()
-        self._process, self._errors = None, None
+        if errors is not None:
+            errors.close()
 
     def _send(self, line: str) -> None:
         assert self._process is not None

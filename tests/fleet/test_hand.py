@@ -71,6 +71,19 @@ def test_after_a_failure_the_reason_is_told_and_the_next_order_finds_a_new_proce
     assert pid_of(played) != before
 
 
+def test_it_may_be_ended_while_it_is_being_ended(played, monkeypatch):
+    """A thread that waits for an answer ends its process, and the run that is over ends all."""
+    end_family = room.end_family
+
+    def and_again(process, **patience):
+        monkeypatch.setattr(room, "end_family", end_family)
+        played.end()
+        end_family(process, **patience)
+
+    monkeypatch.setattr(room, "end_family", and_again)
+    played.end()
+
+
 def test_a_real_child_gives_the_same_digests_as_another_one():
     seen = []
     for _ in range(2):
