@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from gpudoc.render.page import page
 from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.tune_page import render_page
@@ -23,3 +25,7 @@ def test_the_measurement_alone_is_a_page_of_its_own(scaling):  # noqa: F811
     assert "<h1>gpudoc tune --only scaling</h1>" in text
     assert "4 trials in 9 s" in text
     assert text.count("<script") == 1
+
+
+def test_on_gpus_the_efficiency_is_against_one_rank_alone(scaling):  # noqa: F811
+    assert "Efficiency is against the same rank alone" in page("t", scaling_sections(replace(scaling, device="cuda")))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 from gpudoc.render.script import as_text, headline, show, train_command
 from gpudoc.script.command import Command
@@ -49,6 +50,14 @@ def test_a_look_says_the_script_and_how_to_tune_it():
     assert text.startswith("looked: 1 launch in 1 min 00 s\n")
     assert "next     gpudoc tune -- python train.py" in text
     assert "why" not in text
+
+
+def test_a_look_on_a_gpu_says_its_tf32_and_what_the_allocator_took():
+    options, found, session = searched(parts=frozenset({"look"}))
+    found.look = replace(found.look, device="cuda:0", device_name="NVIDIA A100", tf32=False)
+    text = as_text(result_of(options, found, session, profile=None, path=None, launches=1))
+    assert "NVIDIA A100, fp32, TF32 off" in text
+    assert "reserved by torch's allocator" in text
 
 
 def test_the_command_to_train_has_the_batch_where_the_placeholder_stood():

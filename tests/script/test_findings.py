@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from gpudoc.script.findings import Findings, gain, is_own, speed_of
@@ -47,3 +49,10 @@ def test_nothing_is_gained_without_both_sides():
 )
 def test_settings_that_the_script_has_anyway_are_its_own(feed, built, same):
     assert is_own(feed, look(**built)) is same
+
+
+def test_pinning_is_a_setting_on_a_gpu_and_nothing_on_a_cpu():
+    there = look(pin_memory=False)
+    feed = Feed(num_workers=0, pin_memory=True)
+    assert is_own(feed, there)
+    assert not is_own(feed, replace(there, device="cuda:0"))

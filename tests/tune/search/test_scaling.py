@@ -16,6 +16,7 @@ from gpudoc.facts.host import cpus_usable
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Loader, Made, Profile, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.tune.search import scaling
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.scaling import (
     ScalingResult,
@@ -149,6 +150,13 @@ def test_one_rank_is_told_that_it_has_nothing_to_scale_to(asked, chosen, where, 
     with pytest.raises(GpudocError, match=says) as raised:
         most_ranks(asked, chosen, **where)
     assert raised.value.exit_code == 2
+
+
+def test_a_machine_with_one_cpu_says_how_to_measure_two_ranks_anyway(monkeypatch):
+    monkeypatch.setattr(scaling, "cpus_usable", lambda: 1.0)
+    with pytest.raises(GpudocError, match="one CPU: there is nothing to scale to") as problem:
+        most_ranks(None, 1, on_gpu=False, one_gpu=False, num_gpus=0)
+    assert "--gpus 2" in problem.value.hint
 
 
 def test_the_most_ranks_are_the_gpus_or_what_was_asked_or_the_cpus():
