@@ -300,8 +300,8 @@ def test_a_killed_rank_takes_the_others_with_it_and_the_run_ends_as_if_it_had_li
     once = standin(gpus=2, memory="2G")
     done = once.gpudoc(*line(tmp_path, "once", *train))
     assert done.returncode == 0, done.stderr
-    # on a busy machine the checkpoint of step 4 may still be on its way to the disk
-    assert summary(tmp_path / "once")["resumed_from"] in ("step-2", "step-4")
+    # from which step depends on the moment: what was on its way to the disk, and what the rank that lives still saves
+    assert summary(tmp_path / "once")["resumed_from"] in ("step-2", "step-4", "step-5")
     assert content(tmp_path / "once", 12) == content(tmp_path / "whole", 12)
     # two ranks and two more, each on its own GPU; the first two are gone
     assert sorted(gpu for _, gpu, _ in once.contexts()) == [0, 0, 1, 1]
