@@ -25,7 +25,7 @@ from gpudoc.facts.live import launcher, spy
 from gpudoc.facts.live.session import Looking
 from gpudoc.facts.live.stillness import STILL_S, Stillness, look
 from gpudoc.facts.live.target import check_system, is_python, loads_torch
-from gpudoc.facts.live.tree import descendants
+from gpudoc.facts.live.tree import descendants, read_environment
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process, signal_group
@@ -236,7 +236,7 @@ class _Job:
             # with torch the first step may come at any moment; without it, only a job that stands still counts
             if target is not None and (loaded or waited - looked_s >= LOOK_BEFORE_S):
                 loaded_s, looked_s = loaded_s or (waited if loaded else 0.0), waited
-                looks = _look(program, target) if isinstance(program, str) else None
+                looks = _look(program, _trainer(pids) or target) if isinstance(program, str) else None
                 if looks is None:
                     if loaded and waited - loaded_s > BLIND_START_S:
                         return target
@@ -249,7 +249,7 @@ class _Job:
         return None
 
     def _as_it_stands(self) -> Watch | None:
-        seen, target = self.stillness.seen, next((pid for pid in descendants(self.pid) if is_python(pid)), None)
+        seen, target = self.stillness.seen, _trainer(descendants(self.pid))
         return seen.as_watch(target) if seen is not None and seen.is_telling and target is not None else None
 
     def stood_still(self) -> Watch | None:
@@ -327,8 +327,17 @@ class _AncestorRecorder:
         return spy.read_recording(self.pid, self.output, self.output.with_suffix(".err"))
 
 
+def _trainer(pids: Sequence[int]) -> int | None:
+    """The Python process that trains: the first rank that a launcher such as torchrun started, else the first one.
+
+    `py-spy dump --json` shows one process, and a launcher's own never shows a step.
+    """
+    pythons = [pid for pid in pids if is_python(pid)]
+    return next((pid for pid in pythons if read_environment(pid, ("LOCAL_RANK",))), pythons[0] if pythons else None)
+
+
 def _look(program: str, pid: int) -> list[Glance] | None:
-    """The main threads of a job; empty when none was seen this time, None when nobody may look."""
+    """The main thread of a process; empty when it was not seen this time, None when nobody may look."""
     try:
         done = subprocess.run(
             spy.dump_command(program, pid),

@@ -13,7 +13,9 @@ import time
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.live import job as room
 from gpudoc.facts.live.job import Listener, launch
+from gpudoc.facts.live.tree import descendants
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -75,7 +77,9 @@ def start(code, *arguments):
 
 LAUNCH = """
 import json, sys
+from gpudoc.facts.live import job
 from gpudoc.facts.live.job import Listener, launch
+from gpudoc.facts.live.tree import descendants
 seen = []
 end = launch(sys.argv[2:], seconds=float(sys.argv[1]), listener=Listener(sink=lambda *_: None, watched=seen.append))
 stacks = end.watch.stacks if end.watch else None
@@ -138,14 +142,12 @@ def test_a_script_that_hangs_after_quick_steps_is_named_with_its_line_when_it_is
 
 
 def test_a_job_that_stands_still_after_its_watch_is_looked_at_again(tmp_path, monkeypatch):
-    from gpudoc.facts.live import job
-
     script = tmp_path / "train.py"
     script.write_text(HANGS)
-    monkeypatch.setattr(job, "IDLE_S", 1.0)
-    monkeypatch.setattr(job, "IDLE_LOOK_S", 0.2)
-    monkeypatch.setattr(job, "LOOK_AGAIN_S", 3.0)
-    monkeypatch.setattr(job._Job, "wait_until_it_trains", lambda *_: None)
+    monkeypatch.setattr(room, "IDLE_S", 1.0)
+    monkeypatch.setattr(room, "IDLE_LOOK_S", 0.2)
+    monkeypatch.setattr(room, "LOOK_AGAIN_S", 3.0)
+    monkeypatch.setattr(room._Job, "wait_until_it_trains", lambda *_: None)
     seen, watched = [], []
 
     def stalled(again):
@@ -159,6 +161,37 @@ def test_a_job_that_stands_still_after_its_watch_is_looked_at_again(tmp_path, mo
     stacks = seen[0].stacks
     stands = {stacks.frames[i].function for t in stacks.threads if t.is_main for sample in t.samples for i in sample}
     assert "wait_for_nobody" in stands
+
+
+@pytest.mark.slow
+def test_ranks_that_a_launcher_starts_are_watched_from_their_first_step():
+    code = "import os; os.environ['SCRIPT_SECONDS'] = '15'\n"
+    ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    with start(code + LAUNCH, 3, sys.executable, *ranks, SCRIPTS / "healthy_mlp.py") as watcher:
+        answer = json.loads(watcher.communicate(timeout=200)[0])
+    assert answer["code"] == 0
+    # those of both ranks and of their launcher; looked at by the launcher's stack, the job ends unseen
+    assert answer["threads"] >= 3
+
+
+def test_the_first_rank_of_a_launcher_is_the_one_that_trains(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    sleeps = "import time; print(1, flush=True); time.sleep(60)"
+    launches = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {sleeps!r}], env=dict(os.environ, LOCAL_RANK='0'))\n"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", launches], stdout=subprocess.PIPE, text=True) as launcher:
+        said = {int(launcher.stdout.readline()), int(launcher.stdout.readline())}
+        rank = max(said)
+        try:
+            assert room._trainer(descendants(launcher.pid)) == rank
+            assert room._trainer([launcher.pid]) == launcher.pid
+            assert room._trainer([]) is None
+        finally:
+            os.kill(rank, signal.SIGKILL)
+            launcher.kill()
 
 
 COUNTER = """
