@@ -62,6 +62,8 @@ def own_home(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.delenv("GPUDOC_PROFILE_DIR", raising=False)
+    # torch writes it once something is compiled in this process
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     return home
 
 

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.profile import store
 from gpudoc.profile.store import load
 from gpudoc.script.cell import Isolation, what_can_be
 from gpudoc.script.options import Typed, options_of
@@ -16,7 +15,6 @@ from gpudoc.script.search import document, isolate, run
 from tests.script.family import alive, marked
 from tests.script.pretended import result_of, searched
 from tests.script.scripts import HUNGRY, WAITING, written
-from tests.tune.quiet import quieten
 
 PLACE = () if what_can_be().is_whole else ("--in-place",)
 
@@ -90,7 +88,7 @@ def test_the_largest_batch_of_a_command_is_proved_from_both_sides_in_fresh_proce
 
 
 def tuning(words, environment, *more):
-    command = [sys.executable, "-m", "gpudoc", "tune", *PLACE, *more, "--json", "--", *words]
+    command = [sys.executable, "-m", "tests.tune.quiet", "tune", *PLACE, *more, "--json", "--", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -109,8 +107,6 @@ def test_an_interrupted_search_keeps_what_was_found_and_leaves_nothing_running(h
     assert found["profile"]["script"]["tuned"] == []
     assert load(found["path"])
     assert alive(environment) == []
-    (journal,) = store.folder_to_write().parent.glob("journals/*.jsonl")
-    quieten(journal)
     with tuning(words, environment, "--only", "loader") as process:
         said = next((line for line in process.stderr if "going on with" in line), "")
         process.send_signal(signal.SIGTERM)

@@ -12,14 +12,13 @@ import pytest
 import yaml
 
 from tests.tune.planted import write_workload
-from tests.tune.quiet import quieten
 
 TUNE = ("tune", "--budget", "20s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
 
 
 def start(folder, *arguments, command=TUNE, **kwargs):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_DATA_HOME": str(folder / "data")}
-    line = [sys.executable, "-m", "gpudoc", *command, "--model", "cfg.yaml", "--device", "cpu", *arguments]
+    line = [sys.executable, "-m", "tests.tune.quiet", *command, "--model", "cfg.yaml", "--device", "cpu", *arguments]
     pipe = subprocess.PIPE
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])  # noqa: PTH109
     return subprocess.Popen(line, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, **kwargs)
@@ -76,7 +75,6 @@ def test_the_page_shows_the_curves_and_every_trial(tuned):
 def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
     folder, _, _ = tuned
     path = journal_of(folder)
-    quieten(path)
     finish(start(folder, "--json"))
     before = learned(folder)
     whole = path.read_text().splitlines(keepends=True)
@@ -105,7 +103,6 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     process.communicate()
     _, alive = psutil.wait_procs(children, timeout=20)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
-    quieten(journal_of(tmp_path))
     done = len(journal_of(tmp_path).read_text().splitlines()) - 1
     assert done >= 1
     _, err = finish(start(tmp_path))

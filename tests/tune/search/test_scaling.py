@@ -33,7 +33,6 @@ from gpudoc.tune.trial.messages import End, Feed, Trial
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.workload.config import Train, load_config
 from tests.tune.planted import write_workload
-from tests.tune.quiet import quieten
 
 TOLD = Inspection(
     num_samples=10_000,
@@ -201,8 +200,8 @@ def test_the_settings_are_those_of_a_profile_that_fits(tmp_path, monkeypatch):
 def start(folder, *arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "XDG_DATA_HOME": str(folder / "data")}
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])  # noqa: PTH109
-    command = [sys.executable, "-m", "gpudoc", "tune", "--model", "cfg.yaml", "--device", "cpu", "--gpus", "2"]
-    command += ["--only", "scaling", "--budget", "5s", *arguments]
+    command = [sys.executable, "-m", "tests.tune.quiet", "tune", "--model", "cfg.yaml", "--device", "cpu"]
+    command += ["--gpus", "2", "--only", "scaling", "--budget", "5s", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment)
 
@@ -246,7 +245,6 @@ def test_one_and_two_ranks_are_measured_and_compared(scaled):
 def test_after_a_kill_no_trial_is_repeated(scaled):
     folder, document, _ = scaled
     (path,) = (folder / "data" / "gpudoc" / "journals").glob("*.jsonl")
-    quieten(path)
     whole = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole[:2]))
     process = start(folder, "--json")
@@ -258,7 +256,6 @@ def test_after_a_kill_no_trial_is_repeated(scaled):
     process.communicate()
     _, alive = psutil.wait_procs(children, timeout=60)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
-    quieten(path)
     kept = path.read_text().splitlines(keepends=True)
     out, _ = finish(start(folder, "--json"))
     again = path.read_text().splitlines(keepends=True)

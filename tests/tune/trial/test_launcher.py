@@ -19,27 +19,36 @@ def descendants():
     return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
 
 
-def left_behind():
-    """Shared memory of processes that have ended; what other tests are using has an owner that lives."""
-    files = Path("/dev/shm").glob("torch_*")
-    return {path for path in files if not psutil.pid_exists(int(path.name.split("_")[1]))}
+# each Python process of a trial, forked ones too, says that it was there: others use shared memory meanwhile
+HOOK = """
+import os
+def note():
+    with open({notes!r}, "a") as stream:
+        stream.write(f"{{os.getpid()}}\\n")
+note()
+os.register_at_fork(after_in_child=note)
+"""
 
 
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    hook, notes = tmp_path / "hook", tmp_path / "pids"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(HOOK.format(notes=str(notes)))
+    monkeypatch.setenv("PYTHONPATH", str(hook), prepend=os.pathsep)
     opened = []
 
     def start(**changes):
         opened.append(Launcher(str(write_workload(tmp_path, **changes))))
         return opened[-1]
 
-    before = left_behind()
     yield start
     for launcher in opened:
         launcher.close()
     assert descendants() == []
-    assert left_behind() <= before
+    own = set(notes.read_text().split()) if opened else set()
+    assert [path for path in Path("/dev/shm").glob("torch_*") if path.name.split("_")[1] in own] == []
 
 
 def fit(batch, **changes):
