@@ -299,11 +299,12 @@ def _fourth_setting(search: Search) -> LoaderSetting | None:
         return None
     counts = [t.setting.num_workers for t in search.measured]
     near = [t for t in search.measured if search.period_s(t) <= search.period_s(best) * (1 + SAME_SHARE)]
-    fewest = near[0].setting
-    is_starved = search.period_s(best) > costs.fed_s * (1 + SAME_SHARE)
+    fewest, most = near[0].setting, near[-1].setting
     option: LoaderSetting | None = None
-    if is_starved and best.setting.num_workers == max(counts):
-        option = _more_workers(search) or _beside(best.setting, costs, bounds, up=True)
+    is_starved = search.period_s(best) > costs.fed_s * (1 + SAME_SHARE)
+    # a stretch or two do not tell counts apart that are nearly as fast, and the larger one may be the better
+    if is_starved and most.num_workers == max(counts):
+        option = _more_workers(search) or _beside(most, costs, bounds, up=True)
     elif fewest.num_workers > 1 and fewest.num_workers == min(n for n in counts if n):
         option = _beside(fewest, costs, bounds, up=False)
     if option is None and best.setting.pin_memory:

@@ -89,6 +89,15 @@ def test_a_wrong_prediction_is_corrected_upwards():
     assert choice.num_workers == 8
 
 
+def test_two_counts_that_are_as_fast_and_wait_lead_upwards_whichever_was_the_luckier(monkeypatch):
+    """Four workers should feed the step and do not; three were 1 % faster by chance."""
+    machine = Modelled(costs(batch_s=(0.04,) * 50, worker_cpu_s=0.0, step_s=0.011), 32)
+    took = {0: 0.051, 3: 0.0129, 4: 0.01303, 6: 0.0116}
+    monkeypatch.setattr(machine, "period", lambda setting: took.get(setting.num_workers, 0.02))
+    machine.noise = 0.0
+    assert search(machine).num_workers == 6
+
+
 def test_a_wrong_prediction_is_corrected_downwards():
     machine = Modelled(costs(batch_s=(0.04,) * 50, worker_cpu_s=0.04), 32)
     choice = search(machine, guessed=costs())
