@@ -36,10 +36,17 @@ class Feed:
         self._report = report
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        # the iterator that was drawn from last, and what is known of it: asking the dictionary takes longer
+        self._recent: tuple[Any, Any] = (lambda: None, None)
         self._wrapped: set[type] = set()
         self.stretches: list[Stretch] = []
+        # called before another stretch begins
+        self.turning: Callable[[], None] = lambda: None
         self.first_asked: float | None = None
         self._drawn: dict[int, int] = {}
+        # whether batches of some loader are still to be looked at; and what each one must give
+        self._unseen = True
+        self._records = bool(report.order.get("record_samples"))
         self._thread = threading.get_ident()
         self._clock = time.perf_counter
         self._grad: Callable[[], bool] = lambda: True
@@ -71,6 +78,7 @@ class Feed:
             # a generator cannot be seen into
             return
         self._iterators[iterator] = (number, getattr(loader, "batch_size", None))
+        self._unseen = True
         self._wrap(owner)
         # workers are started here, and the script waits for that
         if threading.get_ident() == self._thread:
@@ -81,16 +89,18 @@ class Feed:
             return
         self._wrapped.add(owner)
         draw = owner.__next__
-        report, clock, iterators = self._report, self._clock, self._iterators
+        report, clock = self._report, self._clock
 
         @functools.wraps(draw)
         def drawn(iterator: Any) -> Any:
             if report.off:
                 return draw(iterator)
-            known = iterators.get(iterator)
+            recent, known = self._recent
+            if recent() is not iterator:
+                known = self._turn_to(iterator)
             if known is None:
                 return draw(iterator)
-            before = self._looking(known[0])
+            before = self._looking(known[0]) if self._unseen else None
             began = clock()
             batch = draw(iterator)
             ended = clock()
@@ -105,13 +115,23 @@ class Feed:
         owner.__next__ = drawn
         report.undo.append(lambda: setattr(owner, "__next__", draw))
 
+    def _turn_to(self, iterator: Any) -> Any:
+        """What is known of an iterator that another one was drawn before; None of one that no known loader made."""
+        known = self._iterators.get(iterator)
+        if known is not None:
+            self._recent = (weakref.ref(iterator), known)
+        return known
+
     def _stretch(self, number: int, began: float) -> Stretch:
         grad = self._grad()
-        last = self.stretches[-1] if self.stretches else None
-        if last is None or last.loader != number or last.grad is not grad:
-            last = Stretch(number, grad, began)
-            self.stretches.append(last)
-        return last
+        if self.stretches:
+            last = self.stretches[-1]
+            if last.loader == number and last.grad is grad:
+                return last
+            self.turning()
+        new = Stretch(number, grad, began)
+        self.stretches.append(new)
+        return new
 
     def _note(self, known: Any, batch: Any, began: float, ended: float) -> None:
         number, asked = known
@@ -122,13 +142,14 @@ class Feed:
         found = samples.count(batch, asked)
         if found is not None:
             stretch.samples = (stretch.samples or 0) + found
-        if self._report.order["record_samples"]:
+        if self._records:
             stretch.digests.append(samples.digest(batch))
 
     def _looking(self, number: int) -> list[Any] | None:
         # the first batches are looked at more closely, those of a run only once
         seen = self._drawn.get(number, 0)
         if seen >= _LOOKED_AT:
+            self._unseen = any(self._drawn.get(other, 0) < _LOOKED_AT for other, _ in self._iterators.values())
             return None
         self._drawn[number] = seen + 1
         return None if seen < _LOOKED_AT - 1 else _random_state()

@@ -35,7 +35,10 @@ def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
 
 def count(batch: Any, asked: int | None) -> int | None:
     """Samples in a batch: the first dimension of its first tensor, at most `asked`; None when it holds no tensor."""
-    for tensor in tensors(batch):
+    first = batch[0] if type(batch) in (list, tuple) and batch else batch
+    # most batches begin with a tensor; walking through all kinds takes several times as long
+    found_at_once = type(first) is sys.modules["torch"].Tensor and first.ndim
+    for tensor in (first,) if found_at_once else tensors(batch):
         if tensor.dim():
             found = int(tensor.shape[0])
             return found if asked is None or found <= asked else asked

@@ -23,6 +23,8 @@ class Steps:
 
     def __init__(self, report: Report, feed: Feed, loaders: Loaders) -> None:
         self._report, self._feed, self._loaders = report, feed, loaders
+        self._is_run = report.is_run
+        feed.turning = self._turn
         self._every = _EVERY_RUN_S if report.is_run else _EVERY_S
         self._main: int | None = None
         self._others: dict[int, int] = {}
@@ -30,10 +32,13 @@ class Steps:
 
     def _forget(self) -> None:
         self._process = self._report.process
+        self._trains = False
         self._count = 0
         self._told = 0
         self._ranks: tuple[int | None, int | None] = (None, None)
         self._last: float | None = None
+        # when the last step was, as long as it is not settled
+        self._stepped: float | None = None
         self._told_at = time.perf_counter()
         self._warm_at: float | None = None
         self._loader: int | None = None
@@ -56,15 +61,26 @@ class Steps:
         if self._report.off:
             return
         try:
-            if self._counts(id(optimizer)) and not is_worker():
-                self._step(optimizer, time.perf_counter())
+            if self._process != self._report.process:
+                # a fork of a process that may have trained itself
+                self._forget()
+            if self._counts(id(optimizer)) and (self._trains or not is_worker()):
+                self._trains = True
+                now = time.perf_counter()
+                if self._is_run and self._count and now - self._told_at < self._every:
+                    # a run wants sums only: they are taken when they are told, or another loader is drawn from
+                    self._count += 1
+                    self._stepped = now
+                else:
+                    self._step(optimizer, now)
         except Exception as problem:
             self._report.step_aside("a step", problem)
 
     def _counts(self, optimizer: int) -> bool:
         if self._main is None or optimizer == self._main:
             self._main = optimizer
-            self._others.clear()
+            if self._others:
+                self._others.clear()
             return True
         self._others[optimizer] = self._others.get(optimizer, 0) + 1
         if self._others[optimizer] < _MAX_WITHOUT:
@@ -74,20 +90,12 @@ class Steps:
         return True
 
     def _step(self, optimizer: Any, now: float) -> None:
-        if self._process != self._report.process:
-            # a fork of a process that may have trained itself
-            self._forget()
         if self._last is None:
             self._last = max(self._feed.first_asked or 0.0, self._report.began)
             parameter = optimizer.param_groups[0]["params"][0]
             self._device, self._format = str(parameter.device), str(parameter.dtype).replace("torch.", "")
-        seconds, self._last = now - self._last, now
-        wait_s, samples, digests = self._between(self._feed.taken())
-        self._seconds += seconds
-        self._wait_s += wait_s
-        if samples is not None:
-            self._samples = (self._samples or 0) + samples
-        if not self._report.is_run:
+        seconds, wait_s, samples, digests = self._settle(now)
+        if not self._is_run:
             lists = self._lists
             lists["seconds"].append(round(seconds, 6))
             lists["wait_s"].append(round(wait_s, 6))
@@ -102,8 +110,26 @@ class Steps:
         elif now - self._told_at >= self._every or self._count == 1:
             self._tell(now)
 
+    def _turn(self) -> None:
+        if self._stepped is not None:
+            self._settle(self._stepped)
+
+    def _settle(self, now: float) -> Any:
+        """Seconds since the step that was settled last, what of them was waiting, samples, digests; all added up."""
+        seconds, self._last, self._stepped = now - (self._last or now), now, None
+        wait_s, samples, digests = self._between(self._feed.taken())
+        self._seconds += seconds
+        self._wait_s += wait_s
+        if samples is not None:
+            self._samples = (self._samples or 0) + samples
+        return seconds, wait_s, samples, digests
+
     def _between(self, drawn: list[Stretch]) -> Any:
         """Seconds waited for the batches of this step, their samples and digests; what was evaluated is kept apart."""
+        if len(drawn) == 1:
+            (only,) = drawn
+            self._loader = only.loader
+            return only.wait_s, only.samples, only.digests
         trained = [stretch.loader for stretch in drawn if stretch.grad] or [stretch.loader for stretch in drawn[-1:]]
         if trained:
             self._loader = trained[-1]
@@ -139,7 +165,7 @@ class Steps:
             "steps",
             first=self._told,
             count=self._count - self._told,
-            evaluated=[] if self._report.is_run else self._evaluated,
+            evaluated=[] if self._is_run else self._evaluated,
             loader=self._loader,
             total={
                 "steps": self._count,
@@ -168,6 +194,7 @@ class Steps:
         if self._process != self._report.process:
             self._forget()
         if self._count > self._told:
+            self._turn()
             self._tell(time.perf_counter())
         seconds = time.perf_counter() - self._report.began
         self._report.tell("end", steps=self._count, seconds=round(seconds, 6))

@@ -107,6 +107,28 @@ def test_a_second_optimizer_makes_no_steps_of_its_own_and_accumulated_batches_ar
     assert {data.random for data in seen.data} == {True}
 
 
+EVALUATES = """
+import time
+train = DataLoader(Rows(), 8, shuffle=True)
+test = DataLoader(Rows(12), 4)
+for epoch in range(2):
+    for x, y in train:
+        step(x, y)
+    with torch.no_grad():
+        for x, y in test:
+            time.sleep(0.2)
+"""
+
+
+def test_the_sums_of_a_run_end_with_its_last_step_and_tell_evaluation_apart(tmp_path):
+    (seen,) = watch_text(tmp_path, EVALUATES, Order(purpose="run")).seen
+    (looked,) = watch_text(tmp_path, EVALUATES, Order(purpose="look")).seen
+    assert (seen.total.steps, seen.total.samples) == (looked.total.steps, looked.total.samples)
+    # one evaluation lies between the steps; the second one comes after the last of them
+    assert 0.6 <= seen.total.evaluate_s <= seen.total.seconds
+    assert 0 < seen.total.wait_s < seen.total.seconds - seen.total.evaluate_s
+
+
 RANKS = """
 import os, torch.distributed as dist, torch.multiprocessing as mp
 
