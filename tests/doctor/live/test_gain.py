@@ -22,6 +22,15 @@ def test_on_two_cpus_one_busy_process_can_be_doubled_at_most():
     assert plan.limit == "the number of CPUs"
 
 
+def test_the_gain_is_that_of_the_number_that_is_advised():
+    """One worker leaves the step waiting a little; a second one would make it 2.0."""
+    plan = plan_workers(watch({1: "load*110 backward*90"}, [track(cpu_s=20.0, main_cpu_s=20.0)], cpus=2))
+    assert (plan.num_workers, plan.gain) == (1, pytest.approx(1 / 0.55))
+    # where one would hardly be worth it, it is the number that is
+    plan = plan_workers(watch({1: "load*95 backward*5"}, [track(cpu_s=34.8, main_cpu_s=20.0)], cpus=2))
+    assert (plan.num_workers, plan.gain) == (2, pytest.approx(1 / 0.87))
+
+
 def test_workers_that_are_busy_now_are_the_measure_of_the_work():
     threads = {1: "wait*50 backward*50", 2: "w_fetch*100", 3: "w_fetch*100"}
     plan = plan_workers(watch(threads, [track(cpu_s=10), worker(2, cpu_s=4), worker(3, cpu_s=4)], cpus=16))
