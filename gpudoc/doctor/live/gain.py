@@ -77,7 +77,9 @@ def plan_workers(watch: Watch) -> LoaderPlan:
     if gain < ENOUGH <= 1 / min(max(_terms(job, free, n).values()) for n in lengths):
         limit = HANDING
     gain = max(1.0, gain) if job.workers else gain
-    ladder = tuple((n, 1 / lengths[n]) for n in _rungs(job, fewest))
+    # a rung that gains nothing is none
+    ladder = tuple((n, 1 / lengths[n]) for n in _rungs(job, fewest) if ENOUGH * lengths[n] <= 1)
+    ladder = ladder if len(ladder) > 1 else ()
     return LoaderPlan(num_workers=fewest, gain=gain, limit=limit, waits=waits, step=pace, ladder=ladder)
 
 
