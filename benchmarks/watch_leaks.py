@@ -1,17 +1,18 @@
 """Whether `gpudoc doctor --pid` tells a leak from warming up and from noise, each planted several times.
 
-    python benchmarks/watch_leaks.py [--times 10] [--only KIND,...] [--seconds 25] [--record FILE]
+    python benchmarks/watch_leaks.py [--times 1] [--only KIND,...] [--seconds 25] [--record FILE]
+                                     [--results FILE [--resume] [--budget SECONDS]]
 
 Leaks: every step keeps a tensor, large or small. No leaks: a cache that fills for a hundred steps, sizes that vary, a
-loop beside busy neighbours. Prints a row for each kind; exit code 1 when a leak was missed or something else was
-called one. The pure part is tested in tests/doctor/live/test_trend.py.
+loop beside busy neighbours. A round takes some seven minutes and plants every kind once; --times N makes N rounds, in
+slices with --budget. A job that doctor says it could not judge is neither right nor wrong. Exit code 1 when a leak was
+missed or something else was called one. The pure part is tested in tests/doctor/live/test_trend.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+
+from in_parts import Parts, add_options, open_parts
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # kind: (bytes that each step keeps, steps in which it keeps them, bytes by which a step's size varies, neighbours)
@@ -71,8 +74,8 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def watch_one(kind: str, seconds: float) -> list[str]:
-    """The causes that doctor names of one planted job."""
+def watch_one(kind: str, seconds: float) -> dict[str, object]:
+    """What doctor says of one planted job: a 'leak', 'none', or why it 'cannot tell'."""
     with contextlib.ExitStack() as stack:
         for _ in range(KINDS[kind][3]):
             stack.enter_context(running("-c", "while True: pass"))
@@ -83,38 +86,64 @@ def watch_one(kind: str, seconds: float) -> list[str]:
             time.sleep(SETTLED_S)
         command = [sys.executable, "-m", "gpudoc", "doctor", "--pid", str(job.pid), "--seconds", str(seconds), "--json"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return [finding["id"] for finding in json.loads(done.stdout)["findings"]]
+    document = json.loads(done.stdout)
+    causes = [finding["id"] for finding in document["findings"]]
+    why = next((one["because"] for one in document["skipped"] if one["id"] == "host_memory_leak"), "")
+    said = "leak" if any(name in LEAKS for name in causes) else "cannot tell" if why else "none"
+    return {"kind": kind, "said": said, "causes": causes, "why": why}
+
+
+def is_wrong(row: dict[str, object]) -> bool:
+    """Whether a leak was missed without a word, or something else was called one."""
+    return row["said"] == ("none" if str(row["kind"]).startswith("leak") else "leak")
+
+
+def summary(rows: list[dict[str, object]]) -> str:
+    """How many of all verdicts were wrong, and how many jobs could not be judged."""
+    wrong, unjudged = sum(map(is_wrong, rows)), sum(row["said"] == "cannot tell" for row in rows)
+    return f"{len(rows) - wrong - unjudged} of {len(rows)} right, {wrong} wrong, {unjudged} said to be not judged"
+
+
+def write_record(place: pathlib.Path, parts: Parts, asked: argparse.Namespace) -> None:
+    """A line for each kind, with the machine and its load."""
+    words = ("leak", "none", "cannot tell")
+    lines = ["| planted | times | called a leak | called none | not judged | wrong |", "|" + "---|" * 6]
+    for kind in KINDS:
+        rows = [row for row in parts.rows if row["kind"] == kind]
+        counts = [len(rows), *(sum(row["said"] == word for row in rows) for word in words), sum(map(is_wrong, rows))]
+        lines.append(f"| {kind} | " + " | ".join(map(str, counts)) + " |")
+    title = "# gpudoc doctor --pid: leaks told from warming up and from noise"
+    command = f"Command: `python benchmarks/watch_leaks.py --seconds {asked.seconds:g}`."
+    text = [title, "", f"{parts.about()}.", command, "", f"{summary(parts.rows)}.", "", *lines]
+    place.write_text("\n".join(text) + "\n")
 
 
 def main() -> int:
     """Plant each kind as often as asked; exit code 1 when one verdict was wrong."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--times", type=int, default=10)
+    options.add_argument("--times", type=int, default=1)
     options.add_argument("--only", default="")
     options.add_argument("--seconds", type=float, default=25.0)
-    options.add_argument("--record", type=pathlib.Path)
+    add_options(options)
     options.add_argument("--job", help=argparse.SUPPRESS)
     asked = options.parse_args()
     if asked.job:
         train(*KINDS[asked.job][:3])
         return 0
-    rows = []
-    for kind in [kind for kind in KINDS if not asked.only or kind in asked.only.split(",")]:
-        found = [watch_one(kind, asked.seconds) for _ in range(asked.times)]
-        called = sum(any(name in LEAKS for name in names) for names in found)
-        right = called if kind.startswith("leak") else asked.times - called
-        rows.append({"kind": kind, "times": asked.times, "called_leak": called, "right": right})
-        print(json.dumps(rows[-1]), flush=True)
-    if asked.record:
-        document = {
-            "date": datetime.date.today().isoformat(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "load": os.getloadavg()[0],
-            "seconds": asked.seconds,
-            "rows": rows,
-        }
-        asked.record.write_text(json.dumps(document, indent=1) + "\n")
-    return int(any(row["right"] != row["times"] for row in rows))
+    parts = open_parts(asked)
+    kinds = [kind for kind in KINDS if not asked.only or kind in asked.only.split(",")]
+    for number, kind in [(number, kind) for number in range(asked.times) for kind in kinds]:
+        if sum(row["kind"] == kind for row in parts.rows) > number:
+            continue
+        if parts.time_is_up():
+            print("time is up; the rest is left for --resume", flush=True)
+            break
+        parts.add(**watch_one(kind, asked.seconds))
+        print(json.dumps(parts.rows[-1]), flush=True)
+        if asked.record:
+            write_record(asked.record, parts, asked)
+    print(summary(parts.rows))
+    return int(any(map(is_wrong, parts.rows)))
 
 
 if __name__ == "__main__":

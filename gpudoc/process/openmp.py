@@ -13,8 +13,9 @@ from typing import Literal
 Runtime = Literal["libgomp", "libiomp5", "libomp"]
 RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
 
-# the variables that say how a thread waits for the others of its team
+# the variables that say how a thread waits for the others of its team, and those of them that only one kind reads
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+_GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
 _NAME = re.compile(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
 
 
@@ -30,19 +31,31 @@ class OpenMp:
         """Whether a thread that waits sleeps at once, as somebody has asked it to."""
         if self.settings.get("OMP_WAIT_POLICY", "").strip().lower() == "passive":
             return True
-        own = "GOMP_SPINCOUNT" if self.runtime == "libgomp" else "KMP_BLOCKTIME"
+        own = _GNU_ALONE if self.runtime == "libgomp" else _LLVM_ALONE
         return self.settings.get(own, "").strip() == "0"
+
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody has set how threads wait, by a variable that this runtime reads."""
+        unread = {"libgomp": _LLVM_ALONE, "libiomp5": _GNU_ALONE, "libomp": _GNU_ALONE}
+        return any(name != unread.get(self.runtime or "") for name in self.settings)
+
+    @property
+    def passive(self) -> dict[str, str]:
+        """The environment in which threads that wait sleep; it acts only from the start of a process."""
+        gnu, llvm = {"OMP_WAIT_POLICY": "passive"}, {_LLVM_ALONE: "0"}
+        match self.runtime:
+            case "libgomp":
+                return gnu
+            case "libiomp5" | "libomp":
+                return llvm
+            case None:
+                return {**gnu, **llvm}
 
     @property
     def cure(self) -> str:
         """The line for a shell that lets waiting threads sleep."""
-        match self.runtime:
-            case "libgomp":
-                return "export OMP_WAIT_POLICY=passive"
-            case "libiomp5" | "libomp":
-                return "export KMP_BLOCKTIME=0"
-            case None:
-                return "export OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0"
+        return f"export {' '.join(f'{name}={value}' for name, value in self.passive.items())}"
 
 
 def openmp_of(pid: int, root: Path = Path("/proc")) -> OpenMp:
@@ -68,6 +81,17 @@ def own_openmp() -> OpenMp:
     folders += [place.parents[2] for place in places if len(place.parents) > 2]
     files = (str(file) for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))
     return OpenMp(_first(files), {name: os.environ[name] for name in WAITING if name in os.environ})
+
+
+def missing_environment(wait_policy: str, device_type: str | None = None) -> dict[str, str]:
+    """The variables that a profile's wait policy needs and this process lacks; what somebody has set stays.
+
+    With a `device_type` ('cpu', 'cuda') also empty where the CPU does not compute.
+    """
+    if wait_policy != "passive" or device_type not in (None, "cpu"):
+        return {}
+    found = own_openmp()
+    return {} if found.is_told else found.passive
 
 
 def _first(files: Iterable[str]) -> Runtime | None:

@@ -73,6 +73,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
 CompileMode = Literal["whole", "blocks", "reduce-overhead", "dynamic"]
 MatmulPrecision = Literal["default", "high", "medium"]
+WaitPolicy = Literal["default", "passive"]
 
 
 class Levers(Part):
@@ -80,7 +81,8 @@ class Levers(Part):
 
     `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
     it; `foreach` asks for kernels over lists of tensors in its place. `matmul_precision` is torch's
-    float32_matmul_precision, 'default' what torch or the user's code set.
+    float32_matmul_precision, 'default' what torch or the user's code set. With `wait_policy` 'passive', OpenMP threads
+    that wait for each other sleep.
     """
 
     precision: Precision = "fp32"
@@ -93,6 +95,7 @@ class Levers(Part):
     foreach: bool = False
     matmul_precision: MatmulPrecision = "default"
     cudnn_benchmark: bool = False
+    wait_policy: WaitPolicy = "default"
 
 
 class Settings(Levers):

@@ -32,6 +32,7 @@ _NAMES = {
     "fused": "fused optimizer",
     "foreach": "foreach optimizer",
     "allocator": "allocator",
+    "wait_policy": "waiting threads",
     "prefetch_factor": "prefetch factor",
     "pin_memory": "pinned memory",
     "persistent_workers": "persistent workers",
@@ -61,7 +62,7 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
     if noise is not None:
         again = "Run the same again when the machine is quiet: those are measured anew."
         lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
-        for sentence in about_threads(result.profile.hardware.device, noise):
+        for sentence in about_threads(result.profile.hardware.device, noise, result.findings.tried):
             lines += frame.fold(f"{frame.MARK['warning']} {sentence}", width)
     lines += ["", *_settings(result), *_memory(result, width), "", *_levers(result, width)]
     made = result.profile.made

@@ -52,9 +52,14 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
     )
 
 
-def about_threads(device: str, noise: Noise | None) -> list[str]:
-    """What keeps others' work from making steps several times slower, where others computed while trials were timed."""
-    spinning = None if noise is None or device != "cpu" else find_spinning(crowd_here(noise.most_cpus))
+def about_threads(device: str, noise: Noise | None, tried: Sequence[model.VariantTrial] = ()) -> list[str]:
+    """What keeps others' work from making steps several times slower, where others computed while trials were timed.
+
+    Nothing where that was tried, which has a row of its own.
+    """
+    if noise is None or device != "cpu" or any("wait_policy" in row.changes for row in tried):
+        return []
+    spinning = find_spinning(crowd_here(noise.most_cpus))
     return [] if spinning is None else [f"{spinning.title}: {spinning.fix[0].run}"]
 
 
@@ -144,5 +149,5 @@ def _why(found: Findings, settings: model.Settings, noise: Noise | None, device:
     sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
     sentences += found.notes
     if noise is not None:
-        sentences[:0] = [str(noise), *about_threads(device, noise)]
+        sentences[:0] = [str(noise), *about_threads(device, noise, found.tried)]
     return [sentence for sentence in sentences if sentence]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpudoc.process import openmp
-from gpudoc.process.openmp import OpenMp, openmp_of, own_openmp
+from gpudoc.process.openmp import OpenMp, missing_environment, openmp_of, own_openmp
 
 ROW = "7f00-7f01 r-xp 00000000 fe:00 1234                       {}\n"
 
@@ -59,6 +59,46 @@ def test_the_cure_is_that_of_the_runtime():
     assert OpenMp("libiomp5").cure == OpenMp("libomp").cure == "export KMP_BLOCKTIME=0"
     assert "OMP_WAIT_POLICY" in OpenMp(None).cure
     assert "KMP_BLOCKTIME" in OpenMp(None).cure
+
+
+@pytest.mark.parametrize(
+    ("runtime", "settings", "told"),
+    [
+        ("libgomp", {}, False),
+        ("libgomp", {"OMP_WAIT_POLICY": "active"}, True),
+        ("libgomp", {"GOMP_SPINCOUNT": "100"}, True),
+        # a variable of another runtime
+        ("libgomp", {"KMP_BLOCKTIME": "200"}, False),
+        ("libiomp5", {"GOMP_SPINCOUNT": "0"}, False),
+        ("libomp", {"KMP_BLOCKTIME": "200"}, True),
+        (None, {"KMP_BLOCKTIME": "200"}, True),
+    ],
+)
+def test_who_was_told_how_to_wait(runtime, settings, told):
+    assert OpenMp(runtime, settings).is_told is told
+
+
+@pytest.mark.parametrize(
+    ("runtime", "needed"),
+    [
+        ("libgomp", {"OMP_WAIT_POLICY": "passive"}),
+        ("libiomp5", {"KMP_BLOCKTIME": "0"}),
+        (None, {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}),
+    ],
+)
+def test_a_profile_that_lets_threads_sleep_needs_the_variables_of_the_runtime(runtime, needed, monkeypatch):
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp(runtime))
+    assert missing_environment("passive") == missing_environment("passive", "cpu") == needed
+    assert missing_environment("default") == missing_environment("passive", "cuda") == {}
+    # a process that has them needs no more of them, or it would start again and again
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp(runtime, needed))
+    assert OpenMp(runtime, needed).is_passive
+    assert missing_environment("passive", "cpu") == {}
+
+
+def test_how_somebody_told_the_threads_to_wait_stays(monkeypatch):
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp", {"GOMP_SPINCOUNT": "100"}))
+    assert missing_environment("passive", "cpu") == {}
 
 
 def test_only_what_says_how_threads_wait_leaves_a_process(tmp_path):

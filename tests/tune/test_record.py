@@ -7,7 +7,8 @@ from gpudoc.process.openmp import OpenMp
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Losses, VariantTrial, WorkloadKey
 from gpudoc.tune.model.memory import MemoryLine
-from gpudoc.tune.record import Context, make_profile
+from gpudoc.tune.model.noise import Noise
+from gpudoc.tune.record import Context, about_threads, make_profile
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.stages import Findings
@@ -88,6 +89,15 @@ def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(contex
     busy = DEFAULT.model_copy(update={"measured": {"other_cpus": 1.25, "busy_share": 0.95}})
     why = make_profile(dataclasses.replace(context, device=device), found(), [busy]).why
     assert [line for line in why if line.endswith("export OMP_WAIT_POLICY=passive")] == list(why[1:2]) * named
+
+
+def test_threads_that_were_tried_asleep_are_no_advice_any_more(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
+    row = VariantTrial(name="asleep", changes={"wait_policy": "passive"}, times=0.9, why="asleep: not used")
+    assert about_threads("cpu", Noise(1, 1, 1.25)) != []
+    assert about_threads("cpu", Noise(1, 1, 1.25), [row]) == []
 
 
 def test_reasons_and_the_form_of_the_optimizer_are_in_the_profile(context):

@@ -62,21 +62,24 @@ def plan_workers(watch: Watch) -> LoaderPlan:
     pace = None if job.workers else step_pace(watch, lead)
     queue = _queue(watch, job, lead, pace)
     lengths = {n: max(_terms(job, queue, n).values()) for n in range(1, MOST_WORKERS + 1)}
-    best = min(lengths.values())
-    fewest = next(n for n, length in lengths.items() if length <= ENOUGH * best)
+    best = min(lengths, key=lambda n: (lengths[n], n))
+    # near enough, unless that takes the whole gain
+    fewest = next(n for n in lengths if lengths[n] <= ENOUGH * lengths[best])
+    fewest = fewest if ENOUGH * lengths[fewest] <= 1 else best
     waits = 1 - min(1.0, queue.per_worker)
     if waits < WAITS:
         # PyTorch warns of more workers than CPUs, and here it is right
         fewest = min(fewest, max(1, int(job.cpus)))
-        best = lengths[fewest] if lengths[fewest] > ENOUGH * best else best
-    terms = _terms(job, queue, min(lengths, key=lambda n: (lengths[n], n)))
+    terms = _terms(job, queue, best)
     limit = max(terms, key=lambda name: terms[name])
-    gain = 1 / max(best, 0.02)
+    gain = 1 / max(lengths[fewest], 0.02)
     free = replace(queue, handing=0.0)
     if gain < ENOUGH <= 1 / min(max(_terms(job, free, n).values()) for n in lengths):
         limit = HANDING
     gain = max(1.0, gain) if job.workers else gain
-    ladder = tuple((n, min(gain, 1 / lengths[n])) for n in _rungs(job, fewest))
+    # a rung that gains nothing is none
+    ladder = tuple((n, 1 / lengths[n]) for n in _rungs(job, fewest) if ENOUGH * lengths[n] <= 1)
+    ladder = ladder if len(ladder) > 1 else ()
     return LoaderPlan(num_workers=fewest, gain=gain, limit=limit, waits=waits, step=pace, ladder=ladder)
 
 

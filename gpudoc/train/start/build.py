@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gpudoc.errors import ExitCode
+from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
 from gpudoc.profile import store
 from gpudoc.train import limits
@@ -157,12 +158,16 @@ def _load(request: Request) -> Workload:
 
 
 def _start_again(request: Request, settings: Settings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
-    """Allocators read their environment when a process starts: with another one this process begins anew."""
-    missing = missing_environment(settings.allocator, device.type)
+    """Allocators and OpenMP read their environment when a process starts: with another one this process begins anew."""
+    of_allocator = missing_environment(settings.allocator, device.type)
+    of_threads = openmp.missing_environment(settings.wait_policy, device.type)
+    missing = {**of_allocator, **of_threads}
     if not missing or not request.may_restart:
         return
     words = " ".join(f"{name}={value}" for name, value in missing.items())
-    yield Said(f"starts again with the environment of the allocator {settings.allocator!r}: {words}")
+    whose = [f"the allocator {settings.allocator!r}"] if of_allocator else []
+    whose += ["threads that sleep while they wait"] if of_threads else []
+    yield Said(f"starts again with the environment of {' and '.join(whose)}: {words}")
     sys.stdout.flush()
     sys.stderr.flush()
     # together, or a rank that begins anew would meet the old selves of the others

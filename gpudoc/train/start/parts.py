@@ -41,8 +41,8 @@ class Form:
 
 def form_of(source: object, precision: Precision, *, grad_clip: float | None = None, lr: float | None = None) -> Form:
     """The form with the levers of `source`, which has them as attributes: a run's settings, a variant."""
-    # the allocator is set up when the process starts
-    names = [name for name in Levers.model_fields if name not in ("precision", "allocator")]
+    # the allocator and how threads wait are set up when the process starts
+    names = [name for name in Levers.model_fields if name not in ("precision", "allocator", "wait_policy")]
     return Form(precision=precision, grad_clip=grad_clip, lr=lr, **{name: getattr(source, name) for name in names})
 
 

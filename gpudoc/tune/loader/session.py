@@ -16,6 +16,7 @@ from gpudoc.process.arguments import own_python
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.tune.loader.messages import Answer, AskCosts, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
 from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
+from gpudoc.tune.trial.fork_client import environment_of
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Message, decode, encode
 from gpudoc.workload.build import Workload
@@ -96,6 +97,7 @@ class LoaderSession:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
+            env=environment_of(self._order.variant),
             start_new_session=True,
         )
         try:

@@ -73,7 +73,7 @@ class Session:
     _again_s: float = 0.0
     _accounted: set[str] = field(default_factory=set)
     _overheads_s: list[float] = field(default_factory=list)
-    _warm: set[str] = field(default_factory=lambda: {"default"})
+    _warm: set[tuple[str, str]] = field(default_factory=lambda: {Variant().environment})
 
     @property
     def left_s(self) -> float:
@@ -91,8 +91,8 @@ class Session:
         return median(self._overheads_s) if self._overheads_s else 0.0
 
     def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
-        """Seconds that a trial of so many steps at `batch` should take; an allocator's first one starts a process."""
-        anew = variant is not None and variant.allocator not in self._warm
+        """Seconds that a trial of so many steps at `batch` should take; an environment's first one starts a process."""
+        anew = variant is not None and variant.environment not in self._warm
         steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
         return self.overhead_s + steps_s + (self.journal.start_s if anew else 0.0)
 
@@ -257,7 +257,7 @@ class Session:
         if key not in self._accounted:
             self._accounted.add(key)
             self.spent_s += trial.seconds
-            self._warm.add(trial.request.variant.allocator)
+            self._warm.add(trial.request.variant.environment)
             self._learn_overhead(trial)
         if self.journal.lost and not self._said_lost:
             self._said_lost = True

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from gpudoc.doctor.spinning import crowd_here, find_spinning
+from gpudoc.process.openmp import own_openmp
 from gpudoc.profile.model import Losses, VariantTrial
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
+from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.choose import is_faster, speedup
 from gpudoc.tune.search.session import Session, why_rejected
-from gpudoc.tune.search.variants import LEVERS, Lever
+from gpudoc.tune.search.variants import LEVERS, Abilities, Lever
 from gpudoc.tune.trial.messages import Request, Trial, Variant
 
 _KEPT_FOR_THE_BATCH = 0.3
@@ -36,16 +40,18 @@ class _Check:
 
 def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) -> None:
     """Fill `variant` and `tried`, at one batch, with data that is ready, timed for `timed_s` seconds each."""
-    if not any(lever.is_worth_a_trial(plan.abilities, plan.goal, found.variant) for lever in LEVERS):
+    abilities = _beside_others(plan.abilities, found.defaults)
+    if not any(lever.is_worth_a_trial(abilities, plan.goal, found.variant) for lever in LEVERS):
         return
     request = _request(session, plan, found.variant, timed_s)
     plain = session.run(request, "speed of one step with data that is ready")
     found.variants.append(plain)
+    abilities = _beside_others(plan.abilities, [*found.defaults, plain])
     reference = _reference(session, request, plain)
     best = _Best(found.variant, plain, BOUNDS[found.variant.precision])
     failed: set[str] = set()
     for lever in LEVERS:
-        if lever.family in failed or not lever.is_worth_a_trial(plan.abilities, plan.goal, best.variant):
+        if lever.family in failed or not lever.is_worth_a_trial(abilities, plan.goal, best.variant):
             continue
         variant = best.variant.model_copy(update=dict(lever.changes))
         if not _can_afford(session, plan, found, lever, variant):
@@ -72,6 +78,14 @@ def give_up(found: Findings, why: str) -> None:
         row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}"}) if row.kept else row
         for row in found.tried
     ]
+
+
+def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
+    """The abilities with whether threads spun for CPUs on which others computed during these trials."""
+    noise = noise_of(trials)
+    if noise is None or find_spinning(crowd_here(noise.most_cpus)) is None:
+        return abilities
+    return replace(abilities, threads_spin=not own_openmp().is_told)
 
 
 def _reference(session: Session, request: Request, plain: Trial) -> Reference | None:

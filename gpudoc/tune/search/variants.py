@@ -21,7 +21,8 @@ _AMPERE, _VOLTA = (8, 0), (7, 0)
 class Abilities:
     """What decides whether a variant can help: the device, its formats, the model's layers, the time there is.
 
-    `free_switches` are torch's own switches that the user's code left alone.
+    `free_switches` are torch's own switches that the user's code left alone. `threads_spin` while others compute, and
+    nobody has set how they wait.
     """
 
     device: str
@@ -40,6 +41,7 @@ class Abilities:
     free_switches: frozenset[str] = frozenset()
     ranks: int = 1
     capability: tuple[int, int] | None = None
+    threads_spin: bool = False
 
     @property
     def on_gpu(self) -> bool:
@@ -80,6 +82,12 @@ class Lever:
 # In the order of expected gain. A new lever is a row here, a field of profile.model.Levers, and its function in
 # train/start/levers.py.
 LEVERS: tuple[Lever, ...] = (
+    Lever(
+        name="threads that sleep while they wait",
+        changes={"wait_policy": "passive"},
+        works=lambda a: a.device == "cpu" and a.threads_spin,
+        for_speed_alone=True,
+    ),
     Lever(
         name="TF32 in matrix products",
         changes={"matmul_precision": "high"},

@@ -12,10 +12,10 @@ from collections import deque
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
 from gpudoc.process.ending import end_family, how_it_ended
-from gpudoc.profile.model import Allocator
-from gpudoc.tune.trial.messages import Trial
+from gpudoc.tune.trial.messages import Trial, Variant
 from gpudoc.tune.trial.wire import Failed, Ready, Start, Told, command, receive, send
 
 START_SECONDS = 300.0
@@ -27,15 +27,20 @@ class ForkServerDiedError(Exception):
     """The fork server ended on its own."""
 
 
-class ForkServerProcess:
-    """A fork server with one allocator's environment."""
+def environment_of(variant: Variant) -> dict[str, str]:
+    """The environment of a process whose steps run with this variant: this one's, with what the variant needs."""
+    needed = {**missing_environment(variant.allocator), **openmp.missing_environment(variant.wait_policy)}
+    return {**os.environ, **needed}
 
-    def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
-        self.allocator = allocator
+
+class ForkServerProcess:
+    """A fork server with the environment of one variant's allocator and of how its threads wait."""
+
+    def __init__(self, source: str, variant: Variant, folder: Path) -> None:
         self._source = source
-        self._log = folder / f"server-{allocator}-{next(_NUMBERS)}.log"
+        self._log = folder / f"server-{'-'.join(variant.environment)}-{next(_NUMBERS)}.log"
         self._inbox: dict[int | None, deque[Told]] = {}
-        self._environment = {**os.environ, **missing_environment(allocator), "TMPDIR": str(folder)}
+        self._environment = {**environment_of(variant), "TMPDIR": str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
         try:

@@ -15,7 +15,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
-from gpudoc.profile.model import Allocator
+from gpudoc.profile.model import Allocator, WaitPolicy
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
@@ -23,7 +23,7 @@ from gpudoc.tune.trial.fork_client import (
     ForkServerProcess,
     trial_error,
 )
-from gpudoc.tune.trial.messages import End, How, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, How, Point, Request, Trial, Variant
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
 from gpudoc.tune.trial.wire import (
@@ -272,14 +272,14 @@ class Launcher:
         clean_up_after_the_dead()
         self._source = source
         self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("tune")))
-        self._warm: dict[Allocator, ForkServerProcess] = {}
+        self._warm: dict[tuple[Allocator, WaitPolicy], ForkServerProcess] = {}
         self._ids = itertools.count(1)
 
-    def warm(self, allocator: Allocator) -> ForkServerProcess:
-        """The fork server with this allocator, started on first use; GpudocError when the user's code fails."""
-        found = self._warm.get(allocator)
+    def warm(self, variant: Variant) -> ForkServerProcess:
+        """The fork server with this environment, started on first use; GpudocError when the user's code fails."""
+        found = self._warm.get(variant.environment)
         if found is None:
-            found = self._warm[allocator] = ForkServerProcess(self._source, allocator, self._folder)
+            found = self._warm[variant.environment] = ForkServerProcess(self._source, variant, self._folder)
         return found
 
     def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
@@ -288,12 +288,12 @@ class Launcher:
         log = self._folder / f"trial-{id_}.log"
         began = time.monotonic()
         for attempt in (1, 2):
-            running = Running(self.warm(request.variant.allocator), request, where, id_, log)
+            running = Running(self.warm(request.variant), request, where, id_, log)
             try:
                 running.start(inspect=inspect, began=began)
                 return running
             except ForkServerDiedError as problem:
-                self._warm.pop(request.variant.allocator).close()
+                self._warm.pop(request.variant.environment).close()
                 if attempt == 2:
                     raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
         raise AssertionError("unreachable")
@@ -307,7 +307,7 @@ class Launcher:
     @property
     def no_fork(self) -> str:
         """Why trials are not forked but start as new programs; empty when they are forked."""
-        return self.warm("default").ready.no_fork
+        return self.warm(Variant()).ready.no_fork
 
     def inspect(self, where: Where, ranks: int = 1) -> Inspection:
         """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpudoc.profile.model import Levers
+from gpudoc.profile.model import Allocator, Levers, WaitPolicy
 
 if TYPE_CHECKING:
     from gpudoc.process.beside import Beside
@@ -61,6 +61,11 @@ class Part(BaseModel):
 
 class Variant(Levers):
     """What may change apart from the batch: the levers that a profile keeps."""
+
+    @property
+    def environment(self) -> tuple[Allocator, WaitPolicy]:
+        """The levers that act only from the start of a process: their trials have a fork server of their own."""
+        return self.allocator, self.wait_policy
 
 
 class Feed(Part):

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from gpudoc.doctor.live.gain import HANDING, capacity, plan_workers, saturated, without
+from gpudoc.doctor.live.gain import ENOUGH, HANDING, capacity, plan_workers, saturated, without
 from gpudoc.doctor.live.shares import summarise
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Glance, Handoff, Limits
@@ -20,6 +20,15 @@ def test_on_two_cpus_one_busy_process_can_be_doubled_at_most():
     plan = plan_workers(watch({1: "load*90 backward*10"}, [track(cpu_s=20.0, main_cpu_s=20.0)], cpus=2))
     assert plan.gain == pytest.approx(2.0)
     assert plan.limit == "the number of CPUs"
+
+
+def test_the_gain_is_that_of_the_number_that_is_advised():
+    """One worker leaves the step waiting a little; a second one would make it 2.0."""
+    plan = plan_workers(watch({1: "load*110 backward*90"}, [track(cpu_s=20.0, main_cpu_s=20.0)], cpus=2))
+    assert (plan.num_workers, plan.gain) == (1, pytest.approx(1 / 0.55))
+    # where one would hardly be worth it, it is the number that is
+    plan = plan_workers(watch({1: "load*95 backward*5"}, [track(cpu_s=34.8, main_cpu_s=20.0)], cpus=2))
+    assert (plan.num_workers, plan.gain) == (2, pytest.approx(1 / 0.87))
 
 
 def test_workers_that_are_busy_now_are_the_measure_of_the_work():
@@ -117,3 +126,12 @@ def test_more_workers_than_cpus_only_where_loading_was_seen_to_wait():
     waiting = plan_workers(watch({1: "load*90 backward*10"}, [track(cpu_s=2.0, main_cpu_s=2.0)], cpus=2))
     assert waiting.num_workers > 2
     assert waiting.waits == pytest.approx(0.9)
+
+
+def test_as_many_workers_as_cpus_are_no_first_try_where_they_would_gain_nothing():
+    """Others want the CPUs too: two workers would get too little of them to pay for handing batches over."""
+    limits = Limits(cpus_online=2, cpus_affinity=2, machine_busy_cores=2.0)
+    waits = [track(cpu_s=3.0, main_cpu_s=3.0, queued_s=1.5)]
+    plan = plan_workers(watch({1: "load*90 backward*10 " * 5}, waits, limits=limits, handoff=Handoff(2.0, 2.0)))
+    assert [n for n, _ in plan.ladder] == [8, 10]
+    assert min(gain for _, gain in plan.ladder) >= ENOUGH

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 
+from gpudoc.process import openmp
+from gpudoc.process.openmp import WAITING, OpenMp
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import Request
+from gpudoc.train.settings import Settings
 from gpudoc.train.start import assemble, build
 from gpudoc.train.state.loaded import load
 from gpudoc.train.step.trace import Tracer
@@ -56,13 +61,38 @@ def test_a_profile_for_another_model_is_refused_with_the_difference(tmp_path, ca
 
 
 @pytest.mark.slow
-def test_the_allocators_environment_starts_the_process_anew(tmp_path):
+def test_an_environment_of_the_settings_starts_the_process_anew(tmp_path, monkeypatch):
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
     write_workload(tmp_path)
-    done = train(tmp_path, *LINE, "--profile", "off", "--steps", 1, "--set", "allocator=exact")
+    changes = ("--set", "allocator=exact", "--set", "wait_policy=passive")
+    done = train(tmp_path, *LINE, "--profile", "off", "--steps", 1, *changes)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("starts again with the environment") == 1
     written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
-    assert written["settings"]["allocator"] == "exact"
+    assert (written["settings"]["allocator"], written["settings"]["wait_policy"]) == ("exact", "passive")
+
+
+def test_threads_that_are_to_sleep_begin_the_process_anew_once(monkeypatch):
+    began = []
+    monkeypatch.setattr(
+        openmp, "own_openmp", lambda: OpenMp("libgomp", {n: v for n, v in os.environ.items() if n in WAITING})
+    )
+    monkeypatch.setattr(build.os, "execve", lambda *call: began.append(call[2]))
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+
+    def start(device="cpu", may_restart=True, **changes):
+        request = Request(model="cfg.yaml", may_restart=may_restart)
+        return [said.text for said in build._start_again(request, Settings(**changes), torch.device(device), Alone())]
+
+    assert start() == start("cuda", wait_policy="passive") == start(may_restart=False, wait_policy="passive") == []
+    (said,) = start(wait_policy="passive")
+    assert said == "starts again with the environment of threads that sleep while they wait: OMP_WAIT_POLICY=passive"
+    assert [environment["OMP_WAIT_POLICY"] for environment in began] == ["passive"]
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    assert start(wait_policy="passive") == []
+    assert len(began) == 1
 
 
 @pytest.mark.parametrize("fused", [True, False])

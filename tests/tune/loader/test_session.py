@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process import openmp
+from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.loader import session as loader_session
 from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
@@ -82,9 +84,15 @@ def session(tmp_path):
     assert not [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_costs_and_runs_are_measured_on_the_users_data(session):
-    with session("Plain", batch_size=8, precision="bf16") as asked:
+def test_costs_and_runs_are_measured_on_the_users_data(session, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp"))
+    with session("Plain", batch_size=8, precision="bf16", allocator="exact", wait_policy="passive") as asked:
         costs = asked.costs(0.3)
+        (process,) = psutil.Process().children()
+        # as training will start with these settings
+        environment = process.environ()
+        assert (environment["OMP_WAIT_POLICY"], environment["MALLOC_ARENA_MAX"]) == ("passive", "1")
         assert (asked.num_samples, asked.batch_size) == (64, 8)
         assert costs.batch_bytes == 8 * 5 * 4
         assert len(costs.batch_s) == 200

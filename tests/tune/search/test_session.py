@@ -108,6 +108,7 @@ def test_a_trial_may_start_when_it_should_end_before_the_reserve_is_touched():
     assert search.expected_s(32, steps=4, variant=Variant(precision="bf16")) == 10.5
     search.journal.start_s = 5.0
     assert search.expected_s(32, steps=4, variant=Variant(allocator="exact")) == 15.5
+    assert search.expected_s(32, steps=4, variant=Variant(wait_policy="passive")) == 15.5
     assert not search.can_start(33, steps=4)
 
 

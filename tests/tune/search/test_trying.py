@@ -4,7 +4,10 @@ import math
 
 import pytest
 
+from gpudoc.doctor import spinning
+from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.search import trying
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.trying import give_up, try_variants
@@ -25,7 +28,7 @@ class Planted:
 
     def __init__(self, speeds=None, losses=None, ends=None, draws=None):
         self.speeds, self.losses, self.ends, self.draws = speeds or {}, losses or {}, ends or {}, draws
-        self.asked, self.said, self.seconds = [], [], {}
+        self.asked, self.said, self.seconds, self.beside = [], [], {}, {}
 
     def of(self, plan, variant, default):
         changed = [(n, v) for n, v in variant.model_dump().items() if v != getattr(Variant(), n)]
@@ -48,7 +51,7 @@ class Planted:
             detail="" if fits else "planted: no kernel",
             points=(Point(batch=8, peak_bytes=100, step_s=(0.1 / factor,) * 3),) if fits else (),
             losses=losses if fits else (),
-            measured={} if self.draws is None else {"draws": 1.0},
+            measured={**({} if self.draws is None else {"draws": 1.0}), **self.beside},
             seconds=self.seconds.get(variant.compile_mode if variant.compile else "", 1.0),
         )
 
@@ -193,6 +196,52 @@ def test_a_lever_that_runs_where_the_plain_step_does_not_is_kept_and_said_to_be_
     row = rows(found)["bf16"]
     assert (row.kept, row.losses) == (True, None)
     assert "nothing to be compared with" in row.why
+
+
+ASLEEP = ("wait_policy", "passive")
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """Two threads of GCC's runtime on two CPUs, of which others keep one busy."""
+
+    def plant(*speeds, others=1.0, **settings):
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+        for place in (spinning, trying):
+            monkeypatch.setattr(place, "own_openmp", lambda: OpenMp("libgomp", settings))
+        machine = Planted(dict(speeds))
+        machine.beside = {"other_cpus": others, "busy_share": 0.95}
+        return machine
+
+    return plant
+
+
+def test_threads_that_spin_beside_others_are_let_sleep_first_and_kept_asleep_when_that_is_faster(crowded):
+    machine = crowded((ASLEEP, 5.0), (BF16, 1.5))
+    found = tried(machine)
+    assert found.tried[0].name == "threads that sleep while they wait"
+    assert (found.tried[0].kept, found.tried[0].times) == (True, pytest.approx(5.0))
+    assert found.tried[0].losses.bound == 0.001
+    # the levers after it are tried on top
+    assert found.variant == Variant(wait_policy="passive", precision="bf16")
+    assert rows(found)["bf16"].times == pytest.approx(1.5)
+    # others disturbed both sides, so both were measured once more
+    again = [request.variant.wait_policy for request in machine.asked if request.repeat]
+    assert again[:2] == ["default", "passive"]
+
+
+def test_threads_that_sleep_and_are_no_faster_are_left_as_they_were(crowded):
+    found = tried(crowded((ASLEEP, 1.02), (BF16, 1.5)))
+    assert (rows(found)["threads that sleep while they wait"].kept, found.variant.wait_policy) == (False, "default")
+    assert found.variant.precision == "bf16"
+
+
+@pytest.mark.parametrize("seen", [{"others": 0.1}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "9"}])
+def test_with_nobody_beside_or_told_how_to_wait_threads_are_left_alone(crowded, seen):
+    machine = crowded((ASLEEP, 5.0), **seen)
+    assert "threads that sleep while they wait" not in rows(tried(machine))
+    assert {request.variant.wait_policy for request in machine.asked} == {"default"}
 
 
 def test_what_is_given_up_later_is_not_said_to_be_kept():

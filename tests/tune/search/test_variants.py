@@ -49,6 +49,15 @@ def test_the_exact_allocator_is_given_for_the_largest_batch_and_tried_for_speed(
     assert names("throughput") == ["the exact allocator"]
 
 
+def test_threads_are_let_sleep_where_they_spin_on_a_cpu_for_speed():
+    asleep = "threads that sleep while they wait"
+    assert names(threads_spin=True)[0] == asleep
+    assert asleep not in names()
+    assert asleep not in names(goal="largest", threads_spin=True)
+    assert asleep not in names(now=Variant(wait_policy="passive"), threads_spin=True)
+    assert asleep not in names(threads_spin=True, **AMPERE)
+
+
 def test_images_get_channels_last_and_convolutions_of_one_shape_cudnns_benchmark():
     assert "channels_last" in names(has_images=True)
     benchmark = "cudnn.benchmark"

@@ -4,9 +4,11 @@ import psutil
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.process import openmp
+from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.trial import fork_client
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, ForkServerProcess, trial_error, users_traceback
-from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.messages import End, Request, Trial, Variant
 from gpudoc.tune.trial.wire import BrokenMessageError, Place, Start
 from tests.tune.planted import write_workload
 
@@ -20,16 +22,20 @@ def test_errors_before_the_first_trial_are_the_users_own(tmp_path):
     source = str(write_workload(tmp_path, data={"count": 0}))
     before = running_children()
     with pytest.raises(GpudocError, match="data set is empty"):
-        ForkServerProcess(source, "default", tmp_path)
+        ForkServerProcess(source, Variant(), tmp_path)
     assert running_children() == before
 
 
 def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = running_children()
-    warm = ForkServerProcess(str(write_workload(tmp_path)), "exact", tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp"))
+    asked = Variant(allocator="exact", wait_policy="passive")
+    warm = ForkServerProcess(str(write_workload(tmp_path)), asked, tmp_path)
     (process,) = running_children() - before
     assert process.environ()["MALLOC_ARENA_MAX"] == "1"
+    assert process.environ()["OMP_WAIT_POLICY"] == "passive"
     assert warm.ready.no_fork == ""
     warm.close()
     with pytest.raises(psutil.NoSuchProcess):
@@ -50,7 +56,7 @@ def test_a_process_that_talks_of_something_else_is_named_with_its_words_and_ende
     monkeypatch.setattr(fork_client, "command", other)
     before = running_children()
     with pytest.raises(BrokenMessageError, match=r"the fork server \(pid \d+\) sent .* 'good morning'"):
-        ForkServerProcess("quickstart", "default", tmp_path)
+        ForkServerProcess("quickstart", Variant(), tmp_path)
     assert running_children() == before
 
 
