@@ -3,8 +3,11 @@
     python benchmarks/mutation.py [--count 60] [--seed 0] [--minutes 60] [--record]
 
 What is taken out is the whole body ("extreme mutation"): the function returns the emptiest value of its declared type.
-The file's own mirrored test file runs first; where it still passes, the fast tests of its folder do. A function whose
-loss no test notices has survived. Only functions of more than one statement, the docstring not counted, are drawn.
+The fast tests of the file's own mirrored test file run first; where they still pass, its slow ones do, then the fast
+tests of its folder, each for so many seconds at most. A function whose loss no test notices has survived. Only
+functions of more than one statement, the docstring not counted, are drawn.
+
+At the end the tests that failed run once more on the code as it is: one that fails there too has noticed nothing.
 
 It works in a git worktree in a temporary folder, at the commit that is checked out; changes that are not committed are
 not part of it. What was found is kept in the state file, so that the next call with the same commit and seed goes on.
@@ -19,12 +22,13 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DESELECTED = "not gpu and not standin"
@@ -43,9 +47,11 @@ EMPTIEST = {
     "set": "set()",
     "frozenset": "frozenset()",
 }
-LONGEST_S = 1200
-# what pytest says: all passed, some failed, and what else ends it; nothing collected is no test at all
-PASSED, NOTHING = 0, 5
+LONGEST_S = 400
+# pytest's exit status: all passed, some failed, no test was there; and of a run that never ended
+PASSED, FAILED, NOTHING, ENDLESS = 0, 1, 5, 124
+# without the case of a test that has several
+_FAILED = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+\.py(?:::[\w:]+)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +76,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What became of one function without its body."""
+    """What became of one function without its body.
+
+    `by` is the file or folder of tests that noticed, `test` the first test that failed, or the file that could not be
+    read; '' where they never ended.
+    """
 
     target: Target
     outcome: str
     by: str
     seconds: float
+    test: str = ""
 
 
 def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -126,23 +137,25 @@ def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
             yield from _walk_own(child)
 
 
-def pytest_status(copy: pathlib.Path, place: str, marks: str) -> int:
-    """The exit status of pytest on one file or folder of the copy; 124 when it never ends."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, place]
+def run_tests(copy: pathlib.Path, *words: str) -> tuple[int, list[str]]:
+    """The exit status of pytest in the copy, and the tests that failed; ENDLESS when it takes too long."""
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", *words]
     process = subprocess.Popen(
         command,
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "500"},
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        text=True,
         start_new_session=True,
     )
     try:
-        return process.wait(LONGEST_S)
+        told, _ = process.communicate(timeout=LONGEST_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
-        process.wait()
-        return 124
+        process.communicate()
+        return ENDLESS, []
+    return process.returncode, _FAILED.findall(told)
 
 
 def judge(copy: pathlib.Path, target: Target) -> Found:
@@ -151,23 +164,39 @@ def judge(copy: pathlib.Path, target: Target) -> Found:
     path = copy / target.path
     source = path.read_text("utf-8")
 
-    def found(outcome: str, by: str) -> Found:
-        return Found(target=target, outcome=outcome, by=by, seconds=round(time.monotonic() - began, 1))
+    def found(outcome: str, by: str, test: str = "") -> Found:
+        seconds = round(time.monotonic() - began, 1)
+        return Found(target=target, outcome=outcome, by=by, seconds=seconds, test=test)
 
     if not (copy / target.own_tests).exists():
         return found("survived", "no test file of its own")
-    for place, marks in ((target.own_tests, DESELECTED), (target.room, f"not slow and {DESELECTED}")):
-        try:
-            path.write_text(emptied(source, target.name), "utf-8")
-            status = pytest_status(copy, place, marks)
-        finally:
-            path.write_text(source, "utf-8")
-        if status in (PASSED, NOTHING):
-            continue
-        # a test that fails without the change as well has noticed nothing
-        sound = pytest_status(copy, place, marks) in (PASSED, NOTHING)
-        return found("killed" if sound else "unknown", place)
+    fast, slow = f"not slow and {DESELECTED}", f"slow and {DESELECTED}"
+    path.write_text(emptied(source, target.name), "utf-8")
+    try:
+        for place, marks in ((target.own_tests, fast), (target.own_tests, slow), (target.room, fast)):
+            status, failed = run_tests(copy, "-x", "-m", marks, place)
+            if status == ENDLESS:
+                path.write_text(source, "utf-8")
+                ends = run_tests(copy, "-m", marks, place)[0] != ENDLESS
+                return found("killed" if ends else "unknown", place)
+            if status not in (PASSED, NOTHING):
+                return found("killed", place, failed[0] if failed else place)
+    finally:
+        path.write_text(source, "utf-8")
     return found("survived", "")
+
+
+def confirm(copy: pathlib.Path, found: list[Found]) -> list[Found]:
+    """The same, where a test that fails without any change as well has noticed nothing."""
+    tests = sorted({row.test for row in found if "::" in row.test})
+    unread = sorted({row.test for row in found if row.test and "::" not in row.test})
+    failed: set[str] = set()
+    for words, places in (((), tests), (("--collect-only",), unread)):
+        status, several = run_tests(copy, "-m", DESELECTED, *words, *places) if places else (PASSED, [])
+        failed.update(several)
+        if status not in (PASSED, NOTHING, FAILED):
+            failed.update(one for one in places if run_tests(copy, "-m", DESELECTED, *words, one)[0] != PASSED)
+    return [replace(row, outcome="unknown") if row.test in failed else row for row in found]
 
 
 def report(commit: str, seed: int, found: list[Found], count: int, num_functions: int) -> str:
@@ -190,7 +219,7 @@ def report(commit: str, seed: int, found: list[Found], count: int, num_functions
     ]
     for row in sorted(found, key=lambda row: (row.outcome != "survived", row.target.path)):
         name = f"`{row.target.path}:{row.target.line}` `{row.target.name}`"
-        lines.append(f"| {name} | {row.outcome} | {row.by} | {row.seconds} |")
+        lines.append(f"| {name} | {row.outcome} | {row.test or row.by} | {row.seconds} |")
     return "\n".join(lines) + "\n"
 
 
@@ -235,10 +264,10 @@ def main() -> None:
                 print(
                     f"{len(found):3d} {row.outcome:8s} {target.path}:{target.line} {target.name} {row.by}", flush=True
                 )
+            found = confirm(copy, [row for row in found if row.target in set(drawn)])
         finally:
             git("worktree", "remove", "--force", str(copy))
-    rows = [row for row in found if row.target in set(drawn)]
-    text = report(commit, chosen.seed, rows, chosen.count, len(every))
+    text = report(commit, chosen.seed, found, chosen.count, len(every))
     print(text)
     if chosen.record:
         (ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-mutation.md").write_text(text, "utf-8")
