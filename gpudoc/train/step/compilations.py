@@ -15,7 +15,6 @@ _MOST_WORDS = 300
 class _Record(Protocol):
     """What torch keeps of one compilation (torch._dynamo.utils.CompilationMetrics)."""
 
-    compile_id: str | None
     co_name: str | None
     co_filename: str | None
     co_firstlineno: int | None
