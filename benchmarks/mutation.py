@@ -9,8 +9,9 @@ functions of more than one statement, the docstring not counted, are drawn.
 
 At the end the tests that failed run once more on the code as it is: one that fails there too has noticed nothing.
 
-It works in a git worktree in a temporary folder, at the commit that is checked out; changes that are not committed are
-not part of it. What was found is kept in the state file, so that the next call with the same commit and seed goes on.
+It works in a git worktree in a temporary folder, at the commit that is checked out, or another one with --commit;
+changes that are not committed are not part of it. What was found is kept in the state file, so that the next call with
+the same commit and seed goes on.
 """
 
 from __future__ import annotations
@@ -204,7 +205,10 @@ def judge(copy: pathlib.Path, target: Target) -> Found:
                 path.write_text(source, "utf-8")
                 ends = run_tests(copy, "-m", marks, place)[0] != ENDLESS
                 return found("killed" if ends else "unknown", place)
-            if status not in (PASSED, NOTHING):
+            if status in (PASSED, NOTHING):
+                continue
+            # one that fails only now and then has noticed nothing
+            if not failed or run_tests(copy, "-m", marks, failed[0])[0] != PASSED:
                 return found("killed", place, failed[0] if failed else place)
     finally:
         path.write_text(source, "utf-8")
@@ -263,11 +267,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no further function after so long")
     parser.add_argument("--only", default="", metavar="FOLDER", help="of those drawn, try only files below this folder")
+    parser.add_argument("--commit", default="HEAD", help="what is tried: HEAD, or that of a run that was cut off")
     parser.add_argument("--record", action="store_true", help="write benchmarks/records/DATE-mutation.md")
     chosen = parser.parse_args()
     until = time.monotonic() + 60 * chosen.minutes
     git = lambda *words: subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()  # noqa: E731
-    commit = git("rev-parse", "HEAD")
+    commit = git("rev-parse", chosen.commit)
     state = pathlib.Path(tempfile.gettempdir()) / f"gpudoc-mutation-{commit[:12]}-{chosen.seed}.jsonl"
     found = load(state)
     with tempfile.TemporaryDirectory(prefix="gpudoc-mutation-") as folder:

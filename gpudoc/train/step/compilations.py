@@ -34,7 +34,7 @@ class Again:
 
 @dataclass(slots=True)
 class Compilations:
-    """Reads torch's own records, which it makes anyway; nothing is read but at log points.
+    """Counts from when it is made, by torch's own records, which it makes anyway; they are read at log points only.
 
     torch keeps the newest 64 records: of more than that between two log points the first ones are not counted.
     """
@@ -43,6 +43,10 @@ class Compilations:
     seconds: float = 0.0
     again: dict[str, Again] = field(default_factory=dict)
     _last: object = None
+
+    def __post_init__(self) -> None:
+        # a notebook may have trained before in this process
+        self._fresh()
 
     def read(self) -> float:
         """Take in what was compiled since the last call; its seconds."""
