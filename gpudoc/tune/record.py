@@ -47,28 +47,6 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
     )
 
 
-def made_now(seconds: float, trials: int, *, interrupted: bool = False) -> model.Made:
-    """The head of the profile of a search that took so long."""
-    return model.Made(
-        at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        gpudoc=gpudoc.__version__,
-        seconds=round(seconds, 1),
-        trials=trials,
-        interrupted=True if interrupted else None,
-    )
-
-
-def memory_model(largest: Largest | None) -> model.MemoryModel | None:
-    """The line of peak memory over the batch; None where none was found."""
-    if largest is None or largest.line is None:
-        return None
-    return model.MemoryModel(
-        fixed_bytes=round(largest.line.fixed_bytes),
-        bytes_per_sample=round(largest.line.bytes_per_sample, 1),
-        residual=round(largest.residual),
-    )
-
-
 def about_threads(device: str, noise: Noise | None) -> list[str]:
     """What keeps others' work from making steps several times slower, where others computed while trials were timed."""
     spinning = None if noise is None or device != "cpu" else find_spinning(crowd_here(noise.most_cpus))
@@ -98,6 +76,28 @@ def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulat
         micro_batch=batch,
         accumulation=accumulation,
         loader=model.Loader(**(feed or Feed()).model_dump()),
+    )
+
+
+def made_now(seconds: float, trials: int, *, interrupted: bool = False) -> model.Made:
+    """The head of the profile of a search that took so long."""
+    return model.Made(
+        at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        gpudoc=gpudoc.__version__,
+        seconds=round(seconds, 1),
+        trials=trials,
+        interrupted=True if interrupted else None,
+    )
+
+
+def memory_model(largest: Largest | None) -> model.MemoryModel | None:
+    """The line of peak memory over the batch; None where none was found."""
+    if largest is None or largest.line is None:
+        return None
+    return model.MemoryModel(
+        fixed_bytes=round(largest.line.fixed_bytes),
+        bytes_per_sample=round(largest.line.bytes_per_sample, 1),
+        residual=round(largest.residual),
     )
 
 

@@ -18,7 +18,7 @@ def start(folder: str) -> Report:
     report = Report(folder)
     feed = Feed(report)
     loaders = Loaders(report, feed)
-    steps = Steps(report, feed)
+    steps = Steps(report, feed, loaders)
 
     def guarded(action: arrival.Action) -> arrival.Action:
         def run(module: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import memory, precision
 from .feed import Feed, Stretch
+from .loaders import Loaders
 from .report import Report, is_worker
 
 # how often is told what was seen
@@ -20,8 +21,8 @@ _MAX_WITHOUT = 4
 class Steps:
     """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
 
-    def __init__(self, report: Report, feed: Feed) -> None:
-        self._report, self._feed = report, feed
+    def __init__(self, report: Report, feed: Feed, loaders: Loaders) -> None:
+        self._report, self._feed, self._loaders = report, feed, loaders
         self._every = _EVERY_RUN_S if report.is_run else _EVERY_S
         self._main: int | None = None
         self._others: dict[int, int] = {}
