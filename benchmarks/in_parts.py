@@ -11,6 +11,30 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+def largest_of(fits, low, high, around):
+    """(the largest batch that fits, every answer): a bisection between two guesses, then all batches around its end.
+
+    `fits` says whether one batch fits, in a process of its own; nothing is asked twice.
+    """
+    answers = {}
+
+    def ask(batch):
+        if batch not in answers:
+            answers[batch] = fits(batch)
+        return answers[batch]
+
+    while low > 1 and not ask(low):
+        low //= 2
+    while ask(high):
+        high *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if ask(middle) else (low, middle)
+    for batch in range(max(1, low - around), low + around + 1):
+        ask(batch)
+    return max(batch for batch, is_fitting in answers.items() if is_fitting), answers
+
+
 class Parts:
     """The rows of one results file; without a file they live as long as the run."""
 

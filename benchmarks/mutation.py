@@ -3,11 +3,15 @@
     python benchmarks/mutation.py [--count 60] [--seed 0] [--minutes 60] [--record]
 
 What is taken out is the whole body ("extreme mutation"): the function returns the emptiest value of its declared type.
-The file's own mirrored test file runs first; where it still passes, the fast tests of its folder do. A function whose
-loss no test notices has survived. Only functions of more than one statement, the docstring not counted, are drawn.
+The fast tests of the file's own mirrored test file run first; where they still pass, its slow ones do, then the fast
+tests of its folder, each for so many seconds at most. A function whose loss no test notices has survived. Only
+functions of more than one statement, the docstring not counted, are drawn.
 
-It works in a git worktree in a temporary folder, at the commit that is checked out; changes that are not committed are
-not part of it. What was found is kept in the state file, so that the next call with the same commit and seed goes on.
+At the end the tests that failed run once more on the code as it is: one that fails there too has noticed nothing.
+
+It works in a git worktree in a temporary folder, at the commit that is checked out, or another one with --commit;
+changes that are not committed are not part of it. What was found is kept in the state file, so that the next call with
+the same commit and seed goes on.
 """
 
 from __future__ import annotations
@@ -19,12 +23,18 @@ import json
 import os
 import pathlib
 import random
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import NoReturn
+
+import pytest
+import torch  # noqa: F401 - loaded once for all forks
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DESELECTED = "not gpu and not standin"
@@ -43,9 +53,11 @@ EMPTIEST = {
     "set": "set()",
     "frozenset": "frozenset()",
 }
-LONGEST_S = 1200
-# what pytest says: all passed, some failed, and what else ends it; nothing collected is no test at all
-PASSED, NOTHING = 0, 5
+LONGEST_S = 400
+# pytest's exit status: all passed, some failed, no test was there; and of a run that never ended
+PASSED, FAILED, NOTHING, ENDLESS = 0, 1, 5, 124
+# without the case of a test that has several
+_FAILED = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+\.py(?:::[\w:]+)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +82,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What became of one function without its body."""
+    """What became of one function without its body.
+
+    `by` is the file or folder of tests that noticed, `test` the first test that failed, or the file that could not be
+    read; '' where they never ended.
+    """
 
     target: Target
     outcome: str
     by: str
     seconds: float
+    test: str = ""
 
 
 def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -126,23 +143,45 @@ def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
             yield from _walk_own(child)
 
 
-def pytest_status(copy: pathlib.Path, place: str, marks: str) -> int:
-    """The exit status of pytest on one file or folder of the copy; 124 when it never ends."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, place]
-    process = subprocess.Popen(
-        command,
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def run_tests(copy: pathlib.Path, *words: str) -> tuple[int, list[str]]:
+    """The exit status of pytest in the copy, and the tests that failed; ENDLESS when it takes too long.
+
+    In a fork of this process, which has torch and pytest loaded and nothing of gpudoc.
+    """
+    with tempfile.TemporaryFile() as told:
+        pid = os.fork()
+        if pid == 0:
+            _be_pytest(copy, told.fileno(), words)
+        status = _wait(pid)
+        told.seek(0)
+        return status, _FAILED.findall(told.read().decode("utf-8", "replace"))
+
+
+def _be_pytest(copy: pathlib.Path, told: int, words: Sequence[str]) -> NoReturn:
+    status = 70
     try:
-        return process.wait(LONGEST_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
-        return 124
+        os.setsid()
+        os.chdir(copy)
+        os.dup2(told, 1)
+        os.dup2(told, 2)
+        os.environ |= {"PYTHONPATH": str(copy), "COLUMNS": "500"}
+        sys.path[0] = str(copy)
+        status = pytest.main(["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", *words])
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _wait(pid: int) -> int:
+    until = time.monotonic() + LONGEST_S
+    while time.monotonic() < until:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.1)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return ENDLESS
 
 
 def judge(copy: pathlib.Path, target: Target) -> Found:
@@ -151,23 +190,42 @@ def judge(copy: pathlib.Path, target: Target) -> Found:
     path = copy / target.path
     source = path.read_text("utf-8")
 
-    def found(outcome: str, by: str) -> Found:
-        return Found(target=target, outcome=outcome, by=by, seconds=round(time.monotonic() - began, 1))
+    def found(outcome: str, by: str, test: str = "") -> Found:
+        seconds = round(time.monotonic() - began, 1)
+        return Found(target=target, outcome=outcome, by=by, seconds=seconds, test=test)
 
-    if not (copy / target.own_tests).exists():
-        return found("survived", "no test file of its own")
-    for place, marks in ((target.own_tests, DESELECTED), (target.room, f"not slow and {DESELECTED}")):
-        try:
-            path.write_text(emptied(source, target.name), "utf-8")
-            status = pytest_status(copy, place, marks)
-        finally:
-            path.write_text(source, "utf-8")
-        if status in (PASSED, NOTHING):
-            continue
-        # a test that fails without the change as well has noticed nothing
-        sound = pytest_status(copy, place, marks) in (PASSED, NOTHING)
-        return found("killed" if sound else "unknown", place)
+    fast, slow = f"not slow and {DESELECTED}", f"slow and {DESELECTED}"
+    path.write_text(emptied(source, target.name), "utf-8")
+    try:
+        for place, marks in ((target.own_tests, fast), (target.own_tests, slow), (target.room, fast)):
+            if not (copy / place).exists():
+                continue
+            status, failed = run_tests(copy, "-x", "-m", marks, place)
+            if status == ENDLESS:
+                path.write_text(source, "utf-8")
+                ends = run_tests(copy, "-m", marks, place)[0] != ENDLESS
+                return found("killed" if ends else "unknown", place)
+            if status in (PASSED, NOTHING):
+                continue
+            # one that fails only now and then has noticed nothing
+            if not failed or run_tests(copy, "-m", marks, failed[0])[0] != PASSED:
+                return found("killed", place, failed[0] if failed else place)
+    finally:
+        path.write_text(source, "utf-8")
     return found("survived", "")
+
+
+def confirm(copy: pathlib.Path, found: list[Found]) -> list[Found]:
+    """The same, where a test that fails without any change as well has noticed nothing."""
+    tests = sorted({row.test for row in found if "::" in row.test})
+    unread = sorted({row.test for row in found if row.test and "::" not in row.test})
+    failed: set[str] = set()
+    for words, places in (((), tests), (("--collect-only",), unread)):
+        status, several = run_tests(copy, "-m", DESELECTED, *words, *places) if places else (PASSED, [])
+        failed.update(several)
+        if status not in (PASSED, NOTHING, FAILED):
+            failed.update(one for one in places if run_tests(copy, "-m", DESELECTED, *words, one)[0] != PASSED)
+    return [replace(row, outcome="unknown") if row.test in failed else row for row in found]
 
 
 def report(commit: str, seed: int, found: list[Found], count: int, num_functions: int) -> str:
@@ -190,7 +248,7 @@ def report(commit: str, seed: int, found: list[Found], count: int, num_functions
     ]
     for row in sorted(found, key=lambda row: (row.outcome != "survived", row.target.path)):
         name = f"`{row.target.path}:{row.target.line}` `{row.target.name}`"
-        lines.append(f"| {name} | {row.outcome} | {row.by} | {row.seconds} |")
+        lines.append(f"| {name} | {row.outcome} | {row.test or row.by} | {row.seconds} |")
     return "\n".join(lines) + "\n"
 
 
@@ -209,11 +267,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no further function after so long")
     parser.add_argument("--only", default="", metavar="FOLDER", help="of those drawn, try only files below this folder")
+    parser.add_argument("--commit", default="HEAD", help="what is tried: HEAD, or that of a run that was cut off")
     parser.add_argument("--record", action="store_true", help="write benchmarks/records/DATE-mutation.md")
     chosen = parser.parse_args()
     until = time.monotonic() + 60 * chosen.minutes
     git = lambda *words: subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()  # noqa: E731
-    commit = git("rev-parse", "HEAD")
+    commit = git("rev-parse", chosen.commit)
     state = pathlib.Path(tempfile.gettempdir()) / f"gpudoc-mutation-{commit[:12]}-{chosen.seed}.jsonl"
     found = load(state)
     with tempfile.TemporaryDirectory(prefix="gpudoc-mutation-") as folder:
@@ -235,10 +294,10 @@ def main() -> None:
                 print(
                     f"{len(found):3d} {row.outcome:8s} {target.path}:{target.line} {target.name} {row.by}", flush=True
                 )
+            found = confirm(copy, [row for row in found if row.target in set(drawn)])
         finally:
             git("worktree", "remove", "--force", str(copy))
-    rows = [row for row in found if row.target in set(drawn)]
-    text = report(commit, chosen.seed, rows, chosen.count, len(every))
+    text = report(commit, chosen.seed, found, chosen.count, len(every))
     print(text)
     if chosen.record:
         (ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-mutation.md").write_text(text, "utf-8")

@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from in_parts import largest_of
 from tune_workloads import KINDS, write_workload
 
 from gpudoc.tune.search.foresight import foresee
@@ -122,27 +123,12 @@ def search(source: str, limit_bytes: int, foreseen: list | None = None, settle: 
 def truth(source: str, limit_bytes: int, guess: int) -> tuple[int, dict[int, bool]]:
     """Bisection from scratch in fresh processes, bracketed without looking at our answer's neighbours; then +-8."""
     with Launcher(source) as launcher:
-        answers: dict[int, bool] = {}
+        where = Where(device="cpu", limit_bytes=limit_bytes)
 
         def fits(batch: int) -> bool:
-            if batch not in answers:
-                where = Where(device="cpu", limit_bytes=limit_bytes)
-                answers[batch] = launcher.run(
-                    Request(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where
-                ).fits
-            return answers[batch]
+            return launcher.run(Request(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where).fits
 
-        low, high = max(1, guess * 3 // 4), guess * 5 // 4 + 2
-        while not fits(low):
-            low //= 2
-        while fits(high):
-            high *= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        for batch in range(max(1, low - AROUND), low + AROUND + 1):
-            fits(batch)
-        return max(b for b, ok in answers.items() if ok), answers
+        return largest_of(fits, max(1, guess * 3 // 4), guess * 5 // 4 + 2, AROUND)
 
 
 def table(kinds: list[str], limits: list[int], with_truth: bool) -> None:

@@ -16,7 +16,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from in_parts import add_options, open_parts
+from in_parts import add_options, largest_of, open_parts
 
 # sets up the stand-in's environment, before torch is imported
 from plan_standin import SETTINGS, Bench, cells
@@ -85,24 +85,11 @@ class Search:
 
     def _truth(self, name: str, target: Target, setting: str, guess: int) -> tuple[int, list[int]]:
         """(the largest batch that fits, those below it and near it that do not)."""
-        known: dict[int, bool] = {}
 
         def fits(batch: int) -> bool:
-            if batch not in known:
-                known[batch] = self._bench.fits(name, target, setting, batch)
-            return known[batch]
+            return self._bench.fits(name, target, setting, batch)
 
-        low, high = max(1, guess * 7 // 8), guess * 9 // 8 + 2
-        while low > 1 and not fits(low):
-            low //= 2
-        while fits(high):
-            high *= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        for batch in range(max(1, low - AROUND), low + AROUND + 1):
-            fits(batch)
-        largest = max(batch for batch, is_fitting in known.items() if is_fitting)
+        largest, known = largest_of(fits, max(1, guess * 7 // 8), guess * 9 // 8 + 2, AROUND)
         return largest, sorted(batch for batch, is_fitting in known.items() if batch < largest and not is_fitting)
 
 

@@ -91,7 +91,6 @@ class ProcessTrack:
     queued_s: Fact[float] = NOT_READ
     main_queued_s: Fact[float] = NOT_READ
     read_bytes: Fact[int] = NOT_READ
-    read_chars: Fact[int] = NOT_READ
     write_bytes: Fact[int] = NOT_READ
     write_chars: Fact[int] = NOT_READ
     major_faults: int = 0
@@ -158,7 +157,6 @@ class GpuMoment:
 
     time_s: float
     utilization_percent: Fact[int] = NOT_READ
-    memory_utilization_percent: Fact[int] = NOT_READ
     memory_used_bytes: Fact[int] = NOT_READ
     sm_clock_mhz: Fact[int] = NOT_READ
     power_w: Fact[float] = NOT_READ
@@ -167,7 +165,6 @@ class GpuMoment:
     pcie_generation: Fact[int] = NOT_READ
     pcie_width: Fact[int] = NOT_READ
     pcie_rx_bytes_per_s: Fact[float] = NOT_READ
-    pcie_tx_bytes_per_s: Fact[float] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a training step will need on hardware that is not here: memory, work and what would make it fit.
 
-Two doors in: `trace` for any Python step, `workload` for a cfg.yaml. `targets` answers for cards and sizes, `ladder`
+Two doors in: `trace` for any Python step, `predict` for a cfg.yaml. `targets` answers for cards and sizes, `ladder`
 says what would make it fit on one.
 """
 
@@ -34,14 +34,6 @@ def trace(
     from gpudoc.plan.tracing import Recipe
 
     return plan_recipe(Recipe(build=build, batch=batch, step=step, like=like), batch_sizes)
-
-
-def workload(workload: Workload, settings: Settings = Settings(), progress: Progress = SILENT) -> Plan:  # noqa: B008
-    """The plan of a workload under `settings`; GpudocError where it can be neither traced nor run."""
-    from gpudoc.plan.from_workload import workload_recipe
-    from gpudoc.plan.planning import plan_recipe
-
-    return plan_recipe(workload_recipe(workload, settings), progress=progress)
 
 
 def predict(workload: Workload, settings: Settings = Settings()) -> Plan:  # noqa: B008

@@ -79,7 +79,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # by storage: whether it lives, its block, and the blocks that live as long
         self._living: dict[int, tuple[weakref.ref[Any], int, list[int]]] = {}
         self._episode: list[int] = []
-        self._in_backward = False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

@@ -121,11 +121,6 @@ class TargetsResult:
     notes: tuple[str, ...]
     answers: tuple[TargetAnswer, ...]
 
-    @property
-    def all_fit(self) -> bool:
-        """Whether at least one sample fits everywhere."""
-        return all(answer.fits for answer in self.answers)
-
     def documents(self) -> list[dict[str, object]]:
         """The `targets` of gpudoc.tune.v1."""
         shared = {"basis": "two real steps on the CPU" if self.probed else "traced", "notes": list(self.notes)}

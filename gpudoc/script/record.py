@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import gpudoc
 from gpudoc.profile import model
 from gpudoc.script.advice import about_a_larger_batch
 from gpudoc.script.command import Command
@@ -14,7 +12,7 @@ from gpudoc.script.findings import Findings, speed_of
 from gpudoc.script.look import script_loaders
 from gpudoc.script.remember import file_digest, workload_of
 from gpudoc.tune.model.noise import Noise, noise_of
-from gpudoc.tune.record import about_threads
+from gpudoc.tune.record import about_threads, made_now, memory_model
 from gpudoc.tune.trial.messages import Feed, Trial
 
 
@@ -33,12 +31,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
     """The profile of the findings so far; what was not searched stays as the script has it."""
     look = found.look
     return model.Profile(
-        made=model.Made(
-            at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            gpudoc=gpudoc.__version__,
-            seconds=round(context.seconds, 1),
-            trials=context.launches,
-        ),
+        made=made_now(context.seconds, context.launches),
         hardware=context.hardware.model_copy(update={"count": look.ranks, "cuda": look.cuda}),
         workload=workload_of(context.command.words),
         settings=model.Settings.model_validate(
@@ -98,19 +91,12 @@ def _loader(found: Findings) -> model.Loader:
 
 def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Evidence:
     largest = found.sized.largest if found.sized is not None else None
-    line = None
-    if largest is not None and largest.line is not None:
-        line = model.MemoryModel(
-            fixed_bytes=round(largest.line.fixed_bytes),
-            bytes_per_sample=round(largest.line.bytes_per_sample, 1),
-            residual=round(largest.residual),
-        )
     gained, noise = found.gain, noise_of(trials)
     return model.Evidence(
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.sized.choice.fastest if found.sized and found.sized.choice else None,
         memory_limit_bytes=context.limit_bytes,
-        memory_model=line,
+        memory_model=memory_model(largest),
         trials=tuple(_row(trial) for trial in trials if trial.request.kind not in ("loader", "calibrate")),
         loader=tuple(row for trial in trials if (row := _loader_row(trial)) is not None),
         default=_row(found.defaults[0]) if found.defaults else None,

@@ -21,7 +21,9 @@ _COLLATE_SIGNS = (
     "resize storage",
     "inconsistent tensor",
 )
-_OWN = Path(__file__).resolve().parents[1]
+_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+# Debian's Python, which NVIDIA's containers have, installs into dist-packages
+_PACKAGES = ("site-packages", "dist-packages")
 _WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
 # after these a device answers nothing else until the process ends
 _KERNEL_FAULTS = (
@@ -117,21 +119,19 @@ def users_traceback(problem: BaseException) -> str:
 
 
 def _without_ours(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    own = str(_OWN)
     theirs = [n for n, frame in enumerate(frames) if last_own([(frame.filename, frame.lineno or 0)])]
-    ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(own)]
+    ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
     begin = theirs[0] if theirs else ours[-1] + 1 if ours else 0
-    return [frame for frame in frames[begin:] if not frame.filename.startswith(own)] or frames
+    return [frame for frame in frames[begin:] if not frame.filename.startswith(_OWN)] or frames
 
 
 def last_own(frames: Iterable[tuple[str, int]]) -> str | None:
     """'file:line' of the last frame that is the user's, given from the outermost on; None when none is."""
-    own = str(_OWN)
     library = sysconfig.get_paths()["stdlib"]
     theirs = [
         f"{name}:{line}"
         for name, line in frames
-        if not name.startswith((own, library, "<")) and "site-packages" not in name
+        if not name.startswith((_OWN, library, "<")) and not any(part in name for part in _PACKAGES)
     ]
     return theirs[-1] if theirs else None
 

@@ -34,7 +34,6 @@ def run(request: Request) -> Iterator[Event]:
         from gpudoc.train.step.loop import note_of_syncs
 
         progress = job.course.progress
-        first_step = progress.step
         problem: Exception | None = None
         meter = Meter()
         hangs = Hangs()
@@ -53,7 +52,7 @@ def run(request: Request) -> Iterator[Event]:
                 job.sinks.close()
         from gpudoc.train.report.finish import finish
 
-        finished = finish(request, job, problem, (first_step, time.perf_counter() - began), meter.read())
+        finished = finish(request, job, problem, time.perf_counter() - began, meter.read())
         if lock is not None:
             lock.release()
         if problem is not None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -23,7 +23,6 @@ class Stop:
         self.exit_code = ExitCode.OK
         self.deadline = deadline
         self.last_words = ""
-        self.at_once: list[Callable[[], None]] = []
         self._owner = os.getpid()
 
     @property
@@ -59,8 +58,6 @@ class Stop:
         if number != signal.SIGINT:
             self.ask(f"{signal.Signals(number).name} received", ExitCode.RESUME)
         elif self.reason == "Ctrl+C":
-            for action in self.at_once:
-                action()
             os.write(2, f"\ngpudoc: stopped at once; the last good checkpoint stays. {self.last_words}\n".encode())
             os._exit(ExitCode.INTERRUPTED)
         else:

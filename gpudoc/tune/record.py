@@ -13,6 +13,7 @@ from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.noise import Noise, noise_of
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.search.feeding import profile_rows
+from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.trial.messages import Feed, Trial, Variant
 from gpudoc.workload.config import Loaded
 
@@ -37,13 +38,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
     """The profile of the findings so far; without a chosen batch it is the default's."""
     settings = _settings(context, found)
     return model.Profile(
-        made=model.Made(
-            at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            gpudoc=gpudoc.__version__,
-            seconds=round(context.seconds, 1),
-            trials=len(trials),
-            interrupted=True if context.interrupted else None,
-        ),
+        made=made_now(context.seconds, len(trials), interrupted=context.interrupted),
         hardware=_hardware(context),
         workload=context.workload,
         settings=settings,
@@ -89,21 +84,36 @@ def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulat
     )
 
 
+def made_now(seconds: float, trials: int, *, interrupted: bool = False) -> model.Made:
+    """The head of the profile of a search that took so long."""
+    return model.Made(
+        at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        gpudoc=gpudoc.__version__,
+        seconds=round(seconds, 1),
+        trials=trials,
+        interrupted=True if interrupted else None,
+    )
+
+
+def memory_model(largest: Largest | None) -> model.MemoryModel | None:
+    """The line of peak memory over the batch; None where none was found."""
+    if largest is None or largest.line is None:
+        return None
+    return model.MemoryModel(
+        fixed_bytes=round(largest.line.fixed_bytes),
+        bytes_per_sample=round(largest.line.bytes_per_sample, 1),
+        residual=round(largest.residual),
+    )
+
+
 def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Evidence:
     largest = found.largest
-    line = None
-    if largest is not None and largest.line is not None:
-        line = model.MemoryModel(
-            fixed_bytes=round(largest.line.fixed_bytes),
-            bytes_per_sample=round(largest.line.bytes_per_sample, 1),
-            residual=round(largest.residual),
-        )
     ratio, noise = found.speedup, noise_of(trials)
     return model.Evidence(
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.choice.fastest if found.choice else None,
         memory_limit_bytes=context.limit_bytes,
-        memory_model=line,
+        memory_model=memory_model(largest),
         trials=tuple(row for trial in trials if trial.request.kind != "plan" for row in _rows(trial)),
         variants=tuple(found.tried),
         loader=profile_rows(found.feed_trials),

@@ -39,7 +39,7 @@ def test_importing_what_judges_compiles_hardly_any_pattern_and_takes_no_words_ap
         "    return real(source, flags)\n"
         "re.compile = spy\n"
         "import gpudoc.facts.readers.words as words\n"
-        "words.anchors_of = None\n"
+        "words.ways_of = None\n"
         "import gpudoc.doctor.registry\n"
         "print(count)\n"
     )

@@ -20,7 +20,7 @@ def test_every_target_gets_its_answer_in_order(result):
     assert large.largest_batch > small.largest_batch > 0
     assert large.precision == "bf16"
     assert result.answers[1].precision == "fp16"
-    assert result.all_fit
+    assert all(answer.fits for answer in result.answers)
 
 
 def test_the_peak_is_inside_the_memory_and_inside_its_interval(result):

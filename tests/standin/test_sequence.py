@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.train.step.test_sequence import CASES, GLOBAL_BATCH, MODULE
+from tests.train.step.test_sequence import CASES, GLOBAL_BATCH, write_config
 
 pytestmark = pytest.mark.standin
 
@@ -81,16 +81,7 @@ def in_order(sizes):
 def test_a_trial_asks_the_allocator_for_what_training_asks_for(standin, case):
     flags, variant, num_micros, changes = case
     gpus = standin()
-    (gpus.home / "sequence_model.py").write_text(MODULE)
-    config = {
-        "model": {"target": "sequence_model:Net"},
-        "data": {"target": "sequence_model:Images"},
-        "loss": {"target": "torch.nn:CrossEntropyLoss"},
-        "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 0.01}},
-        **changes,
-        "train": {"global_batch": GLOBAL_BATCH, "precision": "fp32", **changes.get("train", {})},
-    }
-    (gpus.home / "cfg.yaml").write_text(json.dumps(config))
+    write_config(gpus.home, changes)
     told = []
     # each in a process of its own: cuBLAS asks for its workspace once
     for who in ("training", "trial"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.train.step.test_sequence import GLOBAL_BATCH, MODULE
+from tests.train.step.test_sequence import write_config
 
 pytestmark = pytest.mark.standin
 
@@ -70,16 +70,7 @@ def waits(standin):
 
     def waits(flags, changes):
         gpus = standin()
-        (gpus.home / "sequence_model.py").write_text(MODULE)
-        config = {
-            "model": {"target": "sequence_model:Net"},
-            "data": {"target": "sequence_model:Images"},
-            "loss": {"target": "torch.nn:CrossEntropyLoss"},
-            "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 0.01}},
-            **changes,
-            "train": {"global_batch": GLOBAL_BATCH, "precision": "fp32", **changes.get("train", {})},
-        }
-        (gpus.home / "cfg.yaml").write_text(json.dumps(config))
+        write_config(gpus.home, changes)
         done = gpus.python(CODE.format(log_every=LOG_EVERY, steps=STEPS, flags=json.dumps(flags)))
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout.strip().splitlines()[-1])

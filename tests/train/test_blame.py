@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 import torch
 
+import gpudoc
 from gpudoc.errors import GpudocError
 from gpudoc.train import blame
 from gpudoc.train.data.order import Order
@@ -115,3 +117,22 @@ def test_the_fault_of_a_kernel_is_the_users_and_ends_the_process_at_once(monkeyp
 def test_other_errors_are_no_kernels_fault():
     for problem in (RuntimeError("CUDA out of memory"), ValueError("device-side assert"), GpudocError("x")):
         assert blame.in_kernel(problem, 1) is problem
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/usr/local/lib/python3.12/dist-packages/torch/nn/modules/module.py",
+        "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py",
+        subprocess.__file__,
+        blame.__file__,
+        "<string>",
+    ],
+)
+def test_a_frame_of_a_package_of_python_or_of_gpudoc_is_never_named_as_the_users(place):
+    assert blame.last_own([("/home/me/train.py", 3), (place, 7)]) == "/home/me/train.py:3"
+
+
+def test_a_folder_beside_gpudoc_whose_name_begins_alike_is_the_users():
+    beside = f"{gpudoc.__path__[0]}_runs/train.py"
+    assert blame.last_own([(beside, 3)]) == f"{beside}:3"

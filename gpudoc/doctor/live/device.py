@@ -32,7 +32,6 @@ class DeviceUse:
     index: int
     name: str
     busy: float
-    memory_busy: float | None
     power_share: float | None
     clock_mhz: float | None
     clock_max_mhz: float | None
@@ -97,7 +96,6 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
         index=gpu.index,
         name=gpu.name if isinstance(gpu.name, str) else "GPU",
         busy=(_mean([m.utilization_percent for m in moments]) or 0.0) / 100,
-        memory_busy=_share(_mean([m.memory_utilization_percent for m in moments])),
         power_share=power / limit if power is not None and limit else None,
         clock_mhz=_mean([m.sm_clock_mhz for m in moments]),
         clock_max_mhz=float(gpu.sm_clock_max_mhz) if isinstance(gpu.sm_clock_max_mhz, int) else None,
@@ -128,7 +126,3 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
 def _mean(values: Sequence[Fact[float] | Fact[int]]) -> float | None:
     known = [float(v) for v in values if not isinstance(v, Absent)]
     return sum(known) / len(known) if known else None
-
-
-def _share(percent_value: float | None) -> float | None:
-    return percent_value / 100 if percent_value is not None else None

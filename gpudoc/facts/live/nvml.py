@@ -178,7 +178,6 @@ def _look(nv: Any, handle: Any, slow: bool, since: int) -> dict[str, object]:
     power = _ask(lambda: nv.nvmlDeviceGetPowerUsage(handle))
     found: dict[str, object] = {
         "utilization_percent": rates.gpu if rates is not None else None,
-        "memory_utilization_percent": rates.memory if rates is not None else None,
         "memory_used_bytes": memory.used if memory is not None else None,
         "sm_clock_mhz": _ask(lambda: nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_SM)),
         "power_w": power / 1000 if power is not None else None,
@@ -190,9 +189,7 @@ def _look(nv: Any, handle: Any, slow: bool, since: int) -> dict[str, object]:
     if slow:
         # nvml.h: KB per second, over the last 20 ms
         rx = _ask(lambda: nv.nvmlDeviceGetPcieThroughput(handle, nv.NVML_PCIE_UTIL_RX_BYTES))
-        tx = _ask(lambda: nv.nvmlDeviceGetPcieThroughput(handle, nv.NVML_PCIE_UTIL_TX_BYTES))
         found["pcie_rx_bytes_per_s"] = rx * 1000.0 if rx is not None else None
-        found["pcie_tx_bytes_per_s"] = tx * 1000.0 if tx is not None else None
         found["users"] = _users(nv, handle, since)
     return found
 

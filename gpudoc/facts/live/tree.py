@@ -338,7 +338,6 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         queued_s=_difference(track.first_queue[0], track.last_queue[0], no_schedstat),
         main_queued_s=_difference(track.first_queue[1], track.last_queue[1], no_schedstat),
         read_bytes=_counter(track.first_io, track.last_io, "read_bytes"),
-        read_chars=_counter(track.first_io, track.last_io, "rchar"),
         write_bytes=_counter(track.first_io, track.last_io, "write_bytes"),
         write_chars=_counter(track.first_io, track.last_io, "wchar"),
         major_faults=track.last.major_faults - track.first.major_faults,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE
@@ -74,13 +74,10 @@ def _compile(source: str) -> re.Pattern[str]:
     return re.compile(plain.replace(" ", r"\s+"), _FLAGS)
 
 
-def anchors_of(source: str) -> tuple[str, ...]:
-    """Lower-case words of which every match of `source` holds at least one; empty when none can be told."""
-    return _choices(anchors for _, anchors in ways_of(source))
-
-
 def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
-    """The parts of `source` between the bars outside any group, each with its anchors."""
+    """The parts of `source` between the bars outside any group, each with its anchors: lower-case words of which every
+    match holds at least one; empty when none can be told.
+    """
     tokens = [(match.lastgroup or "", match[0], match.start()) for match in _TOKEN.finditer(source)]
     _, anchors, bars = _read_ways(tokens, 0)
     ends = [*bars, len(source)]
@@ -131,10 +128,9 @@ def _read_ways(tokens: list[tuple[str, str, int]], place: int) -> tuple[int, lis
     return place, [*ways, _better(best, (run,))], bars
 
 
-def _choices(ways: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _choices(ways: list[tuple[str, ...]]) -> tuple[str, ...]:
     """The anchors of all ways together; none when one of them has none."""
-    given = list(ways)
-    return tuple(word for way in given for word in way) if all(given) else ()
+    return tuple(word for way in ways for word in way) if all(ways) else ()
 
 
 def _better(best: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class Pulse:
         self._words[_IS] = _VERSION
 
     def belong(self, rank: int, world: int) -> None:
-        """Say whose they are."""
+        """Store the rank, the world size and this process's number, which makes them readable."""
         self._words[_RANK], self._words[_WORLD], self._words[_PID] = rank, world, os.getpid()
 
     def begin(self, step: int) -> None:

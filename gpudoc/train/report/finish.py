@@ -18,16 +18,13 @@ from gpudoc.train.step.meters import Split
 
 
 def finish(
-    request: Request, job: Job, problem: Exception | None, ran: tuple[int, float], beside: Beside | None = None
+    request: Request, job: Job, problem: Exception | None, seconds: float, beside: Beside | None = None
 ) -> Finished:
-    """Write summary.json and say how it ended; `ran` is (the first step of this process, seconds), `beside` what others
-    did with the CPUs meanwhile.
-    """
+    """Write summary.json and say how it ended; `beside` is what others did with the CPUs in those `seconds`."""
     import json
 
     import torch
 
-    first_step, seconds = ran
     status, reason, exit_code = _end_of(job, problem)
     split = Split.of(job.course.progress.seconds)
     situation = Situation(
@@ -52,7 +49,6 @@ def finish(
         verdict=verdict(split),
         advice=[*about_slow(job.loop.pace.slow), *advise(split, situation)],
         go_on=command,
-        first_step=first_step,
     )
     summary = document(job, end)
     if job.stepper.parts.ranks.rank == 0:

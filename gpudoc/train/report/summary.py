@@ -30,7 +30,6 @@ class End:
     verdict: str
     advice: list[Advice]
     go_on: str | None
-    first_step: int
 
 
 def document(job: Job, end: End) -> dict[str, object]:

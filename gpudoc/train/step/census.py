@@ -278,9 +278,7 @@ def _why_not(stepper: Stepper) -> str:
     return "what ranks gather for a moment cannot be told from what they keep" if stepper.parts.ranks.is_sharded else ""
 
 
-def _is_view(tensor: torch.Tensor | None) -> bool:
-    if tensor is None:
-        return False
+def _is_view(tensor: torch.Tensor) -> bool:
     own = own_part(tensor)
     return own.untyped_storage().nbytes() > own.numel() * own.element_size()
 

@@ -15,7 +15,6 @@ _MOST_WORDS = 300
 class _Record(Protocol):
     """What torch keeps of one compilation (torch._dynamo.utils.CompilationMetrics)."""
 
-    compile_id: str | None
     co_name: str | None
     co_filename: str | None
     co_firstlineno: int | None
@@ -35,7 +34,7 @@ class Again:
 
 @dataclass(slots=True)
 class Compilations:
-    """Reads torch's own records, which it makes anyway; nothing is read but at log points.
+    """Counts from when it is made, by torch's own records, which it makes anyway; they are read at log points only.
 
     torch keeps the newest 64 records: of more than that between two log points the first ones are not counted.
     """
@@ -44,6 +43,10 @@ class Compilations:
     seconds: float = 0.0
     again: dict[str, Again] = field(default_factory=dict)
     _last: object = None
+
+    def __post_init__(self) -> None:
+        # a notebook may have trained before in this process
+        self._fresh()
 
     def read(self) -> float:
         """Take in what was compiled since the last call; its seconds."""

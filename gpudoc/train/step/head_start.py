@@ -68,7 +68,7 @@ class HeadStart:
         return number, began.elapsed_time(first) / 1e3
 
     def again(self) -> None:
-        """From here on steps are others: what one takes is to be seen anew."""
+        """Steps are different from here on, another micro batch for one: forget what one took, and pause again soon."""
         self._busy_s = self._paused = None
         self._next = self._steps + _SETTLING
 

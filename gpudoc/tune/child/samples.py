@@ -35,11 +35,6 @@ class Samples:
         self._longest = longest
         self.sizes_differ = len({sample_bytes(sample) for sample in (*longest, *typical)}) > 1
 
-    @property
-    def scanned_all(self) -> bool:
-        """Whether every sample of the data set was looked at, so that the longest is certain."""
-        return self.num_scanned >= self.count
-
     def worst(self, batch: int) -> Batch:
         """A batch of the longest samples, repeated."""
         return self._make(self._longest, batch)

@@ -37,9 +37,9 @@ class Reference:
         steps = min(len(losses), len(self.losses))
         if len(self.losses) < LEAST_STEPS or not math.isfinite(self.chance):
             return None
-        if steps < min(LEAST_STEPS, len(self.losses)) and all(map(math.isfinite, losses)):
-            return Losses(steps=steps, bound=tolerance + self.chance)
-        return Losses(steps=steps, difference=_difference(losses, self.losses), bound=tolerance + self.chance)
+        # a trial makes fewer steps only where one was not finite
+        difference = None if steps < LEAST_STEPS else _difference(losses, self.losses)
+        return Losses(steps=steps, difference=difference, bound=tolerance + self.chance)
 
 
 def agree(found: Losses | None) -> bool:

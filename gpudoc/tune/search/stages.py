@@ -71,7 +71,7 @@ def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> No
     shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
     give_up(found, why_rejected(failed))
     tried = {name for row in found.tried for name in row.changes}
-    for name in set(changed) - tried:
+    for name in (name for name in changed if name not in tried):
         found.rejected[name] = f"{shown}: {why_rejected(failed)}"
     session.say(f"  {shown}: {why_rejected(failed)}")
     found.variant, found.largest, found.speeds, found.joints = plan.base, None, (), []

@@ -58,9 +58,9 @@ class Abilities:
 class Lever:
     """One row of the table: a change that is tried on top of what won before it.
 
-    `works` says where it can help. `tolerance` is how far its losses may lie from the
-    reference's, by the format that it computes in. What only a GPU can show is in `to_show`. When one of a `family`
-    fails, the others that follow would fail alike.
+    `works` says where it can help. `tolerance` is how far its losses may lie from the reference's, by the format that
+    it computes in. `to_show` says what only a GPU can show. When one of a `family` fails, the others that follow would
+    fail, too, and are not tried.
     """
 
     name: str

@@ -109,7 +109,7 @@ def track(pid=1, **changes):
         "pid": pid, "parent": 0, "name": "python", "command": "python train.py", "first_s": 0.0, "last_s": 20.0,
         "age_s": 600.0,
         "num_threads": 2, "cpu_s": 10.0, "main_cpu_s": 10.0, "queued_s": 0.0, "main_queued_s": 0.0, "looks": 200,
-        "running": 100, "read_chars": 10_000_000, "write_chars": 10_000_000, "read_bytes": 0,
+        "running": 100, "write_chars": 10_000_000, "read_bytes": 0,
     }  # fmt: skip
     return ProcessTrack(**{**known, **changes})
 

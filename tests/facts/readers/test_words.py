@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudoc.facts.readers.words import Words, anchors_of
+from gpudoc.facts.readers.words import Words
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from gpudoc.facts.readers.words import Words, anchors_of
     ],
 )
 def test_the_words_that_every_match_must_hold(source, anchors):
-    assert anchors_of(source) == anchors
+    assert Words(source).anchors == anchors
 
 
 def search(words, text):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch import nn
 
 from gpudoc.train.step.census import Census, Composition, owned
@@ -78,6 +79,19 @@ def test_a_step_that_was_done_again_with_less_is_watched_once_more():
     assert census.wanted
     steps(census, found, 1)
     assert census.found.activations
+
+
+def test_gradients_in_views_of_a_bucket_have_its_memory_all_the_time():
+    """As DDP leaves them: what backward has filled in by then tells nothing of what is held."""
+    model = nn.Linear(6, 1).double()
+    found = stepper(model)
+    census = Census(found, course())
+    steps(census, found, 2)
+    found.run([Micro(batch(4), 1.0)])
+    bucket = torch.zeros(16, dtype=torch.float64)
+    model.weight.grad, model.bias.grad = bucket[:6].view(1, 6), bucket[6:7]
+    census.advance()
+    assert census.found.gradients == bucket.nbytes
 
 
 def test_nothing_of_the_watching_stays():

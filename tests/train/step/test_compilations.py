@@ -18,11 +18,7 @@ def scaled(x, factor):
 @pytest.fixture
 def compiled():
     torch._dynamo.reset()
-    found = Compilations()
-    # what other tests of this process compiled
-    found.read()
-    found = Compilations(_last=found._last)
-    yield found, torch.compile(scaled, backend="eager", dynamic=False)
+    yield Compilations(), torch.compile(scaled, backend="eager", dynamic=False)
     torch._dynamo.reset()
 
 
@@ -46,6 +42,13 @@ def test_a_function_that_is_compiled_once_more_is_named_with_the_reason(compiled
     assert "2 more times, the last because" in found.worst()
 
 
+def test_what_was_compiled_before_it_was_made_is_not_counted(compiled):
+    _, function = compiled
+    function(torch.ones(4), 2.0)
+    later = Compilations()
+    assert (later.read(), later.count) == (0.0, 0)
+
+
 def test_what_was_read_is_not_read_again(compiled):
     found, function = compiled
     function(torch.ones(4), 2.0)
@@ -62,8 +65,8 @@ def test_backward_is_time_and_no_compilation_of_its_own(monkeypatch):
 
     records = [record(), record(is_forward=False, co_name=None)]
     module = types.SimpleNamespace(get_compilation_metrics=lambda: list(records))
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)
     found = Compilations()
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)
     assert found.read() == 4.0
     assert found.count == 1
 

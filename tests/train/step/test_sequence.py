@@ -67,29 +67,26 @@ CASES = {
 GLOBAL_BATCH = 6
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    def write(changes):
-        (tmp_path / "sequence_model.py").write_text(MODULE)
-        config = {
-            "model": {"target": "sequence_model:Net"},
-            "data": {"target": "sequence_model:Images"},
-            "loss": {"target": "torch.nn:CrossEntropyLoss"},
-            "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 0.01}},
-            **changes,
-            "train": {"global_batch": GLOBAL_BATCH, "precision": "fp32", **changes.get("train", {})},
-        }
-        (tmp_path / "cfg.yaml").write_text(json.dumps(config))
-        return tmp_path / "cfg.yaml"
-
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return write
+def write_config(folder, changes):
+    """The config of the small net in `folder`, with its module, under these changes."""
+    (folder / "sequence_model.py").write_text(MODULE)
+    config = {
+        "model": {"target": "sequence_model:Net"},
+        "data": {"target": "sequence_model:Images"},
+        "loss": {"target": "torch.nn:CrossEntropyLoss"},
+        "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 0.01}},
+        **changes,
+        "train": {"global_batch": GLOBAL_BATCH, "precision": "fp32", **changes.get("train", {})},
+    }
+    (folder / "cfg.yaml").write_text(json.dumps(config))
+    return folder / "cfg.yaml"
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_trial_allocates_and_frees_what_training_does_in_the_same_order(case, write, monkeypatch):
+def test_a_trial_allocates_and_frees_what_training_does_in_the_same_order(case, tmp_path, monkeypatch):
     flags, variant, num_micros, changes = case
-    config = write(changes)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = write_config(tmp_path, changes)
     trained = of_training(config, {"micro_batch": GLOBAL_BATCH, **flags}, monkeypatch)
     workload = load_workload(str(config))
     samples = [workload.dataset[index] for index in range(GLOBAL_BATCH // num_micros)]

@@ -54,9 +54,11 @@ class Machine:
 
     def __init__(self, interrupt_at=None, too_much=()):
         self.asked, self.said, self.interrupt_at, self.too_much = [], [], interrupt_at, too_much
+        self.seconds = []
 
     def run(self, request, where):
         self.asked.append((request.ranks, request.extra.get("threads")))
+        self.seconds.append(request.seconds_per_batch)
         if len(self.asked) == self.interrupt_at:
             raise KeyboardInterrupt
         if request.ranks in self.too_much:
@@ -112,6 +114,21 @@ def test_the_budget_ends_the_measurement_and_says_what_is_missing():
     scaling = measured(Machine(), counts=(1, 2, 4, 8), budget_s=1.5)
     assert [p.ranks for p in scaling.points] == [1, 2]
     assert scaling.notes == ("4, 8 ranks were not measured: the budget is used up",)
+
+
+def seconds_of(budget_s, counts=(1, 2, 4)):
+    machine = Machine()
+    measured(machine, counts=counts, budget_s=budget_s)
+    # all trials of a search measure for as long
+    (seconds,) = set(machine.seconds)
+    return seconds
+
+
+def test_the_time_of_a_trial_follows_from_the_whole_budget_and_the_number_of_trials():
+    assert seconds_of(100.0) == pytest.approx(2 * seconds_of(50.0))
+    assert seconds_of(50.0, counts=(1, 2)) == pytest.approx(seconds_of(50.0) * 5 / 3)
+    assert 0 < seconds_of(3.0) == seconds_of(6.0), "a figure needs some time, however little there is"
+    assert seconds_of(1e5) == seconds_of(2e5), "more tells nothing more"
 
 
 def test_an_interrupt_leaves_what_was_measured():
