@@ -10,7 +10,7 @@ from typing import Union, get_type_hints
 import pytest
 
 from gpudoc.doctor.causes import gpu_counts, gpu_health, gpu_links, gpu_use, per_gpu
-from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag, read
+from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag, paths_of, read
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import NOT_READ, NOT_SUPPORTED, Absent, Gpu, Link
@@ -30,7 +30,7 @@ OTHERS = {
 }
 DECLARED = sorted(
     {(check.cause, path) for check, sign in SIGNS for path in sign.paths}
-    | {(check.cause, name) for check in CHECKS if check.only is not None for name in check.only[0]._fields}
+    | {(check.cause, path) for check in CHECKS if check.only is not None for path in paths_of(check.only)}
     | {(cause, path) for cause, paths in OTHERS.items() for path in paths}
 )
 
@@ -76,7 +76,7 @@ def test_no_gpu_is_nothing_checked(cause):
 
 @pytest.mark.parametrize(("check", "sign"), SIGNS, ids=lambda x: getattr(x, "cause", "-".join(getattr(x, "paths", ()))))
 def test_a_sign_declares_each_fact_with_the_type_that_it_has(check, sign):
-    declared = list(get_type_hints(sign.facts).values())
+    declared = [kind for name, kind in get_type_hints(sign.judge).items() if name != "return"]
     assert len(declared) == len(sign.paths)
     for path, kind in zip(sign.paths, declared, strict=True):
         owner, name = (Link, path.removeprefix("link.")) if path.startswith("link.") else (Gpu, path)
@@ -142,13 +142,13 @@ def test_what_no_gpu_of_the_kind_has_is_skipped_when_it_is_all_there_is_to_see()
 
 
 def test_a_judge_that_cannot_tell_leaves_the_gpu_unchecked():
-    check = GpuCheck(cause="x", signs=(Sign(facts=per_gpu.Flag, names=("lost",), judge=lambda _: Absent("who knows")),))
+    check = GpuCheck(cause="x", signs=(Sign(lambda lost: Absent("who knows")),))
     assert ask(check.find, machine()) == [Skip("GPU 0: who knows")]
 
 
 def test_facts_are_read_by_name_and_those_of_the_link_by_its_prefix():
-    assert read(gpu(), gpu_links._Width) == (16, 16)
-    assert read(gpu(link=Link(width=16)), gpu_links._Width) == Absent("link.width_max: not read")
+    assert read(gpu(), lambda link_width, link_width_max: (link_width, link_width_max)) == (16, 16)
+    assert read(gpu(link=Link(width=16)), lambda link_width, link_width_max: 1) == Absent("link.width_max: not read")
 
 
 def test_a_finder_that_is_no_gpu_check_is_walked_by_its_own_list():
