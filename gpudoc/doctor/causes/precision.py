@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
-from gpudoc.doctor.causes.tensors import HALF, NAN, NAN_LOSS
+from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
@@ -53,34 +52,8 @@ def _find_scaled_clip(text: Text) -> Iterator[Finding | Skip]:
         yield Finding(id="amp_scaler_misuse", confidence=0.6, evidence=tuple(dict.fromkeys(both)))
 
 
-_NAN_METRIC = Listed("nan-metric")
-_ANY_NAN = Listed("any-nan")
-_FULL_WIDTH = words(
-    r"\b(?:fp32|float32|full precision|32-true)\b",
-    r"\b(?:without|no|disabl\w+|turn\w* off|not us\w+) (?:the )?(?:amp|fp16|mixed precision)\b[^.\n]{0,40}"
-    r"\b(?:also|still|too|same|again)\b",
-    r"\b(?:even|also|still)\b[^.\n]{0,16}\bwithout\b[^.\n]{0,10}(?:amp|fp16|mixed)",
-)
 _ZERO_LOSS = Pattern(r"['\"]loss['\"]\s*:\s*['\"]?0(?:\.0+)?['\"]?\s*[,}]")
 _MANY_ZEROS = 3
-
-
-def _find_nan(text: Text) -> Iterator[Finding | Skip]:
-    """A loss that a log shows to be no number, and no sentence says so: half precision overflows first, if used."""
-    if text.find(_ANY_NAN) is None or (text.find(NAN) and text.find(HALF)):
-        return
-    told, mixed = text.find(NAN_LOSS), text.find(_MIXED)
-    if told is not None and mixed is None:
-        return
-    said = told or text.find(_NAN_METRIC)
-    if said is not None and about_training(text) and (mixed or not text.find(_FULL_WIDTH)):
-        seen = (quote(said, "loss"),) + ((quote(mixed, "precision"),) if mixed else ())
-        yield Finding(
-            id="fp16_overflow_nan",
-            confidence=0.6 if mixed else 0.43,
-            severity="broken" if mixed else "warning",
-            evidence=tuple(dict.fromkeys(seen)),
-        )
 
 
 def _find_zeros(text: Text) -> Iterator[Finding | Skip]:
@@ -99,6 +72,5 @@ def _find_zeros(text: Text) -> Iterator[Finding | Skip]:
 FINDERS = (
     by_text("amp_scaler_misuse", _find_misuse),
     by_text("amp_scaler_misuse", _find_scaled_clip),
-    by_text("fp16_overflow_nan", _find_nan),
     by_text("fp16_overflow_nan", _find_zeros),
 )

@@ -17,6 +17,15 @@ CASES = [
     ("driver_library_mismatch", "[train] nvidia-smi failed with return code 18"),
     ("gpu_fallen_off_bus", "dcgm: nvmlDeviceGetHandleByIndex failed: 15"),
     ("device_permission_denied", "nvmlInit returned 4 in the worker"),
+    ("fabric_manager_not_running", "cupy: cuInit(0) failed, returned 802 on a DGX with A100-SXM4"),
+    ("fabric_manager_not_running", "Check failed: status == CUDA_SUCCESS (802 vs. 0) on our HGX box"),
+    ("fabric_manager_not_running", "[802] Call to cuDeviceGetCount results in an error, eight H100 SXM"),
+    ("mps_daemon_unreachable", "cuInit failed with error code 806 when the second worker starts"),
+    ("forward_compat_on_consumer_gpu", "ffmpeg: cuInit(0) failed -> error 804"),
+    ("gpu_ecc_error", "cudaGetDeviceProperties returned error 214 this morning, the V100 worked yesterday"),
+    ("driver_too_old", "cudaGetDeviceCount() failed. Status: 35"),
+    ("gpu_fallen_off_bus", "Our jobs die about once a day. The admin sees Xids 79 in the log of that node."),
+    ("gpu_ecc_error", "training stops, and there are Xid events 48 on gpu 3"),
 ]  # fmt: skip
 
 SILENT = [
@@ -25,6 +34,8 @@ SILENT = [
     "nvmlDeviceGetTemperature: 18 C, step 3 loss 0.2",
     "torch 2.4, CUDA 12.4, error code : 35 from the shell script of another program",
     "cuda error 3500 of the label noise, accuracy 46%",
+    "step 802 loss 0.35 | step 803 loss 0.34 | cuda memory 999 MiB",
+    "GPU training: 802 images per second, 3 errors in the labels",
 ]
 
 

@@ -38,10 +38,16 @@ def test_what_grows_is_told_by_where_and_when_it_grows(cause, text):
     assert first(text) == cause
 
 
-def test_workers_of_all_processes_are_counted_against_the_cpus_that_are_named():
-    text = "torchrun --nproc_per_node=4 train.py --num_workers {}   # the node has 32 cpus and training is slow"
-    assert first(text.format(16)) == "too_many_workers"
-    assert "too_many_workers" not in [f.id for f in report_of(text.format(4)).findings if f.severity != "info"]
+@pytest.mark.parametrize(
+    ("text", "many", "few"),
+    [
+        ("torchrun --nproc_per_node=4 train.py --num_workers {}   # the node has 32 cpus and training is slow", 16, 4),
+        ("Training is slow. The loader has num_workers={}, the machine has 8 cores", 16, 4),
+    ],
+)
+def test_workers_of_all_processes_are_counted_against_the_cpus_that_are_named(text, many, few):
+    assert first(text.format(many)) == "too_many_workers"
+    assert "too_many_workers" not in [f.id for f in report_of(text.format(few)).findings if f.severity != "info"]
 
 
 def test_a_rise_of_something_else_beside_the_word_usage_is_no_leak():

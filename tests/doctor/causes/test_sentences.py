@@ -32,12 +32,6 @@ def test_a_later_sentence_counts_when_the_first_does_not_fit():
     assert found.line.number == 2
 
 
-def test_neighbours_are_searched_when_asked_for():
-    said = text("It was night. The dog came. It barked.")
-    assert together(said, DOG, BARKS, NIGHT) is None
-    assert together(said, DOG, BARKS, NIGHT, around=1)
-
-
 def test_a_veto_counts_in_its_own_sentence_only():
     assert together(text("At night the dog barks."), DOG, BARKS, without=NIGHT) is None
     assert together(text("It is night. The dog barks."), DOG, BARKS, without=NIGHT)

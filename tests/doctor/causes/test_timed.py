@@ -65,9 +65,3 @@ def test_a_callback_that_takes_longer_than_its_step():
     assert cause == "logging_each_step"
     assert found(said.format(batch="0.0010", callback="0.0030")) == []
     assert found(said.format(batch="0.3000", callback="0.1200")) == []
-
-
-def test_more_loader_workers_than_cpus():
-    text = "Training is slow. The loader has num_workers=16, the machine has {cpus} cores"
-    assert [cause for cause, _ in found(text.format(cpus=4))] == ["too_many_workers"]
-    assert found(text.format(cpus=32)) == []
