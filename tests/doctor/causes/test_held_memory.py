@@ -54,17 +54,6 @@ def test_a_library_that_could_not_be_loaded_is_another_matter():
     assert "oom_masked_as_library_error" not in named(text)[:1]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CUDA out of memory although 9 GB are free, expandable_segments:True fixed it",
-        "CUDA out of memory after hours, the GPU memory becomes fragmented",
-    ],
-)
-def test_memory_in_pieces_is_told_without_numbers(text):
-    assert first(text) == "oom_fragmentation"
-
-
 def test_the_allocators_own_hint_tells_nothing():
     text = "CUDA out of memory. If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
     assert "oom_fragmentation" not in named(text)
