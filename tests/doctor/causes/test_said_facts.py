@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpudoc.doctor.causes.said_facts import built_for, origin_of, other_source, text_machine
