@@ -6,16 +6,10 @@ from gpudoc.doctor.causes import held_memory
 from tests.doctor.causes.judge import first_is, foremost, never, told
 
 TABLE = """| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2 |
-|-------------------------------+----------------------+----------------------+
-| GPU  Name        Persistence-M| Bus-Id        Disp.A | Volatile Uncorr. ECC |
-| Fan  Temp  Perf  Pwr:Usage/Cap|         Memory-Usage | GPU-Util  Compute M. |
-|===============================+======================+======================|
 |   0  Tesla V100-SXM2...  Off  | 00000000:05:00.0 Off |                    0 |
 | N/A   36C    P0    41W / 300W |  {used}MiB / 16280MiB |      0%      Default |
-+-------------------------------+----------------------+----------------------+
 | Processes:                                                       GPU Memory |
 |  GPU       PID   Type   Process name                             Usage      |
-|=============================================================================|
 {rows}+-----------------------------------------------------------------------------+
 """
 ROW = "|    0      4711      C   python                                     11800MiB |\n"

@@ -8,7 +8,7 @@ from gpudoc.doctor.model import Evidence, Finding, Report
 from gpudoc.facts import kernel_log
 from gpudoc.facts.model import Absent, Driver, Machine
 from gpudoc.knowledge.xids import all_sxids, all_xids
-from tests.doctor.causes.judge import report_of
+from tests.doctor.causes.judge import report_of, verdict_is
 from tests.machines.built import changed, gpu, machine
 
 XID = "[ 900.5] NVRM: Xid (PCI:0000:11:00): {}, pid=1234, name=python"
@@ -76,6 +76,7 @@ def test_a_number_in_prose_is_no_line_of_the_driver():
 
 RESET, REBOOT = RECOVERY.format("0x1 (GPU Reset Required)"), RECOVERY.format("0x2 (Node Reboot Required)")
 TAKEN_BACK = XID.format(154) + ", GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+FATAL = "Uncorrectable (Fatal)"
 BUS = "[ 7.1] {} {}: PCIe Bus Error: severity={}, type=Transaction Layer"
 NVLINK = "NVRM: Xid (PCI:0000:11:00): {}, RLW_REMAP {} XC1 i0 Link 00 (0x00000082 0x00000004 0x0 0x0 0x0 0x0 0x0)"
 FALLEN, OTHER_CARD = XID.format(79), XID.replace("0000:11", "0000:10")
@@ -102,52 +103,35 @@ def test_xid_154_asks_for_what_its_message_names(wanted, says):
     assert only(report_of(RECOVERY.format(wanted))).id == "gpu_needs_reset"
 
 
-@pytest.mark.parametrize(
-    ("lines", "facts", "verdict"),
-    [
-        # a message that was cut off
-        ((XID.format(154),), None, "warning"),
-        # a recovery that was taken back, or whose GPU no longer asks for it, is over
-        ((RESET, TAKEN_BACK), None, "healthy"),
-        ((RESET,), None, "healthy"),
-        ((REBOOT,), None, "broken"),
-        ((RESET,), asking(1), "broken"),
-        # a fault is over on a machine whose GPU is well, and is not when the machine says so
-        ((FALLEN,), None, "warning"),
-        ((FALLEN,), LOST, "broken"),
-        ((FALLEN,), asking(2), "broken"),
-        ((FALLEN,), SILENT, "broken"),
-        ((FALLEN,), HANGING, "broken"),
-        ((FALLEN, REBOOT), None, "broken"),
-        # programs of earlier jobs are no finding of a machine
-        (tuple(XID.format(code) for code in (13, 31, 43, 45)), None, "healthy"),
-        # what the kernel says of the bus counts when uncorrected and at a GPU
-        ((BUS.format("pcieport", "0000:10:00.0", "Uncorrectable (Fatal)"),), None, "warning"),
-        ((BUS.format("pcieport", "0000:10:00.0", "Corrected"),), None, "healthy"),
-        ((BUS.format("pcieport", "0000:99:00.0", "Uncorrectable (Fatal)"),), None, "healthy"),
-        # a switch's line says itself whether it is fatal
-        ((SXID.format("20034, Fatal"),), None, "broken"),
-    ],
-)
-def test_on_a_machine_a_line_counts_by_what_the_machine_says_now(lines, facts, verdict):
-    assert live(*lines, facts=facts).verdict == verdict
+def live_is(verdict, cases):
+    """A test that a machine with these facts (well ones for None) and these lines in its log is judged so."""
+
+    @pytest.mark.parametrize(("facts", "lines"), [(facts, lines) for facts, *lines in cases])
+    def test(facts, lines):
+        assert live(*lines, facts=facts).verdict == verdict
+
+    return test
 
 
-@pytest.mark.parametrize(
-    ("line", "verdict"),
-    [
-        (XID.format(154), "warning"),
-        (FALLEN, "broken"),
-        (SXID.format("20034, Fatal"), "broken"),
-        (SXID.format("28006, Non-fatal"), "warning"),
-        (SXID.format("99999, Fatal"), "broken"),
-        # Blackwell's NVLink numbers are as bad as their word
-        (NVLINK.format(145, "Nonfatal"), "warning"),
-        (NVLINK.format(145, "Fatal"), "broken"),
-    ],
+# a recovery that was taken back or whose GPU no longer asks for it, programs of earlier jobs, other devices of the bus
+test_what_is_over_on_a_machine_or_not_of_its_gpus_is_healthy = live_is("healthy", [
+    (None, RESET, TAKEN_BACK), (None, RESET), (None, *(XID.format(code) for code in (13, 31, 43, 45))),
+    (None, BUS.format("pcieport", "0000:10:00.0", "Corrected")), (None, BUS.format("pcieport", "0000:99:00.0", FATAL)),
+])  # fmt: skip
+# a fault whose GPU is well now, a message that was cut off, an uncorrected error at a GPU
+test_what_may_come_again_is_a_warning = live_is("warning", [
+    (None, FALLEN), (None, XID.format(154)), (None, BUS.format("pcieport", "0000:10:00.0", FATAL)),
+])  # fmt: skip
+test_what_the_machine_or_the_line_itself_says_is_broken = live_is("broken", [
+    (None, REBOOT), (asking(1), RESET), (LOST, FALLEN), (asking(2), FALLEN), (SILENT, FALLEN), (HANGING, FALLEN),
+    (None, FALLEN, REBOOT), (None, SXID.format("20034, Fatal")),
+])  # fmt: skip
+test_in_a_text_a_line_counts_as_it_stands = verdict_is(
+    ("broken",), [FALLEN, SXID.format("20034, Fatal"), SXID.format("99999, Fatal"), NVLINK.format(145, "Fatal")]
 )
-def test_in_a_text_a_line_counts_as_it_stands(line, verdict):
-    assert report_of(line).verdict == verdict
+test_in_a_text_too_what_was_got_over_or_cut_off_is_a_warning = verdict_is(
+    ("warning",), [XID.format(154), SXID.format("28006, Non-fatal"), NVLINK.format(145, "Nonfatal")]
+)
 
 
 def test_a_gpu_that_fell_from_the_bus_is_named_first_also_where_nothing_answers():
@@ -191,18 +175,16 @@ def test_an_adapter_that_does_not_start_is_not_always_broken_hardware(cause, lin
     assert (report.findings[0].id, report.findings[0].severity) == (cause, "broken")
 
 
-@pytest.mark.parametrize(
-    ("cause", "line"),
-    [
-        ("pcie_bus_errors", BUS.format("nvidia", "0000:10:00.0", "Uncorrectable (Fatal)")),
-        ("nvswitch_error", SXID.format("20034, Fatal")),
-        # a channel that was cleared away follows the event that began it
-        (
-            "nvlink_error",
-            "NVRM: Xid (PCI:0000:11:00): 45, pid=81, name=python3, Ch 00000003 caused by previous Xid 145",
-        ),
-    ],
-)
+LINES = [
+    ("pcie_bus_errors", BUS.format("nvidia", "0000:10:00.0", FATAL)),
+    ("pcie_bus_errors", BUS.format("pcieport", "0000:10:00.0", FATAL)),
+    ("nvswitch_error", SXID.format("20034, Fatal")),
+    # a channel that was cleared away follows the event that began it
+    ("nvlink_error", "NVRM: Xid (PCI:0000:11:00): 45, pid=81, name=python3, Ch 00000003 caused by previous Xid 145"),
+]
+
+
+@pytest.mark.parametrize(("cause", "line"), LINES)
 def test_a_line_is_one_cause_live_and_in_a_text(cause, line):
     assert only(live(line)).id == only(report_of(line)).id == cause
 

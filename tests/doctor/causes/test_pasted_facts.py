@@ -1,20 +1,14 @@
 from tests.doctor.causes.judge import first_is, never, report_of, silent, unbroken
 
-TABLE = """+-----------------------------------------------------------------------------------------+
-| NVIDIA-SMI 550.90.07              Driver Version: 550.90.07      CUDA Version: 12.4     |
-|-----------------------------------------+------------------------+----------------------+
-| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
-| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+TABLE = """| NVIDIA-SMI 550.90.07              Driver Version: 550.90.07      CUDA Version: 12.4     |
 |                                         |                        |               MIG M. |
 |=========================================+========================+======================|
 |   0  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |             {ecc:>8} |
 | N/A   33C    P0             61W /  400W |      87MiB /  81920MiB |     N/A      Default |
 |                                         |                        | {mig:>20} |
-+-----------------------------------------+------------------------+----------------------+
 {between}
 | Processes:                                                                              |
 |  No running processes found                                                             |
-+-----------------------------------------------------------------------------------------+
 """
 SLICES = """| MIG devices:                                                                            |
 | GPU  GI  CI  MIG |                                   Memory-Usage |        Vol|      Shared           |
