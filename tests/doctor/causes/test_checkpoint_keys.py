@@ -8,16 +8,13 @@ def test_another_prefix_is_less_sure():
     assert max(found) < 0.7
 
 
-NAMED = [
+test_what_a_wrapper_put_before_every_name = first_is([
     ("state_dict_module_prefix", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "fc.weight", "fc.bias". \n\tUnexpected key(s) in state_dict: "module.fc.weight", "module.fc.bias". '),
     ("state_dict_module_prefix", 'Missing key(s) in state_dict: "module.body.0.weight". Unexpected key(s) in state_dict: "body.module.0.weight".'),
     ("state_dict_module_prefix", 'Error(s) in loading state_dict for UNet: Missing key(s) in state_dict: "inc.w". I saved it with nn.DataParallel on two cards'),
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_names_that_differ_otherwise_and_plain_words = never([
     ("state_dict_module_prefix", 'Missing key(s) in state_dict: "head.weight". Unexpected key(s) in state_dict: "classifier.weight".'),
     ("state_dict_module_prefix", "The module. Then we load the data and save the keys of the cache."),
     ("state_dict_module_prefix", "Loaded checkpoint, all keys matched, epoch 4 loss 0.1 with DistributedDataParallel"),
-]  # fmt: skip
-
-test_what_a_wrapper_put_before_every_name = first_is(NAMED)
-test_names_that_differ_otherwise_and_plain_words = never(NOT_NAMED)
+])  # fmt: skip

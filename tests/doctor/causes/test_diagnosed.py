@@ -115,10 +115,9 @@ def test_a_query_of_nvidia_smi_shows_failed_row_remapping():
     assert findings(REMAPPED)[0][0] == "gpu_ecc_error"
 
 
-WELL = [
+test_what_counts_no_error_is_healthy = verdict_is(("healthy",), [
     # rows that count no error
     "    ECC Errors\n        Volatile\n            SRAM Uncorrectable    : 0\n            DRAM Correctable      : 2\n            DRAM Uncorrectable    : 0\n    Remapped Rows\n        Uncorrectable Error       : 0\n",
     # corrected errors of the slot are no fault of shared memory
     "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True",
-]
-test_what_counts_no_error_is_healthy = verdict_is(("healthy",), WELL)
+])  # fmt: skip

@@ -1,6 +1,6 @@
 from tests.doctor.causes.judge import first_is, silent, unbroken
 
-NAMED = [
+test_a_number_in_place_of_a_name = first_is([
     ("driver_too_old", "OSError: (External) Cuda error(35)"),
     ("driver_too_old", "cudaGetDeviceCount failed in framework::platform::Count, error code : 35, see the manual"),
     ("driver_too_old", "Check failed: e == cudaSuccess (35 vs. 0)"),
@@ -13,14 +13,11 @@ NAMED = [
     ("driver_library_mismatch", "[train] nvidia-smi failed with return code 18"),
     ("gpu_fallen_off_bus", "dcgm: nvmlDeviceGetHandleByIndex failed: 15"),
     ("device_permission_denied", "nvmlInit returned 4 in the worker"),
-]  # fmt: skip
-SILENT = [
+])  # fmt: skip
+test_numbers_of_other_things = silent([
     "CUDA error rate over 35 runs: 0.0, step 3 loss 0.2",
     "cudaSuccess (0), all well, 35 vs. 36 images",
     "nvmlDeviceGetTemperature: 18 C, step 3 loss 0.2",
     "torch 2.4, CUDA 12.4, error code : 35 from the shell script of another program",
     "cuda error 3500 of the label noise, accuracy 46%",
-]  # fmt: skip
-
-test_a_number_in_place_of_a_name = first_is(NAMED)
-test_numbers_of_other_things = silent(SILENT, seen=unbroken)
+], seen=unbroken)  # fmt: skip

@@ -15,18 +15,16 @@ TABLE = """| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 
 ROW = "|    0      4711      C   python                                     11800MiB |\n"
 
 
-NAMED = [
+test_who_holds_the_memory_is_told_from_tables_and_half_sentences = first_is([
     ("oom_other_process", "I get OOM at once\n" + TABLE.format(used=11900, rows="")),  # memory without a process belongs to somebody who is not listed
     ("oom_masked_as_library_error", "UnknownError: Failed to get convolution algorithm. This is probably because cuDNN failed to initialize"),
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_what_only_looks_like_it_names_nothing = never([
     ("oom_fragmentation", "CUDA out of memory. If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."),  # the allocators own hint tells nothing
     ("oom_after_batch_size_finder", "auto_find_batch_size=False\nCUDA out of memory with batch size 8"),  # a finder that is switched off chose nothing
-]  # fmt: skip
+])  # fmt: skip
 LOADED = "Failed to get convolution algorithm. This is probably because cuDNN failed to initialize\nLoaded runtime CuDNN library: 7.1 but source was compiled with: 7.4"
 
-test_who_holds_the_memory_is_told_from_tables_and_half_sentences = first_is(NAMED)
-test_what_only_looks_like_it_names_nothing = never(NOT_NAMED)
 test_a_library_that_could_not_be_loaded_is_another_matter = never(
     [("oom_masked_as_library_error", LOADED)], seen=foremost
 )

@@ -1,6 +1,6 @@
 from tests.doctor.causes.judge import first_is, verdict_is
 
-NAMED = [
+test_what_the_loader_says_names_the_cause = first_is([
     ("library_path_shadows_bundled", "ImportError: /venv/lib/python3.11/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12"),
     ("library_path_shadows_bundled", "libtorch_cuda.so: undefined symbol: ncclCommWindowRegister"),
     ("bundled_cuda_library_missing", '  File "/venv/lib/python3.12/site-packages/torch/__init__.py", line 405, in <module>\n    from torch._C import *\nImportError: libcudnn.so.9: cannot open shared object file: No such file or directory'),
@@ -11,10 +11,7 @@ NAMED = [
     ("extension_torch_abi_mismatch", "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n    PyTorch 2.3.0+cu121 with CUDA 1201 (you have 2.4.0+cu121)"),
     ("extension_missing_arch", "Error no kernel image is available for execution on the device at line 167 in file /mmfs1/gscratch/bitsandbytes/csrc/ops.cu"),
     ("extension_torch_abi_mismatch", "ImportError: mamba_ssm/selective_scan_cuda.so undefined symbol _ZN3c104cuda9SetDeviceEi"),
-]  # fmt: skip
-WELL = [
+])  # fmt: skip
+test_what_is_well_is_healthy = verdict_is(("healthy",), [
     "PyTorch version: 2.1.0+cu118\nIs CUDA available: True\nGPU models and configuration: GPU 0: Tesla V100\nNvidia driver version: 525.60.13\ncuDNN version: Probably one of the following:\n/usr/lib/x86_64-linux-gnu/libcudnn.so.8.2.0\n/usr/local/cuda-11.4/targets/x86_64-linux/lib/libcudnn.so.8.4.1\n",  # a system cudnn beside a working torch is no fault
-]  # fmt: skip
-
-test_what_the_loader_says_names_the_cause = first_is(NAMED)
-test_what_is_well_is_healthy = verdict_is(("healthy",), WELL)
+])  # fmt: skip

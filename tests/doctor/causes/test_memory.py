@@ -19,7 +19,7 @@ def test_the_advice_goes_from_cheap_to_dear():
     assert places == sorted(places)
 
 
-NAMED = [
+test_the_kind_of_shortage_is_named_by_arithmetic_or_by_where_it_ran_out = first_is([
     ("oom_eval_without_no_grad", "GPU memory explodes in the validation loop; adding torch.no_grad() around it helped"),
     ("oom_variable_length_batch", "THCStorage.cu line=58 error=2 : out of memory\nstep 4120/9000 loss 2.31"),
     ("oom_eval_accumulates_predictions", "evaluate() keeps all_logits until the end and exceeds the GPU memory"),
@@ -47,10 +47,7 @@ NAMED = [
     ("leak_graph_kept", "\n".join(f"Epoch: [0]  [{i}0/900]  loss: 0.4  max mem: {9000 + 40 * i}" for i in range(6)) + "\nRuntimeError: CUDA out of memory."),
     ("oom_variable_length_batch", "the GPU is out of memory after training on a few hundred samples of my dialogue dataset"),
     ("oom_variable_length_batch", "Epoch: [0]  [00/900]  loss: 0.4  max mem: 9000\nEpoch: [0]  [10/900]  loss: 0.4  max mem: 9000\nEpoch: [0]  [20/900]  loss: 0.4  max mem: 9000\nEpoch: [0]  [30/900]  loss: 0.4  max mem: 9000\nEpoch: [0]  [40/900]  loss: 0.4  max mem: 9000\nEpoch: [0]  [50/900]  loss: 0.4  max mem: 9000\nRuntimeError: CUDA out of memory."),  # a peak that stays is no growth
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_a_listing_of_the_loop_does_not_say_that_the_optimizer_ran_out = never([
     ("oom_optimizer_state", "my loop:\n    loss = net(x).mean()\n    loss.backward()\n    optimizer.step()\n\nRuntimeError: CUDA out of memory."),  # a listing of the loop does not say that the optimizer ran out
-]  # fmt: skip
-
-test_the_kind_of_shortage_is_named_by_arithmetic_or_by_where_it_ran_out = first_is(NAMED)
-test_a_listing_of_the_loop_does_not_say_that_the_optimizer_ran_out = never(NOT_NAMED)
+])  # fmt: skip

@@ -29,7 +29,7 @@ def test_the_cards_of_the_table_are_those_with_errors():
 
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb\nii  libnvidia-compute-550:amd64 {}-0ubuntu1\ntorch.cuda.is_available() gives False"
-NAMED = [
+test_what_a_table_or_a_list_shows_is_the_cause = first_is([
     ("gpu_ecc_error", TABLE.format(ecc=3, mig="Disabled", between="")),  # errors in the tables ecc column
     ("mig_enabled_no_instance", TABLE.format(ecc=0, mig="Enabled", between="")),  # mig without the table of its devices
     ("nvidia_uvm_missing", NODES.format(more="")),  # device files without the one that cuda needs
@@ -48,8 +48,8 @@ NAMED = [
     ("vgpu_unlicensed", "VM with GRID T4-16Q: fast for the first 20 minutes, then ten times slower"),  # a virtual gpu that is held back
     ("vgpu_unlicensed", "| 0  NVIDIA A40-8C | after a while each kernel takes 100x longer"),  # a virtual gpu that is held back
     ("vgpu_unlicensed", "A16-2B: all CUDA-capable devices are busy or unavailable"),  # a virtual gpu that is held back
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_the_same_table_of_a_machine_that_is_well_names_nothing = never([
     ("mig_enabled_no_instance", TABLE.format(ecc=0, mig="Enabled", between=SLICES)),  # mig with its devices is well
     ("nvidia_uvm_missing", NODES.format(more="  /dev/nvidia-uvm  /dev/nvidia-uvm-tools")),  # device files without the one that cuda needs
     ("nvidia_uvm_missing", "nvidia_drm 69632 4\nnvidia_modeset 1146880 3 nvidia_drm\nnvidia 40800256 1 nvidia_uvm, nvidia_modeset\ncuda is not working"),  # loaded modules without the one that cuda needs
@@ -65,10 +65,7 @@ NOT_NAMED = [
     ("vgpu_unlicensed", "NVIDIA A40: fast for the first 20 minutes, then twice slower, 88 C"),  # a whole card that is slow is another matter
     ("vgpu_unlicensed", "HAMi vgpu scheduler on k8s: pods get slow after some minutes"),  # a whole card that is slow is another matter
     ("device_permission_denied", "crw-rw-rw- 1 root root 195, 0 /dev/nvidia0\nloss 0.1"),  # device files for a group
-]  # fmt: skip
-
-test_what_a_table_or_a_list_shows_is_the_cause = first_is(NAMED)
-test_the_same_table_of_a_machine_that_is_well_names_nothing = never(NOT_NAMED)
+])  # fmt: skip
 test_a_healthy_table_names_nothing_broken = silent(
     [TABLE.format(ecc=0, mig="Disabled", between="") + "step 10 loss 0.5"], seen=unbroken
 )

@@ -6,7 +6,7 @@ PAST = "My loss gets worse since I use mixed precision, my training loop:\nwith 
 TWICE = "accuracy drops with this training code\nscaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()\noptimizer.step()\n"
 RIGHT = "accuracy drops with this training code\nif half:\n    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()\nelse:\n    loss.backward()\n    optimizer.step()\n"
 CLIPPED = "training does not converge with amp\nscaler.scale(loss).backward()\ntorch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\nscaler.step(opt)\nscaler.update()\n"
-NAMED = [
+test_precision_gone_wrong_is_named_by_its_kind = first_is([
     ("amp_scaler_misuse", "RuntimeError: Invoked 'with amp.scale_loss`, but internal Amp state has not been initialized."),
     ("amp_scaler_misuse", "AttributeError: 'Adam' object has no attribute '_amp_stash'"),
     ("amp_scaler_misuse", "RuntimeError: Closure use is not currently supported if GradScaler is enabled."),
@@ -27,8 +27,8 @@ NAMED = [
     ("fp16_overflow_nan", "With fp16 the pictures are all black, in fp32 they are right"),
     ("fp16_overflow_nan", "scaler.unscale_(optimizer) in my training: there are NaN values in the gradients"),
     ("fp16_overflow_nan", "My training collapses to NaNs after 20k iterations"),
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_the_same_words_in_full_precision_or_in_right_code_name_nothing = never([
     ("amp_fp16_params_with_scaler", "RuntimeError: Found param encoder.weight with type torch.FloatTensor, expected torch.cuda.FloatTensor."),  # apex refusing a model on the cpu is something else
     ("amp_scaler_misuse", CLIPPED.replace("torch.nn", "scaler.unscale_(opt)\ntorch.nn")),
     ("amp_scaler_misuse", RIGHT),  # code that chooses between scaler and none is right
@@ -39,7 +39,4 @@ NOT_NAMED = [
     ("fp16_overflow_nan", "{'loss': 0.0, 'learning_rate': 2e-05, 'epoch': 0.1}\n{'loss': 0.0, 'learning_rate': 2e-05, 'epoch': 0.1}\n{'loss': 0.0, 'learning_rate': 2e-05, 'epoch': 0.1}"),  # losses of exactly zero under half precision are a sign
     ("fp16_overflow_nan", "The training images are all black and white"),  # black pictures alone are a matter of taste
     ("fp16_overflow_nan", "training in double precision, Loss: inf"),  # an infinite loss in full precision is another matter
-]  # fmt: skip
-
-test_precision_gone_wrong_is_named_by_its_kind = first_is(NAMED)
-test_the_same_words_in_full_precision_or_in_right_code_name_nothing = never(NOT_NAMED)
+])  # fmt: skip

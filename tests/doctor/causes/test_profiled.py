@@ -14,7 +14,7 @@ def _calls(own: float, who: str) -> str:
     )  # fmt: skip
 
 
-NAMED = [
+test_the_large_share_of_a_profile_is_the_cause = first_is([
     ("communication_bound", "This run has high time cost on communication. 38.2% of the step time is in communication."),
     ("launch_bound", "31.5 % of the total step time sampled is spent on 'Kernel Launch'. It could be due to CPU contention"),
     ("python_bound", "44.1 % of the total step time sampled is spent on 'All Others' time."),
@@ -27,7 +27,7 @@ NAMED = [
     ("python_bound", _calls(40.0, "/home/me/project/targets.py:88(match_boxes)")),
     ("gpu_sync_each_step", _calls(40.0, "{method 'item' of 'torch._C.TensorBase' objects}")),
     ("dataloader_bottleneck", _calls(40.0, "{method 'acquire' of '_thread.lock' objects}")),
-]  # fmt: skip
+])  # fmt: skip
 SMALL = [
     "4.1% of the step time is in communication.",
     "2.5 % of the total step time sampled is spent on 'Kernel Launch'.",
@@ -41,5 +41,4 @@ SMALL = [
 ]  # fmt: skip
 CAUSES = ("communication_bound", "launch_bound", "checkpoint_too_often", "pageable_copies", "python_bound")
 
-test_the_large_share_of_a_profile_is_the_cause = first_is(NAMED)
 test_a_small_share_and_the_models_own_work_are_no_cause = never([(cause, text) for cause in CAUSES for text in SMALL])

@@ -22,7 +22,7 @@ def test_a_machine_without_a_gpu_that_nobody_misses_is_healthy():
     assert [(f.id, f.severity) for f in report.findings] == [("cpu_only_torch", "info")]
 
 
-NAMED = [
+test_what_does_not_fit_together_is_named = first_is([
     ("cpu_only_torch", HEAD + "PyTorch version: 2.4.1+cpu\nCUDA used to build PyTorch: Could not collect\nIs CUDA available: False\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 3060\nNvidia driver version: 560.81"),
     ("gpu_newer_than_wheel_archs", HEAD + "PyTorch version: 1.8.0\nCUDA used to build PyTorch: 10.2\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 3080\nRuntimeError: CUDA error: no kernel image is available for execution on the device"),
     ("gpu_older_than_wheel_archs", "Found GPU0 Tesla K40c which is of cuda capability 3.5.\nPyTorch no longer supports this GPU because it is too old."),
@@ -30,18 +30,13 @@ NAMED = [
     ("wrong_accelerator_build", HEAD + "PyTorch version: 2.3.0+rocm6.0\nROCM used to build PyTorch: 6.0.32830\nIs CUDA available: False\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 4090\nNvidia driver version: 550.54.14"),
     ("wrong_accelerator_build", "Radeon RX 6800 on Arch, installed with pip.\nError: no NVIDIA driver found on your system"),
     ("wrong_accelerator_build", "GPU models and configuration: AMD Vega 8\nCUDA driver version is insufficient for CUDA runtime version"),
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_an_amd_card_that_works_is_not_accused = never([
     ("wrong_accelerator_build", "Radeon RX 6800\nno NVIDIA driver found, using ROCm\n>>> torch.cuda.is_available()\nTrue\nstep 10 loss 1.2"),  # an amd card that works beside an old message is not accused
-]  # fmt: skip
-SILENT = [
+])  # fmt: skip
+test_what_is_no_fault_names_nothing = silent([
     "[    0.255134] deferred_init=lazy: 5361485 pages left to deferred_grow_zone()\n[    0.309400] iommu: Default domain type: Translated\n[    0.427962] Bridge firewalling registered\n[ 3410.049212]  __alloc_frozen_pages_noprof+0x32b/0x340\n[ 3410.05] workqueue: events hung\n",  # a plain kernel log blames no training
-]  # fmt: skip
-WELL = [
+])  # fmt: skip
+test_what_is_well_is_healthy = verdict_is(("healthy",), [
     HEAD + "PyTorch version: 2.4.1+cpu\nOS: Ubuntu 22.04\nPython version: 3.11.4",  # a build without cuda and no wish for one is no fault
-]  # fmt: skip
-
-test_what_does_not_fit_together_is_named = first_is(NAMED)
-test_an_amd_card_that_works_is_not_accused = never(NOT_NAMED)
-test_what_is_no_fault_names_nothing = silent(SILENT)
-test_what_is_well_is_healthy = verdict_is(("healthy",), WELL)
+])  # fmt: skip

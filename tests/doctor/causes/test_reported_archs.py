@@ -1,6 +1,6 @@
 from tests.doctor.causes.judge import first_is, ids, never, verdict_is
 
-NAMED = [
+test_which_end_of_the_list_the_card_is_beyond = first_is([
     ("gpu_newer_than_wheel_archs", "RuntimeError: CUDA error: no kernel image is available for execution on the device"),
     ("gpu_older_than_wheel_archs", "Tesla P100, torch 2.8.0+cu128\ncudaErrorNoKernelImageForDevice: no kernel image is available"),
     ("gpu_newer_than_wheel_archs", "RTX 5090\nRuntimeError: CUDA error: no kernel image is available for execution on the device"),
@@ -13,19 +13,14 @@ NAMED = [
     ("gpu_older_than_wheel_archs", "Radeon RX 580 with ROCm 6.2\nRuntimeError: HIP error: invalid device function"),
     ("extension_missing_arch", "RTX 4090, torch 2.1.0+cu121\n  out = _ext.sample(x)\nRuntimeError: CUDA error: no kernel image is available for execution on the device"),  # a card that the wheel fits points at what was built beside it
     ("gpu_newer_than_wheel_archs", "RTX 5090, CUDA 11.3, Pytorch 1.12.1\nRuntimeError: no kernel image is available for execution on the device"),  # the cuda named beside torch counts where its own was only concluded
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_a_card_that_the_stated_cuda_knows_is_not_too_new = never([
     ("gpu_newer_than_wheel_archs", "RTX 3090, CUDA 11.3, Pytorch 1.12.1\nRuntimeError: no kernel image is available for execution on the device"),  # the cuda named beside torch counts where its own was only concluded
-]  # fmt: skip
-NOT_EVEN_TOLD = [
+])  # fmt: skip
+test_nor_is_it_mentioned = never([
     ("gpu_newer_than_wheel_archs", "pytorch 1.11 on an A100: which batch size do you use?"),  # a wheel guessed from its version accuses nobody where nothing fails
     ("gpu_newer_than_wheel_archs", "RTX 5090 (Blackwell, sm_120), driver 595.58, epoch 1 loss 0.3"),  # a name of a generation is no lack
-]  # fmt: skip
-WELL = [
+], seen=ids)  # fmt: skip
+test_what_is_well_is_healthy = verdict_is(("healthy",), [
     "PyTorch version: 2.6.0+cu126\nIs CUDA available: True\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 4090",  # a card that the wheel has code for is no fault
-]  # fmt: skip
-
-test_which_end_of_the_list_the_card_is_beyond = first_is(NAMED)
-test_a_card_that_the_stated_cuda_knows_is_not_too_new = never(NOT_NAMED)
-test_nor_is_it_mentioned = never(NOT_EVEN_TOLD, seen=ids)
-test_what_is_well_is_healthy = verdict_is(("healthy",), WELL)
+])  # fmt: skip

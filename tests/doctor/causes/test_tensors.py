@@ -14,7 +14,7 @@ def test_more_tokens_than_rows_are_counted():
     assert "32000 tokens for" not in str(ids(fits))
 
 
-NAMED = [
+test_a_fault_of_the_program_is_named = first_is([
     ("label_out_of_range", "  loss = F.cross_entropy(out, y)\nRuntimeError: CUDA error: device-side assert triggered"),
     ("embedding_index_out_of_range", "  File modeling_gpt2.py, inputs_embeds = self.wte(input_ids)\nRuntimeError: CUDA error: device-side assert triggered"),
     ("embedding_index_out_of_range", "/tmp/inductor/c2.py:8: unknown: block: [1,0,0] Assertion `index out of bounds: 0 <= tmp9 < 32100` failed."),
@@ -31,23 +31,17 @@ NAMED = [
     ("fp16_overflow_nan", "in amp mode hidden states are overflowing to inf"),
     ("embedding_index_out_of_range", "I trained my own tokenizer for the run and now get cuda runtime error (59) : device-side assert triggered"),
     ("embedding_index_out_of_range", "Token indices sequence length is longer than the specified maximum sequence length for this model (623 > 512). Running this sequence through the model will result in indexing errors\nCUDA error: unspecified"),  # a sequence longer than the positions is counted
-]  # fmt: skip
-NOT_NAMED = [
+])  # fmt: skip
+test_what_follows_from_another_fault_is_not_named = never([
     ("oom_masked_as_library_error", "indexSelectLargeIndex: block: [1,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\nRuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),  # an index fault explains the library error that follows it
     ("fp16_overflow_nan", "Training in float32, the loss becomes nan after 100 steps"),  # a loss in full precision that is not a number has another cause
-]  # fmt: skip
-NOT_EVEN_TOLD = [
+])  # fmt: skip
+test_nor_is_it_mentioned = never([
     ("fp16_overflow_nan", "the model returns nan for empty inputs, all in float32"),  # a number that is not finite without half precision is no overflow
-]  # fmt: skip
-SILENT = [
+], seen=ids)  # fmt: skip
+test_what_is_no_fault_names_nothing = silent([
     "epoch 1 loss 2.1\nWARNING: The grad norm is inf. Skipping the update.\nepoch 2 loss 1.4\nepoch 3 loss 1.1",  # one skipped step is a scaler that settles
-]  # fmt: skip
-WELL = [
+])  # fmt: skip
+test_what_is_well_is_healthy = verdict_is(("healthy",), [
     "step 1 loss: 7.1\nGradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\nstep 2 loss: 6.9",  # a scaler that settles is no fault
-]  # fmt: skip
-
-test_a_fault_of_the_program_is_named = first_is(NAMED)
-test_what_follows_from_another_fault_is_not_named = never(NOT_NAMED)
-test_nor_is_it_mentioned = never(NOT_EVEN_TOLD, seen=ids)
-test_what_is_no_fault_names_nothing = silent(SILENT)
-test_what_is_well_is_healthy = verdict_is(("healthy",), WELL)
+])  # fmt: skip

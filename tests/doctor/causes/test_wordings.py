@@ -3,7 +3,7 @@
 from tests.doctor.causes.judge import first_is, verdict_is
 
 ENV = "Collecting environment information...\nPyTorch version: 2.1.2+cu118\nIs debug build: False\nCUDA used to build PyTorch: 11.8\nOS: Ubuntu 20.04.6 LTS (x86_64)\nPython version: 3.10.13\nIs CUDA available: True\nGPU models and configuration:\nGPU 0: NVIDIA A100-SXM4-40GB\nNvidia driver version: 525.105.17\n"
-CASES = [
+test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is([
     ("oom_other_process", "CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 10.76 GiB total capacity; 1.10 GiB already allocated; 3.5 MiB free; 1.2 GiB reserved in total by PyTorch)"),
     ("oom_other_process", "torch.cuda.OutOfMemoryError: Tried to allocate 2.00 GiB. GPU 3 has a total capacty of 79.11 GiB of which 1.5 GiB is free. Process 18273 has 60.32 GiB memory in use. Process 19011 has 17.2 GiB memory in use. Of the allocated memory 16.4 GiB is allocated by PyTorch"),
     ("oom_capacity", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB (GPU 0; 8.00 GiB total capacity; 6.98 GiB already allocated; 0 bytes free; 7.05 GiB reserved in total by PyTorch)"),
@@ -72,8 +72,8 @@ CASES = [
     ("visible_devices_set_too_late", 'import torch\nimport os\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n# model is still placed on GPU 0'),
     ("cpu_only_torch", '(base) C:\\>python -c "import torch; print(torch.__version__)"\n2.2.0+cpu\nGeForce GTX 1650'),
     ("pcie_link_degraded", "nvidia-smi --query-gpu=pcie.link.width.current,pcie.link.width.max: 4, 16 while training; host to device copies take 4x longer, PCIe x4 instead of x16"),
-]  # fmt: skip
-WELL = [
+])  # fmt: skip
+test_what_is_well_is_not_called_broken = verdict_is(("healthy", "warning"), [
     "Epoch 1/3: 100%|####| 938/938 [00:12<00:00, 75.2it/s, loss=0.31]\nEpoch 2/3: 100%|####| 938/938 [00:12<00:00, 75.9it/s, loss=0.12]",
     "| NVIDIA-SMI 535.54.03  Driver Version: 535.54.03  CUDA Version: 12.2 |\n|   0  NVIDIA GeForce RTX 3080   Off | 00000000:01:00.0  On |  N/A |\n|  0%   41C    P8  20W / 320W |  512MiB / 10240MiB |  3%  Default |",
     "PyTorch version: 2.5.1+cu121\nIs CUDA available: True\nCUDA used to build PyTorch: 12.1\nGPU 0: Tesla T4\nNvidia driver version: 535.104.05\nTraceback (most recent call last):\n  File x.py\nValueError: too many values to unpack",
@@ -86,7 +86,4 @@ WELL = [
     ENV + "The documentation of DataLoader says num_workers (int, optional)",
     "2021-01-01 INFO epoch 1: loss 0.7, acc 0.61, 120 samples/s\n2021-01-01 INFO epoch 2: loss 0.5, acc 0.72, 121 samples/s",
     ENV + "torch.jit.script fails: RuntimeError: Unknown builtin op: aten::foo",
-]  # fmt: skip
-
-test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is(CASES)
-test_what_is_well_is_not_called_broken = verdict_is(("healthy", "warning"), WELL)
+])  # fmt: skip
