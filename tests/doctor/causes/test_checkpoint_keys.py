@@ -11,7 +11,6 @@ def test_another_prefix_is_less_sure():
 test_what_a_wrapper_put_before_every_name = first_is([
     ("state_dict_module_prefix", 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "fc.weight", "fc.bias". \n\tUnexpected key(s) in state_dict: "module.fc.weight", "module.fc.bias". '),
     ("state_dict_module_prefix", 'Missing key(s) in state_dict: "module.body.0.weight". Unexpected key(s) in state_dict: "body.module.0.weight".'),
-    ("state_dict_module_prefix", 'Error(s) in loading state_dict for UNet: Missing key(s) in state_dict: "inc.w". I saved it with nn.DataParallel on two cards'),
 ])  # fmt: skip
 test_names_that_differ_otherwise_and_plain_words = never([
     ("state_dict_module_prefix", 'Missing key(s) in state_dict: "head.weight". Unexpected key(s) in state_dict: "classifier.weight".'),

@@ -25,21 +25,17 @@ def started(code):
 
 HIDDEN = "visible_devices_hides_gpu"
 TAKEN = (GpuProcess(pid=7, alive=True),)
+CODES = {
+    4: ("device_permission_denied", "container_lost_gpu_cgroup"), 8: ("gpu_power_missing", "gpu_power_missing"),
+    12: ("driver_missing_or_not_loaded", "container_without_gpu_access"),
+    18: ("driver_library_mismatch", "driver_library_mismatch"), 77: ("driver_in_bad_state", "driver_in_bad_state"),
+    999: ("driver_in_bad_state", "container_lost_gpu_cgroup"),
+}  # fmt: skip
 CRASHED = replace(machine(), probe_failures={"nvml": "ended by SIGSEGV while asking: nvmlInit"})
 
 test_what_nvml_answers_is_read_with_where_it_was_asked = finds([
-    (side.look_at_nvml, coded(4), "device_permission_denied broken"),
-    (side.look_at_nvml, coded(4, "podman"), "container_lost_gpu_cgroup broken"),
-    (side.look_at_nvml, coded(8), "gpu_power_missing broken"),
-    (side.look_at_nvml, coded(8, "podman"), "gpu_power_missing broken"),
-    (side.look_at_nvml, coded(12), "driver_missing_or_not_loaded broken"),
-    (side.look_at_nvml, coded(12, "podman"), "container_without_gpu_access broken"),
-    (side.look_at_nvml, coded(18), "driver_library_mismatch broken"),
-    (side.look_at_nvml, coded(18, "podman"), "driver_library_mismatch broken"),
-    (side.look_at_nvml, coded(999), "driver_in_bad_state broken"),
-    (side.look_at_nvml, coded(999, "podman"), "container_lost_gpu_cgroup broken"),
-    (side.look_at_nvml, coded(77), "driver_in_bad_state broken"),
-    (side.look_at_nvml, coded(77, "podman"), "driver_in_bad_state broken"),
+    *((side.look_at_nvml, coded(code), f"{host} broken") for code, (host, _) in CODES.items()),
+    *((side.look_at_nvml, coded(code, "podman"), f"{container} broken") for code, (_, container) in CODES.items()),
     # only a question inside the driver shows that it hangs
     (side.look_at_nvml, coded(Absent("no answer within 8 s: nvmlInit")), "driver_not_answering broken"),
     (side.look_at_nvml, CRASHED, "driver_in_bad_state broken"),

@@ -17,7 +17,6 @@ ROW = "|    0      4711      C   python                                     1180
 
 test_who_holds_the_memory_is_told_from_tables_and_half_sentences = first_is([
     ("oom_other_process", "I get OOM at once\n" + TABLE.format(used=11900, rows="")),  # memory without a process belongs to somebody who is not listed
-    ("oom_masked_as_library_error", "UnknownError: Failed to get convolution algorithm. This is probably because cuDNN failed to initialize"),
 ])  # fmt: skip
 test_what_only_looks_like_it_names_nothing = never([
     ("oom_fragmentation", "CUDA out of memory. If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."),  # the allocators own hint tells nothing

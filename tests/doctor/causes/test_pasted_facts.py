@@ -32,9 +32,6 @@ DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb\nii
 test_what_a_table_or_a_list_shows_is_the_cause = first_is([
     ("gpu_ecc_error", TABLE.format(ecc=3, mig="Disabled", between="")),  # errors in the tables ecc column
     ("mig_enabled_no_instance", TABLE.format(ecc=0, mig="Enabled", between="")),  # mig without the table of its devices
-    ("nvidia_uvm_missing", NODES.format(more="")),  # device files without the one that cuda needs
-    ("nvidia_uvm_missing", "lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind\nlxc.mount.entry: /dev/nvidiactl dev/nvidiactl none bind\nnvidia-smi works in the box, torch.cuda.is_available() is False"),  # devices handed on one by one
-    ("nvidia_uvm_missing", "nvidia_drm 69632 4\nnvidia_modeset 1146880 3 nvidia_drm\nnvidia 40800256 1 nvidia_modeset\ncuda is not working"),  # loaded modules without the one that cuda needs
     ("driver_library_mismatch", DRIVER.format("550.90.07")),
     ("no_gpu_on_machine", 'File "/content/run/main.py", line 3\nRuntimeError: Found no NVIDIA driver on your system.'),
     ("no_gpu_on_machine", 'File "/kaggle/working/t.py", line 3\nRuntimeError: No CUDA GPUs are available'),
