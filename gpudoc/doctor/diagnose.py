@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudoc.doctor import likelihood, relayed
@@ -67,8 +67,7 @@ def diagnose(
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _in_doubt(ordered)):
-        wanted = {name: cause for name, cause in catalogue.items() if name not in unwanted}
-        ordered, rest = _with_likely(evidence.reading, ordered, wanted, rest)
+        ordered, rest = _with_likely(evidence.reading, ordered, catalogue, rest, unwanted)
     if evidence.source == "file":
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
         passed = ruled_out(evidence.machine, unsettled)
@@ -90,7 +89,11 @@ def diagnose(
 
 
 def _with_likely(
-    reading: Reading, found: list[Finding], catalogue: Mapping[str, Cause], rest: Unexplained
+    reading: Reading,
+    found: list[Finding],
+    catalogue: Mapping[str, Cause],
+    rest: Unexplained,
+    unwanted: Collection[str],
 ) -> tuple[list[Finding], Unexplained]:
     """The findings and what the text's words make likely, which stands below a mechanism that shows itself for sure."""
     failure = rest.wrong or bool(found)
@@ -99,7 +102,7 @@ def _with_likely(
     likely = likelihood.likely_causes(reading)
     complaint, faulty = complains(reading.text), likelihood.is_of_a_fault(reading.text, likely)
     least = 0.0 if failure else _COMPLAINED if complaint or faulty else _TOLD_OF
-    guesses = likelihood.guess(reading.text, likely, found, catalogue, least=least)
+    guesses = likelihood.guess(reading.text, likely, found, catalogue, least=least, unwanted=unwanted)
     if not failure and not complaint:
         # nothing failed and nobody says that something is wrong: words alone accuse nothing
         guesses = tuple(replace(one, severity="info") for one in guesses)

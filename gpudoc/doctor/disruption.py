@@ -25,7 +25,7 @@ def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
     else:
         say = f"See which programs use {which}, and end or move them first."
     command = f"nvidia-smi{selector(cards)} {_LIST}"
-    return do(say, command) if _windows(setting) else do(say, f"{command}; sudo fuser -v /dev/nvidia*", root=True)
+    return do(say, command if _windows(setting) else f"{command}; sudo fuser -v /dev/nvidia*")
 
 
 def _these(processes: list[GpuProcess]) -> str:
@@ -38,7 +38,7 @@ def _drained(setting: Setting) -> tuple[Remedy, ...]:
     match setting.place:
         case "slurm":
             run = 'sudo scontrol update nodename=$(hostname -s) state=drain reason="GPU fault"'
-            return (do("Let the node take no new jobs, as administrator, and let running ones end.", run, root=True),)
+            return (do("Let the node take no new jobs, as administrator, and let running ones end.", run),)
         case "kubernetes":
             return (
                 do("Let the node take no new pods.", "kubectl cordon NODE"),
@@ -93,7 +93,7 @@ def _joined(gpu: object) -> bool:
 
 def _step(setting: Setting, say: str, run: str = "") -> Remedy:
     linux = run if not _windows(setting) else ""
-    return do(say, linux, root=bool(linux), disruptive=True)
+    return do(say, linux, disruptive=True)
 
 
 def reset_fabric(setting: Setting) -> tuple[Remedy, ...]:
@@ -131,10 +131,11 @@ def reload_modules(setting: Setting, what: str, run: str, when: str = "") -> tup
     return _behind(setting, _step(setting, say, run), everywhere=True)
 
 
-def restart_wsl(say: str, run: str = "wsl --shutdown") -> Advise:
+def restart_wsl(setting: Setting, say: str, run: str) -> tuple[Remedy, ...]:
     """Stop WSL from Windows, so that it starts anew."""
+    del setting
     look = do("See what still runs inside WSL, since the next step ends it.", "ps -eo pid,comm")
-    return lambda _: (look, do(say, run, disruptive=True))
+    return (look, do(say, run, disruptive=True))
 
 
 def then(*parts: Advise | Remedy) -> Advise:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpudoc.doctor.model import Cause, Finding, Observation, observe
 from gpudoc.facts.patterns import Pattern
@@ -53,15 +53,17 @@ def guess(
     catalogue: Mapping[str, Cause],
     *,
     least: float = 0.0,
+    unwanted: Collection[str] = (),
 ) -> tuple[Finding, ...]:
-    """Up to three of the likeliest causes, none already found, the likeliest first.
+    """Up to three of the likeliest causes, none already found and none unwanted, the likeliest first.
 
     Where nothing fails the words must be those of a fault: nothing is guessed when the first is less sure than `least`.
     """
     if not likely or (likely[0].cause == HEALTHY and likely[0].share >= _HEALTHY_SHARE):
         return ()
     named = {finding.id for finding in found}
-    causes = [one for one in likely if one.cause in catalogue and one.sure >= _LEAST_SURE]
+    wanted = [one for one in likely if one.cause in catalogue and one.cause not in unwanted]
+    causes = [one for one in wanted if one.sure >= _LEAST_SURE]
     if not causes or causes[0].sure < least:
         return ()
     shown = any(finding.confidence >= SHOWN and finding.severity != "info" for finding in found)

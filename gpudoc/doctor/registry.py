@@ -1,7 +1,7 @@
-"""The explicit list of everything doctor knows: catalogue rows by id, and the finders in the order they are asked.
+"""The explicit list of everything doctor knows: the causes by id, and the finders in the order they are asked.
 
-What a message alone shows is a row of knowledge/signatures, found by `signatures`. What takes arithmetic or a
-comparison of facts is code: a file under causes/ exports FINDERS, one under catalogue/ CAUSES, and all are named here.
+A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
+finds. What takes arithmetic or a comparison of facts is code: a file under causes/ exports FINDERS, all named here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpudoc.doctor import signatures
-from gpudoc.doctor.catalogue import devices, environment, gpus, machine, memory, program, software, speed
-from gpudoc.doctor.catalogue import reported as reported_rows
+from gpudoc.doctor.catalogue import Catalogue
 from gpudoc.doctor.causes import (
     builds,
     chain,
@@ -18,7 +17,6 @@ from gpudoc.doctor.causes import (
     compared,
     connection,
     diagnosed,
-    distributed,
     dumped,
     error_numbers,
     first_gpu,
@@ -33,36 +31,21 @@ from gpudoc.doctor.causes import (
     libraries,
     limits,
     loading,
+    memory,
     pasted_facts,
-    precision,
     profiled,
     rank_words,
     reported,
     reported_archs,
     tensors,
     timed,
-    told_numbers,
     visibility,
     watched,
 )
-from gpudoc.doctor.causes import (
-    memory as memory_signs,
-)
 from gpudoc.doctor.model import Cause, Finder
+from gpudoc.knowledge.cause_rows import own_rows
 
-CAUSES: tuple[Cause, ...] = (
-    *environment.CAUSES,
-    *devices.CAUSES,
-    *gpus.CAUSES,
-    *machine.CAUSES,
-    *reported_rows.CAUSES,
-    *software.CAUSES,
-    *memory.CAUSES,
-    *program.CAUSES,
-    *speed.CAUSES,
-)
-
-CATALOGUE: Mapping[str, Cause] = {cause.id: cause for cause in CAUSES}
+CATALOGUE: Mapping[str, Cause] = Catalogue(own_rows())
 
 FINDERS: tuple[Finder, ...] = (
     *chain.FINDERS,
@@ -80,18 +63,15 @@ FINDERS: tuple[Finder, ...] = (
     *pasted_facts.FINDERS,
     *compared.FINDERS,
     *timed.FINDERS,
-    *told_numbers.FINDERS,
     *signatures.FINDERS,
     *reported.FINDERS,
     *reported_archs.FINDERS,
     *libraries.FINDERS,
     *visibility.FINDERS,
     *diagnosed.FINDERS,
-    *memory_signs.FINDERS,
+    *memory.FINDERS,
     *held_memory.FINDERS,
     *tensors.FINDERS,
-    *precision.FINDERS,
-    *distributed.FINDERS,
     *dumped.FINDERS,
     *first_gpu.FINDERS,
     *loading.FINDERS,

@@ -23,9 +23,9 @@ _REMOVE: dict[Packager, str] = {
 }
 
 
-def do(say: str, run: str = "", *, root: bool = False, disruptive: bool = False) -> Remedy:
-    """One step: prose, the command, whether it needs root, and whether it ends work that is going on."""
-    return Remedy(say=say, run=run, needs_root=root, disruptive=disruptive)
+def do(say: str, run: str = "", *, disruptive: bool = False) -> Remedy:
+    """One step: prose, the command, and whether it ends work that is going on; root is needed where it says sudo."""
+    return Remedy(say=say, run=run, needs_root="sudo " in run, disruptive=disruptive)
 
 
 def smi(say: str, question: str) -> Advise:
@@ -33,18 +33,14 @@ def smi(say: str, question: str) -> Advise:
     return lambda setting: (do(say, f"nvidia-smi{selector(setting.cards)} {question}"),)
 
 
-def another_card(say: str) -> Advise:
+def another_card(setting: Setting, say: str) -> tuple[Remedy, ...]:
     """The same program on the GPUs that no finding is about; in words where their numbers are not known."""
-
-    def advise(setting: Setting) -> tuple[Remedy, ...]:
-        mask = mask_of_the_others(setting)
-        if mask:
-            return (do(f"{say}.", f"{mask} python train.py"),)
-        if setting.num_gpus == 1:
-            return (do(f"{say} (this machine has no other)."),)
-        return (do(f"{say}; leave this one's number out of CUDA_VISIBLE_DEVICES.", "nvidia-smi -L"),)
-
-    return advise
+    mask = mask_of_the_others(setting)
+    if mask:
+        return (do(f"{say}.", f"{mask} python train.py"),)
+    if setting.num_gpus == 1:
+        return (do(f"{say} (this machine has no other)."),)
+    return (do(f"{say}; leave this one's number out of CUDA_VISIBLE_DEVICES.", "nvidia-smi -L"),)
 
 
 def power_limits(setting: Setting, say: str, *, share: float) -> tuple[Remedy, ...]:
@@ -57,7 +53,7 @@ def power_limits(setting: Setting, say: str, *, share: float) -> tuple[Remedy, .
         runs.append(f"sudo nvidia-smi{selector([card])} -pl {watts}")
     if not runs:
         return (do(f"{say}: see which GPU it is, and its Min and Max Power Limit.", "nvidia-smi -q -d POWER"),)
-    return (do(f"{say}.", "\n".join(runs), root=True),)
+    return (do(f"{say}.", "\n".join(runs)),)
 
 
 def _watts(gpu: object, share: float) -> int | None:
@@ -72,11 +68,6 @@ def _watts(gpu: object, share: float) -> int | None:
 def always(*steps: Remedy) -> Advise:
     """Advice that is the same everywhere."""
     return lambda _: steps
-
-
-def by_place(default: tuple[Remedy, ...], **others: tuple[Remedy, ...]) -> Advise:
-    """Advice that depends on where the program runs; keywords are the places that differ from `default`."""
-    return lambda setting: others.get(setting.place, default)
 
 
 def install(setting: Setting, what: str) -> str:
@@ -129,8 +120,8 @@ def driver_update(setting: Setting) -> tuple[Remedy, ...]:
         case "windows" | "wsl":
             return (do("Install a current NVIDIA driver in Windows (not inside WSL), then restart."), *older)
         case "docker" | "kubernetes":
-            return (do("Update the driver on the host; a container cannot bring its own.", update, root=True), *older)
+            return (do("Update the driver on the host; a container cannot bring its own.", update), *older)
         case "slurm" | "colab" | "notebook":
             return (*older, do("Ask the administrator to update the driver itself."))
         case _:
-            return (do("Update the driver and restart.", update, root=True), *older)
+            return (do("Update the driver and restart.", update), *older)

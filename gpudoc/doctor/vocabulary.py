@@ -31,6 +31,3 @@ class Listed(Words):
         if self._known is None:
             self._known = as_words(vocabulary(self._name))._alternatives
         return self._known
-
-
-DOCKER = Listed("docker")

@@ -9,7 +9,7 @@ from gpudoc.doctor.remedies import always, do, smi
 from gpudoc.knowledge.xids import Level, Xid
 
 _BUG = "sudo nvidia-bug-report.sh"
-_REPORT = do("Make a report for the vendor's support if it comes back.", _BUG, root=True)
+_REPORT = do("Make a report for the vendor's support if it comes back.", _BUG)
 _SANITIZER = do("Find which access of the program it is.", "compute-sanitizer python train.py")
 _RESTART_VM = do("Restart the virtual machine that has the GPU, which ends every program in it.", disruptive=True)
 
@@ -35,8 +35,8 @@ _NOW: dict[str, Advise] = {
     "UPDATE_SWFW": always(do("Update driver and firmware; guest and host of a virtual GPU must fit together.")),
     "IGNORE": always(do("Do nothing for now: NVIDIA asks for nothing at once.")),
     "XID_154": always(do("Do what the message names in its second brackets; it was cut off here.")),
-    "CONTACT_SUPPORT": always(do("Make a report for NVIDIA's support: no way to mend it is named.", _BUG, root=True)),
-    "unknown": always(do("Make a report for NVIDIA's support: its table names no action.", _BUG, root=True)),
+    "CONTACT_SUPPORT": always(do("Make a report for NVIDIA's support: no way to mend it is named.", _BUG)),
+    "unknown": always(do("Make a report for NVIDIA's support: its table names no action.", _BUG)),
 }
 _LATER: dict[str, Advise] = {
     "CONTACT_SUPPORT": always(_REPORT),

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from gpudoc.doctor.areas import AREAS, area_of, count_by_area
 from gpudoc.doctor.document import plain_remedy
 from gpudoc.doctor.model import Cause, Finding, Observation, Report, Setting
-from gpudoc.doctor.registry import CATALOGUE, CAUSES
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.facts.patterns import Pattern
@@ -97,7 +97,7 @@ def _tables(report: Report, verbose: bool, width: int) -> list[str]:
 
 def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
     """Print every cause, or one with its fix and sources; the exit code. GpudocError for an id that does not exist."""
-    rows = [c for c in CAUSES if cause_id in (None, c.id)]
+    rows = [CATALOGUE[one] for one in CATALOGUE if cause_id in (None, one)]
     if not rows:
         # only a wrong id asks for the fleet's words
         from gpudoc.fleet.wording import FINDING_IDS

@@ -21,7 +21,7 @@ from gpudoc.doctor.registry import CATALOGUE
         ("too_few_workers", "data"),
         ("nccl_p2p_hang", "network"),
         ("label_out_of_range", "program"),
-        ("a_cause_of_tomorrow", "program"),
+        ("no_cause_at_all", "program"),
     ],
 )
 def test_causes_belong_to_the_area_that_a_reader_would_look_in(cause, area):

@@ -8,7 +8,7 @@ import pytest
 from gpudoc.doctor import likelihood
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Crashed, Evidence, Finding
-from gpudoc.doctor.registry import CAUSES
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
 from gpudoc.knowledge.wording import Likelihood
@@ -192,7 +192,7 @@ def test_verbose_holds_everything():
 def test_the_list_holds_every_cause_and_explain_one(capsys):
     assert show_catalogue(None) == 0
     listed = capsys.readouterr().out
-    assert all(cause.id in listed for cause in CAUSES)
+    assert all(cause_id in listed for cause_id in CATALOGUE)
     assert show_catalogue("nouveau_loaded") == 0
     shown = capsys.readouterr().out
     assert "blacklist nouveau" in shown
@@ -202,7 +202,7 @@ def test_the_list_holds_every_cause_and_explain_one(capsys):
 def test_the_catalogue_as_json_and_a_misspelt_id(capsys):
     show_catalogue(None, as_json=True)
     plain = json.loads(capsys.readouterr().out)
-    assert len(plain["causes"]) == len(CAUSES)
+    assert len(plain["causes"]) == len(CATALOGUE)
     with pytest.raises(GpudocError) as refused:
         show_catalogue("nouveau_loadet")
     assert "nouveau_loaded" in refused.value.hint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import (
     events,
@@ -157,22 +156,6 @@ def _first_wrong(mask: str, gpus: tuple[Gpu, ...]) -> str:
     return ""
 
 
-class _Mig(NamedTuple):
-    mig_enabled: bool
-
-
-class _Instances(NamedTuple):
-    mig_instances: int
-
-
-class _Mode(NamedTuple):
-    compute_mode: str
-
-
-class _Taken(NamedTuple):
-    processes: tuple[GpuProcess, ...]
-
-
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
     """GPUs that are set so that no program can use them: MIG without instances, compute mode."""
     gpus = nvml_gpus(evidence.machine)
@@ -195,26 +178,28 @@ def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _without_instance(gpu: Gpu) -> Fact[str]:
     """Why MIG leaves nothing to compute on; '' when it does not."""
-    mode = read(gpu, _Mig)
-    if isinstance(mode, Absent):
-        return mode
-    if not mode.mig_enabled:
-        return ""
-    instances = read(gpu, _Instances)
-    return instances if isinstance(instances, Absent) else "" if instances.mig_instances else "MIG is on, no instance"
+
+    def instances(mig_instances: int) -> str:
+        return "" if mig_instances else "MIG is on, no instance"
+
+    def mode(mig_enabled: bool) -> Fact[str]:
+        return read(gpu, instances) if mig_enabled else ""
+
+    return read(gpu, mode)
 
 
 def _closed(gpu: Gpu) -> Fact[str]:
     """Why the compute mode lets no further program in; '' when it does."""
-    mode = read(gpu, _Mode)
-    if isinstance(mode, Absent) or mode.compute_mode == "prohibited":
-        return mode if isinstance(mode, Absent) else "compute mode prohibited"
-    if mode.compute_mode != "exclusive_process":
-        return ""
-    taken = read(gpu, _Taken)
-    if isinstance(taken, Absent):
-        return taken
-    return "compute mode exclusive_process, and taken" if taken.processes else ""
+
+    def taken(processes: tuple[GpuProcess, ...]) -> str:
+        return "compute mode exclusive_process, and taken" if processes else ""
+
+    def mode(compute_mode: str) -> Fact[str]:
+        if compute_mode == "prohibited":
+            return "compute mode prohibited"
+        return read(gpu, taken) if compute_mode == "exclusive_process" else ""
+
+    return read(gpu, mode)
 
 
 def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:

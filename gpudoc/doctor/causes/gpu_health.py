@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag
 from gpudoc.doctor.model import Finder
 from gpudoc.facts.model import Absent
@@ -17,149 +15,86 @@ _LOWERED, _HALVED = 0.9, 0.5
 _LONG_HOT_S = 3600.0
 
 
-class _NewErrors(NamedTuple):
-    ecc_uncorrected_volatile: int
+def _judge_new_errors(ecc_uncorrected_volatile: int) -> Seen | None:
+    text = f"{ecc_uncorrected_volatile} uncorrectable memory errors since the driver was loaded"
+    return Seen(text=text, confidence=0.95) if ecc_uncorrected_volatile else None
 
 
-def _judge_new_errors(gpu: _NewErrors) -> Seen | None:
-    count = gpu.ecc_uncorrected_volatile
-    text = f"{count} uncorrectable memory errors since the driver was loaded"
-    return Seen(text=text, confidence=0.95) if count else None
-
-
-class _ErrorsAndRows(NamedTuple):
-    ecc_uncorrected_volatile: int
-    rows_remap_pending: bool
-
-
-def _judge_errors_and_rows(gpu: _ErrorsAndRows) -> Seen | None:
+def _judge_errors_and_rows(ecc_uncorrected_volatile: int, rows_remap_pending: bool) -> Seen | None:
     """Errors in rows that are still in use go on until the reset."""
-    if gpu.ecc_uncorrected_volatile and gpu.rows_remap_pending:
-        return Seen(text="the rows with errors are in use until a reset", severity="broken", confidence=0.95)
-    return None
+    seen = Seen(text="the rows with errors are in use until a reset", severity="broken", confidence=0.95)
+    return seen if ecc_uncorrected_volatile and rows_remap_pending else None
 
 
-class _ErrorsAndPages(NamedTuple):
-    ecc_uncorrected_volatile: int
-    retired_pages_pending: bool
+def _judge_errors_and_pages(ecc_uncorrected_volatile: int, retired_pages_pending: bool) -> Seen | None:
+    seen = Seen(text="the pages with errors are in use until a reset", severity="broken", confidence=0.95)
+    return seen if ecc_uncorrected_volatile and retired_pages_pending else None
 
 
-def _judge_errors_and_pages(gpu: _ErrorsAndPages) -> Seen | None:
-    if gpu.ecc_uncorrected_volatile and gpu.retired_pages_pending:
-        return Seen(text="the pages with errors are in use until a reset", severity="broken", confidence=0.95)
-    return None
+def _judge_past_errors(ecc_uncorrected_aggregate: int) -> Seen | None:
+    text = f"{ecc_uncorrected_aggregate} uncorrectable memory errors in the card's life"
+    return Seen(text=text, severity="info", title=text) if ecc_uncorrected_aggregate else None
 
 
-class _PastErrors(NamedTuple):
-    ecc_uncorrected_aggregate: int
+def _judge_recovery(recovery_action: int) -> Seen | None:
+    text = f"recovery action {recovery_action}: {_RECOVERY.get(recovery_action, 'not known here')}"
+    return Seen(text=text, severity="broken", confidence=0.96) if recovery_action else None
 
 
-def _judge_past_errors(gpu: _PastErrors) -> Seen | None:
-    count = gpu.ecc_uncorrected_aggregate
-    text = f"{count} uncorrectable memory errors in the card's life"
-    return Seen(text=text, severity="info", title=text) if count else None
-
-
-class _Recovery(NamedTuple):
-    recovery_action: int
-
-
-def _judge_recovery(gpu: _Recovery) -> Seen | None:
-    action = gpu.recovery_action
-    text = f"recovery action {action}: {_RECOVERY.get(action, 'not known here')}"
-    return Seen(text=text, severity="broken", confidence=0.96) if action else None
-
-
-class _Reasons(NamedTuple):
-    throttle_reasons: tuple[str, ...]
-
-
-def _judge_heat(gpu: _Reasons) -> Seen | None:
+def _judge_heat(throttle_reasons: tuple[str, ...]) -> Seen | None:
     """The software power cap under load is how GPUs work; heat is not."""
-    reasons = sorted({"sw_thermal", "hw_thermal"} & set(gpu.throttle_reasons))
+    reasons = sorted({"sw_thermal", "hw_thermal"} & set(throttle_reasons))
     return Seen(text=", ".join(reasons), confidence=0.93) if reasons else None
 
 
-class _Temperature(NamedTuple):
-    temperature_c: int
-    temperature_slowdown_c: int
+def _judge_temperature(temperature_c: int, temperature_slowdown_c: int) -> Seen | None:
+    text = f"{temperature_c} °C, and it slows down at {temperature_slowdown_c} °C"
+    return Seen(text=text) if temperature_c >= temperature_slowdown_c else None
 
 
-def _judge_temperature(gpu: _Temperature) -> Seen | None:
-    text = f"{gpu.temperature_c} °C, and it slows down at {gpu.temperature_slowdown_c} °C"
-    return Seen(text=text) if gpu.temperature_c >= gpu.temperature_slowdown_c else None
+def _judge_margin(temperature_margin_c: int) -> Seen | None:
+    text = f"{temperature_margin_c} °C left until it slows down"
+    return Seen(text=text) if temperature_margin_c <= 0 else None
 
 
-class _Margin(NamedTuple):
-    temperature_margin_c: int
-
-
-def _judge_margin(gpu: _Margin) -> Seen | None:
-    text = f"{gpu.temperature_margin_c} °C left until it slows down"
-    return Seen(text=text) if gpu.temperature_margin_c <= 0 else None
-
-
-class _HotTime(NamedTuple):
-    thermal_slowdown_ns: int
-
-
-def _judge_hot_time(gpu: _HotTime) -> Seen | None:
+def _judge_hot_time(thermal_slowdown_ns: int) -> Seen | None:
     """The counter starts when the driver is loaded; what it does not say is when the hot hours were."""
-    hot_s = gpu.thermal_slowdown_ns / 1e9
+    hot_s = thermal_slowdown_ns / 1e9
     text = f"clocks were cut by heat for {hot_s / 3600:.1f} h since the driver was loaded"
     return Seen(text=text, confidence=0.8, title=text) if hot_s >= _LONG_HOT_S else None
 
 
-def _judge_brake(gpu: _Reasons) -> Seen | None:
-    reasons = set(gpu.throttle_reasons)
+def _judge_brake(throttle_reasons: tuple[str, ...]) -> Seen | None:
+    reasons = set(throttle_reasons)
     if "hw_power_brake" in reasons or ("hw_slowdown" in reasons and "hw_thermal" not in reasons):
         return Seen(text=", ".join(sorted(reasons & {"hw_power_brake", "hw_slowdown"})))
     return None
 
 
-class _PowerLimit(NamedTuple):
-    power_limit_w: float
-    power_limit_default_w: float
-
-
-def _judge_power_limit(gpu: _PowerLimit) -> Seen | Absent | None:
+def _judge_power_limit(power_limit_w: float, power_limit_default_w: float) -> Seen | Absent | None:
     """Somewhat lower is often meant; less than half cuts the clocks of every training."""
-    if not gpu.power_limit_default_w:
+    if not power_limit_default_w:
         return Absent("power_limit_default_w: the driver says 0 W")
-    share = gpu.power_limit_w / gpu.power_limit_default_w
-    text = f"power limit {gpu.power_limit_w:.0f} W, the card's own is {gpu.power_limit_default_w:.0f} W"
+    share = power_limit_w / power_limit_default_w
+    text = f"power limit {power_limit_w:.0f} W, the card's own is {power_limit_default_w:.0f} W"
     return Seen(text=text, severity="warning" if share < _HALVED else "info", title=text) if share < _LOWERED else None
 
 
-class _Virtual(NamedTuple):
-    virtualization: str
+def _is_virtual(virtualization: str) -> bool:
+    return virtualization == "vgpu"
 
 
-class _Licence(NamedTuple):
-    licensed: bool
-
-
-def _judge_licence(gpu: _Licence) -> Seen | None:
+def _judge_licence(licensed: bool) -> Seen | None:
     text = "virtual GPU, not licensed"
-    return None if gpu.licensed else Seen(text=text, severity="broken", confidence=0.95)
+    return None if licensed else Seen(text=text, severity="broken", confidence=0.95)
 
 
-class _Mig(NamedTuple):
-    mig_enabled: bool
-    mig_pending: bool
+def _judge_mig(mig_enabled: bool, mig_pending: bool) -> Seen | None:
+    return _change("MIG", mig_enabled, mig_pending)
 
 
-def _judge_mig(gpu: _Mig) -> Seen | None:
-    return _change("MIG", gpu.mig_enabled, gpu.mig_pending)
-
-
-class _Ecc(NamedTuple):
-    ecc_enabled: bool
-    ecc_pending: bool
-
-
-def _judge_ecc(gpu: _Ecc) -> Seen | None:
-    return _change("ECC", gpu.ecc_enabled, gpu.ecc_pending)
+def _judge_ecc(ecc_enabled: bool, ecc_pending: bool) -> Seen | None:
+    return _change("ECC", ecc_enabled, ecc_pending)
 
 
 def _change(mode: str, now: bool, then: bool) -> Seen | None:
@@ -179,43 +114,42 @@ CHECKS: tuple[GpuCheck, ...] = (
         cause="gpu_ecc_error",
         told="broken",
         signs=(
-            Sign(facts=_NewErrors, judge=_judge_new_errors),
+            Sign(_judge_new_errors),
             flag("rows_remap_pending", _WAITING_ROWS),
             flag("retired_pages_pending", _WAITING_PAGES),
-            Sign(facts=_ErrorsAndRows, judge=_judge_errors_and_rows),
-            Sign(facts=_ErrorsAndPages, judge=_judge_errors_and_pages),
+            Sign(_judge_errors_and_rows),
+            Sign(_judge_errors_and_pages),
             flag("sram_threshold_exceeded", _SRAM),
         ),
     ),
-    GpuCheck(cause="gpu_past_memory_errors", signs=(Sign(facts=_PastErrors, judge=_judge_past_errors),)),
+    GpuCheck(cause="gpu_past_memory_errors", signs=(Sign(_judge_past_errors),)),
     GpuCheck(
         cause="gpu_hardware_fault",
         signs=(flag("rows_remap_failed", _NO_SPARE), flag("repair_pending", _REPAIR)),
     ),
-    GpuCheck(cause="gpu_needs_reset", signs=(Sign(facts=_Recovery, judge=_judge_recovery),)),
+    GpuCheck(cause="gpu_needs_reset", signs=(Sign(_judge_recovery),)),
     GpuCheck(
         cause="thermal_throttle",
         signs=(
             Sign(
-                facts=_Reasons,
-                judge=_judge_heat,
+                _judge_heat,
                 shown=("temperature_c", "temperature_slowdown_c", "sm_clock_mhz", "sm_clock_max_mhz"),
             ),
-            Sign(facts=_Temperature, judge=_judge_temperature),
-            Sign(facts=_Margin, judge=_judge_margin),
-            Sign(facts=_HotTime, judge=_judge_hot_time),
+            Sign(_judge_temperature),
+            Sign(_judge_margin),
+            Sign(_judge_hot_time),
         ),
     ),
-    GpuCheck(cause="power_brake", signs=(Sign(facts=_Reasons, judge=_judge_brake),)),
-    GpuCheck(cause="power_limit_lowered", signs=(Sign(facts=_PowerLimit, judge=_judge_power_limit),)),
+    GpuCheck(cause="power_brake", signs=(Sign(_judge_brake),)),
+    GpuCheck(cause="power_limit_lowered", signs=(Sign(_judge_power_limit),)),
     GpuCheck(
         cause="vgpu_unlicensed",
-        signs=(Sign(facts=_Licence, judge=_judge_licence),),
-        only=(_Virtual, lambda gpu: gpu.virtualization == "vgpu"),
+        signs=(Sign(_judge_licence),),
+        only=_is_virtual,
     ),
     GpuCheck(
         cause="gpu_mode_change_pending",
-        signs=(Sign(facts=_Mig, judge=_judge_mig), Sign(facts=_Ecc, judge=_judge_ecc)),
+        signs=(Sign(_judge_mig), Sign(_judge_ecc)),
     ),
 )
 

@@ -15,83 +15,50 @@ _BUSY_PERCENT = 50
 _BUSIEST_STATE = 2
 
 
-class _Width(NamedTuple):
-    link_width: int
-    link_width_max: int
-
-
-def _judge_width(gpu: _Width) -> Seen | Absent | None:
-    if not gpu.link_width:
+def _judge_width(link_width: int, link_width_max: int) -> Seen | Absent | None:
+    if not link_width:
         return Absent("link.width: the driver says 0 lanes")
-    text = f"PCIe x{gpu.link_width} of x{gpu.link_width_max}"
-    return Seen(text=text) if gpu.link_width < gpu.link_width_max else None
+    text = f"PCIe x{link_width} of x{link_width_max}"
+    return Seen(text=text) if link_width < link_width_max else None
 
 
-class _Speed(NamedTuple):
-    link_generation: int
-    link_generation_max: int
-    utilization_percent: int
-    performance_state: int
-
-
-def _judge_speed(gpu: _Speed) -> Seen | Absent | None:
+def _judge_speed(
+    link_generation: int, link_generation_max: int, utilization_percent: int, performance_state: int
+) -> Seen | Absent | None:
     """An idle link rests at generation 1 to save power, so its speed says nothing then."""
-    if not gpu.link_generation:
+    if not link_generation:
         return Absent("link.generation: the driver says 0")
-    busy = gpu.utilization_percent >= _BUSY_PERCENT and gpu.performance_state <= _BUSIEST_STATE
-    text = f"PCIe generation {gpu.link_generation} of {gpu.link_generation_max} under load"
-    return Seen(text=text) if busy and gpu.link_generation < gpu.link_generation_max else None
+    busy = utilization_percent >= _BUSY_PERCENT and performance_state <= _BUSIEST_STATE
+    text = f"PCIe generation {link_generation} of {link_generation_max} under load"
+    return Seen(text=text) if busy and link_generation < link_generation_max else None
 
 
-class _Replays(NamedTuple):
-    link_replays: int
-    link_replays_added: int
-
-
-def _judge_replays(gpu: _Replays) -> Seen | None:
+def _judge_replays(link_replays: int, link_replays_added: int) -> Seen | None:
     """A link that repeats transfers right now; a counter that stands still tells of the past."""
-    added = gpu.link_replays_added
-    text = f"PCIe replays: {added} more between two readings, {gpu.link_replays + added} in all"
+    added = link_replays_added
+    text = f"PCIe replays: {added} more between two readings, {link_replays + added} in all"
     return Seen(text=text, confidence=0.85) if added > 0 else None
 
 
-class _NvlinkErrors(NamedTuple):
-    nvlink_errors: int
-    nvlink_errors_added: int
-
-
-def _judge_nvlink_errors(gpu: _NvlinkErrors) -> Seen | None:
-    added = gpu.nvlink_errors_added
-    text = f"NVLink errors: {added} more between two readings, {gpu.nvlink_errors + added} in all"
+def _judge_nvlink_errors(nvlink_errors: int, nvlink_errors_added: int) -> Seen | None:
+    added = nvlink_errors_added
+    text = f"NVLink errors: {added} more between two readings, {nvlink_errors + added} in all"
     return Seen(text=text, confidence=0.85) if added > 0 else None
 
 
-class _FabricState(NamedTuple):
-    fabric_state: str
+def _judge_fabric_state(fabric_state: str) -> Seen | None:
+    text = f"fabric registration is {fabric_state}, and it should be completed"
+    return Seen(text=text, confidence=0.8) if fabric_state != "completed" else None
 
 
-def _judge_fabric_state(gpu: _FabricState) -> Seen | None:
-    text = f"fabric registration is {gpu.fabric_state}, and it should be completed"
-    return Seen(text=text, confidence=0.8) if gpu.fabric_state != "completed" else None
-
-
-class _FabricStatus(NamedTuple):
-    fabric_state: str
-    fabric_status: int
-
-
-def _judge_fabric_status(gpu: _FabricStatus) -> Seen | None:
+def _judge_fabric_status(fabric_state: str, fabric_status: int) -> Seen | None:
     """The status is that of a registration that has ended, and means nothing before."""
-    text = f"the fabric registration ended with NVML code {gpu.fabric_status}"
-    return Seen(text=text) if gpu.fabric_state == "completed" and gpu.fabric_status != 0 else None
+    text = f"the fabric registration ended with NVML code {fabric_status}"
+    return Seen(text=text) if fabric_state == "completed" and fabric_status != 0 else None
 
 
-class _FabricHealth(NamedTuple):
-    fabric_health: tuple[str, ...]
-
-
-def _judge_fabric_health(gpu: _FabricHealth) -> Seen | None:
-    return Seen(text=f"NVLink fabric: {', '.join(gpu.fabric_health)}") if gpu.fabric_health else None
+def _judge_fabric_health(fabric_health: tuple[str, ...]) -> Seen | None:
+    return Seen(text=f"NVLink fabric: {', '.join(fabric_health)}") if fabric_health else None
 
 
 class _Nvlinks(NamedTuple):
@@ -143,16 +110,16 @@ def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
 CHECKS: tuple[GpuCheck, ...] = (
     GpuCheck(
         cause="pcie_link_degraded",
-        signs=(Sign(facts=_Width, judge=_judge_width), Sign(facts=_Speed, judge=_judge_speed)),
+        signs=(Sign(_judge_width), Sign(_judge_speed)),
     ),
-    GpuCheck(cause="pcie_link_replays", signs=(Sign(facts=_Replays, judge=_judge_replays),)),
-    GpuCheck(cause="nvlink_error", signs=(Sign(facts=_NvlinkErrors, judge=_judge_nvlink_errors),)),
+    GpuCheck(cause="pcie_link_replays", signs=(Sign(_judge_replays),)),
+    GpuCheck(cause="nvlink_error", signs=(Sign(_judge_nvlink_errors),)),
     GpuCheck(
         cause="nvlink_fabric_unhealthy",
         signs=(
-            Sign(facts=_FabricState, judge=_judge_fabric_state),
-            Sign(facts=_FabricStatus, judge=_judge_fabric_status),
-            Sign(facts=_FabricHealth, judge=_judge_fabric_health),
+            Sign(_judge_fabric_state),
+            Sign(_judge_fabric_status),
+            Sign(_judge_fabric_health),
         ),
     ),
 )

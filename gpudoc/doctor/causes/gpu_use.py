@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gpudoc.doctor.causes.live import in_container, is_wsl
 from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign
 from gpudoc.doctor.model import Finder
@@ -23,13 +21,9 @@ def _hidden(machine: Machine) -> str:
     return "the processes of other containers cannot be seen from here" if in_container(machine) else ""
 
 
-class _Processes(NamedTuple):
-    processes: tuple[GpuProcess, ...]
-
-
-def _judge_gone(gpu: _Processes) -> Seen | Absent | None:
+def _judge_gone(processes: tuple[GpuProcess, ...]) -> Seen | Absent | None:
     pids, held = [], 0
-    for process in gpu.processes:
+    for process in processes:
         if isinstance(process.alive, Absent):
             return Absent(f"processes: {process.alive.reason}")
         if process.alive:
@@ -44,23 +38,18 @@ def _judge_gone(gpu: _Processes) -> Seen | Absent | None:
     return Seen(text=text, confidence=0.85)
 
 
-class _Accounts(NamedTuple):
-    memory_used_bytes: int
-    memory_accounted_bytes: int
-
-
-def _judge_accounts(gpu: _Accounts) -> Seen | None:
-    missing = gpu.memory_used_bytes - gpu.memory_accounted_bytes
-    held = f"the processes account for {gpu.memory_accounted_bytes / _GIB:.1f} GiB of them"
-    who = held if gpu.memory_accounted_bytes else "no process accounts for them"
-    text = f"{gpu.memory_used_bytes / _GIB:.1f} GiB are used, and {who}"
+def _judge_accounts(memory_used_bytes: int, memory_accounted_bytes: int) -> Seen | None:
+    missing = memory_used_bytes - memory_accounted_bytes
+    held = f"the processes account for {memory_accounted_bytes / _GIB:.1f} GiB of them"
+    who = held if memory_accounted_bytes else "no process accounts for them"
+    text = f"{memory_used_bytes / _GIB:.1f} GiB are used, and {who}"
     return Seen(text=text, confidence=0.8, title=text) if missing > _UNEXPLAINED_BYTES else None
 
 
 CHECKS: tuple[GpuCheck, ...] = (
     GpuCheck(
         cause="gpu_memory_orphaned",
-        signs=(Sign(facts=_Processes, judge=_judge_gone), Sign(facts=_Accounts, judge=_judge_accounts)),
+        signs=(Sign(_judge_gone), Sign(_judge_accounts)),
         unasked=_hidden,
     ),
 )

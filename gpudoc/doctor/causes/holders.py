@@ -102,7 +102,7 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
     other = "" if free is None else f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free.index} python train.py"
     take = () if free is None else (do(f"Take GPU {free.index} instead, which has room.", other),)
     hidden = () if steps or asked else (
-        do("See what has the device open.", "sudo fuser -v /dev/nvidia*", root=True),
+        do("See what has the device open.", "sudo fuser -v /dev/nvidia*"),
     )  # fmt: skip
     return (*list(steps.values())[:_MOST_REMEDIES], *ask[:2], *hidden, *take)
 

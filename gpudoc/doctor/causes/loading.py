@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.lexicon import AS_LONG
 from gpudoc.doctor.causes.memory import SPILLS
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
-from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.model import Text
 
 # "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
 _TIMES = (
@@ -65,65 +63,25 @@ def _find_waiting(text: Text) -> Iterator[Finding | Skip]:
             return
 
 
-_SUGGESTED = Pattern(
-    r"create\s+(\d+)\s+worker\s+processes\s+in\s+total.{0,80}?suggested\s+max\s+number\s+of\s+worker\s+in\s+current\s"
-    r"+system\s+is\s+(\d+)",
-    re.S,
+# "num_workers=16" on "8 cores", or "--num_workers 32" in each of "--nproc_per_node=8" processes
+_ASKED = Pattern(
+    r"(?i)\b(?:(\d{1,3}) (?:worker |loader |loading )?(?:processes|workers|threads)\b|"
+    r"(?:dataloader_|data_)?(?:num_?workers?|workers)\W{1,4}(\d{1,3})\b)"
 )
-_WORKERS_MANY = words(
-    r"(?:num_)?workers?\s?(?:=|:)\s?\d{2,3}\b",
-    r"\d{2,3} (?:loader )?workers",
-    r"too many workers",
-)
-# "--num_workers 32" in each of "--nproc_per_node=8" processes, on "32 cpu"
-_WORKERS_ASKED = Pattern(r"(?i)\b(?:dataloader_|data_)?(?:num_?workers?|workers)\W{1,3}(\d{1,3})\b")
 _PROCESSES = Pattern(r"(?i)\bn_?proc_?(?:per_?node)?[= ](\d{1,2})\b")
-_CPUS_NAMED = Pattern(r"(?i)\b(\d{1,3})[- ](?:logical |physical )?v?(?:cpu|core)s?\b(?! ?%)")
+_CPUS = Pattern(r"(?i)\b(\d{1,3})[- ](?:logical |physical )?v?(?:cpu|core)s?\b(?! ?%)")
+_FOR_LOADING = words(r"\bload\w*|\bpre-?process\w*|workers?\b|data ?loader|\baugment\w*")
 
 
-def _asked_workers(text: Text) -> tuple[int, int, Mention] | None:
-    """Workers of all processes, the CPUs that the text names, and where; None unless launched in several processes."""
-    each, processes, cpus = text.find(_WORKERS_ASKED), text.find(_PROCESSES), text.find(_CPUS_NAMED)
-    if each is None or processes is None or cpus is None:
-        return None
-    return int(each[1]) * int(processes[1]), int(cpus[1]), each
-
-
-_MANY_WARNING = words(r"create \d+ worker processes in total", r"suggested max number of worker")
-
-
-def _find_too_many(text: Text) -> Iterator[Finding | Skip]:
-    said = text.find(_SUGGESTED)
-    if said and int(said[1]) > int(said[2]):
-        yield Finding(id="too_many_workers", confidence=0.9, severity="warning", evidence=(quote(said, "loader"),))
-    elif warned := text.find(_MANY_WARNING):
-        yield Finding(id="too_many_workers", confidence=0.88, severity="warning", evidence=(quote(warned, "loader"),))
-    elif asked := _asked_workers(text):
-        workers, cpus, seen = asked
-        if workers > cpus:
-            value = f"{workers} loader workers in all for {cpus} CPUs"
-            yield Finding(
-                id="too_many_workers",
-                confidence=0.8,
-                severity="warning",
-                evidence=(observe("loader", value, seen.line.origin),),
-            )
-    elif many := text.find(_WORKERS_MANY):
-        few_cpus = text.find(
-            words(
-                r"\b(?:[1-9]|1\d) (?:cpu|core|vcpu|logical|thread)s?\b",
-                r"nproc\W{1,6}\d{1,2}\b",
-                "more workers than",
-                "cpu_count",
-            )
-        )
-        if few_cpus:
-            yield Finding(
-                id="too_many_workers",
-                confidence=0.7,
-                severity="warning",
-                evidence=(quote(many), quote(few_cpus, "CPUs")),
-            )
+def _find_crowd(text: Text) -> Iterator[Finding | Skip]:
+    """More loader workers in all processes than CPUs, by the numbers that the text names."""
+    asked, cpus, processes = text.find(_ASKED), text.find(_CPUS), text.find(_PROCESSES)
+    if asked is None or cpus is None or not about_training(text) or not text.find(_FOR_LOADING):
+        return
+    workers = int(asked[1] or asked[2]) * (int(processes[1]) if processes else 1)
+    if workers > int(cpus[1]):
+        seen = observe("loader", f"{workers} loader workers in all for {cpus[1]} CPUs", asked.line.origin)
+        yield Finding(id="too_many_workers", confidence=0.75, severity="warning", evidence=(seen,))
 
 
 _GROWS = Listed("loader-grows")
@@ -154,6 +112,11 @@ _GROWS_IN_EVAL = words(
     r"\bmemory\b[^.\n]{0,40}(?:grow\w*|increas\w*|leak\w*)[^.\n]{0,40}\b(?:validation|evaluation|eval)\b",
 )
 _KEEPS = Listed("loader-keeps")
+# what is as long as somebody spoke: the longest so far decides how much memory is held from then on
+_AS_LONG = words(
+    r"\b(?:asr|speech|utterances?|wav2vec\w*|hubert|whisper|audio|seq2seq|translation|dialogues?|summari[sz]ation)\b",
+    "aishell|librispeech|common ?voice",
+)
 
 
 def _find_growth(text: Text) -> Iterator[Finding | Skip]:
@@ -177,7 +140,7 @@ def _find_growth(text: Text) -> Iterator[Finding | Skip]:
         # what grows only while it validates keeps the graphs that nobody needs there
         graphs = "oom_eval_without_no_grad" if not keeps and text.find(_GROWS_IN_EVAL) else "leak_graph_kept"
         # inputs of any length make memory climb too, without anything being kept
-        sure = 0.85 if keeps else 0.55 if over and text.find(AS_LONG) else 0.8 if each else 0.66
+        sure = 0.85 if keeps else 0.55 if over and text.find(_AS_LONG) else 0.8 if each else 0.66
         yield Finding(id=graphs, confidence=sure, evidence=seen)
     if host and not keeps and about_training(text):
         workers = text.find(
@@ -206,6 +169,6 @@ def _find_growth(text: Text) -> Iterator[Finding | Skip]:
 FINDERS = (
     by_text("dataloader_bottleneck", _find_waiting),
     by_text("dataloader_bottleneck", _find_profiled),
-    by_text("too_many_workers", _find_too_many),
+    by_text("too_many_workers", _find_crowd),
     by_text("leak_graph_kept", _find_growth),
 )

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes import allocator
 from gpudoc.doctor.causes.allocator import OutOfMemory
-from gpudoc.doctor.causes.lexicon import HOST_MEMORY
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Observation, Remedy, Skip, observe
@@ -24,6 +23,16 @@ _BARE = words(r"out of memory", r"memory (?:\w+ ){0,2}(?:explod\w+|overflow\w*|b
 _ON_DEVICE = words(r"\bgpus?\b", r"\b[1-5]0[5-9]0(?: ?ti)?\b", r"\b[RG]TX\b", r"\bcuda\b", r"\bvram\b", "显存")
 _ON_CARD = words(r"\bvram\b|CUDA out|gpu (?:memory|oom|ram)|cuda (?:memory|oom)|显存")
 _BARE_OOM = words(r"\booms?\b")
+_HOST_MEMORY = words(
+    r"\b(?:cpu|host|system|main|physical|computer|machine|server|pc|node)(?:'s)?[- ]?(?:memory|ram|mem)\b",
+    r"(?<!gpu)(?<!gpu\x20)(?<!cuda\x20)(?<!graphics\x20)(?<!video\x20)(?<!\dg)(?<!\dgb)\bram\b",
+    r"\brss\b",
+    r"\bswap\b",
+    # what is set against the card's own memory is the host's
+    r"\bmemory\b(?=[^.\n]{0,30}\b(?:but|while|whereas)\b[^.\n]{0,20}\b(?:gpu|graphics|video|vram)\b)",
+    r"(?:memory|mem) (?:usage )?(?:of|on) (?:the |my |our )?(?:server|machine|computer|host|cpu|node|pc)\b",
+    r"(?<!GPU)(?<!GPU\x20)(?:内存|內存|記憶體)",
+)
 _FILLS = words(r"\b(?:increas|grow|leak|releas|full|exceed|highest|ris|fill|climb)\w*")
 _HOST = Listed("oom-host")
 _OPTIMIZER = Listed("oom-optimizer")
@@ -71,8 +80,8 @@ def _find_oom(text: Text) -> Iterator[Finding | Skip]:
         return
     bare = said[0].lower() in ("oom", "out of ram")
     if bare and (
-        together(text, HOST_MEMORY, _BARE_OOM, without=_ON_CARD)
-        or (text.find(_ON_CARD) is None and together(text, HOST_MEMORY, _FILLS))
+        together(text, _HOST_MEMORY, _BARE_OOM, without=_ON_CARD)
+        or (text.find(_ON_CARD) is None and together(text, _HOST_MEMORY, _FILLS))
     ):
         return
     messages = allocator.read(text)

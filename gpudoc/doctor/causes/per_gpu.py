@@ -5,9 +5,10 @@ A sign never meets an absent fact, so it cannot take one for health: a GPU that 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, Union, cast
+from typing import TypeVar, Union
 
 from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.live import nvml_gpus, seen_of
@@ -15,7 +16,7 @@ from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine
 
-N = TypeVar("N", bound=tuple[Any, ...])
+A = TypeVar("A")
 
 _RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 
@@ -30,54 +31,52 @@ class Seen:
     title: str = ""
 
 
-Judge = Callable[[N], Union[Seen, Absent, None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign(Generic[N]):
+@dataclass(frozen=True, slots=True)
+class Sign:
     """One way to see a cause on one GPU.
 
-    `facts` is a NamedTuple: each field is the fact of Gpu of that name (`link_width` is that of its link), or of the
-    name in `names`, as a plain value. `judge` answers None where all is well, and Absent where a part of what it was
-    given is not known. `shown` are facts that a finding quotes when they are known.
+    The parameters of `judge` are the facts that it reads: each is the fact of Gpu of that name (`link_width` is that of
+    its link), or of the name in `names`, as a plain value. It answers None where all is well, and Absent where a part
+    of what it was given is not known. `shown` are facts that a finding quotes when they are known.
     """
 
-    facts: type[N]
-    judge: Judge[N]
+    judge: Callable[..., Union[Seen, Absent, None]]
     names: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The facts of Gpu that the sign needs, as dotted paths."""
-        return tuple(_path(name) for name in self.names or cast(Any, self.facts)._fields)
+        return tuple(map(_path, self.names)) or paths_of(self.judge)
 
     def ask(self, gpu: Gpu) -> Seen | Absent | None:
         """What the sign says of one GPU; Absent, with path and reason, when one of its facts is not known."""
-        facts = read(gpu, self.facts, self.paths)
-        return facts if isinstance(facts, Absent) else self.judge(facts)
+        return read(gpu, self.judge, self.paths)
 
 
-class Flag(NamedTuple):
-    """A fact that is true where something is wrong."""
-
-    is_set: bool
-
-
-def flag(name: str, seen: Seen) -> Sign[Flag]:
+def flag(name: str, seen: Seen) -> Sign:
     """The sign that sees `seen` where the fact of this name is true."""
-    return Sign(facts=Flag, names=(name,), judge=lambda gpu: seen if gpu.is_set else None)
+
+    def judge(is_set: bool) -> Seen | None:
+        return seen if is_set else None
+
+    return Sign(judge, names=(name,))
 
 
-def read(gpu: Gpu, facts: type[N], paths: tuple[str, ...] = ()) -> N | Absent:
-    """The facts of one GPU, or Absent with the path and the reason of the first that is not known."""
+def paths_of(judge: Callable[..., object]) -> tuple[str, ...]:
+    """The facts of Gpu that the parameters of `judge` name, as dotted paths."""
+    return tuple(map(_path, inspect.signature(judge).parameters))
+
+
+def read(gpu: Gpu, judge: Callable[..., A], paths: tuple[str, ...] = ()) -> A | Absent:
+    """What `judge` says of the facts of one GPU, or Absent with the path and the reason of the first not known."""
     values = []
-    for path in paths or map(_path, cast(Any, facts)._fields):
+    for path in paths or paths_of(judge):
         value = fact_at(gpu, path)
         if isinstance(value, Absent):
             return Absent(f"{path}: {value.reason}")
         values.append(value)
-    return cast(N, cast(Any, facts)(*values))
+    return judge(*values)
 
 
 def _path(name: str) -> str:
@@ -107,8 +106,8 @@ class GpuCheck:
     """
 
     cause: str
-    signs: tuple[Sign[Any], ...]
-    only: tuple[type[Any], Callable[[Any], bool]] | None = None
+    signs: tuple[Sign, ...]
+    only: Callable[..., bool] | None = None
     unasked: Callable[[Machine], str] = _no_reason
     told: Severity | None = None
 
@@ -133,7 +132,7 @@ class GpuCheck:
         if unasked or not gpus:
             yield Skip(unasked or "NVML lists no GPU")
             return
-        found: list[tuple[Gpu, Sign[Any], Seen]] = []
+        found: list[tuple[Gpu, Sign, Seen]] = []
         unread: dict[str, list[int]] = {}
         for gpu in gpus:
             seen, reason = self._look(gpu)
@@ -145,13 +144,13 @@ class GpuCheck:
         if unread:
             yield skip_of(unread)
 
-    def _look(self, gpu: Gpu) -> tuple[list[tuple[Sign[Any], Seen]], str]:
+    def _look(self, gpu: Gpu) -> tuple[list[tuple[Sign, Seen]], str]:
         """What the signs saw on one GPU, and why it cannot count as checked; '' when it can."""
         if self.only is not None:
-            kind = read(gpu, self.only[0])
-            if isinstance(kind, Absent):
-                return [], kind.reason
-            if not self.only[1](kind):
+            applies = read(gpu, self.only)
+            if not isinstance(applies, bool):
+                return [], applies.reason
+            if not applies:
                 return [], ""
         seen, absent = [], []
         asked = 0
@@ -166,7 +165,7 @@ class GpuCheck:
         unread = [reason for reason in absent if not reason.endswith(NOT_SUPPORTED)]
         return seen, next(iter(unread or ([] if asked else absent)), "")
 
-    def _finding(self, found: list[tuple[Gpu, Sign[Any], Seen]], *, text: Evidence | None = None) -> Finding:
+    def _finding(self, found: list[tuple[Gpu, Sign, Seen]], *, text: Evidence | None = None) -> Finding:
         gpu, _, lead = min(found, key=lambda entry: (_RANK[entry[2].severity], -entry[2].confidence))
         gpus = list({entry.index: entry for entry, _, _ in found}.values())
         more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
@@ -186,7 +185,7 @@ def skip_of(unread: dict[str, list[int]]) -> Skip:
     return Skip("; ".join(f"GPU {', '.join(map(str, indices))}: {reason}" for reason, indices in unread.items()))
 
 
-def _quote(gpu: Gpu, sign: Sign[Any], seen: Seen, text: Evidence | None) -> Observation:
+def _quote(gpu: Gpu, sign: Sign, seen: Seen, text: Evidence | None) -> Observation:
     known = ((path, fact_at(gpu, path)) for path in sign.shown)
     also = [f"{path} {value}" for path, value in known if not isinstance(value, Absent)]
     origin = "NVML" if text is None else origin_of(text, f"gpus.{gpu.index}.{sign.paths[0]}")

@@ -60,25 +60,6 @@ def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 _WINDOWS = words(r"\bwindows\b", r"win_amd64", r"\b[A-Z]:\\", r"\.dll\b", r"WinError")
-_NVIDIA_ONLY = Listed("torch-build-nvidia-only")
-_AMD_CARD = Listed("torch-build-amd-card")
-_NVIDIA_CARD = words(r"geforce", r"\bRTX\b", r"\bGTX\b", r"\btesla\b", r"quadro", r"nvidia-smi")
-
-
-def _find_amd_card(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None or machine.torch.is_available is True or text.find(_NVIDIA_CARD):
-        return
-    card, message = text.find(_AMD_CARD), text.find(_NVIDIA_ONLY)
-    if card and message:
-        yield Finding(
-            id="wrong_accelerator_build",
-            confidence=0.86,
-            title="The card is AMD's, and the installed torch asks for NVIDIA's driver",
-            evidence=(quote(card, "GPU"), quote(message, "torch")),
-        )
-
-
 _TAGGED = Pattern(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b")
 
 
@@ -243,7 +224,6 @@ def _two_builds(packages: tuple[Package, ...]) -> str:
 FINDERS = (
     text_finder("cpu_only_torch", _find_cpu_only),
     text_finder("cpu_only_torch", _find_fallback),
-    text_finder("wrong_accelerator_build", _find_amd_card),
     text_finder("mixed_cuda_packages", _find_changing_builds),
     Finder(id="driver_too_old", find=_find_old_driver, reads="text"),
     text_finder("wrong_accelerator_build", _find_other_vendor),

@@ -1,4 +1,4 @@
-"""Faults of the program itself: indices, labels, precision, scaler, checkpoints, kernels."""
+"""Indices and labels that are out of range, and a loss scale that collapses."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ _SCALE = Pattern(
     r"(?i)(?:(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)|loss\s+scale:?\s*[\d.e+]+,\s*reducing\s+to)"
     r"\s+([\d.]+(?:e[+-]?\d+)?)"
 )
-NAN = Listed("nan")
 _SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan|inf)\b[^\n]{0,20}\bskip\w*")
-HALF = Listed("half")
 
 
 def _find_overflow(text: Text) -> Iterator[Finding | Skip]:
@@ -78,21 +76,6 @@ def _find_overflow(text: Text) -> Iterator[Finding | Skip]:
     # a scaler that settles skips a step now and then, not one after the other
     if len(skipped) >= 3:
         yield Finding(id="fp16_overflow_nan", confidence=0.6, evidence=(quote(skipped[-1], "skipped steps"),))
-        return
-    nan, half = text.find(NAN), text.find(HALF)
-    if nan and half:
-        seen = (quote(nan, "loss"), quote(half, "precision"))
-        yield Finding(id="fp16_overflow_nan", confidence=0.78, evidence=seen)
-
-
-NAN_LOSS = Listed("nan-loss")
-
-
-def _find_nan(text: Text) -> Iterator[Finding | Skip]:
-    """A loss that is not a number, and nothing said of precision: half precision is what overflows first."""
-    said = text.find(NAN_LOSS)
-    if said and not text.find(words(r"\b(?:fp32|float32|full precision)\b")):
-        yield Finding(id="fp16_overflow_nan", confidence=0.42, severity="warning", evidence=(quote(said, "loss"),))
 
 
 _FAILS = Listed("index-fails")
@@ -132,7 +115,6 @@ def _find_sizes(text: Text) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    by_text("fp16_overflow_nan", _find_nan),
     by_text("label_out_of_range", _find_label),
     by_text("embedding_index_out_of_range", _find_index),
     by_text("embedding_index_out_of_range", _find_sizes),

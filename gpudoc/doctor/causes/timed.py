@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gpudoc.doctor.causes.memory import RAN_OUT
-from gpudoc.doctor.causes.sign import about_training, quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
+from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
@@ -24,9 +24,8 @@ _LIMITS_SECONDS = (600, 1800)
 _EARLY_SECONDS, _LATE_SECONDS = 15, 240
 
 
-def _find_clock(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_clock(text: Text) -> Iterator[Finding | Skip]:
     """Work before training that ran for exactly as long as the other ranks may wait."""
-    del evidence
     gate = text.find(_GATE)
     if gate is None or text.find(RAN_OUT):
         return
@@ -42,9 +41,8 @@ def _find_clock(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 _REMAINDER = Pattern(r"\b(\d{2,9}) ?(?:%|mod|modulo) ?(\d{1,5}) ?(?:={1,2}|is|equals|为|等于) ?(\d{1,5})\b")
 
 
-def _find_rest(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_rest(text: Text) -> Iterator[Finding | Skip]:
     """Somebody reckons that the samples do not come out even over the devices, and it is true."""
-    del evidence
     rest = text.find(_REMAINDER)
     if rest is None or not about_training(text) or int(rest[2]) < 2:
         return
@@ -58,9 +56,8 @@ _EPOCH_TIME = Pattern(r"(?<!\d)(\d{2,7})/\1 ?\[(?:(\d+):)?(\d+):(\d\d)<0?0:00")
 _WARMED_BY, _FEWEST_EPOCHS, _LONG_SECONDS = 2.5, 3, 30
 
 
-def _find_warming(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_warming(text: Text) -> Iterator[Finding | Skip]:
     """Epochs that become much shorter by themselves: the first had to read from the storage, the later from memory."""
-    del evidence
     rows = list(text.find_all(_EPOCH_TIME, most=20))
     seconds = [int(r[2] or 0) * 3600 + int(r[3]) * 60 + int(r[4]) for r in rows if r[1] == rows[0][1]]
     if len(seconds) < _FEWEST_EPOCHS or not all(later <= before for before, later in pairwise(seconds)):
@@ -78,9 +75,8 @@ _WHOLE = Pattern(
 _IDLE_SHARE = 0.5
 
 
-def _find_launching(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_launching(text: Text) -> Iterator[Finding | Skip]:
     """The device computes for less than half of the step."""
-    del evidence
     busy, whole = text.find(_BUSY), text.find(_WHOLE)
     if busy and whole and 0 < float(busy[1]) < _IDLE_SHARE * float(whole[1]):
         seen = (observe("device busy", f"{busy[1]} ms of {whole[1]} ms", busy.line.origin),)
@@ -95,37 +91,17 @@ _CALLBACK = Pattern(
 _WORTH_SECONDS = 0.02
 
 
-def _find_callback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_callback(text: Text) -> Iterator[Finding | Skip]:
     """A callback that takes longer than the step around it, by Keras' own clock."""
-    del evidence
     said = text.find(_CALLBACK)
     if said and float(said["callback"]) > max(float(said["batch"]), _WORTH_SECONDS):
         yield Finding(id="logging_each_step", confidence=0.66, severity="warning", evidence=(quote(said, "callback"),))
 
 
-_ASKED = Pattern(
-    r"(?i)\b(?:(\d{1,3}) (?:worker |loader |loading )?(?:processes|workers|threads)\b|num_?workers?\W{1,4}(\d{1,3})\b)"
-)
-_CPUS = Pattern(r"(?i)\b(?:only |just |with |has |have )(\d{1,2})[- ](?:logical |physical |v)?(?:cpu|core)s?\b(?! ?%)")
-_FOR_LOADING = words(r"\bload\w*|\bpre-?process\w*|\bworkers?\b|data ?loader|\baugment\w*")
-
-
-def _find_crowd(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """More loader workers than CPUs, by the numbers that the text names."""
-    del evidence
-    asked, cpus = text.find(_ASKED), text.find(_CPUS)
-    if asked is None or cpus is None or not about_training(text) or not text.find(_FOR_LOADING):
-        return
-    if int(asked[1] or asked[2]) > int(cpus[1]):
-        seen = (quote(asked, "workers"), quote(cpus, "CPUs"))
-        yield Finding(id="too_many_workers", confidence=0.7, severity="warning", evidence=tuple(dict.fromkeys(seen)))
-
-
 FINDERS = (
-    text_finder("nccl_timeout_one_rank_busy", _find_clock),
-    text_finder("ddp_uneven_inputs", _find_rest),
-    text_finder("slow_storage", _find_warming),
-    text_finder("launch_bound", _find_launching),
-    text_finder("logging_each_step", _find_callback),
-    text_finder("too_many_workers", _find_crowd),
+    by_text("nccl_timeout_one_rank_busy", _find_clock),
+    by_text("ddp_uneven_inputs", _find_rest),
+    by_text("slow_storage", _find_warming),
+    by_text("launch_bound", _find_launching),
+    by_text("logging_each_step", _find_callback),
 )

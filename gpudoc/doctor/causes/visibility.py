@@ -71,22 +71,6 @@ def _find_hidden(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
 
 
-_SAID_MASK = Pattern(
-    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES\b[^\n]{0,24}\b(?:prints?|shows?|is|was|returns?|gives?|set to|equals?)\b"
-    r"[^\n\w-]{0,6}(?:set to |an? )?(-1\b|empty|blank)"
-)
-
-
-def _find_mask_in_words(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    environment = known(evidence.machine.environment)
-    if evidence.source == "machine" or environment:
-        return
-    mask, unavailable = text.find(_SAID_MASK), text.find(_UNAVAILABLE)
-    if mask and unavailable:
-        seen = (quote(mask, "mask"), quote(unavailable, "effect"))
-        yield Finding(id="visible_devices_hides_gpu", confidence=0.8, evidence=seen)
-
-
 def _fault(value: str, num_gpus: int) -> str:
     if value in ("", "-1", "''", '""') or value.lower() in ("none", "nodevfiles", "void"):
         return "is empty or -1, which hides every GPU"
@@ -114,6 +98,5 @@ def _find_too_late(text: Text) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     text_finder("visible_devices_hides_gpu", _find_hidden),
-    text_finder("visible_devices_hides_gpu", _find_mask_in_words),
     by_text("visible_devices_set_too_late", _find_too_late),
 )

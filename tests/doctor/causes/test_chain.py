@@ -1,7 +1,5 @@
 """The chain as a whole: where it ends, what it then leaves unsaid, and that absence is never a verdict."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpudoc.doctor.causes.chain import CAUSES, FINDERS, LINKS, walk

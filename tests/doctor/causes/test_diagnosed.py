@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import pytest
 
-from tests.doctor.causes.judge import report_of
+from tests.doctor.causes.judge import report_of, verdict_is
 from tests.facts.readers.bug_report import bug_report
 from tests.facts.readers.test_dcgm import HEALTH, NEW, OLD
 from tests.facts.readers.test_fabric import LOG
@@ -55,31 +53,34 @@ def test_the_fabric_managers_own_errors_are_never_healthy():
     assert report_of(quiet).verdict == "healthy"
 
 
-def test_links_that_are_down_on_one_gpu_or_on_all():
-    assert findings(status(18, 18, 18, 4)) == [("nvlink_error", "warning", (3,))]
-    assert findings(status(*[0] * 8)) == [("nvlink_error", "broken", tuple(range(8)))]
-    assert findings(status(18, 18)) == []
-    assert findings(status(0)) == []
+MATRIX = matrix("X\tNV18\tNV18\tSYS", "NV18\tX\tNV18\tSYS", "NV18\tNV18\tX\tSYS", "SYS\tSYS\tSYS\tX")
+REMAPPED = (
+    "==============NVSMI LOG==============\nDriver Version                            : 550.54.15\nAttached GPUs : 1\n"
+    "GPU 00000000:17:00.0\n    Product Name                          : NVIDIA A100\n    Remapped Rows\n"
+    "        Correctable Error                 : 0\n        Uncorrectable Error               : 3\n"
+    "        Pending                           : No\n        Remapping Failure Occurred        : Yes\n"
+)
 
 
-def test_cards_that_a_bridge_joins_may_lack_it():
-    assert findings(status(4, 4, 0, total=4, name="NVIDIA RTX A6000")) == []
-    assert findings(status(12, 12, name="NVIDIA H100 PCIe")) == []
-
-
-def test_a_gpu_that_the_matrix_shows_without_links():
-    text = matrix("X\tNV18\tNV18\tSYS", "NV18\tX\tNV18\tSYS", "NV18\tNV18\tX\tSYS", "SYS\tSYS\tSYS\tX")
-    assert findings(text) == [("nvlink_error", "broken", (3,))]
-
-
-def test_dcgmi_tells_links_that_are_down():
-    text = "GPUs:\n    gpuId 0:\n        U U U U\n    gpuId 1:\n        U D U U\n"
-    assert findings(text) == [("nvlink_error", "warning", (1,))]
-
-
-def test_counters_are_a_warning():
-    text = "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 7: Recovery Errors: 2\n\t Link 7: CRC Errors: 3\n"
-    assert findings(text) == [("nvlink_error", "warning", (3,))]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # links that are down on one GPU or on all
+        (status(18, 18, 18, 4), [("nvlink_error", "warning", (3,))]),
+        (status(*[0] * 8), [("nvlink_error", "broken", tuple(range(8)))]),
+        (status(18, 18), []),
+        (status(0), []),
+        # cards that a bridge joins may lack it
+        (status(4, 4, 0, total=4, name="NVIDIA RTX A6000"), []),
+        (status(12, 12, name="NVIDIA H100 PCIe"), []),
+        (MATRIX, [("nvlink_error", "broken", (3,))]),
+        ("GPUs:\n    gpuId 0:\n        U U U U\n    gpuId 1:\n        U D U U\n", [("nvlink_error", "warning", (1,))]),
+        # counters are a warning
+        ("GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 7: Recovery Errors: 2\n\t Link 7: CRC Errors: 3\n", [("nvlink_error", "warning", (3,))]),
+    ],
+)  # fmt: skip
+def test_links_are_judged_from_each_of_their_listings(text, expected):
+    assert findings(text) == expected
 
 
 def settled(text):
@@ -111,25 +112,12 @@ def test_a_bug_report_of_a_machine_that_is_well_is_healthy_and_one_with_an_xid_i
 
 
 def test_a_query_of_nvidia_smi_shows_failed_row_remapping():
-    text = (
-        "==============NVSMI LOG==============\nDriver Version                            : 550.54.15\nAttached GPUs : 1\n"
-        "GPU 00000000:17:00.0\n    Product Name                          : NVIDIA A100\n    Remapped Rows\n"
-        "        Correctable Error                 : 0\n        Uncorrectable Error               : 3\n"
-        "        Pending                           : No\n        Remapping Failure Occurred        : Yes\n"
-    )
-    assert findings(text)[0][0] == "gpu_ecc_error"
+    assert findings(REMAPPED)[0][0] == "gpu_ecc_error"
 
 
-def test_rows_that_count_no_error_are_no_fault():
-    text = (
-        "    ECC Errors\n        Volatile\n            SRAM Uncorrectable    : 0\n            DRAM Correctable      : 2\n"
-        "            DRAM Uncorrectable    : 0\n    Remapped Rows\n        Uncorrectable Error       : 0\n"
-    )
-    assert report_of(text).verdict == "healthy", report_of(text).findings
-
-
-def test_corrected_errors_of_the_slot_are_no_fault_of_shared_memory():
-    text = (
-        "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True"
-    )
-    assert report_of(text).verdict == "healthy", report_of(text).findings
+test_what_counts_no_error_is_healthy = verdict_is(("healthy",), [
+    # rows that count no error
+    "    ECC Errors\n        Volatile\n            SRAM Uncorrectable    : 0\n            DRAM Correctable      : 2\n            DRAM Uncorrectable    : 0\n    Remapped Rows\n        Uncorrectable Error       : 0\n",
+    # corrected errors of the slot are no fault of shared memory
+    "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\ntorch.cuda.is_available() True",
+])  # fmt: skip

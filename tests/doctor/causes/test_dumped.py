@@ -1,7 +1,5 @@
 """Which rank is missing, which calls differ, and what filled a GPU, from dumps of several ranks."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -19,12 +17,18 @@ def told(found):
     return " | ".join(f"{seen.fact}: {seen.value} ({seen.origin})" for seen in found.evidence)
 
 
+def ranks(*calls, of):
+    """The first ranks of a job with the calls that each of them recorded."""
+    whole = str(list(range(of)))
+    dumps = [recorded(list(own), enqueued=own[-1]["record_id"], ranks=whole) for own in calls]
+    return report(**{f"rank_{rank}": dump for rank, dump in enumerate(dumps)})
+
+
+DONE, WAITS = call(7), call(8, state="started")
+
+
 def test_the_rank_that_did_not_come_is_named_with_the_line_where_the_others_wait():
-    found = report(
-        rank_0=recorded([call(7), call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
-        rank_1=recorded([call(7)], enqueued=7, ranks="[0, 1, 2]"),
-        rank_2=recorded([call(7), call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
-    )
+    found = ranks((DONE, WAITS), (DONE,), (DONE, WAITS), of=3)
     first = found.findings[0]
     assert first.id == "nccl_timeout_one_rank_busy"
     assert first.title == "Rank 1 did not come to the collective in which the others wait at train.py:42 in step"
@@ -34,33 +38,20 @@ def test_the_rank_that_did_not_come_is_named_with_the_line_where_the_others_wait
 
 
 def test_a_rank_without_a_dump_is_missing_too():
-    found = report(
-        rank_0=recorded([call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
-        rank_1=recorded([call(8, state="started")], enqueued=8, ranks="[0, 1, 2]"),
-    )
-    first = found.findings[0]
+    first = ranks((WAITS,), (WAITS,), of=3).findings[0]
     assert first.title.startswith("Rank 2 did not come")
     assert "no dump of rank 2" in told(first)
 
 
 @pytest.mark.parametrize("other", [{"name": "broadcast"}, {"sizes": ((4, 9),)}])
 def test_ranks_in_different_calls_are_told_from_a_late_one(other):
-    found = report(
-        rank_0=recorded([call(7), call(8, state="started")], enqueued=8),
-        rank_1=recorded([call(7), call(8, state="started", **other)], enqueued=8),
-        rank_2=recorded([call(7), call(8, state="started")], enqueued=8),
-    )
-    first = found.findings[0]
+    first = ranks((DONE, WAITS), (DONE, call(8, state="started", **other)), (DONE, WAITS), of=2).findings[0]
     assert (first.id, first.title) == ("collective_mismatch", "Rank 1 calls another collective than rank 0")
     assert "rank 1: collective 8" in told(first)
 
 
 def test_ranks_that_are_alike_are_no_finding():
-    found = report(
-        rank_0=recorded([call(7), call(8)], enqueued=8),
-        rank_1=recorded([call(7), call(8)], enqueued=8),
-    )
-    assert found.findings == ()
+    assert ranks((DONE, call(8)), (DONE, call(8)), of=2).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,7 +8,7 @@ from gpudoc.doctor.model import Evidence, Finding, Report
 from gpudoc.facts import kernel_log
 from gpudoc.facts.model import Absent, Driver, Machine
 from gpudoc.knowledge.xids import all_sxids, all_xids
-from tests.doctor.causes.judge import report_of
+from tests.doctor.causes.judge import report_of, verdict_is
 from tests.machines.built import changed, gpu, machine
 
 XID = "[ 900.5] NVRM: Xid (PCI:0000:11:00): {}, pid=1234, name=python"
@@ -76,58 +74,71 @@ def test_a_number_in_prose_is_no_line_of_the_driver():
     assert meant.findings[0].confidence == 0.5
 
 
+RESET, REBOOT = RECOVERY.format("0x1 (GPU Reset Required)"), RECOVERY.format("0x2 (Node Reboot Required)")
+TAKEN_BACK = XID.format(154) + ", GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+FATAL = "Uncorrectable (Fatal)"
+BUS = "[ 7.1] {} {}: PCIe Bus Error: severity={}, type=Transaction Layer"
+NVLINK = "NVRM: Xid (PCI:0000:11:00): {}, RLW_REMAP {} XC1 i0 Link 00 (0x00000082 0x00000004 0x0 0x0 0x0 0x0 0x0)"
+FALLEN, OTHER_CARD = XID.format(79), XID.replace("0000:11", "0000:10")
+LOST = machine(gpu(0), gpu(1, lost=True, nvml_code=15))
+SILENT = replace(machine(), gpus=Absent("no answer within 8 s: nvmlInit"))
+HANGING = replace(SILENT, driver=Driver(), probe_failures={"nvml": "no answer within 8 s: nvmlInit"})
+NOT_ASKED = replace(machine(), gpus=Absent("nvidia-ml-py cannot be imported"), driver=Driver())
+
+
 @pytest.mark.parametrize(
-    ("wanted", "severity", "says"),
+    ("wanted", "says"),
     [
-        ("0x1 (GPU Reset Required)", "broken", "--gpu-reset -i 1"),
-        ("0x2 (Node Reboot Required)", "broken", "sudo reboot"),
-        ("0x3 (Drain P2P)", "broken", "copy between GPUs"),
-        ("0x4 (Drain and Reset)", "broken", "--gpu-reset -i 1"),
-        ("0x5 (Recover IMEX Domain)", "broken", "nvidia-fabricmanager"),
+        ("0x1 (GPU Reset Required)", "--gpu-reset -i 1"),
+        ("0x2 (Node Reboot Required)", "sudo reboot"),
+        ("0x3 (Drain P2P)", "copy between GPUs"),
+        ("0x4 (Drain and Reset)", "--gpu-reset -i 1"),
+        ("0x5 (Recover IMEX Domain)", "nvidia-fabricmanager"),
     ],
 )
-def test_xid_154_asks_for_what_its_message_names(wanted, severity, says):
+def test_xid_154_asks_for_what_its_message_names(wanted, says):
     finding = only(live(RECOVERY.format(wanted), facts=asking(int(wanted[2]))))
-    assert (finding.id, finding.severity) == ("gpu_needs_reset", severity)
+    assert (finding.id, finding.severity) == ("gpu_needs_reset", "broken")
     assert says in " ".join(f"{step.say} {step.run}" for step in finding.fix)
     assert only(report_of(RECOVERY.format(wanted))).id == "gpu_needs_reset"
 
 
-def test_an_xid_154_whose_message_was_cut_off_is_not_healthy():
-    assert report_of(XID.format(154)).verdict == live(XID.format(154)).verdict == "warning"
+def live_is(verdict, cases):
+    """A test that a machine with these facts (well ones for None) and these lines in its log is judged so."""
+
+    @pytest.mark.parametrize(("facts", "lines"), [(facts, lines) for facts, *lines in cases])
+    def test(facts, lines):
+        assert live(*lines, facts=facts).verdict == verdict
+
+    return test
 
 
-def test_a_recovery_that_was_taken_back_is_over():
-    done = XID.format(154) + ", GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-    assert live(RECOVERY.format("0x1 (GPU Reset Required)"), done).verdict == "healthy"
-    assert live(RECOVERY.format("0x1 (GPU Reset Required)")).verdict == "healthy"
-    assert live(RECOVERY.format("0x2 (Node Reboot Required)")).verdict == "broken"
-    assert live(RECOVERY.format("0x1 (GPU Reset Required)"), facts=asking(1)).verdict == "broken"
+# a recovery that was taken back or whose GPU no longer asks for it, programs of earlier jobs, other devices of the bus
+test_what_is_over_on_a_machine_or_not_of_its_gpus_is_healthy = live_is("healthy", [
+    (None, RESET, TAKEN_BACK), (None, RESET), (None, *(XID.format(code) for code in (13, 31, 43, 45))),
+    (None, BUS.format("pcieport", "0000:10:00.0", "Corrected")), (None, BUS.format("pcieport", "0000:99:00.0", FATAL)),
+])  # fmt: skip
+# a fault whose GPU is well now, a message that was cut off, an uncorrected error at a GPU
+test_what_may_come_again_is_a_warning = live_is("warning", [
+    (None, FALLEN), (None, XID.format(154)), (None, BUS.format("pcieport", "0000:10:00.0", FATAL)),
+])  # fmt: skip
+test_what_the_machine_or_the_line_itself_says_is_broken = live_is("broken", [
+    (None, REBOOT), (asking(1), RESET), (LOST, FALLEN), (asking(2), FALLEN), (SILENT, FALLEN), (HANGING, FALLEN),
+    (None, FALLEN, REBOOT), (None, SXID.format("20034, Fatal")),
+])  # fmt: skip
+test_in_a_text_a_line_counts_as_it_stands = verdict_is(
+    ("broken",), [FALLEN, SXID.format("20034, Fatal"), SXID.format("99999, Fatal"), NVLINK.format(145, "Fatal")]
+)
+test_in_a_text_too_what_was_got_over_or_cut_off_is_a_warning = verdict_is(
+    ("warning",), [XID.format(154), SXID.format("28006, Non-fatal"), NVLINK.format(145, "Nonfatal")]
+)
 
 
-def test_a_fault_is_over_on_a_machine_whose_gpu_is_well_and_is_not_when_the_machine_says_so():
-    line = XID.format(79)
-    assert only(live(line)).severity == "warning"
-    assert only(live(line, facts=machine(gpu(0), gpu(1, lost=True, nvml_code=15)))).severity == "broken"
-    assert only(live(line, facts=changed(machine(gpu(0), gpu(1)), "gpus.1.recovery_action", 2))).severity == "broken"
-    silent = replace(machine(), gpus=Absent("no answer within 8 s: nvmlInit"))
-    assert live(line, facts=silent).findings[0].id == "gpu_fallen_off_bus"
-    assert live(line, facts=silent).verdict == "broken"
-    hanging = replace(silent, driver=Driver(), probe_failures={"nvml": "no answer within 8 s: nvmlInit"})
-    assert live(line, facts=hanging).findings[0].id == "gpu_fallen_off_bus"
-    not_asked = replace(machine(), gpus=Absent("nvidia-ml-py cannot be imported"), driver=Driver())
-    fallen = next(f for f in live(line, facts=not_asked).findings if f.id == "gpu_fallen_off_bus")
+def test_a_gpu_that_fell_from_the_bus_is_named_first_also_where_nothing_answers():
+    for facts in (SILENT, HANGING):
+        assert live(FALLEN, facts=facts).findings[0].id == "gpu_fallen_off_bus"
+    fallen = next(f for f in live(FALLEN, facts=NOT_ASKED).findings if f.id == "gpu_fallen_off_bus")
     assert fallen.severity == "warning"
-    assert only(live(line, RECOVERY.format("0x2 (Node Reboot Required)"))).severity == "broken"
-    assert report_of(line).verdict == "broken"
-
-
-def test_a_switch_s_line_says_itself_whether_it_is_fatal():
-    fatal = SXID.format("20034, Fatal")
-    assert (only(live(fatal)).id, only(live(fatal)).severity) == ("nvswitch_error", "broken")
-    assert report_of(fatal).verdict == "broken"
-    assert report_of(SXID.format("28006, Non-fatal")).verdict == "warning"
-    assert report_of(SXID.format("99999, Fatal")).verdict == "broken"
 
 
 def test_a_switch_is_no_gpu_that_a_command_could_name():
@@ -136,32 +147,10 @@ def test_a_switch_is_no_gpu_that_a_command_could_name():
     assert not any("0000:c1" in step.run for step in finding.fix)
 
 
-def test_blackwell_s_nvlink_numbers_are_as_bad_as_their_word():
-    line = "NVRM: Xid (PCI:0000:11:00): 145, RLW_REMAP {} XC1 i0 Link 00 (0x00000082 0x00000004 0x0 0x0 0x0 0x0 0x0)"
-    assert only(report_of(line.format("Nonfatal"))).severity == "warning"
-    assert only(report_of(line.format("Fatal"))).severity == "broken"
-
-
 def test_the_card_is_the_one_that_the_line_names():
     assert [card.index for card in only(live(XID.format(48))).cards] == [1]
     (card,) = only(report_of(XID.format(48))).cards
     assert (card.pci_address, isinstance(card.index, Absent)) == ("0000:11:00.0", True)
-
-
-def test_what_the_kernel_says_of_the_bus_counts_when_uncorrected_and_at_a_gpu():
-    for severity, address, expected in (
-        ("Uncorrectable (Fatal)", "0000:10:00.0", "pcie_bus_errors"),
-        ("Corrected", "0000:10:00.0", None),
-        ("Uncorrectable (Fatal)", "0000:99:00.0", None),
-    ):
-        line = f"[ 7.1] pcieport {address}: PCIe Bus Error: severity={severity}, type=Transaction Layer"
-        named = [(f.id, f.severity) for f in live(line).findings]
-        assert named == ([(expected, "warning")] if expected else []), (severity, address)
-
-
-def test_an_uncorrected_error_of_the_bus_is_one_cause_live_and_in_a_text():
-    line = "[ 7.1] nvidia 0000:10:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer"
-    assert only(live(line)).id == only(report_of(line)).id == "pcie_bus_errors"
 
 
 @pytest.mark.parametrize(
@@ -186,66 +175,70 @@ def test_an_adapter_that_does_not_start_is_not_always_broken_hardware(cause, lin
     assert (report.findings[0].id, report.findings[0].severity) == (cause, "broken")
 
 
-def test_a_channel_that_was_cleared_away_follows_the_event_that_began_it():
-    line = "NVRM: Xid (PCI:0000:11:00): 45, pid=81, name=python3, Ch 00000003 caused by previous Xid 145"
-    assert only(live(line)).id == only(report_of(line)).id == "nvlink_error"
+LINES = [
+    ("pcie_bus_errors", BUS.format("nvidia", "0000:10:00.0", FATAL)),
+    ("pcie_bus_errors", BUS.format("pcieport", "0000:10:00.0", FATAL)),
+    ("nvswitch_error", SXID.format("20034, Fatal")),
+    # a channel that was cleared away follows the event that began it
+    ("nvlink_error", "NVRM: Xid (PCI:0000:11:00): 45, pid=81, name=python3, Ch 00000003 caused by previous Xid 145"),
+]
+
+
+@pytest.mark.parametrize(("cause", "line"), LINES)
+def test_a_line_is_one_cause_live_and_in_a_text(cause, line):
+    assert only(live(line)).id == only(report_of(line)).id == cause
+
+
+def test_a_channel_that_was_cleared_away_is_no_second_cause():
     both = report_of(f"{XID.format(48)}\n{XID.format(45)}")
     assert [f.id for f in both.findings if f.confidence > 0.3] == ["gpu_ecc_error"]
 
 
-def test_programs_of_earlier_jobs_are_no_finding_of_a_machine():
-    assert live(*(XID.format(code) for code in (13, 31, 43, 45))).findings == ()
-
-
 def test_a_machine_passes_no_check_that_could_not_fail():
+    assert live(*(XID.format(code) for code in (13, 31, 43, 45))).findings == ()
     passed = live().passed
     assert "gpu_error_reported" in passed
     assert "illegal_memory_access" not in passed
 
 
-def test_each_event_is_judged_once():
-    assert len(findings(Evidence(source="file", machine=Machine(kernel_log=kernel_log.parse([XID.format(62)]))))) == 1
+@pytest.mark.parametrize(("lines", "judged"), [(1, 1), (10_000, 6)])
+def test_each_event_is_judged_once_and_ten_thousand_alike_as_a_few(lines, judged):
+    machine_ = Machine(kernel_log=kernel_log.parse([XID.format(62)] * lines))
+    assert len(findings(Evidence(source="file", machine=machine_))) == judged
+
+
+def runs(finding):
+    return [step.run for step in finding.fix]
 
 
 def test_the_reboot_that_the_driver_asks_for_is_the_advice_of_the_fault_itself():
-    lines = (XID.format(48), RECOVERY.format("0x2 (Node Reboot Required)"))
-    for report in (live(*lines, facts=asking(2)), report_of("\n".join(lines))):
-        runs = [step.run for step in report.findings[0].fix]
+    for report in (live(XID.format(48), REBOOT, facts=asking(2)), report_of(f"{XID.format(48)}\n{REBOOT}")):
         assert report.findings[0].id == "gpu_ecc_error"
-        assert "sudo reboot" in runs
-        assert not any("--gpu-reset" in run for run in runs)
+        assert "sudo reboot" in runs(report.findings[0])
+        assert not any("--gpu-reset" in run for run in runs(report.findings[0]))
 
 
 def test_a_reset_is_for_the_card_with_the_worse_fault_only():
-    contained = XID.format(94).replace("0000:11", "0000:10")
-    report = live(XID.format(95), RECOVERY.format("0x1 (GPU Reset Required)"), contained, facts=asking(1))
-    runs = [step.run for step in report.findings[0].fix]
-    assert "sudo nvidia-smi --gpu-reset -i 1" in runs
+    report = live(XID.format(95), RESET, OTHER_CARD.format(94), facts=asking(1))
+    assert "sudo nvidia-smi --gpu-reset -i 1" in runs(report.findings[0])
 
 
 def test_two_numbers_do_not_share_their_advice():
-    other = XID.format(39).replace("0000:11", "0000:10")
-    report = live(XID.format(109), other, facts=asking(1))
+    report = live(XID.format(109), OTHER_CARD.format(39), facts=asking(1))
     (finding,) = [f for f in report.findings if f.id == "gpu_error_reported"]
     assert finding.title.startswith("Xid 109")
-    assert [step.run for step in finding.fix if "--gpu-reset" in step.run] == ["sudo nvidia-smi --gpu-reset -i 1"]
-
-
-def test_ten_thousand_lines_of_one_fault_are_judged_as_a_few():
-    many = kernel_log.parse([XID.format(62)] * 10_000)
-    assert len(findings(Evidence(source="file", machine=Machine(kernel_log=many)))) == 6
+    assert [run for run in runs(finding) if "--gpu-reset" in run] == ["sudo nvidia-smi --gpu-reset -i 1"]
 
 
 def test_an_error_that_was_contained_needs_no_reset_at_once():
-    contained = report_of(XID.format(94)).findings[0]
-    says = [step.say for step in contained.fix]
+    says = [step.say for step in report_of(XID.format(94)).findings[0].fix]
     assert any("the others go on" in say for say in says)
     assert any(say.startswith("Reset ") and " when its jobs have ended" in say for say in says)
     beside = report_of(f"{XID.format(94)}\n{XID.format(48)}").findings[0]
     assert not any("the others go on" in step.say for step in beside.fix)
 
 
-def test_what_nvlink_got_over_is_not_answered_with_a_reset():
-    line = "NVRM: Xid (PCI:0000:11:00): 146, TLW_CTRL {} XC0 i0 Link 03 (0x00000009 0x00000001 0x0 0x0 0x0 0x0 0x0)"
-    assert not any(step.disruptive for step in only(report_of(line.format("Nonfatal"))).fix)
-    assert any(step.disruptive for step in only(report_of(line.format("Fatal"))).fix)
+@pytest.mark.parametrize(("word", "disruptive"), [("Nonfatal", False), ("Fatal", True)])
+def test_what_nvlink_got_over_is_not_answered_with_a_reset(word, disruptive):
+    line = NVLINK.format(146, word).replace("RLW_REMAP", "TLW_CTRL")
+    assert any(step.disruptive for step in only(report_of(line)).fix) is disruptive

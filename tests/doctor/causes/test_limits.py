@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -7,6 +5,7 @@ import pytest
 from gpudoc.doctor.causes import limits
 from gpudoc.doctor.model import Skip
 from gpudoc.facts.model import Absent, KernelEvent
+from tests.doctor.causes.judge import finds
 from tests.machines.built import GIB, ask, changed, found, machine
 
 
@@ -26,31 +25,32 @@ def test_each_limit_has_its_cause(find, path, small, cause):
     assert found(find, changed(machine(), path, small)) == [(cause, "warning")]
 
 
-def test_a_quota_matters_when_torch_does_not_know_it():
-    facts = changed(changed(machine(), "container.cpu_quota_cores", 4.0), "torch.num_threads", 32)
-    assert found(limits.find_cpu_quota, facts) == [("cgroup_cpu_limit", "warning")]
-    assert found(limits.find_cpu_quota, changed(facts, "torch.num_threads", 4)) == []
-    assert found(limits.find_cpu_quota, replace(facts, environment={"OMP_NUM_THREADS": "4"})) == []
+def quota(threads):
+    return changed(changed(machine(), "container.cpu_quota_cores", 4.0), "torch.num_threads", threads)
+
+
+def used(memory):
+    return changed(changed(machine(), "container.memory_limit_bytes", 8 * GIB), "container.memory_used_bytes", memory)
+
+
+KILLED = (KernelEvent(kind="oom_kill", text="Out of memory: Killed process 4242 (python)"),)
+
+test_a_quota_a_cgroups_memory_and_a_kill = finds([
+    # a quota matters when torch does not know it
+    (limits.find_cpu_quota, quota(32), "cgroup_cpu_limit warning"),
+    (limits.find_cpu_quota, quota(4), ""),
+    (limits.find_cpu_quota, replace(quota(32), environment={"OMP_NUM_THREADS": "4"}), ""),
+    # the cgroup's memory counts beside the machine's
+    (limits.find_little_memory, used(4 * GIB), ""),
+    (limits.find_little_memory, used(8 * GIB - 1), "host_memory_low warning"),
+    (limits.find_killed, replace(machine(), kernel_log=KILLED), "host_oom_killed info"),
+    (limits.find_killed, machine(), ""),
+])  # fmt: skip
 
 
 def test_a_quota_cannot_be_judged_without_torchs_threads():
-    facts = changed(
-        changed(machine(), "container.cpu_quota_cores", 4.0), "torch.num_threads", Absent("not asked (--quick)")
-    )
-    assert ask(limits.find_cpu_quota, facts) == [Skip("torch.num_threads: not asked (--quick)")]
-
-
-def test_the_cgroups_memory_counts_beside_the_machines():
-    facts = changed(machine(), "container.memory_limit_bytes", 8 * GIB)
-    assert found(limits.find_little_memory, changed(facts, "container.memory_used_bytes", 4 * GIB)) == []
-    full = changed(facts, "container.memory_used_bytes", 8 * GIB - 1)
-    assert found(limits.find_little_memory, full) == [("host_memory_low", "warning")]
-
-
-def test_a_kill_for_memory_is_information():
-    event = KernelEvent(kind="oom_kill", text="Out of memory: Killed process 4242 (python)")
-    assert found(limits.find_killed, replace(machine(), kernel_log=(event,))) == [("host_oom_killed", "info")]
-    assert found(limits.find_killed, machine()) == []
+    unknown = quota(Absent("not asked (--quick)"))
+    assert ask(limits.find_cpu_quota, unknown) == [Skip("torch.num_threads: not asked (--quick)")]
 
 
 def test_files_that_hang_are_named():

@@ -1,7 +1,5 @@
 """Absence is never health: each fact that a check of one GPU declares is taken away in turn, and the check is skipped."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Union, get_type_hints
 import pytest
 
 from gpudoc.doctor.causes import gpu_counts, gpu_health, gpu_links, gpu_use, per_gpu
-from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag, read
+from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag, paths_of, read
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import NOT_READ, NOT_SUPPORTED, Absent, Gpu, Link
@@ -30,7 +28,7 @@ OTHERS = {
 }
 DECLARED = sorted(
     {(check.cause, path) for check, sign in SIGNS for path in sign.paths}
-    | {(check.cause, name) for check in CHECKS if check.only is not None for name in check.only[0]._fields}
+    | {(check.cause, path) for check in CHECKS if check.only is not None for path in paths_of(check.only)}
     | {(cause, path) for cause, paths in OTHERS.items() for path in paths}
 )
 
@@ -46,11 +44,6 @@ def report_on(facts):
     return diagnose(Evidence(source="machine", machine=facts))
 
 
-@pytest.mark.parametrize("cause", sorted({cause for cause, _ in DECLARED}))
-def test_with_all_facts_there_a_check_passes(cause):
-    assert cause in report_on(well(cause)).passed
-
-
 @pytest.mark.parametrize(("cause", "path"), DECLARED)
 def test_without_one_of_its_facts_a_check_never_passes_and_names_the_gpu(cause, path):
     report = report_on(changed(well(cause), f"gpus.1.{path}", Absent("no permission")))
@@ -60,23 +53,21 @@ def test_without_one_of_its_facts_a_check_never_passes_and_names_the_gpu(cause, 
     assert f"{path}: no permission" in because
 
 
-@pytest.mark.parametrize("cause", sorted({cause for cause, _ in DECLARED}))
-def test_of_a_gpu_of_which_nothing_is_known_nothing_passes(cause):
-    facts = machine(gpu(0), Gpu(index=1))
-    report = report_on(facts)
-    assert cause not in report.passed
-    assert [f for f in report.findings if f.severity != "info"] == []
+CAUSES = {cause for cause, _ in DECLARED}
 
 
-@pytest.mark.parametrize("cause", sorted({check.cause for check in CHECKS}))
-def test_no_gpu_is_nothing_checked(cause):
-    facts = changed(machine(), "gpus", ())
-    assert cause not in report_on(facts).passed
+def test_checks_pass_with_all_their_facts_and_none_without_a_gpu_or_of_one_that_nothing_is_known_of():
+    for cause in CAUSES:
+        assert cause in report_on(well(cause)).passed
+    unknown = report_on(machine(gpu(0), Gpu(index=1)))
+    assert not CAUSES & set(unknown.passed)
+    assert [f for f in unknown.findings if f.severity != "info"] == []
+    assert not {check.cause for check in CHECKS} & set(report_on(changed(machine(), "gpus", ())).passed)
 
 
 @pytest.mark.parametrize(("check", "sign"), SIGNS, ids=lambda x: getattr(x, "cause", "-".join(getattr(x, "paths", ()))))
 def test_a_sign_declares_each_fact_with_the_type_that_it_has(check, sign):
-    declared = list(get_type_hints(sign.facts).values())
+    declared = [kind for name, kind in get_type_hints(sign.judge).items() if name != "return"]
     assert len(declared) == len(sign.paths)
     for path, kind in zip(sign.paths, declared, strict=True):
         owner, name = (Link, path.removeprefix("link.")) if path.startswith("link.") else (Gpu, path)
@@ -128,27 +119,28 @@ def test_a_gpu_that_was_not_checked_is_told_beside_one_that_has_the_fault():
     assert (finding.id, skip) == ("x", Skip("GPU 1: repair_pending: no permission"))
 
 
-def test_gpus_that_lack_the_same_fact_are_named_together():
-    unread = {"repair_pending": Absent("no permission")}
-    assert ask(CHECK.find, machine(gpu(0, **unread), gpu(1), gpu(2, **unread))) == [
-        Skip("GPU 0, 2: repair_pending: no permission")
-    ]
+UNREAD, NONE_HAS = {"repair_pending": Absent("no permission")}, {"repair_pending": Absent(NOT_SUPPORTED)}
+DOUBTFUL = GpuCheck(cause="x", signs=(Sign(lambda lost: Absent("who knows")),))
 
 
-def test_what_no_gpu_of_the_kind_has_is_skipped_when_it_is_all_there_is_to_see():
-    neither = {"repair_pending": Absent(NOT_SUPPORTED), "rows_remap_failed": Absent(NOT_SUPPORTED)}
-    assert ask(CHECK.find, machine(gpu(repair_pending=Absent(NOT_SUPPORTED)))) == []
-    assert ask(CHECK.find, machine(gpu(**neither))) == [Skip(f"GPU 0: rows_remap_failed: {NOT_SUPPORTED}")]
-
-
-def test_a_judge_that_cannot_tell_leaves_the_gpu_unchecked():
-    check = GpuCheck(cause="x", signs=(Sign(facts=per_gpu.Flag, names=("lost",), judge=lambda _: Absent("who knows")),))
-    assert ask(check.find, machine()) == [Skip("GPU 0: who knows")]
+@pytest.mark.parametrize(
+    ("check", "facts", "because"),
+    [
+        # GPUs that lack the same fact are named together
+        (CHECK, machine(gpu(0, **UNREAD), gpu(1), gpu(2, **UNREAD)), "GPU 0, 2: repair_pending: no permission"),
+        # what no GPU of the kind has counts only when it is all there is to see
+        (CHECK, machine(gpu(**NONE_HAS)), ""),
+        (CHECK, machine(gpu(**NONE_HAS, rows_remap_failed=Absent(NOT_SUPPORTED))), f"GPU 0: rows_remap_failed: {NOT_SUPPORTED}"),
+        (DOUBTFUL, machine(), "GPU 0: who knows"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged_is_skipped_with_the_gpus_and_the_reason(check, facts, because):
+    assert ask(check.find, facts) == ([Skip(because)] if because else [])
 
 
 def test_facts_are_read_by_name_and_those_of_the_link_by_its_prefix():
-    assert read(gpu(), gpu_links._Width) == (16, 16)
-    assert read(gpu(link=Link(width=16)), gpu_links._Width) == Absent("link.width_max: not read")
+    assert read(gpu(), lambda link_width, link_width_max: (link_width, link_width_max)) == (16, 16)
+    assert read(gpu(link=Link(width=16)), lambda link_width, link_width_max: 1) == Absent("link.width_max: not read")
 
 
 def test_a_finder_that_is_no_gpu_check_is_walked_by_its_own_list():

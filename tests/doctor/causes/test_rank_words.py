@@ -1,27 +1,13 @@
 """What is said of ranks in one line."""
 
-from __future__ import annotations
+from tests.doctor.causes.judge import first_is, foremost, never, silent
 
-import pytest
-
-from tests.doctor.causes.judge import first, named
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "model = dict(find_unused_parameters=True, type='X') gives 2 % less accuracy in training",
-        "In DDP training every process is on its own GPU, gpu 1 is used at 99 %",
-        "NCCL uses eth0 here and training is fine",
-        "rank 0 finished loading, rank 1 finished loading, training goes on",
-    ],
-)
-def test_the_same_words_without_trouble_tell_nothing(text):
-    assert named(text) == []
-
-
-def test_more_processes_than_visible_devices_are_counted():
-    text = "CUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node={n} train.py\nNCCL error: invalid usage"
-    assert first(text.format(n=4)) == "duplicate_gpu_ranks"
-    assert "4 processes" not in text.format(n=1)
-    assert first(text.format(n=1)) != "duplicate_gpu_ranks"
+LAUNCHED = "CUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node={n} train.py\nNCCL error: invalid usage"
+test_what_is_no_fault_names_nothing = silent([
+    "model = dict(find_unused_parameters=True, type='X') gives 2 % less accuracy in training",
+    "In DDP training every process is on its own GPU, gpu 1 is used at 99 %",
+    "NCCL uses eth0 here and training is fine",
+    "rank 0 finished loading, rank 1 finished loading, training goes on",
+])  # fmt: skip
+test_more_processes_than_visible_devices_are_counted = first_is([("duplicate_gpu_ranks", LAUNCHED.format(n=4))])
+test_one_process_for_one_device_is_right = never([("duplicate_gpu_ranks", LAUNCHED.format(n=1))], seen=foremost)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpudoc.doctor.causes.said_facts import built_for, origin_of, other_source, text_machine
@@ -33,21 +31,15 @@ def test_a_live_machine_is_left_to_its_own_finders():
 @pytest.mark.parametrize(
     ("text", "file"),
     [
-        (
-            "no kernel image is available for execution on the device at /src/ops/csrc/ball.cu:40",
-            "/src/ops/csrc/ball.cu",
-        ),
+        ("no kernel image is available for execution on the device at /src/ops/csrc/ball.cu:40", "/src/ops/csrc/ball.cu"),
         ("CUDA error (flash/csrc/fwd_template.h:125): no kernel image is available", "flash/csrc/fwd_template.h"),
         ("no kernel image is available (launch at /opt/conda/conda-bld/pytorch_1/work/aten/src/Loops.cuh:102)", None),
         ("no kernel image is available for execution on the device", None),
         ("error in roi_align_forward: invalid device function", "error in roi_align_forward"),
-        (
-            "FAIL file=/src/cuda/psroi_cuda.cu line=90 error=209 : no kernel image is available",
-            "/src/cuda/psroi_cuda.cu",
-        ),
+        ("FAIL file=/src/cuda/psroi_cuda.cu line=90 error=209 : no kernel image is available", "/src/cuda/psroi_cuda.cu"),
         ("FAIL file=/pytorch/aten/src/THC/THCGeneral.cpp line=90 error=8 : invalid device function", None),
     ],
-)
+)  # fmt: skip
 def test_a_source_file_that_is_not_torchs_own(text, file):
     named = other_source(read(text).text)
     assert (named is not None) == (file is not None)

@@ -1,4 +1,4 @@
-from __future__ import annotations
+import pytest
 
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import words
@@ -11,43 +11,28 @@ def text(said):
     return Text(tuple(Line(i, line) for i, line in enumerate(said.split("\n"), 1)))
 
 
-def test_both_words_of_one_sentence_are_found_in_any_order():
-    assert together(text("The cat sleeps. At 3.5 h the dog barks at it."), DOG, BARKS)
-    assert together(text("What barks there? Some bark is the dog"), DOG, BARKS)
+CAT = words("猫")
+TOGETHER = [
+    ("The cat sleeps. At 3.5 h the dog barks at it.", (DOG, BARKS), {}, 1),
+    ("What barks there? Some bark is the dog", (DOG, BARKS), {}, 1),
+    ("The dog sleeps. The bark of a tree is brown.", (DOG, BARKS), {}, None),
+    ("- the dog\n- The bark", (DOG, BARKS), {}, None),
+    ("the dog\n\nthe bark", (DOG, BARKS), {}, None),
+    # a line that was wrapped is one sentence
+    ("this is the dog that always\nbarks", (DOG, BARKS), {}, 1),
+    # a later sentence counts when the first does not fit
+    ("A dog sleeps.\nOne dog barks.", (DOG, BARKS), {}, 2),
+    # a veto counts in its own sentence only
+    ("At night the dog barks.", (DOG, BARKS), {"without": NIGHT}, None),
+    ("It is night. The dog barks.", (DOG, BARKS), {"without": NIGHT}, 1),
+    # Chinese sentences end at their own stops
+    ("猫睡了。dog来了", (DOG, CAT), {}, None),
+    ("猫看 dog。好", (DOG, CAT), {}, 1),
+    ("dog " + "x, " * 300 + "barks", (DOG, BARKS), {}, None),
+]
 
 
-def test_words_of_two_sentences_do_not_belong_together():
-    assert together(text("The dog sleeps. The bark of a tree is brown."), DOG, BARKS) is None
-    assert together(text("- the dog\n- The bark"), DOG, BARKS) is None
-    assert together(text("the dog\n\nthe bark"), DOG, BARKS) is None
-
-
-def test_a_line_that_was_wrapped_is_one_sentence():
-    assert together(text("this is the dog that always\nbarks"), DOG, BARKS)
-
-
-def test_a_later_sentence_counts_when_the_first_does_not_fit():
-    found = together(text("A dog sleeps.\nOne dog barks."), DOG, BARKS)
-    assert found is not None
-    assert found.line.number == 2
-
-
-def test_neighbours_are_searched_when_asked_for():
-    said = text("It was night. The dog came. It barked.")
-    assert together(said, DOG, BARKS, NIGHT) is None
-    assert together(said, DOG, BARKS, NIGHT, around=1)
-
-
-def test_a_veto_counts_in_its_own_sentence_only():
-    assert together(text("At night the dog barks."), DOG, BARKS, without=NIGHT) is None
-    assert together(text("It is night. The dog barks."), DOG, BARKS, without=NIGHT)
-
-
-def test_chinese_sentences_end_at_their_own_stops():
-    cat = words("猫")
-    assert together(text("猫睡了。dog来了"), DOG, cat) is None
-    assert together(text("猫看 dog。好"), DOG, cat)
-
-
-def test_what_is_far_away_without_an_end_does_not_count():
-    assert together(text("dog " + "x, " * 300 + "barks"), DOG, BARKS) is None
+@pytest.mark.parametrize(("said", "which", "how", "line"), TOGETHER)
+def test_words_belong_together_in_one_sentence(said, which, how, line):
+    found = together(text(said), *which, **how)
+    assert (found and found.line.number) == line

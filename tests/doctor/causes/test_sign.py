@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from gpudoc.doctor.causes.sign import about_training, quote, words
 from gpudoc.facts.readers import read
 
