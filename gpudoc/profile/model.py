@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpudoc.policy import Policy
+
 SCHEMA: Literal["gpudoc.profile.v1"] = "gpudoc.profile.v1"
 
 
@@ -80,12 +82,13 @@ class Levers(Part):
 
     `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
     it; `foreach` asks for kernels over lists of tensors in its place. `matmul_precision` is torch's
-    float32_matmul_precision, 'default' what torch or the user's code set.
+    float32_matmul_precision, 'default' what torch or the user's code set. `activation_checkpointing` is true, false or
+    the name of a policy.
     """
 
     precision: Precision = "fp32"
     allocator: Allocator = "default"
-    activation_checkpointing: bool = False
+    activation_checkpointing: Policy = False
     channels_last: bool = False
     compile: bool = False
     compile_mode: CompileMode = "whole"
