@@ -11,7 +11,7 @@ from gpudoc.policy import Policy
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import POLICY, Request
 from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
 
@@ -109,7 +109,7 @@ def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
             card=card,
         )
     )
-    return {} if found is None else {str(found.policy).lower(): found.slowdown}
+    return {} if found is None else {f"{POLICY}{found.policy}".lower(): found.slowdown}
 
 
 def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:

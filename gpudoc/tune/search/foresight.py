@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import POLICY, Request
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
@@ -42,9 +42,11 @@ def foresee_policy(
         extra={**_versions(capability), "policy": 1.0, "limit_bytes": limit_bytes},
     )
     trial = session.plan(request, PLAN_SECONDS)
-    if not trial.fits or not trial.measured:
+    # what went on beside the trial is measured too
+    told = {name.removeprefix(POLICY): at for name, at in trial.measured.items() if name.startswith(POLICY)}
+    if not trial.fits or not told:
         return None
-    ((name, slowdown),) = trial.measured.items()
+    ((name, slowdown),) = told.items()
     return True if name == "true" else parse(name), slowdown
 
 

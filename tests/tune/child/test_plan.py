@@ -59,5 +59,5 @@ def test_asked_for_a_policy_it_names_the_cheapest_with_which_the_batch_fits(plan
 
     roomy = read_process_memory().data_bytes + 2 * GIB
     assert ask(roomy) == {}
-    assert ask(read_process_memory().data_bytes + 320 * MIB) == {"selective": 1.0}
+    assert ask(read_process_memory().data_bytes + 320 * MIB) == {"policy selective": 1.0}
     assert ask(MIB) == {}

@@ -239,7 +239,8 @@ def test_a_batch_that_was_timed_is_not_above_the_largest_when_the_budget_ends_fi
 class Foreseeing(Machine):
     """A machine whose plan knows a policy that fits."""
 
-    foreseen = {"selective": 1.05}  # noqa: RUF012
+    # beside it, what every trial measures
+    foreseen = {"policy selective": 1.05, "other_cpus": 0.5}  # noqa: RUF012
 
 
 def questions(machine):
@@ -289,7 +290,7 @@ def test_without_a_policy_every_block_is_the_only_question():
 
 
 def test_a_policy_that_cannot_win_either_is_not_tried_and_its_bound_is_said(monkeypatch):
-    monkeypatch.setattr(Foreseeing, "foreseen", {"blocks:3": 1.2})
+    monkeypatch.setattr(Foreseeing, "foreseen", {"policy blocks:3": 1.2})
     machine = Foreseeing(1000, fixed_s=0.04)
     session, plan, found = search(machine, useful=200, has_policies=True)
     size_batch(session, plan, found)
