@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from gpudoc.errors import GpudocError
-from gpudoc.plan import saved
+from gpudoc.plan import policies, saved
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan, plan_recipe
 from gpudoc.plan.roofline import StepCost, slowdown
 from gpudoc.plan.settings import Settings
 from gpudoc.plan.target import Rung, Target
+from gpudoc.policy import Policy, in_words
 from gpudoc.progress import Progress
 from gpudoc.workload.build import Workload
+from gpudoc.workload.recompute import policies_of
 
 # how many GPUs a model may be spread over: the fewest that hold it are named
 _GPUS = (2, 4, 8, 16, 32, 64)
@@ -38,6 +41,11 @@ class Variants:
     def first(self) -> Plan:
         """The first plan that was made."""
         return next(plan for plan in self._plans.values() if plan is not None)
+
+    @cached_property
+    def policies(self) -> tuple[bool, int]:
+        """What `policies_of` says of the workload."""
+        return policies_of(self.workload)
 
     def plan_or_none(self, settings: Settings) -> Plan | None:
         """The plan under `settings`, or None where the model does not allow them."""
@@ -100,9 +108,10 @@ class _Ladder:
         for settings, change, how in changes:
             if self._add(settings, change, how):
                 return True
-        how = "--set activation_checkpointing=true"
-        recomputed = replace(self._settings, activation_checkpointing=True)
-        if self._add(recomputed, "activation checkpointing of every block", how):
+        policy = self._policy()
+        recomputed = replace(self._settings, activation_checkpointing=policy)
+        how = f"--set activation_checkpointing={str(policy).lower()}"
+        if self._add(recomputed, in_words(policy, self._variants.policies[1]), how):
             return True
         if not saved.can_shrink(self._variants.workload):
             return False
@@ -113,6 +122,24 @@ class _Ladder:
             self._judge(_Way(plan=saved.with_small_state(plan), change=saved.SMALL_STATE, how=saved.SMALL_STATE_HOW))
         )
         return self.rungs[-1].fits
+
+    def _policy(self) -> Policy:
+        """The cheapest policy with which one sample fits; every block where none does."""
+
+        def plan_of(policy: Policy) -> Plan | None:
+            return self._variants.plan_or_none(replace(self._settings, activation_checkpointing=policy))
+
+        is_selective, num_blocks = self._variants.policies
+        question = policies.Question(
+            plan_of=plan_of,
+            left_bytes=lambda plan: self._target.allocator_bytes - Need.on(plan, self._target).reserved_bytes(1),
+            is_selective=is_selective,
+            num_blocks=num_blocks,
+            batch=1,
+            card=self._target.card,
+        )
+        found = policies.cheapest(question)
+        return True if found is None else found.policy
 
     def _add(self, settings: Settings, change: str, how: str) -> bool:
         """Whether it fits under `settings`, which stay where that is so or where they save something."""
@@ -182,7 +209,7 @@ def ladder(variants: Variants, target: Target, precision: str, reference: int) -
 
 def _words(settings: Settings) -> str:
     words = [settings.precision]
-    words += ["activation checkpointing"] if settings.activation_checkpointing else []
+    words += [in_words(settings.activation_checkpointing)] if settings.activation_checkpointing else []
     words += ["accumulation"] if settings.accumulation > 1 else []
     words += ["FSDP2"] if settings.ranks > 1 else []
     return ", ".join(words)

@@ -81,7 +81,7 @@ class _Inputs(Driver):
 def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
     """Everything that a step works on. Fake tensors lie on the CPU, also where they go the ways of CUDA's kernels."""
     model, device = workload.build_model(), torch.device("cpu")
-    if settings.activation_checkpointing and not recompute.can_recompute(model):
+    if settings.activation_checkpointing is True and not recompute.can_recompute(model):
         raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
     form = Form(
         precision=Precision(cast(Name, settings.precision), "as planned"),

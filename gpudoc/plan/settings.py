@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpudoc.policy import Policy
 from gpudoc.workload.config import Fsdp
 
 
@@ -17,7 +18,7 @@ class Settings:
 
     like: str = "cpu"
     precision: str = "fp32"
-    activation_checkpointing: bool = False
+    activation_checkpointing: Policy = False
     accumulation: int = 1
     channels_last: bool = False
     fused: bool = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpudoc.plan.tape import Work
-from gpudoc.workload.flops import flops_of
+from gpudoc.workload.products import flops_of
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpudoc.policy import Policy
+
 SCHEMA: Literal["gpudoc.profile.v1"] = "gpudoc.profile.v1"
 
 
@@ -82,12 +84,12 @@ class Levers(Part):
     `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
     it; `foreach` asks for kernels over lists of tensors in its place. `matmul_precision` is torch's
     float32_matmul_precision, 'default' what torch or the user's code set. With `wait_policy` 'passive', OpenMP threads
-    that wait for each other sleep.
+    that wait for each other sleep. `activation_checkpointing` is true, false or the name of a policy.
     """
 
     precision: Precision = "fp32"
     allocator: Allocator = "default"
-    activation_checkpointing: bool = False
+    activation_checkpointing: Policy = False
     channels_last: bool = False
     compile: bool = False
     compile_mode: CompileMode = "whole"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, get_args
 
 from gpudoc.errors import GpudocError
+from gpudoc.policy import Policy
+from gpudoc.policy import parse as parse_policy
 from gpudoc.profile.model import Allocator, CompileMode, Levers, MatmulPrecision, Profile, WaitPolicy
 from gpudoc.train.data.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
@@ -38,7 +40,7 @@ class Settings:
     matmul_precision: str = "default"
     cudnn_benchmark: bool = False
     wait_policy: str = "default"
-    activation_checkpointing: bool = False
+    activation_checkpointing: Policy = False
     may_checkpoint_activations: bool = True
     rescue: bool = True
     steps: int = 1
@@ -82,7 +84,7 @@ class Surroundings:
     most_workers: int | None = None
 
 
-# what --set takes
+# what --set takes; an object is a switch or the name of a policy
 _KEYS: Mapping[str, type] = {
     "allocator": str,
     "micro_batch": int,
@@ -100,7 +102,7 @@ _KEYS: Mapping[str, type] = {
     "matmul_precision": str,
     "cudnn_benchmark": bool,
     "wait_policy": str,
-    "activation_checkpointing": bool,
+    "activation_checkpointing": object,
     "log_every": int,
     "checkpoint_every": int,
     "keep": int,
@@ -124,6 +126,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "fsdp_reduce": ("fp32", "weights"),
 }
 _SWITCHES = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+_POLICIES = "true, false, selective or blocks:K"
 # a change of one of these by a flag makes the profile's batch a guess
 _SHAPES_MEMORY = (
     "precision",
@@ -177,7 +180,7 @@ def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None,
         sources.pop(key, None)
     notes: list[str] = []
     if profile is not None:
-        layer, notes = _from_profile(profile, flags)
+        layer, notes = _from_profile(profile, flags, config.train.policy)
         put(layer, "profile")
     put(flags, "flag")
     known = {f.name for f in fields(Settings)}
@@ -195,6 +198,8 @@ def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None,
 def _from_config(config: Config) -> dict[str, Value]:
     train = config.train
     given: dict[str, Value] = {} if train.global_batch == "auto" else {"global_batch": train.global_batch}
+    if train.policy is not None:
+        given["activation_checkpointing"] = train.policy
     return {
         **given,
         "precision": train.precision,
@@ -210,7 +215,8 @@ def _from_config(config: Config) -> dict[str, Value]:
         "checkpoint_every": train.checkpoint_every,
         "keep": train.keep,
         "early_stop": train.early_stop,
-        "may_checkpoint_activations": train.activation_checkpointing == "auto",
+        # beyond what is asked for a rescue may recompute every block
+        "may_checkpoint_activations": train.policy is not False,
         **_of_fsdp(train.fsdp),
     }
 
@@ -231,7 +237,10 @@ def _unset_in(config: Config) -> list[str]:
     return unset + [f"fsdp_{name}" for name in type(fsdp).model_fields if name not in fsdp.model_fields_set]
 
 
-def _from_profile(profile: Profile, flags: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+def _from_profile(
+    profile: Profile, flags: Mapping[str, Value], policy: Policy | None
+) -> tuple[dict[str, Value], list[str]]:
+    """The layer of a profile and what to say of it; a `policy` that the config asks for stands."""
     found = profile.settings
     loader = found.loader
     values: dict[str, Value] = {
@@ -245,12 +254,16 @@ def _from_profile(profile: Profile, flags: Mapping[str, Value]) -> tuple[dict[st
     if flags.get("precision") == "fp32":
         # who types fp32 means it inside matrix products too
         values["matmul_precision"] = "default"
-    changed = [key for key in _SHAPES_MEMORY if key in flags and flags[key] not in ("auto", values[key])]
+    fixed: Mapping[str, Value] = flags if policy is None else {"activation_checkpointing": policy, **flags}
+    changed = [key for key in _SHAPES_MEMORY if key in fixed and fixed[key] not in ("auto", values[key])]
+    how = "by a flag" if set(changed) <= set(flags) else "by the config or a flag"
+    if policy is not None:
+        del values["activation_checkpointing"]
     notes = []
     if changed and "micro_batch" not in flags:
         del values["micro_batch"]
         notes.append(
-            f"{' and '.join(changed)} differ from the profile by a flag, so its micro batch of {found.micro_batch} "
+            f"{' and '.join(changed)} differ from the profile {how}, so its micro batch of {found.micro_batch} "
             "is not used"
         )
     return values, notes
@@ -321,11 +334,11 @@ def _with_workers(settings: Settings, around: Surroundings) -> Settings:
 
 def _parse(key: str, text: str) -> Value:
     kind = _KEYS[key]
-    readers: Mapping[type, Callable[[str], Value]] = {int: int, float: float, str: str, bool: _switch}
+    readers: Mapping[type, Callable[[str], Value]] = {int: int, float: float, str: str, bool: _switch, object: _policy}
     try:
         value = readers[kind](text)
     except (ValueError, KeyError):
-        name = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}[kind]
+        name = {int: "a whole number", float: "a number", bool: "true or false", object: _POLICIES}[kind]
         raise GpudocError(f"--set {key}={text}: not {name}", hint=f"--set {key}={_example(kind)}") from None
     if isinstance(value, int) and not isinstance(value, bool) and value < _LEAST.get(key, 1):
         raise GpudocError(f"--set {key}={text}: at least {_LEAST.get(key, 1)}")
@@ -340,8 +353,12 @@ def _switch(text: str) -> bool:
     return _SWITCHES[text.lower()]
 
 
+def _policy(text: str) -> Policy:
+    return _switch(text) if text.lower() in _SWITCHES else parse_policy(text)
+
+
 def _example(kind: type) -> str:
-    return {int: "4", float: "0.001", bool: "true"}.get(kind, "default")
+    return {int: "4", float: "0.001", bool: "true", object: "selective"}.get(kind, "default")
 
 
 def _as_int(value: Value) -> int:

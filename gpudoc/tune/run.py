@@ -336,7 +336,7 @@ class _Search:
             cap=cap,
             useful=max(1, min(useful, cap)),
             ceiling=AUTO_CEILING if train.global_batch == "auto" else CEILING,
-            base=Variant(precision=precision),
+            base=Variant(precision=precision, activation_checkpointing=train.policy or False),
             abilities=abilities_of(
                 told,
                 train,

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from gpudoc.errors import GpudocError
+from gpudoc.policy import Policy
 from gpudoc.reading import Document, parse_yaml
 from gpudoc.workload.document import nearest, read_document, validate
 
@@ -166,9 +167,15 @@ class Train(Section):
     checkpoint_every: int = Field(default=500, ge=0)
     keep: int = Field(default=2, ge=1)
     early_stop: int = Field(default=0, ge=0)
-    activation_checkpointing: Literal["auto", "off"] = "auto"
+    activation_checkpointing: Union[Literal["auto", "off"], Policy] = "auto"
     deterministic: bool = False
     fsdp: Fsdp = Field(default_factory=Fsdp)
+
+    @property
+    def policy(self) -> Policy | None:
+        """The activation checkpointing that is asked for, False where it is forbidden; None where it is left open."""
+        asked = self.activation_checkpointing
+        return None if asked == "auto" else asked if asked != "off" else False
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:

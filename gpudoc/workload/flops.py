@@ -1,30 +1,17 @@
-"""Floating-point operations: of one operation, from the shapes of its tensors, and of a step while it runs."""
+"""Floating-point operations of a step, counted while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from gpudoc.workload import recompute
+from gpudoc.workload.products import flops_of
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
-
-
-def flops_of(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: object) -> int:
-    """Two for each multiply-add of products, convolutions and attention; 0 for everything else."""
-    name = func._overloadpacket.__name__
-    if name == "_scaled_dot_product_flash_attention_for_cpu":
-        return _attention_flops(args[0], args[1], args[2])
-    if name == "_scaled_dot_product_flash_attention_for_cpu_backward":
-        # five products of the forward's size against two, one of them the recomputed scores
-        return _attention_flops(args[1], args[2], args[3]) * 5 // 2
-    formula = flop_registry.get(func._overloadpacket)
-    return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -50,9 +37,3 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             self.model += count
         return out
-
-
-def _attention_flops(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:
-    batch, heads, rows, width = query.shape
-    columns = key.shape[-2]
-    return 2 * batch * heads * rows * columns * (width + value.shape[-1])

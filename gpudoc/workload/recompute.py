@@ -1,15 +1,29 @@
-"""Activation checkpointing for any model: repeated blocks are computed again in backward instead of being kept."""
+"""Activation checkpointing for any model: of repeated blocks, what a policy says is computed again in backward."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from gpudoc.errors import GpudocError
+from gpudoc.policy import SELECTIVE, Policy, num_blocks
+from gpudoc.workload.products import is_product
+
+if TYPE_CHECKING:
+    from gpudoc.workload.build import Workload
+
+_Contexts = tuple[AbstractContextManager[object], AbstractContextManager[object]]
+_HAS_SELECTIVE = hasattr(torch.utils.checkpoint, "create_selective_checkpoint_contexts")
+# how torch says that a block does not do in backward what it did in forward, or changed what was kept
+_REFUSALS = ("selective activation checkpoint", "encountered during backward but not found in storage")
 
 
 def can_recompute(model: nn.Module) -> bool:
@@ -17,18 +31,57 @@ def can_recompute(model: nn.Module) -> bool:
     return _has_own_switch(model) or bool(find_blocks(model))
 
 
-def apply(model: nn.Module) -> int:
-    """Recompute the model's repeated blocks from now on; how many, 0 when it has none. Names do not change.
-
-    A model with its own switch (`gradient_checkpointing_enable`) is asked to do it itself.
-    """
+def policies_for(model: nn.Module) -> tuple[bool, int]:
+    """Whether the model can be recomputed selectively, and how many of its blocks a policy may choose from."""
     if _has_own_switch(model):
-        model.gradient_checkpointing_enable()  # type: ignore[operator]
+        return _HAS_SELECTIVE and _takes_arguments(model), 0
+    blocks = len(find_blocks(model))
+    return _HAS_SELECTIVE and blocks > 0, blocks
+
+
+def policies_of(workload: Workload) -> tuple[bool, int]:
+    """The same of a workload's model, which takes no memory for it; nothing where it cannot be built so."""
+    try:
+        with torch.device("meta"):
+            return policies_for(workload.build_model())
+    except Exception:
+        # the user's code runs where it was not written for
+        return False, 0
+
+
+def apply(model: nn.Module, policy: Policy = True) -> int:
+    """Recompute the model's repeated blocks from now on as `policy` says; how many, 0 when it has none.
+
+    Names do not change. A later call takes the place of an earlier one. A model with its own switch
+    (`gradient_checkpointing_enable`) is asked to do it itself. GpudocError where the model does not allow the policy.
+    """
+    if not policy:
+        return 0
+    if policy == SELECTIVE and not _HAS_SELECTIVE:
+        raise GpudocError(
+            f"activation_checkpointing selective: PyTorch {torch.__version__} cannot recompute selectively",
+            hint="PyTorch 2.4 or later, or --set activation_checkpointing=true",
+        )
+    if _has_own_switch(model):
+        _ask(model, policy)
         return 1
     blocks = find_blocks(model)
-    for block in blocks:
-        _wrap(block)
-    return len(blocks)
+    if policy is not True and not blocks:
+        raise GpudocError(
+            f"activation_checkpointing {policy}: the model has no repeated blocks (two or more parts in a ModuleList "
+            "or Sequential)",
+            hint="--set activation_checkpointing=false",
+        )
+    count = num_blocks(policy) or len(blocks)
+    if count > len(blocks):
+        raise GpudocError(
+            f"activation_checkpointing {policy}: the model has {len(blocks)} repeated blocks",
+            hint=f"--set activation_checkpointing=blocks:{len(blocks)}",
+        )
+    # the last blocks' activations are the first to go in backward: what lies longest is spared first
+    for block in blocks[:count]:
+        _wrap(block, selectively=policy == SELECTIVE)
+    return count
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
@@ -51,28 +104,79 @@ def _has_own_switch(model: nn.Module) -> bool:
     return bool(can) and callable(getattr(model, "gradient_checkpointing_enable", None))
 
 
+def _takes_arguments(model: nn.Module) -> bool:
+    return "gradient_checkpointing_kwargs" in inspect.signature(model.gradient_checkpointing_enable).parameters  # type: ignore[arg-type]
+
+
+def _ask(model: nn.Module, policy: Policy) -> None:
+    """Turn on the model's own switch."""
+    if policy is True:
+        model.gradient_checkpointing_enable()  # type: ignore[operator]
+    elif policy == SELECTIVE and _takes_arguments(model):
+        model.gradient_checkpointing_enable(  # type: ignore[operator]
+            gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": _keeping_products}
+        )
+    else:
+        raise GpudocError(
+            f"activation_checkpointing {policy}: the model recomputes by a switch of its own, which does not know this",
+            hint="--set activation_checkpointing=true",
+        )
+
+
 def _is_block(module: nn.Module) -> bool:
     has_parts = any(True for _ in module.children())
     return has_parts and any(parameter.requires_grad for parameter in module.parameters())
 
 
-def _wrap(block: nn.Module) -> None:
-    inner = block.forward
+def _wrap(block: nn.Module, *, selectively: bool) -> None:
+    # a later policy takes the place of an earlier one
+    inner = getattr(block.forward, "plain", block.forward)
 
     def forward(*args: object, **kwargs: object) -> object:
         if not torch.is_grad_enabled() or not block.training:
             return inner(*args, **kwargs)
         call = functools.partial(inner, **kwargs)
-        if torch.compiler.is_compiling():
-            # a compiled backward repeats what computes activations, and no change of a buffer; of contexts it takes
-            # dispatch modes alone
-            return checkpoint(call, *args, use_reentrant=False)
-        return checkpoint(call, *args, use_reentrant=False, context_fn=contexts)
+        if not torch.compiler.is_compiling():
+            return checkpoint(call, *args, use_reentrant=False, context_fn=contexts)
+        # a compiled backward repeats what computes activations, and no change of a buffer; of contexts it takes
+        # dispatch modes alone
+        if selectively:
+            return checkpoint(call, *args, use_reentrant=False, context_fn=_keeping_products)
+        return checkpoint(call, *args, use_reentrant=False)
 
-    def contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-        return nullcontext(), _second_forward(block)
+    def contexts() -> _Contexts:
+        if not selectively:
+            return nullcontext(), _second_forward(block)
+        first, second = _keeping_products()
+        return first, _selective_forward(block, second)
 
+    forward.plain = inner  # type: ignore[attr-defined]
     block.forward = forward
+
+
+def _is_kept(_context: object, func: object, *_args: object, **_kwargs: object) -> bool:
+    return is_product(func)
+
+
+def _keeping_products() -> _Contexts:
+    contexts: _Contexts = torch.utils.checkpoint.create_selective_checkpoint_contexts(_is_kept)  # type: ignore[no-untyped-call]
+    return contexts
+
+
+@contextmanager
+def _selective_forward(block: nn.Module, kept: AbstractContextManager[object]) -> Iterator[None]:
+    """The second forward with what is `kept`, which knows the block's own operations and no copies of buffers."""
+    try:
+        with _second_forward(block), kept:
+            yield
+    except RuntimeError as problem:
+        if not any(text in str(problem) for text in _REFUSALS):
+            raise
+        raise GpudocError(
+            f"selective activation checkpointing does not suit {type(block).__name__}, which changes a product in "
+            f"place or computes something else the second time: {problem}",
+            hint="--set activation_checkpointing=true",
+        ) from problem
 
 
 def is_again() -> bool:

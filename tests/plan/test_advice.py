@@ -38,7 +38,7 @@ def answers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wide")
     (folder / "wide_model.py").write_text(textwrap.dedent(MODULE))
     (folder / "cfg.yaml").write_text(CONFIG)
-    result = plan.targets(load_workload(str(folder / "cfg.yaml")), ["4GiB", "1800MiB", "1500MiB", "80GiB"])
+    result = plan.targets(load_workload(str(folder / "cfg.yaml")), ["4GiB", "1930MiB", "1800MiB", "1500MiB", "80GiB"])
     return {answer.target.name: answer for answer in result.answers}
 
 
@@ -69,6 +69,17 @@ def test_each_rung_stands_on_those_before_it_and_the_last_one_fits(answers):
     ]
     assert [rung.fits for rung in ladder] == [False, False, True]
     assert ladder[1].peak_bytes < ladder[0].peak_bytes
+
+
+def test_where_a_part_of_the_blocks_is_enough_no_more_are_recomputed(answers):
+    """These blocks keep a product's result and little else, so that being selective would spare nothing."""
+    first, part = answers["1930MiB"].ladder
+    assert (first.fits, part.fits) == (False, True)
+    assert part.change == "activation checkpointing of 4 of 8 blocks"
+    assert part.how == "--set activation_checkpointing=blocks:4"
+    whole = answers["1800MiB"].ladder[1]
+    assert whole.peak_bytes < part.peak_bytes <= 1930 << 20
+    assert 1 < part.slowdown < whole.slowdown
 
 
 def test_over_several_gpus_the_fewest_that_hold_it_are_named_and_what_they_exchange(answers):

@@ -8,6 +8,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.plan import Settings
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
+from gpudoc.plan.planning import traced
 from gpudoc.plan.target import parse_target
 from gpudoc.train.step.sequence import StepSequence
 from gpudoc.workload.build import load_workload
@@ -117,5 +118,16 @@ def test_recomputing_needs_blocks(workload):
 def test_the_quickstart_needs_less_when_it_recomputes():
     quickstart = load_workload("quickstart")
     plain = plan.predict(quickstart).memory.peak_bytes(64)
-    assert plan.predict(quickstart, Settings(activation_checkpointing=True)).memory.peak_bytes(64) < 0.8 * plain
+    policies = (True, "selective", "blocks:1")
+    whole, *parts = (
+        plan.predict(quickstart, Settings(activation_checkpointing=policy)).memory.peak_bytes(64) for policy in policies
+    )
+    assert whole < 0.8 * plain
+    assert all(1.2 * whole < part < 0.9 * plain for part in parts)
     assert plan.predict(quickstart, Settings(precision="bf16")).memory.peak_bytes(64) < 0.9 * plain
+
+
+@pytest.mark.parametrize("policy", ["selective", pytest.param("blocks:1", marks=pytest.mark.slow)])
+def test_what_a_policy_spares_is_predicted_as_it_is_measured(policy):
+    recipe = workload_recipe(load_workload("quickstart"), Settings(activation_checkpointing=policy))
+    assert traced(recipe).memory.peak_bytes(64) == pytest.approx(measured_peak(recipe, 64), rel=0.002)

@@ -121,11 +121,12 @@ SIZES = {"layers": 8, "width": 512, "heads": 8, "inner": 1408, "vocabulary": 400
     ("how", "checkpointing"),
     [
         ({"reshard": "always"}, False),
+        ({"reshard": "always"}, "selective"),
         ({"reshard": "never"}, True),
         ({"prefetch": 0, "reduce": "weights"}, True),
         ({"reshard": "always", "offload": True}, True),
     ],
-    ids=["resharded", "kept", "narrow sums", "offloaded"],
+    ids=["resharded", "selective", "kept", "narrow sums", "offloaded"],
 )
 def test_what_a_rank_is_predicted_to_hold_is_what_it_holds(standin, tmp_path, how, checkpointing):
     shutil.copy(ROOT / "tests" / "plan" / "llama.py", tmp_path / "small_llama.py")

@@ -136,3 +136,35 @@ def test_how_a_model_cannot_be_spread(text):
     with pytest.raises(GpudocError) as raised:
         parse_flags({}, [text])
     assert text in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("off", False), ("1", True), ("selective", "selective"), ("blocks:3", "blocks:3")],
+)
+def test_activation_checkpointing_is_a_switch_or_a_policy(text, value):
+    found = resolve(parse_flags({}, [f"activation_checkpointing={text}"]), config(), None, around())
+    assert (found.activation_checkpointing, found.source("activation_checkpointing")) == (value, "flag")
+
+
+def test_what_is_no_policy_names_those_there_are():
+    with pytest.raises(GpudocError, match="blocks:0: not true, false, selective or blocks:K") as refused:
+        parse_flags({}, ["activation_checkpointing=blocks:0"])
+    assert refused.value.hint == "--set activation_checkpointing=selective"
+
+
+def test_a_policy_of_the_config_stands_against_a_profile_whose_batch_it_voids():
+    asked = config(activation_checkpointing="blocks:2")
+    found = resolve({}, asked, profile(activation_checkpointing=True), around())
+    assert (found.activation_checkpointing, found.source("activation_checkpointing")) == ("blocks:2", "config")
+    assert found.may_checkpoint_activations
+    assert found.micro_batch == 32
+    (note,) = found.notes
+    assert "differ from the profile by the config or a flag, so its micro batch of 96 is not used" in note
+    left_open = resolve({}, config(), profile(activation_checkpointing="selective"), around())
+    assert (left_open.activation_checkpointing, left_open.micro_batch) == ("selective", 96)
+    for text in ("off", False):
+        forbidden = resolve({}, config(activation_checkpointing=text), profile(), around())
+        assert not forbidden.activation_checkpointing
+        assert not forbidden.may_checkpoint_activations
+        assert forbidden.notes == ()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -177,16 +178,18 @@ def test_what_does_not_fit_is_recomputed_and_training_does_the_same_under_the_sa
     write_workload(tmp_path, net={"depth": 20, "spread": 32_768}, data={"count": 64}, reference_batch=1)
     limit = ("--memory-limit", "560MiB")
     _, err = finish(start(tmp_path, *limit))
-    assert "batch 1 does not fit: trying activation checkpointing" in err
+    assert re.search("batch 1 does not fit: trying (selective )?activation checkpointing", err)
     profile = learned(tmp_path)
-    assert profile["settings"]["activation_checkpointing"] is True
-    assert "activation_checkpointing on: batch 1 does not fit in 560 MiB without" in profile["why"]
+    # every block where the plan takes too long to say that a part is enough
+    recomputed = profile["settings"]["activation_checkpointing"]
+    shown = {True: "on"}.get(recomputed, recomputed)
+    assert f"activation_checkpointing {shown}: batch 1 does not fit in 560 MiB without" in profile["why"]
     arguments = ("train", "--profile", "profile.yaml", "--steps", "2", "--run-dir", "run", "--no-preflight", *limit)
     finish(start(tmp_path, command=arguments))
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["steps"], summary["rescues"]) == (2, [])
     used = yaml.safe_load((tmp_path / "run" / "profile.yaml").read_text())
-    assert used["settings"]["activation_checkpointing"] is True
+    assert used["settings"]["activation_checkpointing"] == recomputed
 
 
 @pytest.mark.slow

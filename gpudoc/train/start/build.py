@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gpudoc.errors import ExitCode
+from gpudoc.policy import spares_more
 from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
 from gpudoc.profile import store
@@ -226,8 +227,8 @@ def _go_on(plan: Decisions, live: Live, path: Path) -> Iterator[Event]:
     if progress.rescues and plan.settings.source("micro_batch") != "flag":
         smaller = min(progress.micro_batch, smaller)
     course.take_micro_batch(smaller)
-    if progress.activation_checkpointing and not plan.settings.activation_checkpointing:
-        recompute.apply(live.stepper.parts.model)
+    if spares_more(progress.activation_checkpointing, plan.settings.activation_checkpointing):
+        recompute.apply(live.stepper.parts.model, progress.activation_checkpointing)
     yield from _find_place(live, loaded)
     rng = loaded.rng(plan.ranks.rank)
     before = cast(int, loaded.state.get("world", 1))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from gpudoc.policy import Policy
 from gpudoc.profile.model import Levers
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.train.start import levers
@@ -27,7 +28,7 @@ class Form:
     """
 
     precision: Precision
-    activation_checkpointing: bool = False
+    activation_checkpointing: Policy = False
     channels_last: bool = False
     compile: bool = False
     compile_mode: str = "whole"
@@ -54,8 +55,7 @@ def build_parts(workload: Workload, model: nn.Module, form: Form, device: torch.
     levers.set_backends(form.matmul_precision, cudnn_benchmark=form.cudnn_benchmark)
     if form.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if form.activation_checkpointing:
-        recompute.apply(model)
+    recompute.apply(model, form.activation_checkpointing)
     if form.compile:
         levers.compile_inside(model, form.compile_mode)
     overrides = levers.form_of_optimizer(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import gpudoc
 from gpudoc.errors import GpudocError
+from gpudoc.policy import Policy
 from gpudoc.profile import store
 from gpudoc.profile.match import explain, interrupted, match, ranks_hint
 from gpudoc.profile.model import Evidence, Hardware, Levers, Loader, Made, Profile, Rescue, WorkloadKey
@@ -105,7 +106,7 @@ class RunProfile:
     path: Path
     teaches: bool
 
-    def remember(self, rescue: Rescue, accumulation: int, recomputes: bool) -> None:
+    def remember(self, rescue: Rescue, accumulation: int, recomputes: Policy) -> None:
         """Write the smaller micro batch, so that the next run starts with it."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         before = self.profile

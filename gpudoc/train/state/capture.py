@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gpudoc.errors import GpudocError
+from gpudoc.policy import Policy
 from gpudoc.train.data.draws import Generators, Snapshot
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content
@@ -27,7 +28,7 @@ class Progress:
     step: int = 0
     samples: int = 0
     micro_batch: int = 1
-    activation_checkpointing: bool = False
+    activation_checkpointing: Policy = False
     eval_batch: int = 0
     reduce_after_backward: bool = False
     best_step: int | None = None

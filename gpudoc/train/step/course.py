@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpudoc.policy import Policy
 from gpudoc.profile.model import Rescue
 from gpudoc.train.data.order import Order
 from gpudoc.train.events import Rescued
@@ -36,7 +37,7 @@ class Metrics(Protocol):
 class Lesson(Protocol):
     """What carries a rescue to the next run."""
 
-    def remember(self, rescue: Rescue, accumulation: int, recomputes: bool) -> None:
+    def remember(self, rescue: Rescue, accumulation: int, recomputes: Policy) -> None:
         """Begin the next run with the rescue's micro batch."""
 
 

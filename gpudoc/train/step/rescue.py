@@ -105,7 +105,7 @@ class Rescuer:
 
     def _start_recomputing(self) -> bool:
         progress = self._rescues.course.progress
-        if progress.activation_checkpointing or not self._rules.may_recompute:
+        if progress.activation_checkpointing is True or not self._rules.may_recompute:
             return False
         if not recompute.apply(self._parts.model):
             return False

@@ -13,7 +13,7 @@ from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.wire import Card, Emit, Ended, Inspection, Place
-from gpudoc.workload.recompute import can_recompute, find_blocks
+from gpudoc.workload.recompute import can_recompute, find_blocks, policies_for
 
 _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
@@ -37,6 +37,7 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
             hardware=hardware_here(device, place.limit_bytes),
             torch=str(torch.__version__),
             can_recompute=can_recompute(model),
+            has_policies=any(policies_for(model)),
             can_fuse=may_fuse(workload, model, device),
             has_images=any(isinstance(m, torch.nn.Conv2d) for m in model.modules()),
             has_bf16=has_native_bf16(device),

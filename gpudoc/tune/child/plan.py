@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
+from gpudoc.policy import Policy
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import POLICY, Request
 from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:
+    from gpudoc.plan.need import Need
     from gpudoc.plan.planning import Plan
 
 # on a CPU, in addition to tensors: code that torch loads with the first step and what a trial holds for training. Up to
@@ -29,7 +32,7 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
     try:
         # a trace needs no GPU, but PyTorch 2.14 opens a context for one: then the one that was asked for
         take_device(place)
-        predict = _ladder if "ladder" in request.extra else _predict
+        predict = _ladder if "ladder" in request.extra else _policy if "policy" in request.extra else _predict
         for name, value in predict(prepared, request, place, emit).items():
             emit(Fact(name=name, value=value))
     except GpudocError as problem:
@@ -71,6 +74,44 @@ def _ladder(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
     return {rung.change: float(rung.peak_bytes - context) for rung in rungs}
 
 
+def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
+    """The cheapest policy with which the request's batch fits, by its name, and the factor that its steps take."""
+    from gpudoc.knowledge.cards import find_card
+    from gpudoc.plan.policies import Question, cheapest
+    from gpudoc.workload.recompute import policies_of
+
+    batch, limit_bytes = request.batches[0], int(request.extra["limit_bytes"])
+    accumulation = min(2, request.num_micros(batch))
+
+    def plan_of(policy: Policy) -> Plan | None:
+        emit(Beat())
+        variant = request.variant.model_copy(update={"activation_checkpointing": policy})
+        return _planned(prepared, request.model_copy(update={"variant": variant}), place, accumulation)
+
+    def left_bytes(plan: Plan) -> int:
+        if place.device.startswith("cuda"):
+            return limit_bytes - _need(plan, request).reserved_bytes(batch)
+        return limit_bytes - _peak_on_cpu(prepared, plan)(batch)
+
+    card = None
+    if place.device.startswith("cuda"):
+        import torch
+
+        card = find_card(torch.cuda.get_device_name(place.device))
+    is_selective, num_blocks = policies_of(prepared.workload)
+    found = cheapest(
+        Question(
+            plan_of=functools.cache(plan_of),
+            left_bytes=left_bytes,
+            is_selective=is_selective,
+            num_blocks=num_blocks,
+            batch=batch,
+            card=card,
+        )
+    )
+    return {} if found is None else {f"{POLICY}{found.policy}".lower(): found.slowdown}
+
+
 def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
     del emit
     predict = _on_gpu if place.device.startswith("cuda") else _on_cpu
@@ -82,12 +123,8 @@ def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
 
 def _on_gpu(prepared: Prepared, request: Request, place: Place, accumulation: int) -> dict[str, float]:
     """Where PyTorch's allocator ends, told a trial's whole story: what it reserves, and what lies in holes."""
-    from gpudoc.plan.need import Need
-
-    extra, limit_bytes = request.extra, int(request.extra["limit_bytes"])
-    capability = (int(extra["major"]), int(extra["minor"])) if "major" in extra else None
-    plan = _planned(prepared, request, place, accumulation)
-    need = Need(plan, limit_bytes, capability, expandable=request.variant.allocator == "expandable")
+    limit_bytes = int(request.extra["limit_bytes"])
+    need = _need(_planned(prepared, request, place, accumulation), request)
     cap = request.batches[0]
     largest = need.largest_batch(cap)
     batch = max(1, largest)
@@ -103,17 +140,27 @@ def _on_cpu(prepared: Prepared, request: Request, place: Place, accumulation: in
     """Where the data of the process reaches the limit."""
     from gpudoc.plan.memory import largest_that
 
-    memory = _planned(prepared, request, place, accumulation).memory
-    fixed = read_process_memory().data_bytes + _LAZY_BYTES + prepared.left_bytes
-    fixed += _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
-    held = prepared.samples.held_bytes_per_sample
-
-    def peak(batch: int) -> int:
-        return fixed + memory.peak_bytes(batch) + held * batch
-
+    peak = _peak_on_cpu(prepared, _planned(prepared, request, place, accumulation))
     limit_bytes = int(request.extra["limit_bytes"])
     batch = max(1, largest_that(lambda batch: peak(batch) <= limit_bytes, request.batches[0]))
     return {"batch": float(batch), "peak_bytes": float(peak(batch)), "bytes_per_sample": _slope(peak, batch)}
+
+
+def _need(plan: Plan, request: Request) -> Need:
+    """What the plan needs of a GPU with the request's limit."""
+    from gpudoc.plan.need import Need
+
+    extra = request.extra
+    capability = (int(extra["major"]), int(extra["minor"])) if "major" in extra else None
+    return Need(plan, int(extra["limit_bytes"]), capability, expandable=request.variant.allocator == "expandable")
+
+
+def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
+    """The data of a process that trains so, by its batch."""
+    fixed = read_process_memory().data_bytes + _LAZY_BYTES + prepared.left_bytes
+    fixed += _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
+    held = prepared.samples.held_bytes_per_sample
+    return lambda batch: fixed + plan.memory.peak_bytes(batch) + held * batch
 
 
 def _planned(prepared: Prepared, request: Request, place: Place, accumulation: int) -> Plan:

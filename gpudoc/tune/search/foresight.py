@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import POLICY, Request
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
@@ -27,15 +28,36 @@ def foresee_ladder(session: Session) -> tuple[tuple[str, int], ...]:
     return tuple((change, int(peak)) for change, peak in trial.measured.items())
 
 
+def foresee_policy(
+    session: Session, batch: int, share: float = 1.0, *, capability: tuple[int, int] | None = None
+) -> tuple[Policy, float] | None:
+    """The cheapest activation checkpointing with which `batch` should fit into `share` of the limit, and its factor in
+    time; None where none does, where it fits without, or where the plan cannot say."""
+    limit_bytes = share * float(session.where.limit_bytes or 0)
+    request = Request(
+        kind="plan",
+        batches=(batch,),
+        variant=session.variant,
+        accumulate_below=session.accumulate_below,
+        extra={**_versions(capability), "policy": 1.0, "limit_bytes": limit_bytes},
+    )
+    trial = session.plan(request, PLAN_SECONDS)
+    # what went on beside the trial is measured too
+    told = {name.removeprefix(POLICY): at for name, at in trial.measured.items() if name.startswith(POLICY)}
+    if not trial.fits or not told:
+        return None
+    ((name, slowdown),) = told.items()
+    return True if name == "true" else parse(name), slowdown
+
+
 def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
     """The memory near the largest batch as the plan sees it; None, and said, where it cannot be traced in time."""
-    extra = {} if capability is None else {"major": float(capability[0]), "minor": float(capability[1])}
     request = Request(
         kind="plan",
         batches=(cap,),
         variant=session.variant,
         accumulate_below=session.accumulate_below,
-        extra={**extra, "limit_bytes": float(session.where.limit_bytes or 0)},
+        extra={**_versions(capability), "limit_bytes": float(session.where.limit_bytes or 0)},
     )
     trial = session.plan(request, min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
     found = trial.measured
@@ -46,3 +68,7 @@ def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = 
     return MemoryLine(
         batch=int(found["batch"]), peak_bytes=int(found["peak_bytes"]), bytes_per_sample=found["bytes_per_sample"]
     )
+
+
+def _versions(capability: tuple[int, int] | None) -> dict[str, float]:
+    return {} if capability is None else {"major": float(capability[0]), "minor": float(capability[1])}

@@ -89,7 +89,10 @@ def tuned_settings(
             return _of_profile(found.profile, found.path.name, cap)
     return Settings(
         batch=min(train.reference_batch, cap),
-        variant=Variant(precision="fp32" if train.precision == "auto" else train.precision),
+        variant=Variant(
+            precision="fp32" if train.precision == "auto" else train.precision,
+            activation_checkpointing=train.policy or False,
+        ),
         told="no profile fits: the reference batch of the config, no loader workers (gpudoc tune makes a profile)",
     )
 

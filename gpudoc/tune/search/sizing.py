@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudoc.errors import GpudocError
+from gpudoc.policy import Policy, in_words
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time
-from gpudoc.tune.search.foresight import foresee, foresee_ladder
+from gpudoc.tune.search.foresight import foresee, foresee_ladder, foresee_policy
 from gpudoc.tune.search.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.variants import ways_out
@@ -59,34 +60,51 @@ def affordable_steps(session: Session, batch: int) -> int:
 def recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
     """Activation checkpointing where memory ends before speed does: kept when its larger batch is measurably faster."""
     before = found.variant, found.speeds, found.largest
-    try:
-        _recompute_for_speed(session, plan, found)
-    except VariantFailedError as problem:
-        session.release()
-        found.variant, found.speeds, found.largest = before
-        _reject_recomputing(session, found, problem)
+    # where a part cannot be recomputed, all of it may
+    for in_part in (True, False) if plan.abilities.has_policies else (False,):
+        try:
+            _recompute_for_speed(session, plan, found, in_part=in_part)
+        except VariantFailedError as problem:
+            session.release()
+            found.variant, found.speeds, found.largest = before
+            _reject_recomputing(session, found, problem)
+            if problem.trial.request.variant.activation_checkpointing is not True:
+                continue
+        return
 
 
 def _reject_recomputing(session: Session, found: Findings, problem: VariantFailedError) -> None:
-    found.rejected[_RECOMPUTE_NAME] = f"{_RECOMPUTE_NAME}: {why_rejected(problem.trial)}"
-    session.say(f"  {found.rejected[_RECOMPUTE_NAME]}")
+    policy = problem.trial.request.variant.activation_checkpointing
+    name = _RECOMPUTE_NAME if policy is True else f"{_RECOMPUTE_NAME} {policy}"
+    found.rejected[name] = f"{name}: {why_rejected(problem.trial)}"
+    session.say(f"  {found.rejected[name]}")
 
 
-def _recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
+def _recompute_for_speed(session: Session, plan: Plan, found: Findings, *, in_part: bool) -> None:
     largest, best = found.largest, fastest(found.speeds)
     binds = largest is not None and largest.line is not None and _roomy(largest, plan.useful) < plan.useful
     if plan.goal != "throughput" or not binds or best is None or not _may_recompute(plan, found.variant):
         return
     assert largest is not None
     at_most = expected_gain(found.speeds, plan.useful)
-    if at_most is None or at_most < 1 + SAME_SHARE:
-        if at_most is not None:
-            found.reasons[_RECOMPUTE_NAME] = (
-                f"activation_checkpointing not tried: it repeats a third of every step, and batch {plan.useful} would "
-                f"then reach {at_most:.2f} times the speed at most"
-            )
+    if at_most is None:
         return
-    variant = found.variant.model_copy(update={_RECOMPUTE_NAME: True})
+    policy: Policy = True
+    slowdown = _RECOMPUTED
+    # a part may cost next to nothing: it is asked for where a larger batch would pay at all
+    if in_part and at_most * _RECOMPUTED >= 1 + SAME_SHARE:
+        policy, slowdown = _foreseen(session, plan, found.variant, plan.useful, 1 - MEMORY_LEFT_SHARE)
+        at_most *= _RECOMPUTED / slowdown
+    if at_most < 1 + SAME_SHARE:
+        repeats = "it repeats a third of every step"
+        if policy is not True:
+            repeats = f"{in_words(policy)} takes {slowdown:.2f} times a step's time at the least"
+        found.reasons[_RECOMPUTE_NAME] = (
+            f"activation_checkpointing not tried: {repeats}, and batch {plan.useful} would "
+            f"then reach {at_most:.2f} times the speed at most"
+        )
+        return
+    variant = found.variant.model_copy(update={_RECOMPUTE_NAME: policy})
     points = _time_recomputed(session, plan, variant, _roomy(largest, plan.useful))
     faster = fastest(points)
     if faster is None or faster.samples_per_s is None:
@@ -96,11 +114,19 @@ def _recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
     if ratio < 1 + SAME_SHARE:
         found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
         return
-    found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing on: {said}"
+    found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing {_shown(policy)}: {said}"
     found.variant, found.speeds = variant, points
     _give_share(session)
     found.largest = _search(session, plan, variant)
     session.release()
+
+
+def _foreseen(session: Session, plan: Plan, variant: Variant, batch: int, share: float = 1.0) -> tuple[Policy, float]:
+    """The cheapest policy with which `batch` should fit, and its factor in time; every block where none is known."""
+    session.release()
+    session.variant = variant
+    found = foresee_policy(session, batch, share, capability=plan.abilities.capability)
+    return found or (True, _RECOMPUTED)
 
 
 def expected_gain(points: Sequence[Point], batch: int) -> float | None:
@@ -163,7 +189,7 @@ def _predict(session: Session, plan: Plan, variant: Variant) -> int | None:
 
 
 def _time_recomputed(session: Session, plan: Plan, variant: Variant, above: int) -> tuple[Point, ...]:
-    """Speed at the batch that fits with activations computed twice; nothing when that is no larger, or no time."""
+    """Speed at the batch that fits with activations computed again; nothing when that is no larger, or no time."""
     limit = session.where.limit_bytes
     predicted = _predict(session, plan, variant)
     assert limit is not None
@@ -171,7 +197,7 @@ def _time_recomputed(session: Session, plan: Plan, variant: Variant, above: int)
     if batch <= above or not session.can_start(batch):
         return ()
     request = Request(kind="speed", batches=(batch,), variant=variant, ranks=session.ranks, seconds_per_batch=1.0)
-    trial = session.run(request, f"speed at batch {batch} with activation checkpointing")
+    trial = session.run(request, f"speed at batch {batch} with {in_words(variant.activation_checkpointing)}")
     return trial.points if trial.fits else ()
 
 
@@ -193,7 +219,8 @@ def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsEr
     The budget does not end this: it takes a few short trials, and without them "nothing fits" would be untrue.
     """
     tried: list[tuple[str, int | None]] = []
-    for name, changes in ways_out(plan.abilities, found.variant):
+    policy = _foreseen(session, plan, found.variant, 1)[0] if plan.abilities.has_policies else False
+    for name, changes in ways_out(plan.abilities, found.variant, policy):
         session.say(f"batch 1 does not fit: trying {name}")
         variant = found.variant.model_copy(update=dict(changes))
         try:
@@ -207,8 +234,7 @@ def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsEr
             continue
         for field in changes:
             if getattr(found.variant, field) != getattr(variant, field):
-                value = getattr(variant, field)
-                shown = "on" if value is True else value
+                shown = _shown(getattr(variant, field))
                 found.reasons[field] = f"{field} {shown}: batch 1 does not fit in {_limit(first)} without"
         found.variant = variant
         return largest
@@ -234,6 +260,10 @@ def _nothing_fits(
         needed_bytes=least,
         limit_bytes=first.limit_bytes,
     )
+
+
+def _shown(value: object) -> str:
+    return "on" if value is True else str(value)
 
 
 def _limit(problem: NothingFitsError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gpudoc.policy import Policy, in_words
 from gpudoc.profile.model import Allocator
 from gpudoc.tune.model.losses import BOUNDS
 from gpudoc.tune.trial.messages import Variant
@@ -32,6 +33,7 @@ class Abilities:
     budget_s: float
     can_compile: bool
     can_recompute: bool = False
+    has_policies: bool = False
     can_fuse: bool = False
     can_foreach: bool = False
     has_blocks: bool = False
@@ -207,7 +209,8 @@ def abilities_of(
         has_images=told.has_images,
         precision=train.precision,
         budget_s=budget_s,
-        can_recompute=told.can_recompute and train.activation_checkpointing == "auto",
+        can_recompute=told.can_recompute and train.policy is None,
+        has_policies=told.has_policies and train.policy is None,
         can_fuse=told.can_fuse,
         can_foreach=told.can_foreach,
         has_blocks=told.has_blocks,
@@ -221,14 +224,19 @@ def abilities_of(
     )
 
 
-def ways_out(abilities: Abilities, now: Variant) -> tuple[tuple[str, Changes], ...]:
-    """What may let a step fit that does not, cheapest in speed first: (name, changes), each on top of `now`."""
+def ways_out(abilities: Abilities, now: Variant, policy: Policy = False) -> tuple[tuple[str, Changes], ...]:
+    """What may let a step fit that does not, cheapest in speed first: (name, changes), each on top of `now`.
+
+    `policy` is the part of the activations whose recomputation is predicted to be enough.
+    """
     frugal: Allocator = "expandable" if abilities.on_gpu else "exact"
     frugally: Changes = {"allocator": frugal}
     found: list[tuple[str, Changes]] = []
     if now.allocator != frugal:
         found.append((f"the allocator {frugal!r}", frugally))
     recomputed: Changes = {**frugally, "activation_checkpointing": True}
+    if isinstance(policy, str):
+        found.append((in_words(policy), {**frugally, "activation_checkpointing": policy}))
     if abilities.can_recompute:
         found.append(("activation checkpointing", recomputed))
     if abilities.precision == "auto" and now.precision == "fp32":

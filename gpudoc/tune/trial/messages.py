@@ -59,6 +59,10 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
+# what leads the name of the policy that a plan answers with
+POLICY = "policy "
+
+
 class Variant(Levers):
     """What may change apart from the batch: the levers that a profile keeps."""
 

@@ -156,7 +156,8 @@ class Inspection(Message):
     """What a search must know of workload and device before its first trial; no `card` on a CPU.
 
     `baseline_bytes` is the private memory of a process before its first step. `matmul_precision` and `cudnn_benchmark`
-    are torch's switches as the user's code left them.
+    are torch's switches as the user's code left them. `has_policies` says that a part of the activations can be
+    recomputed, too.
     """
 
     kind: Literal["inspection"] = "inspection"
@@ -168,6 +169,7 @@ class Inspection(Message):
     hardware: Hardware
     torch: str
     can_recompute: bool
+    has_policies: bool = False
     can_fuse: bool
     has_images: bool
     has_bf16: bool

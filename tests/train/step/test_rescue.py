@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
+from gpudoc.train.state.capture import Progress
+from gpudoc.train.step.course import Rescues
+from gpudoc.train.step.rescue import Rescuer, RescueRules
+from gpudoc.workload import recompute
+from gpudoc.workload.flops import Counter
 from tests.train.support import ROOT, environment, metrics, summary, train
 
 HUNGRY = '''
@@ -168,6 +176,21 @@ def test_one_sample_that_does_not_fit_turns_on_activation_checkpointing_then_giv
     assert "with activation checkpointing" in done.stderr
     assert "out of memory at step 0 with one sample: float32[1, 256]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_where_a_part_was_recomputed_every_block_is_before_it_gives_up():
+    blocks = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.Tanh()) for _ in range(2)))
+    recompute.apply(blocks, "blocks:1")
+    progress = Progress(activation_checkpointing="blocks:1")
+    rescues = Rescues(course=SimpleNamespace(progress=progress), metrics=[])
+    rescuer = Rescuer(SimpleNamespace(model=blocks, device=torch.device("cpu")), rescues, RescueRules())
+    assert rescuer._start_recomputing()
+    assert progress.activation_checkpointing is True
+    with Counter() as counter:
+        blocks(torch.ones(1, 2)).sum().backward()
+    # a product of each block, of 1 x 2 with 2 x 2
+    assert counter.again == 2 * 8
+    assert not rescuer._start_recomputing()
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ CASES = {
     "bf16": ({"precision": "bf16"}, {"precision": "bf16"}, 1, {}),
     "accumulation": ({"micro_batch": 2}, {}, 3, {}),
     "recomputation": ({"activation_checkpointing": True}, {"activation_checkpointing": True}, 1, {}),
+    "a part recomputed": ({"activation_checkpointing": "selective"}, {"activation_checkpointing": "selective"}, 1, {}),
     "channels last": ({"channels_last": True}, {"channels_last": True}, 1, {}),
     "clip": ({}, {}, 1, {"train": {"grad_clip": 0.5}}),
     "not fused": ({"fused": False}, {"fused": False}, 1, {}),

@@ -49,7 +49,14 @@ def test_they_are_the_same_each_time_and_learn(first):
 
 
 @pytest.mark.parametrize(
-    "variant", [Variant(fused=False), Variant(foreach=True), Variant(activation_checkpointing=True)]
+    "variant",
+    [
+        Variant(fused=False),
+        Variant(foreach=True),
+        Variant(activation_checkpointing=True),
+        Variant(activation_checkpointing="selective"),
+        Variant(activation_checkpointing="blocks:1"),
+    ],
 )
 def test_what_computes_the_same_in_another_order_agrees_to_fp32(first, variant):
     assert agree(Reference(first()[0]).compare(first(variant)[0], 0.001))

@@ -17,10 +17,11 @@ from tests.tune.planted import write_workload
 def planned(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def plan(limit_bytes, **changes):
+    def plan(limit_bytes, batch=100_000, extra=None, **changes):
         workload = load_workload(str(write_workload(tmp_path, **changes)))
         prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
-        request = Request(kind="plan", batches=(100_000,), extra={"limit_bytes": float(limit_bytes)})
+        extra = {"limit_bytes": float(limit_bytes), **(extra or {})}
+        request = Request(kind="plan", batches=(batch,), extra=extra)
         told = []
         run_plan(prepared, request, Place(device="cpu", limit_bytes=None), told.append)
         return told
@@ -45,3 +46,18 @@ def test_what_cannot_be_traced_ends_well_and_says_in_one_line_why(planned):
     assert first == Stage(stage="plan")
     assert "size depends on the data" in ended.detail
     assert "\n" not in ended.detail
+
+
+def test_asked_for_a_policy_it_names_the_cheapest_with_which_the_batch_fits(planned):
+    """Four blocks keep 64 MiB each at batch 16, none of it a product's: 388 MiB in all, 197 when that is recomputed."""
+    net = {"depth": 4, "spread": 4096}
+
+    def ask(limit_bytes):
+        told = planned(limit_bytes, batch=16, extra={"policy": 1.0}, net=net)
+        assert told[-1] == Ended()
+        return {fact.name: fact.value for fact in told if isinstance(fact, Fact)}
+
+    roomy = read_process_memory().data_bytes + 2 * GIB
+    assert ask(roomy) == {}
+    assert ask(read_process_memory().data_bytes + 320 * MIB) == {"policy selective": 1.0}
+    assert ask(MIB) == {}

@@ -234,3 +234,95 @@ def test_a_batch_that_was_timed_is_not_above_the_largest_when_the_budget_ends_fi
     monkeypatch.setattr(sizing, "_search", lambda *_: Largest(**shown))
     size_batch(session, plan, found)
     assert found.largest.batch == batch
+
+
+class Foreseeing(Machine):
+    """A machine whose plan knows a policy that fits."""
+
+    # beside it, what every trial measures
+    foreseen = {"policy selective": 1.05, "other_cpus": 0.5}  # noqa: RUF012
+
+
+def questions(machine):
+    return [request for request in machine.asked if "policy" in request.extra]
+
+
+def test_what_the_plan_says_is_enough_is_tried_before_every_block_is_recomputed():
+    machine = Foreseeing(400, per_sample=400)
+    session, plan, found = search(machine, has_policies=True)
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing == "selective"
+    assert found.reasons["activation_checkpointing"] == (
+        "activation_checkpointing selective: batch 1 does not fit in 400 MiB without"
+    )
+    (asked,) = questions(machine)
+    assert (asked.kind, asked.batches, asked.extra["limit_bytes"]) == ("plan", (1,), 400 * MIB)
+
+
+def test_a_policy_that_turns_out_not_to_fit_gives_way_to_every_block():
+    session, plan, found = search(Foreseeing(250, per_sample=400), has_policies=True)
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing is True
+
+
+def test_a_policy_that_costs_little_wins_speed_where_every_block_would_cost_too_much():
+    """At batch 200 a third more time takes away what the larger batch gives; a twentieth does not."""
+    machine = Foreseeing(1000, fixed_s=0.04)
+    session, plan, found = search(machine, useful=200, has_policies=True)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    recompute_for_speed(session, plan, found)
+    assert found.variant.activation_checkpointing == "selective"
+    assert "activation_checkpointing selective: 1.11 times the speed" in found.reasons["activation_checkpointing"]
+    (asked,) = questions(machine)
+    assert asked.batches == (200,)
+    assert asked.extra["limit_bytes"] == pytest.approx(0.92 * 1000 * MIB)
+
+
+def test_without_a_policy_every_block_is_the_only_question():
+    machine = Foreseeing(1000, fixed_s=0.04)
+    session, plan, found = search(machine, useful=200)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    recompute_for_speed(session, plan, found)
+    assert "not tried: it repeats a third of every step" in found.reasons["activation_checkpointing"]
+    assert questions(machine) == []
+
+
+def test_a_policy_that_cannot_win_either_is_not_tried_and_its_bound_is_said(monkeypatch):
+    monkeypatch.setattr(Foreseeing, "foreseen", {"policy blocks:3": 1.2})
+    machine = Foreseeing(1000, fixed_s=0.04)
+    session, plan, found = search(machine, useful=200, has_policies=True)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    recompute_for_speed(session, plan, found)
+    assert found.variant.activation_checkpointing is False
+    assert (
+        "checkpointing of 3 blocks takes 1.20 times a step's time at the least, and batch 200"
+        in (found.reasons["activation_checkpointing"])
+    )
+
+
+class OnlyWhole(Foreseeing):
+    """A model that fails when a part of its activations is recomputed, and recomputes every block well."""
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if not isinstance(request.variant.activation_checkpointing, str):
+            return trial
+        failed = {"end": End.USER_ERROR, "stage": "train", "detail": "changed in place", "traceback": "T"}
+        return trial.model_copy(update=failed)
+
+
+def test_where_a_part_cannot_be_recomputed_every_block_is():
+    machine = OnlyWhole(1000, fixed_s=2.0)
+    session, plan, found = search(machine, has_policies=True)
+    size_batch(session, plan, found)
+    found.speeds = timed(machine, 8, 32, 100)
+    recompute_for_speed(session, plan, found)
+    assert found.variant.activation_checkpointing is True
+    (rejected,) = found.rejected.values()
+    assert rejected == "activation_checkpointing selective: rejected, it failed in train: changed in place"
+    session, plan, found = search(OnlyWhole(400, per_sample=400), has_policies=True)
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing is True

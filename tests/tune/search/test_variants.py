@@ -127,6 +127,7 @@ def test_what_an_inspection_found_and_the_config_allows_becomes_abilities():
         hardware=Hardware(device="cuda"),
         torch="2.13.0",
         can_recompute=True,
+        has_policies=True,
         can_fuse=True,
         has_images=True,
         has_bf16=True,
@@ -136,6 +137,12 @@ def test_what_an_inspection_found_and_the_config_allows_becomes_abilities():
     train = Train(precision="bf16", activation_checkpointing="off", deterministic=True)
     found = abilities_of(told, train, device="cuda:0", budget_s=9.0, ranks=2, can_compile=False)
     assert (found.precision, found.can_recompute, found.is_deterministic) == ("bf16", False, True)
+    assert not found.has_policies
+    for asked, is_open in (("auto", True), ("selective", False), (True, False)):
+        train = Train(activation_checkpointing=asked)
+        found = abilities_of(told, train, device="cuda:0", budget_s=9.0, ranks=2, can_compile=False)
+        assert (found.can_recompute, found.has_policies) == (is_open, is_open)
+    found = abilities_of(told, Train(precision="bf16"), device="cuda:0", budget_s=9.0, ranks=2, can_compile=False)
     assert (found.capability, found.ranks, found.can_fuse) == ((8, 6), 2, True)
     # the user's code has set TF32 itself
     assert found.free_switches == {"cudnn_benchmark"}
@@ -154,6 +161,15 @@ def test_ways_out_of_too_little_memory_go_from_cheap_to_dear():
     ]
     assert ways(device="cuda:0") == ["the allocator 'expandable'", "fp16"]
     assert ways(device="cuda:0", native_bf16=True)[-1] == "bf16"
+
+
+def test_the_part_that_is_predicted_to_be_enough_comes_before_every_block():
+    found = ways_out(abilities(can_recompute=True), Variant(), "blocks:3")
+    assert [name for name, _ in found][1:3] == ["activation checkpointing of 3 blocks", "activation checkpointing"]
+    assert found[1][1] == {"allocator": "exact", "activation_checkpointing": "blocks:3"}
+    assert ways_out(abilities(can_recompute=True), Variant(), True) == ways_out(
+        abilities(can_recompute=True), Variant()
+    )
 
 
 def test_what_the_config_or_the_variant_fixes_is_no_way_out():
