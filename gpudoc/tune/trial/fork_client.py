@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import socket
@@ -16,7 +17,7 @@ from gpudoc.process.allocator import missing_environment
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.profile.model import Allocator
 from gpudoc.tune.trial.messages import Trial
-from gpudoc.tune.trial.wire import Failed, Ready, Start, Told, command, receive, send
+from gpudoc.tune.trial.wire import GO_ON, Failed, Ready, Start, Told, command, receive, send
 
 START_SECONDS = 300.0
 POLL_SECONDS = 0.25
@@ -28,7 +29,9 @@ class ForkServerDiedError(Exception):
 
 
 class ForkServerProcess:
-    """A fork server with one allocator's environment."""
+    """A fork server with one allocator's environment. From when it is made it imports PyTorch; `ready` lets it go on
+    with the workload and waits for that.
+    """
 
     def __init__(self, source: str, allocator: Allocator, folder: Path) -> None:
         self.allocator = allocator
@@ -38,14 +41,22 @@ class ForkServerProcess:
         self._environment = {**os.environ, **missing_environment(allocator), "TMPDIR": str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
+
+    @functools.cached_property
+    def ready(self) -> Ready:
+        """What it has read, once it can start trials; GpudocError when the user's code fails."""
         try:
-            self.ready = self._await_ready()
+            with contextlib.suppress(OSError):
+                # one that has died already says how when it is asked for an answer
+                self._channel.send(GO_ON)
+            ready = self._await_ready()
         except BaseException:
             self.close()
             raise
-        if self.ready.no_fork:
+        if ready.no_fork:
             self.close()
             self._process, self._channel = self._start("serve")
+        return ready
 
     def _start(self, function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """A process that runs `function` of the fork server, and the channel to it."""
