@@ -29,6 +29,11 @@ class Plan:
     abilities: Abilities
     ceiling: str = CEILING
 
+    @property
+    def is_for_size_alone(self) -> bool:
+        """Whether only the largest batch is asked for: nothing is chosen for its speed, so a short look is enough."""
+        return self.goal == "largest" and self.parts == {"batch"}
+
 
 @dataclass(slots=True)
 class Findings:

@@ -91,7 +91,9 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
     look_around(options, choice, machine, progress, 1)
-    with terminating_like_ctrl_c(), Launcher(options.source) as launcher:
+    # the largest batch is searched for under another allocator than the default is timed with (stages.py)
+    others = (Variant(allocator="exact"),) if options.goal == "largest" and choice.device == "cpu" else ()
+    with terminating_like_ctrl_c(), Launcher(options.source, (Variant(), *others)) as launcher:
         return _Search(options, loaded, choice, machine, progress, started).run(launcher)
 
 

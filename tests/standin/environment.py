@@ -220,6 +220,22 @@ def require_machine() -> None:
         raise stop(f"{', '.join(missing)} not found; type: sudo apt-get install gcc g++ binutils")
 
 
+def chosen_of(only: str) -> list[tuple[Environment, tuple[str, ...]]]:
+    """The environments that `only` names, all without it, each with its share of the tests; () is the whole suite.
+
+    A constraints file from elsewhere gets the whole suite, as the first one here does.
+    """
+    known = sorted(HERE.glob("constraints-*.txt"))
+    named = Path(only)
+    files = known
+    if only:
+        files = [named] if named.is_file() else [HERE / f"constraints-{only}.txt"]
+    if not files[0].is_file():
+        names = ", ".join(path.stem.removeprefix("constraints-") for path in known)
+        raise stop(f"there is no {files[0]}; --only takes {names}, or the path of such a file")
+    return [(Environment(path), SAMPLE if any(map(path.samefile, known[1:])) else ()) for path in files]
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", default="", help="the PyTorch of constraints-NAME.txt, or of another such file")
@@ -230,13 +246,9 @@ def main() -> None:
     options.add_argument("pytest", nargs="*", help="arguments for pytest")
     chosen = options.parse_args()
     require_machine()
-    only = Path(chosen.only)
-    files = sorted(HERE.glob("constraints-*.txt"))
-    if chosen.only:
-        files = [only] if only.is_file() else [HERE / f"constraints-{chosen.only}.txt"]
     failed = []
-    for environment in map(Environment, files):
-        everything = (*PARALLEL, *(() if environment.constraints == files[0] else SAMPLE))
+    for environment, share in chosen_of(chosen.only):
+        everything = (*PARALLEL, *share)
         with environment.ready():
             began = time.monotonic()
             tests = chosen.pytest or everything

@@ -94,3 +94,25 @@ def test_who_waited_for_the_same_uses_it_beside_who_made_it(made, monkeypatch):
         run.join()
     assert done == ["install", "build"]
     assert not both.broken
+
+
+@pytest.mark.parametrize("only", ["", "cuda13"])
+def test_a_pytorch_runs_the_same_tests_alone_and_among_all(only, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(environment, "require_machine", lambda: None)
+    monkeypatch.setattr(environment.sys, "argv", ["environment", *(["--only", only] if only else [])])
+    monkeypatch.setattr(Environment, "ready", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(Environment, "test", lambda self, tests, branches: asked.update({self.constraints.stem: tests}))
+    with pytest.raises(SystemExit):
+        environment.main()
+    assert asked["constraints-cuda13"] == (*environment.PARALLEL, *environment.SAMPLE)
+    assert asked.get("constraints-cuda12", environment.PARALLEL) == environment.PARALLEL
+    assert len(asked) == (1 if only else 2)
+
+
+def test_a_constraints_file_from_elsewhere_runs_everything_and_a_name_that_is_none_is_said(tmp_path):
+    other = tmp_path / "constraints-cuda13.txt"
+    other.write_text("torch==1.2.3\n")
+    assert environment.chosen_of(str(other)) == [(Environment(other), ())]
+    with pytest.raises(SystemExit, match=r"no .*constraints-cuda99\.txt; --only takes cuda12, cuda13"):
+        environment.chosen_of("cuda99")

@@ -12,6 +12,8 @@ import psutil
 import pytest
 import yaml
 
+from gpudoc.tune import run
+from gpudoc.tune.options import Options
 from tests.tune.planted import write_workload
 
 TUNE = ("tune", "--budget", "20s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
@@ -199,3 +201,19 @@ def test_a_data_set_smaller_than_the_batch_caps_everything(tmp_path):
     profile = learned(tmp_path)
     assert profile["evidence"]["largest_batch"] == 5
     assert profile["settings"]["micro_batch"] <= 5
+
+
+class LaunchedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("goal", "expected"), [("largest", ("default", "exact")), ("throughput", ("default",))])
+def test_the_processes_of_both_allocators_start_together_where_both_are_needed(tmp_path, monkeypatch, goal, expected):
+    def launch(source, allocators):
+        assert allocators == expected
+        raise LaunchedError
+
+    monkeypatch.setattr(run, "Launcher", launch)
+    options = Options(source="quickstart", device="cpu", goal=goal, out=tmp_path / "profile.yaml")
+    with pytest.raises(LaunchedError):
+        run.run(options)

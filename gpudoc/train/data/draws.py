@@ -1,13 +1,15 @@
 """The three random generators of a process, watched cheaply: who drew from Python's, NumPy's or torch's?
 
-Reading all state costs 8 µs (Python) and 33 µs (NumPy) a time; a witness, two words of the generator's state read in
-place, costs a tenth of a microsecond and changes whenever somebody draws.
+Reading all state costs 8 µs (Python), 33 µs (NumPy) and 2 µs (torch) a time; a witness, a few bytes of the generator's
+state read in place, costs a tenth of a microsecond and changes whenever somebody draws.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
+import struct
 import sys
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
@@ -17,6 +19,13 @@ from torch import Tensor
 
 PYTHON, NUMPY, TORCH = 1, 2, 4
 Witness = Callable[[], object]
+
+# torch's Mersenne Twister: {uint64 seed; int left; bool seeded; uint32 next; uint32 state[624]}, and behind it one
+# normal sample of each kind that was drawn and not given yet: {float, bool}, {double, bool}
+_TORCH_SEED = 0x1F2E3D4C5B6A7988
+_TORCH_HEAD, _TORCH_WORDS, _TORCH_NORMALS_AT, _TORCH_NORMALS = 20, 624, 2520, 24
+# how far into a generator its Mersenne Twister is looked for, which is less than its size
+_TORCH_REACH = 512
 
 
 class _NumpyRandom(Protocol):
@@ -32,7 +41,7 @@ class Snapshot(NamedTuple):
     numpy: object
     torch: Tensor
     cuda: Tensor | None
-    marks: tuple[object, object]
+    marks: tuple[object, object, object]
 
 
 class Generators:
@@ -42,33 +51,35 @@ class Generators:
         self._device = device if device is not None and device.type == "cuda" else None
         self._python_mark = _python_witness()
         self._numpy_mark: Witness | None = None
+        self._torch_mark = _torch_witness()
         self._kept: dict[int, tuple[object, object]] = {}
+        self._last: Snapshot | None = None
 
     def snapshot(self) -> Snapshot:
-        """The state now; about 2 µs while nobody draws from Python or NumPy."""
-        python_mark, numpy_mark = self._marks()
-        return Snapshot(
-            python=self._state(PYTHON, python_mark, random.getstate),
-            numpy=self._state(NUMPY, numpy_mark, _numpy_state),
-            torch=torch.default_generator.get_state(),
+        """The state now; about 1 µs while nobody draws. What did not move is not read again."""
+        marks = self._marks()
+        last = self._last
+        if last is not None and last.marks == marks and self._device is None:
+            return last
+        self._last = last = Snapshot(
+            python=self._state(PYTHON, marks[0], random.getstate),
+            numpy=self._state(NUMPY, marks[1], _numpy_state),
+            torch=cast(Tensor, self._state(TORCH, marks[2], torch.default_generator.get_state)),
             cuda=None if self._device is None else torch.cuda.get_rng_state(self._device),
-            marks=(python_mark, numpy_mark),
+            marks=marks,
         )
+        return last
 
     def moved(self, since: Snapshot) -> int:
         """Bits of the generators that drew since the snapshot: PYTHON, NUMPY, TORCH."""
-        python_mark, numpy_mark = self._marks()
-        drew = 0 if python_mark == since.marks[0] else PYTHON
-        if numpy_mark != since.marks[1]:
-            drew |= NUMPY
-        state = torch.default_generator.get_state()
-        # by words of eight bytes, of which there are 632
-        same = torch.equal(state.view(torch.int64), since.torch.view(torch.int64))
-        return drew if same else drew | TORCH
+        now, before = self._marks(), since.marks
+        if now == before:
+            return 0
+        return sum(bit for bit, a, b in zip((PYTHON, NUMPY, TORCH), now, before, strict=True) if a != b)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Put all generators back."""
-        python_mark, numpy_mark = self._marks()
+        python_mark, numpy_mark, _ = self._marks()
         if python_mark != snapshot.marks[0]:
             random.setstate(snapshot.python)  # type: ignore[arg-type]
         if numpy_mark != snapshot.marks[1]:
@@ -79,10 +90,11 @@ class Generators:
         if self._device is not None and snapshot.cuda is not None:
             torch.cuda.set_rng_state(snapshot.cuda, self._device)
 
-    def _marks(self) -> tuple[object, object]:
-        if self._numpy_mark is None and "numpy" in sys.modules:
-            self._numpy_mark = _numpy_witness()
-        return self._python_mark(), None if self._numpy_mark is None else self._numpy_mark()
+    def _marks(self) -> tuple[object, object, object]:
+        numpy_mark = self._numpy_mark
+        if numpy_mark is None and "numpy" in sys.modules:
+            numpy_mark = self._numpy_mark = _numpy_witness()
+        return self._python_mark(), None if numpy_mark is None else numpy_mark(), self._torch_mark()
 
     def _state(self, which: int, mark: object, read: Callable[[], object]) -> object:
         kept = self._kept.get(which)
@@ -109,10 +121,10 @@ def seed_all(value: int) -> None:
     torch.manual_seed(value)
 
 
-# the generator's place in its state, and the state's second word: seeding always sets the first one to 2^31
+# the place in the state, and two words of it: seeding always sets the first one to 2^31
 def _python_witness() -> Witness:
     generator = random._inst
-    return _words(id(generator) + object.__basicsize__, 0, 8) if _knows_layout() else random.getstate
+    return _bytes(id(generator) + object.__basicsize__, 12) if _knows_layout() else random.getstate
 
 
 def _knows_layout() -> bool:
@@ -120,32 +132,116 @@ def _knows_layout() -> bool:
     if sys.implementation.name != "cpython":
         return False
     spare = random.Random(1)
-    read = _words(id(spare) + object.__basicsize__, 0, 8)
-    before = cast("tuple[int, int]", read())
+    read = _bytes(id(spare) + object.__basicsize__, 12)
+    before = struct.unpack("=3I", read())
     spare.random()
-    after = cast("tuple[int, int]", read())
-    return before[0] == 624 and after[0] == 2 and after[1] == spare.getstate()[1][1]
+    after = struct.unpack("=3I", read())
+    return bool(before[0] == 624 and after[0] == 2 and after[2] == spare.getstate()[1][1])
 
 
 def _numpy_witness() -> Witness:
     import numpy as np
 
     generator = np.random.mtrand._rand
+    # the last word of the state and the place in it
+    last = 623 * 4
     try:
         spare = np.random.RandomState(1)
-        read = _words(spare._bit_generator.ctypes.state_address, 624 * 4, 4)
+        read = _bytes(spare._bit_generator.ctypes.state_address + last, 8)
         before = read()
         spare.random_sample()
         if before == read():
             return _numpy_full
-        return _words(generator._bit_generator.ctypes.state_address, 624 * 4, 4)
+        return _bytes(generator._bit_generator.ctypes.state_address + last, 8)
     except (AttributeError, TypeError, ValueError):
         return _numpy_full
 
 
-def _words(address: int, *offsets: int) -> Witness:
-    first, second = (ctypes.c_uint32.from_address(address + offset) for offset in offsets)
-    return lambda: (first.value, second.value)
+def _torch_witness() -> Witness:
+    """Reads torch's own generator in place where its layout is the known one, else all of its state."""
+    try:
+        address = _place_of(torch.default_generator) + _torch_layout()
+    except (AttributeError, LookupError):
+        return _WholeState
+    engine, normals = _engine(address), _kept_normals(address)
+    return lambda: (engine(), normals())
+
+
+@functools.cache
+def _torch_layout() -> int:
+    """Where a CPU generator keeps its Mersenne Twister, tried on a spare one; LookupError where that is not seen.
+
+    Nothing is seen either while a mode of torch's keeps operators from running, and is looked for again then.
+    """
+    spare = torch.Generator().manual_seed(_TORCH_SEED)
+    known = struct.pack("=Qi?", _TORCH_SEED, 1, True)
+    start = ctypes.string_at(_place_of(spare), _TORCH_REACH).find(known)
+    if start < 0:
+        raise LookupError
+    address = _place_of(spare) + start
+    # as torch writes its state down: 24 bytes, then a word in every eight bytes
+    state = spare.get_state()
+    told = ctypes.string_at(state.data_ptr() + 24, 8 * _TORCH_WORDS)
+    held = ctypes.string_at(address + _TORCH_HEAD, 4 * _TORCH_WORDS)
+    if struct.unpack(f"={_TORCH_WORDS}I", held) != struct.unpack(f"={_TORCH_WORDS}Q", told):
+        raise LookupError
+    engine, normals = _engine(address), _kept_normals(address)
+    before = engine()
+    for kind in (torch.float32, torch.float64):
+        seen = []
+        # the first one draws two and keeps one, which the second one takes without drawing
+        for _ in range(2):
+            torch.empty((), dtype=kind, device="cpu").normal_(generator=spare)
+            seen.append((engine(), normals()))
+        (drawn, kept), (after, taken) = seen
+        if drawn == before or after != drawn or taken == kept:
+            raise LookupError
+        before = after
+    return start
+
+
+def _place_of(generator: torch.Generator) -> int:
+    return cast(int, generator._cdata)  # type: ignore[attr-defined]
+
+
+def _engine(address: int) -> Witness:
+    """Seed and place, without what lies between them, and two words of the state: they tell the next 624 numbers."""
+    read = _bytes(address, _TORCH_HEAD + 8)
+
+    def engine() -> object:
+        held = read()
+        return held[:13], held[16:]
+
+    return engine
+
+
+def _kept_normals(address: int) -> Witness:
+    """The float and the double that are kept; what lies there while none is kept says nothing."""
+    read = _bytes(address + _TORCH_NORMALS_AT, _TORCH_NORMALS)
+
+    def kept() -> object:
+        held = read()
+        return (held[4] and held[:4], held[16] and held[8:16]) if held[4] or held[16] else None
+
+    return kept
+
+
+class _WholeState:
+    """All of torch's state as a witness."""
+
+    def __init__(self) -> None:
+        # by words of eight bytes, of which there are 632
+        self._words = torch.default_generator.get_state().view(torch.int64)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _WholeState) and torch.equal(self._words, other._words)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _bytes(address: int, size: int) -> Callable[[], bytes]:
+    place = (ctypes.c_char * size).from_address(address)
+    return lambda: place.raw
 
 
 def _numpy() -> _NumpyRandom | None:

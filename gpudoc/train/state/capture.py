@@ -168,6 +168,6 @@ def restore_rng(document: Mapping[str, object], generators: Generators) -> None:
             numpy=numpy,
             torch=cast(torch.Tensor, document["torch"]),
             cuda=cast("torch.Tensor | None", document.get("cuda", now.cuda)),
-            marks=(None, None),
+            marks=(None, None, None),
         )
     )

@@ -73,6 +73,7 @@ class Stepper:
         self._moves = not on_host or parts.channels_last
         self._multiplies = parts.precision.name != "fp32"
         self._found = torch.zeros((), device=parts.device)
+        self._found_is_zero = True
         self._one = torch.ones((), device=parts.device)
         self._skipped_on_device = torch.zeros((), device=parts.device)
         self._skipped_on_host = 0
@@ -276,6 +277,7 @@ class Stepper:
         elif self._found.item():
             self._skipped_on_host += 1
         else:
+            self._found_is_zero = True
             self.is_updating = True
             parts.optimizer.step()
         self.is_updating = False
@@ -303,7 +305,9 @@ class Stepper:
         gradients = [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
         if self.parts.ranks.is_sharded:
             gradients = [own_part(gradient) for gradient in gradients]
-        self._found.zero_()
+        if not self._found_is_zero:
+            self._found.zero_()
+        self._found_is_zero = False
         try:
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
         except RuntimeError:

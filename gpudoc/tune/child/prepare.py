@@ -24,6 +24,12 @@ _CUDA = 3
 _ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
+def import_beforehand() -> None:
+    """Most of what `prepare` imports, without the workload."""
+    with _asking_nvml():
+        _import_what_steps_import()
+
+
 def prepare(source: str) -> Prepared:
     """The workload named `source` with the samples that trials repeat; raises what the user's code raises."""
     num_threads = torch.get_num_threads()
@@ -32,7 +38,8 @@ def prepare(source: str) -> Prepared:
     with _asking_nvml():
         workload = load_workload(source)
         workload.step()
-        _import_what_steps_import(workload)
+        _import_what_steps_import()
+        _make_an_optimizer(workload)
         # each fork server reads the same samples, so that losses can be compared between them
         seed(PYTHON | NUMPY | TORCH, workload.config.train.seed)
         samples = collect_samples(workload)
@@ -100,18 +107,21 @@ def _asking_nvml() -> Iterator[None]:
             del os.environ[_ASKS_NVML]
 
 
-def _import_what_steps_import(workload: Workload) -> None:
+def _import_what_steps_import() -> None:
     """What the first step of a training imports, two seconds' worth of code.
 
     No step is run for that: every optimizer asks CUDA whether the current stream is being captured.
     """
     import torch._dynamo
-    import torch.profiler
+    import torch.profiler  # noqa: F401
 
     import gpudoc.train.report.finish
     import gpudoc.train.start.build
     import gpudoc.train.step.loop  # noqa: F401  the process that will train has all of this in memory too
 
+
+def _make_an_optimizer(workload: Workload) -> None:
+    """What optimizers import when they are made."""
     # whatever fails here fails again in a trial, where it is reported
     try:
         workload.build_optimizer(torch.nn.Linear(1, 1))

@@ -37,7 +37,7 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     _run_default(session, plan, found)
     session.reserved_s = _comparison_s(session, plan, plan.reference)
     if "speed" in plan.parts:
-        try_variants(session, plan, found, _timed_s(session))
+        try_variants(session, plan, found, _timed_s(session, plan))
     try:
         _choose(session, plan, found, loader)
     except VariantFailedError as problem:
@@ -78,15 +78,18 @@ def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> No
     session.reserved_s = _comparison_s(session, plan, plan.reference)
 
 
-def _timed_s(session: Session) -> float:
-    return min(3.0, max(0.4, session.budget_s * _TIMED_SHARE))
+def _timed_s(session: Session, plan: Plan) -> float:
+    """How long a trial is timed; as short as it may be where nothing is chosen for its speed."""
+    if plan.is_for_size_alone:
+        return _LEAST_TIMED_S
+    return min(3.0, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
 
 
 def _comparison_s(session: Session, plan: Plan, batch: int) -> float:
     """What the closing comparison takes, in seconds, at most a quarter of the budget."""
     steps = _fed_steps(Feed())
     once = session.expected_s(plan.reference, steps=steps) + session.expected_s(batch, steps=steps)
-    return min(0.25 * session.budget_s, once + 2 * _timed_s(session))
+    return min(0.25 * session.budget_s, once + 2 * _timed_s(session, plan))
 
 
 def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
@@ -95,7 +98,7 @@ def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
         batches=(plan.reference,),
         feed=Feed(),
         ranks=session.ranks,
-        seconds_per_batch=2 * _timed_s(session),
+        seconds_per_batch=2 * _timed_s(session, plan),
         repeat=repeat,
     )
 
@@ -130,7 +133,9 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
         variant=found.variant,
         ranks=session.ranks,
         # two rounds, in each of which every size warms up
-        seconds_per_batch=round(min(_timed_s(session), max(0.0, affordable - 4 * sum(sizes) / rate) / len(sizes)), 2),
+        seconds_per_batch=round(
+            min(_timed_s(session, plan), max(0.0, affordable - 4 * sum(sizes) / rate) / len(sizes)), 2
+        ),
     )
     trial = session.run(request, f"speed at batch {', '.join(map(str, sizes))}")
     found.speeds = tuple(sorted((*known, *trial.points), key=lambda p: p.batch))
@@ -165,7 +170,8 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
         found.kept_default = True
         return
     why = "the choice with real data, beside the default"
-    for repeat, keep in ((0, found.joints), (1, found.defaults), (1, found.joints)):
+    rounds = ((0, found.joints), (1, found.defaults), (1, found.joints))
+    for repeat, keep in rounds[:2] if plan.is_for_size_alone else rounds:
         is_choice = keep is found.joints
         steps = _fed_steps(found.feed if is_choice else Feed())
         least_s = session.expected_s(batch if is_choice else plan.reference, steps=steps)
@@ -173,7 +179,7 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
             break
         # the first is the one that counts; the others share what it leaves
         room = (session.left_s - least_s) * (0.5 if repeat == 0 else 0.9)
-        timed_s = round(min(2 * _timed_s(session), max(_LEAST_TIMED_S, room)), 2)
+        timed_s = round(min(2 * _timed_s(session, plan), max(_LEAST_TIMED_S, room)), 2)
         request = _default_request(session, plan, repeat)
         if is_choice:
             choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}

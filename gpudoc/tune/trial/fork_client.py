@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import socket
@@ -16,7 +17,7 @@ from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.tune.trial.messages import Trial, Variant
-from gpudoc.tune.trial.wire import Failed, Ready, Start, Told, command, receive, send
+from gpudoc.tune.trial.wire import GO_ON, Failed, Ready, Start, Told, command, receive, send
 
 START_SECONDS = 300.0
 POLL_SECONDS = 0.25
@@ -34,7 +35,10 @@ def environment_of(variant: Variant) -> dict[str, str]:
 
 
 class ForkServerProcess:
-    """A fork server with the environment of one variant's allocator and of how its threads wait."""
+    """A fork server with the environment of one variant's allocator and of how its threads wait.
+
+    From when it is made it imports PyTorch; `ready` lets it go on with the workload and waits for that.
+    """
 
     def __init__(self, source: str, variant: Variant, folder: Path) -> None:
         self._source = source
@@ -43,14 +47,22 @@ class ForkServerProcess:
         self._environment = {**environment_of(variant), "TMPDIR": str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
+
+    @functools.cached_property
+    def ready(self) -> Ready:
+        """What it has read, once it can start trials; GpudocError when the user's code fails."""
         try:
-            self.ready = self._await_ready()
+            with contextlib.suppress(OSError):
+                # one that has died already says how when it is asked for an answer
+                self._channel.send(GO_ON)
+            ready = self._await_ready()
         except BaseException:
             self.close()
             raise
-        if self.ready.no_fork:
+        if ready.no_fork:
             self.close()
             self._process, self._channel = self._start("serve")
+        return ready
 
     def _start(self, function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """A process that runs `function` of the fork server, and the channel to it."""

@@ -20,6 +20,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.process.ending import signal_group
 from gpudoc.process.lifetime import adopt_orphans, die_with_parent
 from gpudoc.tune.trial.wire import (
+    GO_ON,
     Event,
     Exited,
     Failed,
@@ -51,17 +52,24 @@ class _Child:
 
 
 def main(handle: int, source: str, parent: int) -> None:
-    """Prepare the workload named `source`, say so over the socket `handle`, then start trials until it closes.
+    """Import, then prepare the workload named `source` when the parent says so, answer over the socket `handle`, and
+    start trials until it closes.
 
     Ends at once where processes forked from it would not work.
     """
     channel = _stand_by(handle, parent)
+    asked = False
     try:
-        from gpudoc.tune.child.prepare import prepare, why_not_fork
+        from gpudoc.tune.child.prepare import import_beforehand, prepare, why_not_fork
 
+        # another fork server may do the same now; the user's code runs in one at a time, since it may write files
+        import_beforehand()
+        asked = _await_order(channel)
         prepared = prepare(source)
         no_fork = why_not_fork(prepared.num_threads)
     except Exception as problem:
+        # what is left unread would reset the channel before the parent hears of it
+        asked = asked or _await_order(channel)
         send(channel, Told(event=_failure(problem)))
         return
     send(channel, Told(event=Ready(no_fork=no_fork)))
@@ -71,6 +79,13 @@ def main(handle: int, source: str, parent: int) -> None:
     ForkServer(channel, source, prepared).serve()
     # everything it started is gone: taking torch apart would only keep the parent waiting
     os._exit(0)
+
+
+def _await_order(channel: socket.socket) -> bool:
+    """Wait until the parent says to go on; ends this process when it closes the channel instead."""
+    if channel.recv(len(GO_ON)) != GO_ON:
+        os._exit(0)
+    return True
 
 
 def serve(handle: int, source: str, parent: int) -> None:

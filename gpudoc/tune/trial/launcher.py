@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -266,21 +267,33 @@ def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:
 
 
 class Launcher:
-    """Starts trials in new processes, forked where that is safe; closing it ends everything it started."""
+    """Starts trials in new processes, forked where that is safe; closing it ends everything it started.
 
-    def __init__(self, source: str) -> None:
+    The fork servers of the variants that are `expected` import beside each other when the first trial is asked for.
+    """
+
+    def __init__(self, source: str, expected: Iterable[Variant] = ()) -> None:
         clean_up_after_the_dead()
         self._source = source
+        self._expected = tuple(expected)
         self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("tune")))
         self._warm: dict[tuple[Allocator, WaitPolicy], ForkServerProcess] = {}
         self._ids = itertools.count(1)
 
     def warm(self, variant: Variant) -> ForkServerProcess:
         """The fork server with this environment, started on first use; GpudocError when the user's code fails."""
-        found = self._warm.get(variant.environment)
-        if found is None:
-            found = self._warm[variant.environment] = ForkServerProcess(self._source, variant, self._folder)
-        return found
+        for each in (variant, *self._expected):
+            if each.environment not in self._warm:
+                self._warm[each.environment] = ForkServerProcess(self._source, each, self._folder)
+        self._expected = ()
+        # none of them imports any more while a trial is timed
+        for environment, process in list(self._warm.items()):
+            try:
+                process.ready  # noqa: B018  waits
+            except BaseException:
+                del self._warm[environment]
+                raise
+        return self._warm[variant.environment]
 
     def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
         """A trial under way; a fork server that died is replaced once."""

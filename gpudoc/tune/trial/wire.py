@@ -21,6 +21,8 @@ from gpudoc.tune.trial.messages import End, How, Part, Point, Request
 _MAX_BYTES = 1 << 16
 _MAX_TEXT = 2000
 _SHOWN = 200
+# what a fork server that has imported PyTorch waits for: the workload is another one's until then
+GO_ON = b"go on"
 
 M = TypeVar("M", bound="Message")
 

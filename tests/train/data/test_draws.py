@@ -7,6 +7,7 @@ import random
 import numpy
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gpudoc.train.data import draws
 
@@ -49,6 +50,52 @@ def test_a_snapshot_is_right_although_python_and_numpy_state_is_read_only_when_i
     generators.restore(old)
     generators.restore(new)
     assert (random.random(), numpy.random.rand()) == expected
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_a_normal_number_that_torch_drew_before_and_kept_is_seen_when_it_is_taken(kind):
+    """The second of two takes nothing from the generator itself."""
+    generators = draws.Generators()
+    torch.empty((), dtype=kind).normal_()
+    words = torch.default_generator.get_state()[:5016]
+    before = generators.snapshot()
+    first = torch.empty((), dtype=kind).normal_()
+    assert torch.equal(words, torch.default_generator.get_state()[:5016])
+    assert generators.moved(before) == draws.TORCH
+    generators.restore(before)
+    assert torch.equal(first, torch.empty((), dtype=kind).normal_())
+    torch.manual_seed(1)
+
+
+def test_the_state_of_torch_is_copied_only_when_it_moved():
+    generators = draws.Generators()
+    first = generators.snapshot()
+    assert generators.snapshot() is first
+    assert generators.moved(first) == 0
+    torch.rand(())
+    second = generators.snapshot()
+    assert torch.equal(second.torch, torch.default_generator.get_state())
+    assert not torch.equal(first.torch, second.torch)
+
+
+def test_torch_with_another_layout_and_with_operators_that_do_not_run_is_watched_whole(monkeypatch):
+    def unknown():
+        raise LookupError
+
+    monkeypatch.setattr(draws, "_torch_layout", unknown)
+    generators = draws.Generators()
+    before = generators.snapshot()
+    assert generators.moved(before) == 0
+    torch.rand(())
+    assert generators.moved(before) == draws.TORCH
+    generators.restore(before)
+    assert generators.moved(before) == 0
+    monkeypatch.undo()
+    draws._torch_layout.cache_clear()
+    with FakeTensorMode(), pytest.raises(LookupError):
+        draws._torch_layout()
+    # this torch's layout is known, which makes steps cheap
+    assert draws._torch_layout() > 0
 
 
 def test_without_known_layout_the_whole_state_is_the_witness(monkeypatch):

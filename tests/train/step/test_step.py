@@ -67,6 +67,9 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
     losses = found.take_losses()
     assert len(losses) == 2
     assert not torch.isfinite(torch.tensor(losses[1]))
+    found.run([Micro(batch(3), 1.0)])
+    assert found.num_skipped() == 1
+    assert not torch.equal(before[0]["weight"], model.weight)
 
 
 def test_sparse_gradients_are_checked_too():

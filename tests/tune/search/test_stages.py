@@ -4,6 +4,7 @@ import signal
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.tune.search import stages
 from gpudoc.tune.search.journal import Header, Journal, open_journal
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import Findings, Plan, run_stages
@@ -53,7 +54,7 @@ class Failing(Machine):
         )
 
 
-def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None):
+def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None, goal="throughput"):
     session = Session(
         launcher=machine,
         journal=journal or Journal(None),
@@ -66,7 +67,7 @@ def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None)
     )
     plan = Plan(
         parts=frozenset(parts),
-        goal="throughput",
+        goal=goal,
         reference=32,
         cap=1000,
         useful=256,
@@ -87,6 +88,18 @@ def test_the_default_is_tried_first_and_beaten():
     assert found.choice.batch in (256, 32, 64, 128)
     assert found.speedup > 2
     assert [r.kind for r in machine.asked].count("joint") == 2
+
+
+def test_speed_is_looked_at_shortly_where_only_the_largest_batch_is_asked_for(monkeypatch):
+    monkeypatch.setattr(stages, "size_batch", lambda session, plan, found: None)
+    machine, tuned = Machine(), Machine()
+    found = found_by(machine, parts=("batch",), goal="largest")
+    assert [request.kind for request in machine.asked] == ["default", "joint", "default"]
+    assert {request.seconds_per_batch for request in machine.asked} == {0.8}
+    assert found.speedup is not None
+    found_by(tuned, parts=("batch", "loader"), loader=lambda *_: None, goal="largest")
+    assert [request.kind for request in tuned.asked] == ["default", "joint", "default", "joint"]
+    assert max(request.seconds_per_batch for request in tuned.asked) == 6
 
 
 def test_a_choice_that_loses_to_the_default_gives_way_to_it():

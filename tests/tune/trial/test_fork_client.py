@@ -22,7 +22,7 @@ def test_errors_before_the_first_trial_are_the_users_own(tmp_path):
     source = str(write_workload(tmp_path, data={"count": 0}))
     before = running_children()
     with pytest.raises(GpudocError, match="data set is empty"):
-        ForkServerProcess(source, Variant(), tmp_path)
+        ForkServerProcess(source, Variant(), tmp_path).ready  # noqa: B018
     assert running_children() == before
 
 
@@ -47,16 +47,47 @@ def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, mon
         warm.send(order)
 
 
+def test_the_users_code_waits_until_it_is_asked_for(tmp_path, monkeypatch):
+    """Two fork servers import PyTorch beside each other; a data set that writes files is made in one at a time."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PLANT_AT_IMPORT", f"open({str(tmp_path / 'imported')!r}, 'a').write(f'{{os.getpid()}} ')")
+    source = str(write_workload(tmp_path))
+    first, second = (ForkServerProcess(source, each, tmp_path) for each in (Variant(), Variant(allocator="exact")))
+    try:
+        assert first.ready.no_fork == ""
+        (early,) = (tmp_path / "imported").read_text().split()
+        assert second.ready.no_fork == ""
+        assert (tmp_path / "imported").read_text().split()[0] == early
+        assert len((tmp_path / "imported").read_text().split()) == 2
+    finally:
+        first.close()
+        second.close()
+
+
+def test_what_fails_before_the_workload_is_asked_for_is_told(tmp_path, monkeypatch):
+    call = fork_client.command
+
+    def broken(function):
+        arguments = call(function)
+        return [*arguments[:-1], f"import sys; sys.modules['gpudoc.train.report.finish'] = None; {arguments[-1]}"]
+
+    monkeypatch.setattr(fork_client, "command", broken)
+    server = ForkServerProcess("quickstart", Variant(), tmp_path)
+    with pytest.raises(GpudocError, match=r"import of gpudoc\.train\.report\.finish halted"):
+        server.ready  # noqa: B018
+
+
 def test_a_process_that_talks_of_something_else_is_named_with_its_words_and_ended(tmp_path, monkeypatch):
     def other(call):
         handle = call.split("(")[1].split(",")[0]
-        code = f"import socket, time; socket.socket(fileno={handle}).send(b'good morning'); time.sleep(600)"
+        code = f"import socket, time; s = socket.socket(fileno={handle}); s.recv(9); s.send(b'good morning')"
+        code += "; time.sleep(600)"
         return [sys.executable, "-c", code]
 
     monkeypatch.setattr(fork_client, "command", other)
     before = running_children()
     with pytest.raises(BrokenMessageError, match=r"the fork server \(pid \d+\) sent .* 'good morning'"):
-        ForkServerProcess("quickstart", Variant(), tmp_path)
+        ForkServerProcess("quickstart", Variant(), tmp_path).ready  # noqa: B018
     assert running_children() == before
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpudoc.tune.trial import launcher as launcher_file
 from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Feed, Request, Variant
@@ -152,6 +153,30 @@ def test_inspection_names_model_data_and_machine(launch):
     assert found.hardware.device == "cpu"
     assert 50 * MIB < found.baseline_bytes < GIB
     assert launcher.no_fork == ""
+
+
+def test_expected_fork_servers_are_all_made_before_one_is_waited_for_and_ready_before_a_trial(monkeypatch):
+    seen = []
+
+    class Server:
+        def __init__(self, source, variant, folder):
+            self.allocator = variant.allocator
+            seen.append(f"{self.allocator} made")
+
+        @property
+        def ready(self):
+            seen.append(f"{self.allocator} ready")
+
+        def close(self):
+            seen.append(f"{self.allocator} closed")
+
+    monkeypatch.setattr(launcher_file, "ForkServerProcess", Server)
+    with Launcher("quickstart", (Variant(), Variant(allocator="exact"))) as launcher:
+        launcher.warm(Variant())
+        assert seen == ["default made", "exact made", "default ready", "exact ready"]
+        launcher.warm(Variant(allocator="exact"))
+        assert sum(" made" in one for one in seen) == 2
+    assert seen[-2:] == ["default closed", "exact closed"]
 
 
 def test_a_template_that_dies_is_a_result_and_is_replaced(launch):
