@@ -1,5 +1,6 @@
 """Every test has profile folders and a home of its own, so that what a user keeps is neither read nor written."""
 
+import itertools
 import os
 import resource
 import signal
@@ -56,9 +57,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: place.get(str(item.path), len(place)))
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory):
+    """Names for folders that nobody has yet; a numbered one of pytest's own would be sought among all there are."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory, monkeypatch):
-    home = tmp_path_factory.mktemp("home")
+def own_home(homes, monkeypatch):
+    home = next(homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.delenv("GPUDOC_PROFILE_DIR", raising=False)
