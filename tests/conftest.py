@@ -1,5 +1,6 @@
 """Every test has profile folders and a home of its own, so that what a user keeps is neither read nor written."""
 
+import itertools
 import os
 import resource
 import signal
@@ -20,34 +21,53 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # the files that take longest come first: a worker takes a file at a time, and at the end the other one waits for it
 LONGEST = (
-    "tune/trial/test_launcher.py",
+    "test_flow.py",
+    "tune/child/test_rank.py",
+    "script/test_search.py",
+    "fleet/test_across.py",
     "tune/test_run.py",
     "doctor/test_fault_matrix.py",
-    "test_flow.py",
-    "script/test_search.py",
-    "script/test_trial.py",
-    "fleet/test_across.py",
-    "train/start/test_place.py",
-    "train/step/test_rescue.py",
-    "tune/search/test_feeding.py",
-    "tune/child/test_probe.py",
-    "train/start/test_launch.py",
     "train/start/test_watching.py",
-    "train/ranks/test_distributed.py",
-    "train/state/test_sharded.py",
-    "tune/child/test_prepare.py",
-    "tune/search/test_stages.py",
-    "tune/search/test_foresight.py",
-    "cli/test_watching.py",
-    "tune/child/test_rank.py",
-    "tune/search/test_scaling.py",
-    "train/data/test_stream.py",
-    "train/test_stop.py",
-    "train/ranks/test_fsdp.py",
-    "tune/loader/test_session.py",
-    "train/step/test_boundary.py",
+    "train/start/test_place.py",
+    "script/test_trial.py",
+    "tune/trial/test_launcher.py",
     "facts/live/test_job.py",
+    "train/step/test_rescue.py",
+    "train/start/test_launch.py",
+    "tune/search/test_scaling.py",
+    "cli/test_watching.py",
+    "cli/test_bench.py",
+    "train/step/test_crash.py",
+    "train/step/test_saving.py",
+    "train/test_stop.py",
+    "tune/test_faults.py",
+    "tune/loader/test_session.py",
+    "train/ranks/test_distributed.py",
+    "train/ranks/test_fsdp.py",
+    "train/state/test_sharded.py",
+    "train/start/test_prove.py",
+    "tune/child/test_scaling.py",
+    "bench/cases/test_all_reduce.py",
+    "bench/test_run.py",
+    "script/inside/_gpudoc_inside/test_loaders.py",
+    "script/inside/_gpudoc_inside/test_steps.py",
+    "tune/child/test_prepare.py",
+    "tune/loader/test_search.py",
+    "cli/test_running.py",
+    "cli/test_surroundings.py",
+    "test_bad_input.py",
+    "process/test_loader_workers.py",
     "facts/live/test_session.py",
+    "facts/test_collect.py",
+    "tune/search/test_foresight.py",
+    "tune/search/test_feeding.py",
+    "tune/search/test_stages.py",
+    "tune/trial/test_fork_client.py",
+    "train/data/test_stream.py",
+    "facts/test_nvidia.py",
+    "facts/test_nvml.py",
+    "tune/child/test_probe.py",
+    "train/step/test_boundary.py",
 )
 
 
@@ -56,9 +76,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: place.get(str(item.path), len(place)))
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory):
+    """Names for folders that nobody has yet; a numbered one of pytest's own would be sought among all there are."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory, monkeypatch):
-    home = tmp_path_factory.mktemp("home")
+def own_home(homes, monkeypatch):
+    home = next(homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.delenv("GPUDOC_PROFILE_DIR", raising=False)

@@ -92,13 +92,13 @@ def test_a_worker_that_hangs_is_given_up(monkeypatch):
     def stop(text):
         if "round trip" in text:
             # only from here on: importing torch is silent too, and slow on a busy machine
-            monkeypatch.setattr(room, "SILENCE_S", 4.0)
+            monkeypatch.setattr(room, "SILENCE_S", 2.0)
             for pid in workers():
                 os.killpg(pid, signal.SIGSTOP)
 
     record = run(Options(only=("clock", "loader"), quick=True), MACHINE, Listener(stop))
     assert record.measurements
-    assert "nothing was heard for 4 s" in record.not_measured[-1].because
+    assert "nothing was heard for 2 s" in record.not_measured[-1].because
     assert workers() == []
 
 

@@ -15,6 +15,7 @@ from gpudoc.bench.sampling import MIN_SAMPLES, Plan
 from gpudoc.bench.worker import plan_from_json, plan_to_json, share_of_time
 from tests.bench.builders import reading
 from tests.bench.host_gpu import HostGpu
+from tests.waiting import wait_until
 
 PLAN = Plan(device="cpu", only=("clock",), quick=True, rounds=2, budget_s=10.0, cpu_flags=("avx2", "fma"))
 
@@ -51,19 +52,22 @@ def test_no_time_left_for_a_round_is_said():
     assert sum(len(event["values"]["samples"]) for event in events if event["event"] == "reading") >= MIN_SAMPLES
 
 
-@pytest.mark.parametrize("after_s", [0.0, 4.0])
-def test_the_workers_die_with_their_parent_however_early_it_goes(after_s):
+@pytest.mark.parametrize("event", ["", "begin"])
+def test_the_workers_die_with_their_parent_however_early_it_goes(tmp_path, event):
+    # a file, since writing into a pipe that nobody reads would end them as well
+    told = tmp_path / "told"
+    told.touch()
     code = (
         "import json, os, subprocess, sys, time\n"
         "p = subprocess.Popen([sys.executable, '-m', 'gpudoc.bench.worker'], stdin=subprocess.PIPE, text=True,"
-        " stdout=subprocess.DEVNULL)\n"
+        f" stdout=open({str(told)!r}, 'w'))\n"
         f"plan = json.loads({plan_to_json(replace(PLAN, only=('memory',), budget_s=120.0))!r})\n"
         "p.stdin.write(json.dumps(plan | {'parent_pid': os.getpid()}) + '\\n'); p.stdin.flush()\n"
         "print(p.pid, flush=True); time.sleep(60)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     child = int(parent.stdout.readline())
-    time.sleep(after_s)
+    wait_until(lambda: event in told.read_text())
     parent.kill()
     parent.wait()
     deadline = time.monotonic() + 60

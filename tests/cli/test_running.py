@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from gpudoc.cli import app
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
@@ -54,12 +56,12 @@ def test_json_is_one_document_and_a_refusal_is_an_error_document():
         (["--", "python", "{batch}"], "no profile says what to put there"),
     ],
 )
-def test_what_makes_no_sense_is_the_users_mistake(arguments, says):
-    done = train(*arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "try: " in done.stderr
-    assert done.stdout == ""
+def test_what_makes_no_sense_is_the_users_mistake(arguments, says, capfd):
+    assert app.run(["train", *arguments]) == 2
+    out, err = capfd.readouterr()
+    assert says in err
+    assert "try: " in err
+    assert out == ""
 
 
 def test_a_script_that_needs_a_terminal_has_one():

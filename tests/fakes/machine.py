@@ -14,6 +14,7 @@ from pathlib import Path
 from gpudoc import facts
 from gpudoc.facts.model import Machine
 from tests.fakes.build import LIBRARIES, build
+from tests.fakes.hurry import hurried
 
 GIB = 1 << 30
 WHEEL = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
@@ -118,6 +119,7 @@ class FakeMachine:
         self.folder = folder
         self.root = folder / "root"
         self.rules: list[str] = []
+        self.hanging: set[str] = set()
         self.environment: dict[str, str] = {}
         self.libraries = {"nvml": False, "cuda": False}
         self.library_folder = "cuda"
@@ -207,6 +209,7 @@ class FakeMachine:
         self.rule(function, gpu, "error", code)
 
     def hang(self, function: str, gpu: int | str = "*", seconds: float = 600) -> None:
+        self.hanging.add(function.partition(".")[0])
         self.rule(function, gpu, "delay", seconds)
 
     def kill(self, function: str, gpu: int | str = "*") -> None:
@@ -329,6 +332,8 @@ class FakeMachine:
             "available": bool(cuda or hip) and self.num_gpus > 0 if available is None else available,
             "count": self.num_gpus, **said,
         }  # fmt: skip
+        if "import_delay" in said:
+            self.hanging.add("import torch")
         place = self.site / "torch"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -362,7 +367,7 @@ class FakeMachine:
     def collect(self, *, quick: bool = False, deadlines: facts.Deadlines | None = None) -> Machine:
         """The facts of this machine, from real workers that load the fakes."""
         (self.folder / "scenario").write_text("\n".join(self.rules) + "\n")
-        with _environment(self._variables()):
+        with _environment(self._variables()), hurried(self.hanging):
             return facts.collect(
                 root=self.root, python=self._python(), quick=quick, deadlines=deadlines or facts.Deadlines()
             )

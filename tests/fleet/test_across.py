@@ -58,20 +58,20 @@ def torchrun(folder, ranks: int, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-def test_four_ranks_under_torchrun_make_one_record(tmp_path):
-    done = torchrun(tmp_path, 4, "--only", "digests,pairs", "--out", "fleet.json")
+def test_three_ranks_under_torchrun_make_one_record(tmp_path):
+    done = torchrun(tmp_path, 3, "--only", "digests,pairs", "--out", "fleet.json")
     # how fast a rank of a busy machine is says nothing, so the verdict may be either
     assert done.returncode in (0, 1), done.stderr
     record = load_record(tmp_path / "fleet.json")
     assert record.made["engine"] == "torchrun"
-    assert [len(node.gpus) for node in record.nodes] == [4]
+    assert [len(node.gpus) for node in record.nodes] == [3]
     assert record.nodes[0].missing is None
-    # every rank met each of the other three
+    # every rank met each of the other two
     pairs = [m for m in record.measures if m.scope == "pair" and m.attempt == 1]
     met = {frozenset(reading.at) for measure in pairs for reading in measure.readings if reading.samples}
-    assert len(met) == 6
+    assert len(met) == 3
     seen = {(digest.product, next(iter(digest.seen))) for digest in record.digests}
-    assert {digest.at for digest in record.digests} == {Spot(0, rank) for rank in range(4)}
+    assert {digest.at for digest in record.digests} == {Spot(0, rank) for rank in range(3)}
     # equal cores and one library: one digest for each product
     assert len(seen) == len({product for product, _ in seen}) == 2
     # one process speaks
@@ -151,7 +151,7 @@ def test_a_node_that_is_killed_is_named_and_the_others_finish(tmp_path):
 
 @pytest.mark.slow
 def test_a_node_that_never_came_is_named_by_its_host(tmp_path):
-    with Allocation(tmp_path, nodes=2, patch="from gpudoc.fleet import across\nacross.JOIN_S = 30.0\n") as fleet:
+    with Allocation(tmp_path, nodes=2, patch="from gpudoc.fleet import across\nacross.JOIN_S = 8.0\n") as fleet:
         fleet.start(*BENCH, "--only", "digests", "--bad-hosts", "--out", "fleet.json", leave_out=(1,)).wait()
         record = load_record(tmp_path / "fleet.json")
     assert record.nodes[1].missing.reason == "no gpudoc"

@@ -44,7 +44,7 @@ class Said:
 
 def test_a_look_alone_writes_nothing_and_says_its_plan_before_the_first_launch(here):
     said = Said()
-    found = run(asked(written(here, WAITING), only="look"), said)
+    found = run(asked((*written(here, WAITING), "--wait", "0.005", "--step", "0.02"), only="look"), said)
     assert found.profile is None
     assert found.launches == 1
     assert said.lines[0].startswith("plan: 1 launch of the script")

@@ -24,12 +24,14 @@ def here(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    # a look goes on for so long, whatever it has seen
+    monkeypatch.setattr("gpudoc.script.trial.LOOK_S", 1.0)
     return folder
 
 
 @IN_A_CELL
 def test_a_look_tells_the_script_and_a_trial_takes_its_order_and_neither_leaves_anything(tmp_path, here):
-    launches = launches_of(tmp_path, written(here, WAITING))
+    launches = launches_of(tmp_path, (*written(here, WAITING), "--wait", "0.005", "--step", "0.02"))
     told = launches.look(launches.command.words, patience_s=120)
     look = look_at(told.seen, warm_steps=3, start_s=told.start_s)
     assert (look.training.place, look.batch, look.ranks, look.device) == ("train.py:22", 8, 1, "cpu")
@@ -94,7 +96,8 @@ def test_a_script_that_needs_the_network_is_told_how_to_get_it(tmp_path, here):
 
 
 def test_a_data_set_that_differs_from_launch_to_launch_is_found_out(tmp_path, here):
-    words = written(here, WAITING.replace("return 4000", "return 4000 + int(time.time() * 1000) % 1000 + 1"))
+    ever_more = "return 4000 + int(time.time() * 1000) % 1000 + 1"
+    words = (*written(here, WAITING.replace("return 4000", ever_more)), "--wait", "0.002", "--step", "0.01")
     launches = launches_of(tmp_path, words, keys=("train.py:22|Waiting|1|shuffled",), isolated=False)
     trial = launches.run(Request(kind="loader", batches=(), feed=Feed(num_workers=1), steps=3), patience_s=120)
     assert "differs from launch to launch" in trial.refused["num_workers"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -121,10 +123,24 @@ def train_here(cwd: pathlib.Path, *arguments: object) -> int:
     before = pathlib.Path.cwd()
     os.chdir(cwd)
     try:
-        return run(["train", "--device", "cpu", *map(str, arguments)])
+        with own_modules(cwd):
+            return run(["train", "--device", "cpu", *map(str, arguments)])
     finally:
         os.chdir(before)
         forget_limit()
+
+
+@contextlib.contextmanager
+def own_modules(folder: pathlib.Path) -> Iterator[None]:
+    """What is imported from `folder` is forgotten again, and so is the folder: the next test's module has its name."""
+    paths, before = list(sys.path), set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = paths
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
 
 
 def forget_limit() -> None:

@@ -39,7 +39,7 @@ def test_samples_of_different_sizes_ask_for_a_collate(tmp_path, capsys):
     write_workload(tmp_path)
     module = tmp_path / "tiny_workload.py"
     module.write_text(module.read_text().replace("return x, self", "return x[: 1 + index % 8], self"))
-    assert _fresh(tmp_path) == 2
+    assert train_here(tmp_path, *LINE) == 2
     told = capsys.readouterr().err
     assert "equal size" in told
     assert "data.collate" in told
@@ -83,17 +83,6 @@ def test_what_is_already_explained_stays():
     problem = GpudocError("mine")
     assert blame.in_data(problem, (1,)) is problem
     assert blame.in_model(problem, None, True) is problem
-
-
-def _fresh(folder):
-    """In a process of its own, since the module's text was changed."""
-    from tests.train.support import train
-
-    done = train(folder, *LINE)
-    import sys
-
-    sys.stderr.write(done.stderr)
-    return done.returncode
 
 
 ASSERTED = "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com\n"

@@ -117,7 +117,7 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
 )
 def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
     write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
-    process = start(tmp_path, "--budget", "200s")
+    process = start(tmp_path, "--budget", "60s")
     for line in process.stderr:
         if "default batch" in line:
             break

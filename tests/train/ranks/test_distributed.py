@@ -61,7 +61,7 @@ def torchrun(
     )
 
 
-def told(folder: Path, rank: int) -> dict:
+def told(folder: Path, rank: int | str) -> dict:
     return json.loads((folder / f"{rank}.json").read_text())
 
 
@@ -103,7 +103,7 @@ def test_ranks_meet_though_the_store_remembers_an_attempt_that_died():
 
     late = threading.Thread(target=arrive, args=(1,))
     late.start()
-    late.join(1.5)
+    late.join(0.5)
     assert late.is_alive()
     arrive(0)
     late.join(30)
@@ -111,9 +111,12 @@ def test_ranks_meet_though_the_store_remembers_an_attempt_that_died():
     assert found[1].get("said") == b"by 0"
 
 
-def test_two_ranks_vote_add_gather_and_average(tmp_path):
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """A folder where two ranks told what came of each exchange; then rank 1 went, and rank 0 waited for it."""
+    folder = tmp_path_factory.mktemp("two")
     done = torchrun(
-        tmp_path,
+        folder,
         """
         ranks = join(place, torch.device("cpu"))
         torch.manual_seed(place.rank)
@@ -134,11 +137,21 @@ def test_two_ranks_vote_add_gather_and_average(tmp_path):
         told = {"weights": weights, "votes": votes, "grads": grads, "mean": model.mean.tolist(),
                 "total": ranks.total([place.rank, 0.5]), "gather": ranks.gather({"rank": place.rank})}
         (out / f"{place.rank}.json").write_text(json.dumps(told))
-        ranks.leave()
+        ranks.barrier()
+        if place.rank == 1:
+            sys.exit(0)
+        try:
+            ranks.barrier()
+        except PeerLostError as problem:
+            (out / "lost.json").write_text(json.dumps({"said": problem.message}))
         """,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    first, second = told(tmp_path, 0), told(tmp_path, 1)
+    return folder
+
+
+def test_two_ranks_vote_add_gather_and_average(two_ranks):
+    first, second = told(two_ranks, 0), told(two_ranks, 1)
     assert first == second
     assert first["votes"] == 6
     assert first["grads"] == {"both": 1.5, "one": 0.5, "none": None}
@@ -175,22 +188,8 @@ def test_another_model_or_version_on_one_rank_is_named(tmp_path):
     assert "rank 1 runs gpudoc 9.9" in told(tmp_path, 1)["version"]
 
 
-def test_a_rank_that_is_gone_is_noticed_and_named(tmp_path):
-    done = torchrun(
-        tmp_path,
-        """
-        ranks = join(place, torch.device("cpu"))
-        ranks.barrier()
-        if place.rank == 1:
-            sys.exit(0)
-        try:
-            ranks.barrier()
-        except PeerLostError as problem:
-            (out / "0.json").write_text(json.dumps({"said": problem.message}))
-        """,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    said = told(tmp_path, 0)["said"]
+def test_a_rank_that_is_gone_is_noticed_and_named(two_ranks):
+    said = told(two_ranks, "lost")["said"]
     assert said.startswith("another rank is gone: ")
     assert "pair.cc" not in said
 

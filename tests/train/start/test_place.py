@@ -20,7 +20,7 @@ from gpudoc.train.ranks.distributed import PeerLostError, abandoned
 from gpudoc.train.request import Request
 from gpudoc.train.start import launch
 from gpudoc.train.start.place import as_rank, elsewhere, is_follower
-from tests.train.support import ROOT
+from tests.train.support import ROOT, train_here
 
 CONFIG = """
 model: {{target: "ranked:Net", args: {{oom_at: {oom_at}}}}}
@@ -69,8 +69,7 @@ def alone(tmp_path_factory):
     """The weights that one process comes to, which every other way must come to too."""
     folder = tmp_path_factory.mktemp("alone")
     (folder / "ranked.py").write_text(MODULE)
-    code, said = train(folder, "alone")
-    assert code == 0, said
+    assert train_one(folder, "alone") == 0
     return weights(folder, "alone")
 
 
@@ -80,13 +79,21 @@ def place(tmp_path):
     return tmp_path
 
 
-def start(place, run, *arguments, sleep=0.0, oom_at=-1, raise_at=-1, most=99) -> subprocess.Popen:
+def line(place, run, *arguments, sleep=0.0, oom_at=-1, raise_at=-1, most=99) -> list[str]:
     config = place / f"c{sleep}{oom_at}{raise_at}.yaml"
     config.write_text(CONFIG.format(sleep=sleep, oom_at=oom_at, raise_at=raise_at, most=most))
-    command = [sys.executable, "-m", "gpudoc", "train", "--model", str(config), "--device", "cpu", "--profile", "off"]
+    return ["--model", str(config), "--profile", "off", "--run-dir", str(place / run), "--plain", *arguments]
+
+
+def train_one(place, run, *arguments) -> int:
+    """One process trains, which is this one."""
+    return train_here(place, *line(place, run, *arguments))
+
+
+def start(place, run, *arguments, **planted) -> subprocess.Popen:
+    command = [sys.executable, "-m", "gpudoc", "train", "--device", "cpu", *line(place, run, *arguments, **planted)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment.pop("RANK", None)
-    command += ["--run-dir", str(place / run), "--plain", *arguments]
     return subprocess.Popen(
         command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -127,15 +134,14 @@ def rank_of(process: subprocess.Popen, rank: int) -> psutil.Process:
     raise AssertionError(f"no rank {rank}")
 
 
-def test_two_ranks_then_one_train_as_one_process_does(place, alone):
+def test_two_ranks_then_one_train_as_one_process_does(place, alone, capfd):
     """43 samples in batches of 10: the last of an epoch holds 3, which two ranks share unevenly."""
     code, said = train(place, "ranks", "--gpus", "2", "--steps", "7")
     assert code == 0, said
     assert said.count("summary: ") == 1
     assert "2 processes x micro batch" in said
-    code, said = train(place, "ranks", "--steps", "12")
-    assert code == 0, said
-    assert "2 -> 1 processes: the order of samples goes on" in said
+    assert train_one(place, "ranks", "--steps", "12") == 0
+    assert "2 -> 1 processes: the order of samples goes on" in "".join(capfd.readouterr())
     assert summary(place, "ranks")["resumed_from"] == "step-7"
     assert_same(alone, weights(place, "ranks"))
 
@@ -197,8 +203,13 @@ def test_a_mistake_is_said_once_with_its_code(place):
     assert said.count("global_batch 1000 is more than the 43 samples") == 1
 
 
-def test_the_sbatch_file_holds_the_command(place, monkeypatch):
-    code, said = train(place, "run", "--gpus", "2", "--steps", "5", "--slurm", str(place / "job.sh"))
+def test_the_sbatch_file_holds_the_command(place, monkeypatch, capfd):
+    def train(*arguments):
+        """Nothing is trained, so this needs no process."""
+        monkeypatch.setattr(sys, "argv", ["gpudoc", "train", *line(place, "run", *arguments)])
+        return train_here(place, *sys.argv[2:]), "".join(capfd.readouterr())
+
+    code, said = train("--gpus", "2", "--steps", "5", "--slurm", str(place / "job.sh"))
     assert code == 0, said
     assert "sbatch" in said
     text = (place / "job.sh").read_text()
@@ -206,7 +217,7 @@ def test_the_sbatch_file_holds_the_command(place, monkeypatch):
     assert "--gpus 2" in text
     assert "--slurm" not in text
     assert not (place / "run").exists()
-    code, said = train(place, "run", "--slurm", str(place / "none" / "job.sh"))
+    code, said = train("--slurm", str(place / "none" / "job.sh"))
     assert code == 2
     assert "cannot be written" in said
 

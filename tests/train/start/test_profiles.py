@@ -5,7 +5,7 @@ from gpudoc.profile import store
 from gpudoc.profile.model import Evidence, Hardware, LoaderTrial, Made, Profile, Settings, Trial, WorkloadKey
 from gpudoc.train.settings import Settings as RunSettings
 from gpudoc.train.start.profiles import choose, lasting
-from tests.train.support import summary, train, write_workload
+from tests.train.support import summary, train_here, write_workload
 
 HERE = Hardware(device="cpu", name="EPYC", memory_bytes=8 << 30, torch="2.13.0+cpu", cpu_cores=2)
 KEY = WorkloadKey(config="mine", model="m1", optimizer="AdamW")
@@ -67,8 +67,7 @@ def test_a_named_profile_with_a_soft_difference_is_used_and_the_difference_named
 
 def test_a_run_keeps_the_profile_it_used(tmp_path):
     write_workload(tmp_path)
-    done = train(tmp_path, "--model", "cfg.yaml", "--steps", "2", "--batch-size", "5")
-    assert done.returncode == 0, done.stderr
+    assert train_here(tmp_path, "--model", "cfg.yaml", "--steps", "2", "--batch-size", "5") == 0
     kept = store.load(tmp_path / "runs" / "cfg" / "profile.yaml")
     assert kept.settings.micro_batch == 5
     assert kept.workload.global_batch == 12

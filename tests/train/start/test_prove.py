@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
-from tests.train.support import train, write_workload
+from tests.train.support import train, train_here, write_workload
 
 
-def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path):
+def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path, monkeypatch, capfd):
     write_workload(tmp_path, model={"dropout": 0.2, "norm": True}, data={"draw": "python torch"})
-    done = train(tmp_path, "--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume", "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    line = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume", "--json")
+    monkeypatch.setattr(sys, "argv", ["gpudoc", "train", "--device", "cpu", *line])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert train_here(tmp_path, *line) == 0
+    document = json.loads(capfd.readouterr().out)
     assert document["schema"] == "gpudoc.prove.v1"
     assert document["exact"] is True
     assert not list(tmp_path.glob("runs/*")), "a proof leaves nothing behind"

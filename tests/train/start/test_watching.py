@@ -67,7 +67,7 @@ def start(folder, fault, *arguments, ranks=2, floor_s=3.0, **more):
 
 
 def test_a_rank_that_does_not_come_is_named_and_waited_for(tmp_path):
-    job = start(tmp_path, "data:1")
+    job = start(tmp_path, "data:1", net={"sleep": 0.03})
     try:
         wait_until(lambda: "rank 1 of 2 reads its samples at faulty.py:" in said(tmp_path))
         told = said(tmp_path).partition("rank 1 of 2 reads its samples at faulty.py:")[2]

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from tests.train.ranks.test_distributed import torchrun
 from tests.train.start.test_place import CONFIG, MODULE
-from tests.train.support import train
+from tests.train.support import train_here
 
 RUN = """
 from gpudoc.train.ranks import fsdp
@@ -29,8 +29,7 @@ def test_ranks_start_again_with_half_the_micro_batch(tmp_path):
     )
     config = CONFIG.replace("lr: 0.05", "lr: 0.01").format(sleep=0.0, oom_at=8, raise_at=-1, most=99)
     (tmp_path / "c.yaml").write_text(config)
-    alone = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "alone")
-    assert alone.returncode == 0, alone.stderr
+    assert train_here(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "alone") == 0
     done = torchrun(
         tmp_path,
         RUN.replace("RESUME", '"never"'),

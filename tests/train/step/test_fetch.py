@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.train.support import train, write_workload
+from tests.train.support import train_here, write_workload
 
 LINE = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight")
 
@@ -18,8 +18,7 @@ def test_workers_that_do_not_persist_begin_anew_with_each_epoch(tmp_path, persis
     spy += "        pathlib.Path('pids', str(os.getpid())).touch()\n        x = self.inputs[index]\n"
     module.write_text(module.read_text().replace("        x = self.inputs[index]\n", spy))
     line = (*LINE, "--num-workers", 1, "--set", f"persistent_workers={persistent}")
-    done = train(tmp_path, *line)
-    assert done.returncode == 0, done.stderr
+    assert train_here(tmp_path, *line) == 0
     workers = len(list((tmp_path / "pids").iterdir()))
     # the parent itself reads one sample for its shape
     assert workers == (2 if persistent else 4)

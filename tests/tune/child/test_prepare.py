@@ -1,5 +1,6 @@
 """Whether a process may be forked after it imported a user's code: asked of a process that did."""
 
+import json
 import os
 import subprocess
 import sys
@@ -29,18 +30,45 @@ def reason(folder, at_import="", environment=None):
     return done.stdout.strip().removeprefix("reason:").strip()
 
 
-def test_a_process_that_only_imported_may_be_forked(tmp_path):
-    assert reason(tmp_path) == ""
+AT_IMPORT = {
+    "nothing": "",
+    "a thread": "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "no sums": "kept = torch.ones\nhere = os.getpid()\n"
+    "torch.ones = lambda *_: 1 / 0 if os.getpid() != here else kept(*_)",
+}
+# torch is imported once, and each prepares for itself
+EACH = """
+import json, torch
+from gpudoc.tune.child.prepare import prepare, why_not_fork as why
+for name, os.environ["PLANT_AT_IMPORT"] in json.loads(sys.argv[1]).items():
+    if not (child := os.fork()):
+        print(json.dumps({name: why(prepare("cfg.yaml").num_threads)}), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
 
 
-def test_a_thread_that_runs_since_the_import_forbids_it(tmp_path):
-    at_import = "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
-    assert "a thread was started" in reason(tmp_path, at_import)
+@pytest.fixture(scope="module")
+def reasons(tmp_path_factory):
+    """Why a process must not be forked, by what its user's module does while it is imported."""
+    folder = tmp_path_factory.mktemp("prepared")
+    write_workload(folder)
+    code = f"import os, sys; sys.path[:] = {sys.path!r}\n{EACH}"
+    command = [sys.executable, "-c", code, json.dumps(AT_IMPORT)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return {name: why for line in done.stdout.splitlines() for name, why in json.loads(line).items()}
 
 
-def test_a_fork_that_cannot_compute_forbids_it(tmp_path):
-    at_import = "torch.ones = lambda *_: 1 / 0 if os.getpid() != here else kept(*_)\nhere = os.getpid()"
-    assert "cannot compute" in reason(tmp_path, f"kept = torch.ones\n{at_import}")
+def test_a_process_that_only_imported_may_be_forked(reasons):
+    assert reasons["nothing"] == ""
+
+
+def test_a_thread_that_runs_since_the_import_forbids_it(reasons):
+    assert "a thread was started" in reasons["a thread"]
+
+
+def test_a_fork_that_cannot_compute_forbids_it(reasons):
+    assert "cannot compute" in reasons["no sums"]
 
 
 def test_what_was_prepared_leaves_the_environment_as_it_was(tmp_path, monkeypatch):

@@ -26,19 +26,17 @@ def living(processes):
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.fixture
-def launch(tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    opened = []
-
-    def start(**changes):
-        opened.append(Launcher(str(write_workload(tmp_path, **changes))))
-        return opened[-1]
-
-    yield start
-    for launcher in opened:
-        launcher.close()
-    assert living(psutil.Process().children(recursive=True)) == []
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory):
+    """Batches 124 and 125 fail on rank 1."""
+    faults = {"124": "rank 1", "125": "rank 1 killed"}
+    before = living(psutil.Process().children(recursive=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        opened = Launcher(str(write_workload(tmp_path_factory.mktemp("ranks"), net={"faults": faults})))
+        yield opened
+        opened.close()
+    assert [p for p in living(psutil.Process().children(recursive=True)) if p not in before] == []
 
 
 def test_each_rank_has_its_gpu_and_all_share_the_cpu():
@@ -75,11 +73,10 @@ def test_memory_that_runs_out_in_an_exchange_is_what_the_rank_has_to_tell():
     assert own_failure(raised.value) is memory
 
 
-def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launch):
-    launcher = launch(net={"faults": {"24": "rank 1", "25": "rank 1 killed"}})
-    out_of_memory = launcher.run(Request(kind="fit", batches=(24,), ranks=2), CPU)
-    assert (out_of_memory.end, out_of_memory.failed_batch) == (End.OOM_HOST, 24), out_of_memory
-    killed = launcher.run(Request(kind="fit", batches=(25,), ranks=2), CPU)
+def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launcher):
+    out_of_memory = launcher.run(Request(kind="fit", batches=(124,), ranks=2), CPU)
+    assert (out_of_memory.end, out_of_memory.failed_batch) == (End.OOM_HOST, 124), out_of_memory
+    killed = launcher.run(Request(kind="fit", batches=(125,), ranks=2), CPU)
     assert killed.end is End.SIGNAL, killed
     assert launcher.run(Request(kind="fit", batches=(8,), ranks=2), CPU).fits
 
@@ -94,15 +91,15 @@ def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launch):
     ],
     ids=lambda request: request.kind,
 )
-def test_ranks_run_as_many_steps_as_each_other_whatever_their_clocks_say(launch, request_):
-    trial = launch().run(request_, Where(device="cpu", limit_bytes=GIB, silence_s=60.0, cap=64))
+def test_ranks_run_as_many_steps_as_each_other_whatever_their_clocks_say(launcher, request_):
+    trial = launcher.run(request_, Where(device="cpu", limit_bytes=GIB, silence_s=60.0, cap=64))
     assert trial.fits, trial
     assert trial.points[-1].batch in (*request_.batches, 64)
 
 
 @pytest.mark.slow
-def test_a_resting_trial_of_two_ranks_goes_on_together(launch):
-    running = launch().start(Request(kind="fit", batches=(8,), ranks=2, stay=True), CPU)
+def test_a_resting_trial_of_two_ranks_goes_on_together(launcher):
+    running = launcher.start(Request(kind="fit", batches=(8,), ranks=2, stay=True), CPU)
     assert running.collect(until_waiting=True) is None
     running.go_on(3)
     ended = running.collect()

@@ -47,8 +47,8 @@ def test_the_wait_for_data_is_in_the_loaded_leg_alone(legs):
 
 
 def test_what_workers_had_ready_is_not_counted_as_speed(legs):
-    found = legs(plant={"data": {"sleep": 0.01}}, feed=Feed(num_workers=1, prefetch_factor=8))
-    assert sum(found["loaded"]) / len(found["loaded"]) > 0.8 * 8 * 0.01
+    found = legs(plant={"data": {"sleep": 0.004}}, feed=Feed(num_workers=1, prefetch_factor=8))
+    assert sum(found["loaded"]) / len(found["loaded"]) > 0.8 * 8 * 0.004
 
 
 def test_when_time_is_over_it_ends_with_what_it_has(legs):

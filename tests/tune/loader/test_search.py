@@ -222,7 +222,7 @@ def test_a_sleepy_data_set_gets_as_many_workers_as_it_needs(tmp_path):
         'model: {target: "sleepy:Slow"}\ndata: {target: "sleepy:Sleepy"}\nloss: {target: "torch.nn:MSELoss"}\n'
     )
     choice = tune_loader(
-        load_workload(str(config)), batch_size=16, device="cpu", bounds=LoaderBounds(cpus=2, seconds=12)
+        load_workload(str(config)), batch_size=16, device="cpu", bounds=LoaderBounds(cpus=2, seconds=8)
     )
     assert choice.num_workers >= 2
     assert choice.samples_per_s > 2 * choice.samples_per_s_without_workers

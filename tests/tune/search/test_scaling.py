@@ -11,6 +11,7 @@ import psutil
 import pytest
 import yaml
 
+from gpudoc.cli import app
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import cpus_usable
 from gpudoc.profile import store
@@ -285,7 +286,7 @@ def test_after_a_kill_no_trial_is_repeated(scaled):
 
 def test_ctrl_c_shows_what_was_measured(tmp_path):
     write_workload(tmp_path)
-    process = start(tmp_path, "--budget", "40s")
+    process = start(tmp_path, "--budget", "15s")
     for line in process.stderr:
         if re.search(r"one rank alone with 1 thread", line):
             break
@@ -315,9 +316,12 @@ def test_the_batch_and_its_scaling_in_one_go(tmp_path):
     assert not any(row["kind"] == "scaling" for row in profile["evidence"]["trials"])
 
 
-def test_a_profile_is_not_asked_of_a_measurement(tmp_path):
+def test_a_profile_is_not_asked_of_a_measurement(tmp_path, monkeypatch, capfd):
     write_workload(tmp_path)
-    _, err = finish(start(tmp_path, "--out", "profile.yaml"), code=2)
-    assert "there is no profile for --out" in err
-    _, err = finish(start(tmp_path, "--gpus", "1"), code=2)
-    assert "one rank has nothing to scale to" in err
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    line = ["tune", "--model", "cfg.yaml", "--device", "cpu", "--only", "scaling"]
+    assert app.run([*line, "--gpus", "2", "--out", "profile.yaml"]) == 2
+    assert "there is no profile for --out" in capfd.readouterr().err
+    assert app.run([*line, "--gpus", "1"]) == 2
+    assert "one rank has nothing to scale to" in capfd.readouterr().err

@@ -1,0 +1,26 @@
+"""Deadlines that pass soon after the question that hangs was asked, so that nobody waits for the rest of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gpudoc.facts.children import Child
+
+
+@contextmanager
+def hurried(hanging: Collection[str], patience_s: float = 1.0) -> Iterator[None]:
+    """A child that asks one of `hanging` is given up `patience_s` later, unless it has asked something else by then."""
+    take_line, began = Child._take_line, {}
+
+    def take(child: Child, line: bytes) -> None:
+        take_line(child, line)
+        first = began.setdefault(child.name, child.began)
+        child.began = time.monotonic() - child.deadline_s + patience_s if child.asking in hanging else first
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Child, "_take_line", take)
+        yield
