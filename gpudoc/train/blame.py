@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.process import last_own
 from gpudoc.train.data.reader import SAMPLE_NOTE
 from gpudoc.workload.batch import Batch, shapes
 
@@ -122,18 +121,6 @@ def _without_ours(frames: list[traceback.FrameSummary]) -> list[traceback.FrameS
     ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(own)]
     begin = theirs[0] if theirs else ours[-1] + 1 if ours else 0
     return [frame for frame in frames[begin:] if not frame.filename.startswith(own)] or frames
-
-
-def last_own(frames: Iterable[tuple[str, int]]) -> str | None:
-    """'file:line' of the last frame that is the user's, given from the outermost on; None when none is."""
-    own = str(_OWN)
-    library = sysconfig.get_paths()["stdlib"]
-    theirs = [
-        f"{name}:{line}"
-        for name, line in frames
-        if not name.startswith((own, library, "<")) and "site-packages" not in name
-    ]
-    return theirs[-1] if theirs else None
 
 
 def _at(place: str | None) -> str:
