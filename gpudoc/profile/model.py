@@ -73,6 +73,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Allocator = Literal["default", "exact", "expandable"]
 CompileMode = Literal["whole", "blocks", "reduce-overhead", "dynamic"]
 MatmulPrecision = Literal["default", "high", "medium"]
+OptimizerState = Literal["full", "8bit"]
 
 
 class Levers(Part):
@@ -80,7 +81,8 @@ class Levers(Part):
 
     `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
     it; `foreach` asks for kernels over lists of tensors in its place. `matmul_precision` is torch's
-    float32_matmul_precision, 'default' what torch or the user's code set.
+    float32_matmul_precision, 'default' what torch or the user's code set. `optimizer_state` is how wide Adam's moments
+    are kept.
     """
 
     precision: Precision = "fp32"
@@ -93,6 +95,7 @@ class Levers(Part):
     foreach: bool = False
     matmul_precision: MatmulPrecision = "default"
     cudnn_benchmark: bool = False
+    optimizer_state: OptimizerState = "full"
 
 
 class Settings(Levers):

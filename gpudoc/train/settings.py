@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, get_args
 
 from gpudoc.errors import GpudocError
-from gpudoc.profile.model import Allocator, CompileMode, Levers, MatmulPrecision, Profile
+from gpudoc.profile.model import Allocator, CompileMode, Levers, MatmulPrecision, OptimizerState, Profile
 from gpudoc.train.data.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
 from gpudoc.workload.config import Config, Fsdp
@@ -37,6 +37,7 @@ class Settings:
     foreach: bool = False
     matmul_precision: str = "default"
     cudnn_benchmark: bool = False
+    optimizer_state: str = "full"
     activation_checkpointing: bool = False
     may_checkpoint_activations: bool = True
     rescue: bool = True
@@ -98,6 +99,7 @@ _KEYS: Mapping[str, type] = {
     "foreach": bool,
     "matmul_precision": str,
     "cudnn_benchmark": bool,
+    "optimizer_state": str,
     "activation_checkpointing": bool,
     "log_every": int,
     "checkpoint_every": int,
@@ -117,6 +119,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "allocator": get_args(Allocator),
     "compile_mode": get_args(CompileMode),
     "matmul_precision": get_args(MatmulPrecision),
+    "optimizer_state": get_args(OptimizerState),
     "fsdp_reshard": ("auto", "always", "never"),
     "fsdp_reduce": ("fp32", "weights"),
 }
@@ -130,6 +133,7 @@ _SHAPES_MEMORY = (
     "fused",
     "foreach",
     "cudnn_benchmark",
+    "optimizer_state",
 )
 
 
