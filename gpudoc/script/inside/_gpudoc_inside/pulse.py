@@ -21,11 +21,17 @@ class Pulse:
     """The signs of life of a process that trains; each is a number stored in memory. In a run alone, not in trials."""
 
     def __init__(self, report: Report) -> None:
-        self._report, self._is_run = report, report.is_run
-        self._process = 0
+        self._report = report
         self._words: Any = None
+        self._is_over = not report.is_run
+        if not self._is_over:
+            # what a fork inherits is its parent's
+            os.register_at_fork(after_in_child=self._forget)
         # who has stepped aside gives no signs any more, which is no hang
         report.undo.append(self.ends)
+
+    def _forget(self) -> None:
+        self._words = None
 
     def builds(self) -> None:
         """Torch has been imported: a rank of a launcher will train, and the others may wait for it until it does."""
@@ -43,43 +49,42 @@ class Pulse:
 
     def steps(self, count: int) -> None:
         """So many optimizer steps are made."""
-        words = self._now(_OWN_CODE)
+        words = self._words or self._opened()
         if words is not None:
             words[_STEP] = count
+            words[_BEATS] += 1
 
     def ends(self) -> None:
-        """The process ends in its own way."""
-        if self._words is not None and self._process == self._report.process:
+        """The process ends in its own way, or nothing more will be told of it."""
+        self._is_over = True
+        if self._words is not None:
             self._words[_DOING] = _ENDED
+            self._words = None
 
-    def _now(self, doing: int) -> Any:
-        if not self._is_run or self._report.off:
-            return None
-        if self._process != self._report.process:
-            self._process = self._report.process
-            self._words = self._opened()
-        words = self._words
+    def _now(self, doing: int) -> None:
+        words = self._words or self._opened()
         if words is not None:
             words[_DOING] = doing
             words[_BEATS] += 1
-        return words
 
     def _opened(self) -> Any:
-        """Memory in a file of this process's own; None for a loader worker, which belongs to another one."""
-        if is_worker():
+        """Memory in a file of this process's own; None in trials, and for a loader worker, which belongs to another."""
+        if self._is_over or is_worker():
             return None
         launched = launched_ranks()
         rank, world = ranks_of_torch() or (launched[0] or 0, launched[2] or 1)
         try:
-            with open(os.path.join(self._report.folder, f"rank-{rank}-{self._process}"), "w+b") as file:
+            with open(os.path.join(self._report.folder, f"rank-{rank}-{self._report.process}"), "w+b") as file:
                 file.truncate(_NUM_WORDS * 8)
                 words = memoryview(mmap.mmap(file.fileno(), _NUM_WORDS * 8)).cast("q")
         except (OSError, ValueError):
             # nobody hears it then, which is no matter of the script's
+            self._is_over = True
             return None
         words[_IS], words[_RANK], words[_WORLD] = _VERSION, rank, world
         # last of all, since with it the rest is read
-        words[_PID] = self._process
+        words[_PID] = self._report.process
+        self._words = words
         return words
 
 
