@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpudoc.script.run import Finished
 
 # what means the same for a command; all else is the command's own to decide
-_COMMON = frozenset({"--profile", "--allow", "--slurm", "--json", "--plain", "--verbose"})
+_COMMON = frozenset({"--profile", "--allow", "--slurm", "--on-hang", "--json", "--plain", "--verbose"})
 _OF_A_JOB = frozenset({"--gpus", "--device"})
 # how many processes a launcher starts on each node: torchrun's and accelerate's words
 _RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes)(?:=(\d+))?")
@@ -32,6 +32,7 @@ class Wish:
     slurm: Path | None
     gpus: str | None
     device: str
+    on_hang: str
     json: bool
     plain: bool
 
@@ -60,7 +61,9 @@ def run_command(command: tuple[str, ...], wish: Wish, typed: frozenset[str]) -> 
     if allowed - {"batch"}:
         raise GpudocError(f"--allow {wish.allow}: train knows one thing to allow", hint="--allow batch")
     from gpudoc.script.apply import apply
+    from gpudoc.train.start.watch import check
 
+    on_hang = check(wish.on_hang)
     applied = apply(command, profile=wish.profile, allow_batch="batch" in allowed)
     if wish.slurm is not None:
         return _write_job(command, wish, wish.slurm)
@@ -69,7 +72,7 @@ def run_command(command: tuple[str, ...], wish: Wish, typed: frozenset[str]) -> 
 
     screen = Screen(as_json=wish.json, plain=wish.plain)
     screen.begin(applied)
-    finished: Finished = run(applied, screen, all_to_stderr=wish.json)
+    finished: Finished = run(applied, screen, all_to_stderr=wish.json, on_hang=on_hang)
     return screen.show(finished)
 
 

@@ -90,7 +90,9 @@ def train(
     if context.obj.command or allow:
         from gpudoc.cli.running import Wish, run_command, typed_options
 
-        wish = Wish(profile=profile, allow=allow, slurm=slurm, gpus=gpus, device=device, json=json, plain=plain)
+        wish = Wish(
+            profile=profile, allow=allow, slurm=slurm, gpus=gpus, device=device, on_hang=on_hang, json=json, plain=plain
+        )
         return run_command(context.obj.command, wish, typed_options(context))
     with importing_torch(plain or json):
         from gpudoc.render.train import Screen, show, show_proof, tell

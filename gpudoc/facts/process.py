@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sysconfig
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpudoc.facts.model import NOT_READ, Fact
 from gpudoc.process.openmp import OpenMp
+
+# with the separator: a folder beside it whose name begins alike is the user's
+OWN_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
+# Debian's Python, which NVIDIA's containers have, installs into dist-packages
+_PACKAGES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +224,14 @@ class Watch:
     still_before_s: float = 0.0
     command: str = ""
     directory: Fact[str] = NOT_READ
+
+
+def last_own(frames: Iterable[tuple[str, int]]) -> str | None:
+    """'file:line' of the last frame that is the user's, given from the outermost on; None when none is."""
+    library = sysconfig.get_paths()["stdlib"]
+    theirs = [
+        f"{name}:{line}"
+        for name, line in frames
+        if not name.startswith((OWN_FOLDER, library, "<")) and not any(part in name for part in _PACKAGES)
+    ]
+    return theirs[-1] if theirs else None

@@ -84,7 +84,6 @@ class _Ladder:
         whole = variants.plan(precision=precision)
         self._whole = StepCost(works=tuple(whole.work.at(reference)), num_samples=reference)
         self._settings = Settings(like="cuda", precision=precision, accumulation=self._micros)
-        self._is_small = False
         self.rungs: list[Rung] = []
 
     def climb(self) -> None:
@@ -117,7 +116,6 @@ class _Ladder:
             return False
         plan = self._variants.plan_or_none(self._settings)
         assert plan is not None
-        self._is_small = True
         self.rungs.append(
             self._judge(_Way(plan=saved.with_small_state(plan), change=saved.SMALL_STATE, how=saved.SMALL_STATE_HOW))
         )
@@ -157,7 +155,8 @@ class _Ladder:
         plan = self._variants.plan_or_none(replace(settings, ranks=saved.TRACED_RANKS))
         if plan is None or plan.probed or not plan.memory.exact:
             return None
-        return saved.with_small_state(plan) if self._is_small else plan
+        # as training spreads it, with the state in full
+        return plan
 
     def _over_gpus(self, traced: Plan | None, words: str = "") -> list[_Way]:
         if traced is None:

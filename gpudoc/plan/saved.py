@@ -16,30 +16,32 @@ from gpudoc.plan.memory import Sizes
 from gpudoc.plan.planning import Plan
 from gpudoc.plan.roofline import Exchange
 from gpudoc.plan.tape import GATHER, REDUCE, Block, Kind, Phase
+from gpudoc.train.start.levers import small_twin
 from gpudoc.workload.build import Workload
 
 # a step is traced once on one of so many ranks, as a machine often has, and counted for any number of them
 TRACED_RANKS = 8
 SMALL_STATE = "8-bit optimizer state"
-SMALL_STATE_HOW = 'optimizer.target: "torchao.optim:AdamW8bit", imports: [torchao]'
-# torchao.optim: AdamW8bit keeps one byte an element and a float32 scale for each 256; smaller tensors stay as they are
-_ELEMENTS_PER_SCALE, _LEAST_ELEMENTS = 256, 4096
-_ADAM = ("torch.optim:Adam", "torch.optim:AdamW")
+SMALL_STATE_HOW = "--set optimizer_state=8bit (pip install torchao)"
+# torchao.optim: a byte an element, a float32 scale for each 256, and the table of what the bytes mean; smaller tensors,
+# and those that 256 does not divide, stay as they are
+_ELEMENTS_PER_SCALE, _LEAST_ELEMENTS, _TABLE_BYTES = 256, 4096, 1024
 
 
 def can_shrink(workload: Workload) -> bool:
     """Whether the optimizer is one that torchao has in 8 bits."""
-    return workload.config.optimizer.target in _ADAM
+    return small_twin(workload) is not None
 
 
 def with_small_state(plan: Plan) -> Plan:
-    """The same with Adam's two moments in 8 bits, as torchao's AdamW8bit keeps them."""
+    """The same with Adam's moments in 8 bits, as torchao keeps them."""
 
     def shrink(block: Block, size: int) -> int:
         elements = size // 4
-        if block.kind is not Kind.OPTIMIZER or elements < _LEAST_ELEMENTS:
+        is_small = elements < _LEAST_ELEMENTS or elements % _ELEMENTS_PER_SCALE
+        if block.kind is not Kind.OPTIMIZER or is_small:
             return size
-        return elements + 4 * -(-elements // _ELEMENTS_PER_SCALE)
+        return elements + 4 * (elements // _ELEMENTS_PER_SCALE) + _TABLE_BYTES
 
     return _changed(plan, shrink)
 

@@ -76,6 +76,7 @@ Allocator = Literal["default", "exact", "expandable"]
 CompileMode = Literal["whole", "blocks", "reduce-overhead", "dynamic"]
 MatmulPrecision = Literal["default", "high", "medium"]
 WaitPolicy = Literal["default", "passive"]
+OptimizerState = Literal["full", "8bit"]
 
 
 class Levers(Part):
@@ -84,7 +85,8 @@ class Levers(Part):
     `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
     it; `foreach` asks for kernels over lists of tensors in its place. `matmul_precision` is torch's
     float32_matmul_precision, 'default' what torch or the user's code set. With `wait_policy` 'passive', OpenMP threads
-    that wait for each other sleep. `activation_checkpointing` is true, false or the name of a policy.
+    that wait for each other sleep. `optimizer_state` is how wide Adam's moments are kept. `activation_checkpointing` is
+    true, false or the name of a policy.
     """
 
     precision: Precision = "fp32"
@@ -98,6 +100,7 @@ class Levers(Part):
     matmul_precision: MatmulPrecision = "default"
     cudnn_benchmark: bool = False
     wait_policy: WaitPolicy = "default"
+    optimizer_state: OptimizerState = "full"
 
 
 class Settings(Levers):

@@ -106,6 +106,8 @@ def last_words(finished: Finished) -> list[str]:
     lines = [f"{ended}{how_it_ended(finished.code)} after {format_seconds(finished.seconds)}"]
     if finished.kernel_killed:
         lines[0] += ": the kernel killed it, since the memory of its cgroup was used up"
+    if finished.ended_for is not None:
+        lines.append(f"--on-hang end: {finished.ended_for.say}")
     status, split = finished.status, finished.split
     if status is None or split is None:
         lines += _nothing_seen(finished)
@@ -196,7 +198,7 @@ def document_of(finished: Finished) -> dict[str, object]:
     status, split = finished.status, finished.split
     found: dict[str, object] = {
         "schema": "gpudoc.train.v1",
-        "status": "interrupted" if finished.interrupted else "failed" if finished.code else "finished",
+        "status": "interrupted" if finished.interrupted else "failed" if finished.exit_code else "finished",
         "command": {
             "exit_code": finished.code if finished.code >= 0 else None,
             "signal": -finished.code if finished.code < 0 else None,
@@ -222,6 +224,7 @@ def document_of(finished: Finished) -> dict[str, object]:
             for loader in seen.loaders
         ],
         "errors": [{"rank": s.rank, "text": s.error.text, **s.error.allocator} for s in finished.seen if s.error],
+        "hangs": [hung.document() for hung in (*finished.hangs, *filter(None, [finished.ended_for]))],
         "left": list(finished.left),
     }
     if finished.report is not None:

@@ -31,6 +31,7 @@ _NAMES = {
     "cudnn_benchmark": "cudnn.benchmark",
     "fused": "fused optimizer",
     "foreach": "foreach optimizer",
+    "optimizer_state": "optimizer state",
     "allocator": "allocator",
     "wait_policy": "waiting threads",
     "prefetch_factor": "prefetch factor",

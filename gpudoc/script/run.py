@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpudoc.errors import GpudocError
+from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.script import hook
 from gpudoc.script.apply import Applied
 from gpudoc.script.handing import Signals
 from gpudoc.script.hook import Reader, Seen
 from gpudoc.script.kept import Kept, Terms
+from gpudoc.script.standing import Standing
 from gpudoc.script.through import Through, on_terminal
 from gpudoc.writing import own_prefix
 
 if TYPE_CHECKING:
     from gpudoc.doctor.model import Report
+    from gpudoc.train.events import Hung
 
 # what outlives the command is asked to end, and killed when it does not
 LEFT_S = 10.0
@@ -82,7 +84,7 @@ class Finished:
     """How a run ended: `code` as subprocess gives it; the rest None or empty where the script does not show it.
 
     `interrupted`: by Ctrl+C, or by a signal that gpudoc was sent and handed on. Those in `left` outlived it and were
-    killed.
+    killed. `hangs` are those that were over by themselves, and `ended_for` the one for which gpudoc ended it.
     """
 
     code: int
@@ -95,10 +97,14 @@ class Finished:
     left: tuple[str, ...] = ()
     report: Report | None = None
     kernel_killed: bool = False
+    hangs: tuple[Hung, ...] = ()
+    ended_for: Hung | None = None
 
     @property
     def exit_code(self) -> int:
-        """The command's, 128 + N where signal N ended it."""
+        """The command's, 128 + N where signal N ended it; 1 where gpudoc did, since nothing moved."""
+        if self.ended_for is not None:
+            return int(ExitCode.BAD_ANSWER)
         return 128 - self.code if self.code < 0 else self.code
 
     @property
@@ -107,10 +113,13 @@ class Finished:
         return tuple(seen for seen in self.seen if seen.trains)
 
 
-def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False) -> Finished:
-    """Run the command to its end; GpudocError when it cannot be started."""
+def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on_hang: str = "report") -> Finished:
+    """Run the command to its end; GpudocError when it cannot be started.
+
+    Where nothing of it moves any more that is said, and with `on_hang` 'end' it is ended.
+    """
     with tempfile.TemporaryDirectory(prefix=own_prefix("run"), ignore_cleanup_errors=True) as name:
-        watching = _Watching(Path(name), listener)
+        watching = _Watching(Path(name), listener, Standing(Path(name), on_hang))
         environment = hook.environment(Path(name), applied.order, os.environ)
         through = Through(listener.output, all_to_stderr=all_to_stderr)
         kills = oom_kills()
@@ -125,11 +134,14 @@ def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False) ->
                 kept = _follow(applied.words, terms, through, signals, watching)
         finally:
             through.close()
-        # a second Ctrl+C ends it before it can say how
-        code = -signal.SIGINT if kept.code is None else kept.code
+        # what is ended at once cannot say how
+        at_once = signal.SIGINT if signals.interrupts else signal.SIGKILL
+        code = -at_once if kept.code is None else kept.code
         finished = Finished(
             code=code,
             interrupted=signals.interrupts > 0 or -code in signals.handed_on,
+            hangs=tuple(watching.standing.over),
+            ended_for=watching.standing.ended_for,
             seconds=watching.seconds,
             seen=watching.seen,
             applied=applied,
@@ -145,6 +157,7 @@ def _follow(words: Sequence[str], terms: Terms, through: Through, signals: Signa
     """The command, followed until it and all that it started have ended."""
     kept = Kept(words, terms)
     through.started()
+    ending = _Ending(kept)
     try:
         while True:
             ready = select.select([*through.fileno_list(), kept.fileno()], [], [], _TICK_S)[0]
@@ -154,22 +167,45 @@ def _follow(words: Sequence[str], terms: Terms, through: Through, signals: Signa
                 break
             through.resize()
             watching.look()
+            if watching.standing.ended_for is not None and ending.is_over():
+                break
     except BaseException:
         kept.end()
         raise
+    finally:
+        watching.standing.close()
     kept.wait()
     through.drain()
     kept.close()
     watching.look(at_the_end=True)
-    if kept.code is None and signals.interrupts < 2:
+    if kept.code is None and signals.interrupts < 2 and watching.standing.ended_for is None:
         raise kept.refusal()
     return kept
+
+
+@dataclass(slots=True)
+class _Ending:
+    """The end of a command that hangs: asked to end like any that outlives its time, then ended with all of it."""
+
+    kept: Kept
+    _until: float | None = None
+
+    def is_over(self) -> bool:
+        """Whether it did not end when it was asked to, and has been ended."""
+        if self._until is None:
+            self._until = time.monotonic() + LEFT_S
+            self.kept.signal(signal.SIGTERM)
+        if time.monotonic() < self._until:
+            return False
+        self.kept.end()
+        return True
 
 
 class _Watching:
     """What the processes of the command have told, read about once a second."""
 
-    def __init__(self, folder: Path, listener: Listener) -> None:
+    def __init__(self, folder: Path, listener: Listener, standing: Standing) -> None:
+        self.standing = standing
         self._reader: Reader | None = Reader(folder, keep_steps=False)
         self._listener = listener
         self._began, self._began_at = time.monotonic(), time.time()
@@ -181,6 +217,8 @@ class _Watching:
 
     def look(self, *, at_the_end: bool = False) -> None:
         self.seconds = time.monotonic() - self._began
+        for line in self.standing.said():
+            self._listener.say(line)
         if self._reader is None or (self.seconds - self._looked_s < _LOOK_S and not at_the_end):
             return
         self._looked_s = self.seconds
@@ -256,7 +294,7 @@ class _Watching:
 
 def _cause(finished: Finished, log: str) -> Report | None:
     """Doctor's judgement of a command that failed; None of one that did not."""
-    if finished.code == 0 or finished.interrupted:
+    if finished.code == 0 or finished.interrupted or finished.ended_for is not None:
         return None
     # half a second of imports that a run which goes well does without
     from gpudoc.doctor.live.judge import judge_end

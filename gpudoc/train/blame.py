@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 import traceback
-from collections.abc import Iterable
-from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.process import OWN_FOLDER, last_own
 from gpudoc.train.data.reader import SAMPLE_NOTE
 from gpudoc.workload.batch import Batch, shapes
 
@@ -21,9 +19,6 @@ _COLLATE_SIGNS = (
     "resize storage",
     "inconsistent tensor",
 )
-_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
-# Debian's Python, which NVIDIA's containers have, installs into dist-packages
-_PACKAGES = ("site-packages", "dist-packages")
 _WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
 # after these a device answers nothing else until the process ends
 _KERNEL_FAULTS = (
@@ -120,20 +115,9 @@ def users_traceback(problem: BaseException) -> str:
 
 def _without_ours(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     theirs = [n for n, frame in enumerate(frames) if last_own([(frame.filename, frame.lineno or 0)])]
-    ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
+    ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(OWN_FOLDER)]
     begin = theirs[0] if theirs else ours[-1] + 1 if ours else 0
-    return [frame for frame in frames[begin:] if not frame.filename.startswith(_OWN)] or frames
-
-
-def last_own(frames: Iterable[tuple[str, int]]) -> str | None:
-    """'file:line' of the last frame that is the user's, given from the outermost on; None when none is."""
-    library = sysconfig.get_paths()["stdlib"]
-    theirs = [
-        f"{name}:{line}"
-        for name, line in frames
-        if not name.startswith((_OWN, library, "<")) and not any(part in name for part in _PACKAGES)
-    ]
-    return theirs[-1] if theirs else None
+    return [frame for frame in frames[begin:] if not frame.filename.startswith(OWN_FOLDER)] or frames
 
 
 def _at(place: str | None) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 from gpudoc.errors import ExitCode
-from gpudoc.train.ranks.pace import Slow
-from gpudoc.train.settings import Settings
-from gpudoc.train.step.meters import Split
+
+if TYPE_CHECKING:
+    # whoever watches a run need not import torch
+    from gpudoc.train.ranks.pace import Slow
+    from gpudoc.train.settings import Settings
+    from gpudoc.train.step.meters import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,15 @@ from typing import Literal, get_args
 from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy
 from gpudoc.policy import parse as parse_policy
-from gpudoc.profile.model import Allocator, CompileMode, Levers, MatmulPrecision, Profile, WaitPolicy
+from gpudoc.profile.model import (
+    Allocator,
+    CompileMode,
+    Levers,
+    MatmulPrecision,
+    OptimizerState,
+    Profile,
+    WaitPolicy,
+)
 from gpudoc.train.data.order import ENDLESS, accumulation, auto_global_batch
 from gpudoc.units import parse_size
 from gpudoc.workload.config import Config, Fsdp
@@ -40,6 +48,7 @@ class Settings:
     matmul_precision: str = "default"
     cudnn_benchmark: bool = False
     wait_policy: str = "default"
+    optimizer_state: str = "full"
     activation_checkpointing: Policy = False
     may_checkpoint_activations: bool = True
     rescue: bool = True
@@ -102,6 +111,7 @@ _KEYS: Mapping[str, type] = {
     "matmul_precision": str,
     "cudnn_benchmark": bool,
     "wait_policy": str,
+    "optimizer_state": str,
     "activation_checkpointing": object,
     "log_every": int,
     "checkpoint_every": int,
@@ -122,6 +132,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "compile_mode": get_args(CompileMode),
     "matmul_precision": get_args(MatmulPrecision),
     "wait_policy": get_args(WaitPolicy),
+    "optimizer_state": get_args(OptimizerState),
     "fsdp_reshard": ("auto", "always", "never"),
     "fsdp_reduce": ("fp32", "weights"),
 }
@@ -136,6 +147,7 @@ _SHAPES_MEMORY = (
     "fused",
     "foreach",
     "cudnn_benchmark",
+    "optimizer_state",
 )
 
 

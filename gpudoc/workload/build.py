@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -102,23 +103,32 @@ class Workload:
         arguments = self._arguments(section, function)
         return lambda *values: function(*values, **arguments)  # type: ignore[return-value]
 
-    def build_optimizer(self, model: nn.Module, overrides: Mapping[str, object] | None = None) -> torch.optim.Optimizer:
-        """The optimizer over the model's trainable parameters; `overrides` beat the config's args (lr, fused ...)."""
+    def build_optimizer(
+        self, model: nn.Module, overrides: Mapping[str, object] | None = None, target: str | None = None
+    ) -> torch.optim.Optimizer:
+        """The optimizer over the model's trainable parameters; `overrides` beat the config's args (lr, fused ...).
+
+        `target` takes the place of the config's, of a package that need not be among its imports.
+        """
         section = self.config.optimizer
-        function = self._resolve(section.target)
+        name = target or section.target
+        allowed = self._allowed
+        if target is not None:
+            allowed = replace(allowed, packages=(*allowed.packages, target.partition(".")[0]))
+        function = resolve(name, allowed)
         first = "model" if takes(function, "model") else "params"
         if first == "model" and section.groups:
-            raise GpudocError(f"optimizer.groups: {section.target} takes the model and makes its own groups")
+            raise GpudocError(f"optimizer.groups: {name} takes the model and makes its own groups")
         trained = model if first == "model" else self._groups(model)
         arguments = {first: trained, **section.args, **(overrides or {})}
-        optimizer = call(section.target, function, arguments)
+        optimizer = call(name, function, arguments)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise GpudocError(f"{section.target} returned {type(optimizer).__name__}, not a torch optimizer")
+            raise GpudocError(f"{name} returned {type(optimizer).__name__}, not a torch optimizer")
         for number, group in enumerate(section.groups):
             # torch takes any name in a group, and an optimizer passes over those that it does not know
-            for name in group.args.keys() - optimizer.defaults.keys():
-                known = nearest(name, list(optimizer.defaults))
-                raise GpudocError(f"optimizer.groups.{number}: {section.target} has no argument {name!r}{known}")
+            for unknown in group.args.keys() - optimizer.defaults.keys():
+                known = nearest(unknown, list(optimizer.defaults))
+                raise GpudocError(f"optimizer.groups.{number}: {name} has no argument {unknown!r}{known}")
         return optimizer
 
     def _groups(self, model: nn.Module) -> list[object]:

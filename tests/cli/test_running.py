@@ -50,6 +50,7 @@ def test_json_is_one_document_and_a_refusal_is_an_error_document():
         (["--steps", "3", "--", "true"], "--steps goes with --model"),
         (["--batch-size=3", "--", "true"], "--batch-size goes with --model"),
         (["--gpus", "2", "--", "true"], "--gpus goes with --model"),
+        (["--on-hang", "wait", "--", "true"], "--on-hang wait"),
         (["--allow", "network", "--", "true"], "train knows one thing to allow"),
         (["--allow", "batch"], "--allow goes with a command"),
         (["--profile", "none.yaml", "--", "true"], "none.yaml"),

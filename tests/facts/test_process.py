@@ -1,4 +1,7 @@
-from gpudoc.facts.process import Limits, ThreadStacks
+import json
+
+from gpudoc.facts import process
+from gpudoc.facts.process import Limits, ThreadStacks, last_own
 from tests.facts.live.made import track
 
 
@@ -15,3 +18,17 @@ def test_the_main_thread_has_the_id_of_its_process():
 
 def test_a_process_is_never_seen_for_no_time():
     assert track(first_s=3.0, last_s=3.0).seconds > 0
+
+
+def test_the_last_frame_of_the_users_own_is_found_among_those_of_python_packages_and_gpudoc():
+    frames = [
+        ("/home/me/train.py", 4),
+        ("/home/me/data.py", 7),
+        (process.__file__, 1),
+        (json.__file__, 2),
+        ("<frozen runpy>", 3),
+        ("/x/site-packages/torch/nn.py", 5),
+        ("/usr/lib/python3/dist-packages/torch/nn.py", 5),
+    ]
+    assert last_own(frames) == "/home/me/data.py:7"
+    assert last_own(frames[2:]) is None

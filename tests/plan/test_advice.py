@@ -93,8 +93,8 @@ def test_over_several_gpus_the_fewest_that_hold_it_are_named_and_what_they_excha
     assert over.moved_bytes > 0
     assert offloaded.gpus <= over.gpus
     assert offloaded.peak_bytes < over.peak_bytes or offloaded.gpus < over.gpus
-    # eight blocks of 8 Mi weights with gradients and a state of 8 bits, on so many hosts
-    assert offloaded.host_bytes == pytest.approx(8 * (2 * 1024 * 4096) * (4 + 4 + 2) / offloaded.gpus, rel=0.02)
+    # eight blocks of 8 Mi weights with gradients and a state in full, as training spreads it, on so many hosts
+    assert offloaded.host_bytes == pytest.approx(8 * (2 * 1024 * 4096) * (4 + 4 + 8) / offloaded.gpus, rel=0.02)
 
 
 def test_a_document_says_that_nothing_was_run(answers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from gpudoc.script.apply import Applied
 from gpudoc.script.hook import Seen
 from gpudoc.script.messages import LoaderOrder, Order
 from gpudoc.script.run import Finished, Split, Status
+from gpudoc.train.events import Hung
 from tests.script.told import loader, out_of_memory, start, steps
 
 STATUS = Status(seconds=72.0, ranks=1, steps=1240, samples_per_s=512.0, wait_share=0.04, peak_bytes=3 << 30)
@@ -143,3 +145,17 @@ def test_a_reader_that_is_gone_is_the_commands_to_notice():
     with pytest.raises(BrokenPipeError):
         script_run._write(writer, b"x")
     os.close(writer)
+
+
+def test_a_command_that_was_ended_for_a_hang_says_which_and_has_failed():
+    hung = Hung(
+        step=20, still_s=38.0, usual_s=0.1, ranks=(1,), call="", at="train.py:40 in main()", say="nothing moved"
+    )
+    over = dataclasses.replace(hung, step=7)
+    ended = finished(code=-15, hangs=(over,), ended_for=hung)
+    assert ended.exit_code == 1
+    assert "--on-hang end: nothing moved" in last_words(ended)
+    document = document_of(ended)
+    assert (document["status"], [row["step"] for row in document["hangs"]]) == ("failed", [7, 20])
+    assert document["hangs"][1]["hang"]["ranks"] == [1]
+    assert document_of(finished())["hangs"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,10 +11,13 @@ import time
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.script import standing
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import LoaderOrder, Order
 from gpudoc.script.run import run
-from tests.script.family import alive, marked
+from gpudoc.train.start import watch
+from gpudoc.train.start.stacks import stands_of as stacks_of
+from tests.script.family import MARK, alive, marked
 from tests.waiting import wait_until
 
 TOLD = [sys.executable, "-m", "tests.script.told"]
@@ -183,3 +187,126 @@ def test_gpudoc_killed_leaves_nothing_running(tmp_path):
     assert len(alive(run.environment)) >= 5
     run.process.kill()
     run.finish()
+
+
+STEPS = """
+import sys, time
+from gpudoc.train.ranks.pulse import FOLDER, OWN_CODE, open_pulse
+import os
+os.environ[FOLDER] = os.environ["GPUDOC_SCRIPT_FOLDER"]
+pulse = open_pulse(0, 1)
+for step in range(20):
+    pulse.begin(step)
+    pulse.now(OWN_CODE)
+    time.sleep(0.05)
+def wait():
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.5)
+wait()
+pulse.begin(20)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def closely(monkeypatch):
+    monkeypatch.setattr(standing, "_LOOK_S", 0.05)
+    monkeypatch.setattr(watch, "FLOOR_S", 1.0)
+    # where a busy machine kept it from looking until the script stood
+    monkeypatch.setattr(watch, "FIRST_S", 10.0)
+    # what it imports is there when the steps begin
+    standing.Patience()
+    assert stacks_of([]) == []
+    monkeypatch.setattr(watch, "END_TIMES", 1.5)
+
+
+def stepping(tmp_path, then_s=0.0):
+    script = tmp_path / "train.py"
+    script.write_text(STEPS)
+    return [sys.executable, str(script), str(tmp_path / "go"), str(then_s)]
+
+
+def test_a_script_that_stands_is_named_by_its_line_and_ended_where_that_is_asked_for(tmp_path, closely):
+    heard, finished = run_here(*stepping(tmp_path), on_hang="end")
+    assert finished.ended_for.at.startswith(f"{tmp_path.name}/train.py:")
+    assert finished.ended_for.at.endswith(" in wait()")
+    assert (finished.exit_code, finished.code, finished.interrupted, finished.report) == (1, -15, False, None)
+    told = [text for text in heard.said if "nothing has moved for" in text]
+    assert "in step 20 (a step usually takes " in told[-1]
+    assert "the process runs its own code at " in told[-1]
+    assert any("--on-hang end: the run ends when it stands for" in text for text in heard.said)
+
+
+def test_by_default_it_is_reported_and_waited_for_until_it_goes_on(tmp_path, closely):
+    heard = Heard()
+    say = heard.say
+
+    def answer(text):
+        say(text)
+        if "--on-hang end would end the run" in text:
+            (tmp_path / "go").touch()
+
+    heard.say = answer
+    finished = run(Applied(words=tuple(stepping(tmp_path, 2.0)), order=Order(purpose="run")), heard)
+    assert (finished.code, finished.ended_for) == (0, None)
+    assert [text for text in heard.said if "it moves again after" in text]
+    assert "in wait()" in finished.hangs[-1].at
+
+
+def test_one_that_does_not_end_when_asked_is_ended_with_all_that_it_started(tmp_path, closely, monkeypatch):
+    monkeypatch.setattr("gpudoc.script.run.LEFT_S", 0.2)
+    environment = marked()
+    monkeypatch.setenv(MARK, environment[MARK])
+    words = stepping(tmp_path)
+    _, finished = run_here("sh", "-c", "trap '' TERM; sleep 600 & " + shlex.join(words), on_hang="end")
+    assert (finished.exit_code, finished.code) == (1, -9)
+    assert alive(environment) == []
+
+
+HANGS = """
+import os, sys, time, torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Data(Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        while index == 160 + int(os.environ.get("WORLD_SIZE", "1")) // 2:
+            time.sleep(0.05)
+        return torch.zeros(4)
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 1)
+sampler = None
+if "RANK" in os.environ:
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    sampler = DistributedSampler(Data(), shuffle=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+for x in DataLoader(Data(), batch_size=8 if sampler is None else 4, sampler=sampler, num_workers=1):
+    model(x).sum().backward()
+    optimizer.step()
+    time.sleep(0.05)
+"""
+
+
+def test_a_training_script_whose_loader_worker_hangs_after_20_steps_is_named_by_the_workers_line(tmp_path, closely):
+    (tmp_path / "train.py").write_text(HANGS)
+    _, finished = run_here(sys.executable, str(tmp_path / "train.py"), on_hang="end")
+    line = HANGS.splitlines().index("            time.sleep(0.05)") + 1
+    assert finished.ended_for.say.endswith(f"train.py:{line} in Data.__getitem__()")
+    assert "the process reads its samples" in finished.ended_for.say
+    assert (finished.exit_code, finished.ended_for.step) == (1, 20)
+
+
+@pytest.mark.slow
+def test_of_two_ranks_under_torchrun_the_one_that_hangs_is_named_and_whom_it_keeps(tmp_path, closely):
+    (tmp_path / "train.py").write_text(HANGS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    heard, finished = run_here(*torchrun, str(tmp_path / "train.py"), on_hang="end")
+    assert finished.ended_for.ranks == (1,)
+    assert "rank 1 of 2 reads its samples at " in finished.ended_for.say
+    assert "Data.__getitem__(); rank 0 waits for it in backward()" in finished.ended_for.say
+    assert finished.exit_code == 1
+    assert sum(text.startswith("  rank ") for text in heard.said) >= 2

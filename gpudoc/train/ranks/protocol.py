@@ -131,6 +131,13 @@ def on_rank_0(ranks: Ranks, act: Callable[[], T]) -> T:
     return cast(T, found)
 
 
+def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The plain tensors that a quantized one consists of; empty for any other, also for one that is spread."""
+    if not hasattr(tensor, "__tensor_flatten__") or hasattr(tensor, "full_tensor"):
+        return {}
+    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+
+
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """The full tensor of one that is spread over ranks, which all of them gather together; any other as it is."""
     gather = getattr(tensor, "full_tensor", None)

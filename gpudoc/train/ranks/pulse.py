@@ -13,7 +13,7 @@ from typing import cast
 
 # names the folder in which the ranks of one machine keep them
 FOLDER = "GPUDOC_PULSE_FOLDER"
-BUILDING, READING, COMPUTING, LOGGING, EVALUATING, SAVING, ENDED = range(7)
+BUILDING, READING, COMPUTING, LOGGING, EVALUATING, SAVING, ENDED, OWN_CODE = range(8)
 DOES = (
     "builds the model and its data",
     "reads its samples",
@@ -22,6 +22,8 @@ DOES = (
     "evaluates",
     "saves a checkpoint",
     "has ended",
+    # a script, of which no more is known
+    "runs its own code",
 )
 VOTE, TOTAL, GATHER, BROADCAST, REDUCE, WORST = range(1, 7)
 CALLS = ("", "vote", "sum on the host", "gather", "broadcast", "reduction of gradients", "largest gradient check")

@@ -110,6 +110,7 @@ def make_live(decisions: Decisions, model: nn.Module) -> Live:
             "global_batch": settings.global_batch,
             "world": ranks.world,
             "precision": decisions.precision.name,
+            "optimizer_state": settings.optimizer_state,
             "end_step": settings.steps,
         },
     )

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudoc.facts.process import Frame
-from gpudoc.train.blame import last_own
+from gpudoc.facts.process import OWN_FOLDER, Frame, last_own
 from gpudoc.train.events import Hung
-from gpudoc.train.ranks.pulse import Beat
+from gpudoc.train.ranks.pulse import CALLS, Beat
 from gpudoc.units import format_seconds
 
 _MOST_RANKS = 8
 _MOST_FRAMES = 4
-_GPUDOC = str(Path(__file__).resolve().parents[2])
+# what runs in a script of the user's, below the user's own frames
+_INSIDE = str(Path(OWN_FOLDER) / "script" / "inside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,11 @@ class Stand:
 
     @property
     def frame(self) -> Frame | None:
-        """The user's line on which it stands: its own, else the one of a loader worker that it waits for."""
-        return next((frame for frames in (self.frames, *self.workers) if (frame := users_frame(frames))), None)
+        """The user's line on which it stands: its own, else the one of a loader worker that it waits for, else the
+        one of a script that asked for the batch.
+        """
+        found = (users_frame(frames) for frames in (self.frames, *self.workers, _above_the_inside(self.frames)))
+        return next((frame for frame in found if frame), None)
 
 
 def compiles(stands: Iterable[Stand]) -> bool:
@@ -64,7 +67,7 @@ def judge(stands: Sequence[Stand], still_s: float, usual_s: float | None, seen: 
     else:
         what = "every rank waits, for its device or the network; none is missing"
     calls = sorted({stand.beat.call for stand in waiting})
-    call = f"collective {front} ({calls[0]})" if calls and missing else ""
+    call = _collective(front, calls[0]) if calls and missing else ""
     if call:
         what += f"; {_few([stand.beat.rank for stand in waiting])} for it in {call}"
     step = min(stand.beat.step for stand in stands)
@@ -101,7 +104,7 @@ def _what(stand: Stand, world: int) -> str:
     who = f"rank {beat.rank} of {world}" if world > 1 else "the process"
     if stand.is_stopped:
         return f"{who} is stopped by a signal or a debugger (kill -CONT {beat.pid} lets it go on)"
-    doing = f"is in collective {beat.calls} ({beat.call})" if beat.call else beat.does
+    doing = f"is in {_collective(beat.calls, beat.call)}" if beat.call else beat.does
     at = f" at {_short(stand.frame)}" if stand.frame else ""
     return f"{who} {doing}{at}"
 
@@ -109,7 +112,7 @@ def _what(stand: Stand, world: int) -> str:
 def _stack(stand: Stand) -> str:
     """One line for a rank: where it is, and its innermost frames."""
     beat = stand.beat
-    where = f"in collective {beat.calls} ({beat.call})" if beat.call else beat.does
+    where = f"in {_collective(beat.calls, beat.call)}" if beat.call else beat.does
     own = next((frames for frames in (stand.frames, *stand.workers) if users_frame(frames)), stand.frames)
     frames = " < ".join(_short(frame) for frame in reversed(own[-_MOST_FRAMES:])) or "its stack could not be read"
     return f"rank {beat.rank} (pid {beat.pid}), step {beat.step + 1}, {where}: {frames}"
@@ -118,7 +121,7 @@ def _stack(stand: Stand) -> str:
 def users_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own code that gpudoc called; None where there is none."""
     # what called gpudoc is no part of the training: its console script, a notebook
-    begin = next((number for number, frame in enumerate(frames) if frame.file.startswith(_GPUDOC)), 0)
+    begin = next((number for number, frame in enumerate(frames) if frame.file.startswith(OWN_FOLDER)), 0)
     frames = frames[begin:]
     place = last_own((frame.file, frame.line) for frame in frames)
     return next((frame for frame in reversed(frames) if f"{frame.file}:{frame.line}" == place), None)
@@ -133,6 +136,16 @@ def _short(frame: Frame | None) -> str:
     except (ValueError, OSError):
         shown = "/".join(path.parts[-2:])
     return f"{shown}:{frame.line} in {frame.function}()"
+
+
+def _above_the_inside(frames: Sequence[Frame]) -> Sequence[Frame]:
+    begin = next((number for number, frame in enumerate(frames) if frame.file.startswith(_INSIDE)), 0)
+    return frames[:begin]
+
+
+def _collective(number: int, call: str) -> str:
+    # those of a script are not counted
+    return f"collective {number} ({call})" if call in CALLS else call
 
 
 def _few(ranks: Sequence[int]) -> str:

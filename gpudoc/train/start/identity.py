@@ -12,6 +12,7 @@ from gpudoc.facts.host import cpus_usable, memory_usable_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.train.data.stream import first_batch
+from gpudoc.train.ranks.protocol import inside
 from gpudoc.units import GIB
 from gpudoc.workload.batch import Batch, tensors_in
 from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
@@ -76,7 +77,9 @@ def digest(tensors: object) -> str:
 
 
 def _feed(found: hashlib._Hash, value: object) -> None:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and (inner := inside(value)):
+        _feed(found, inner)
+    elif isinstance(value, torch.Tensor):
         found.update(f"{value.dtype}{tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     elif isinstance(value, dict):

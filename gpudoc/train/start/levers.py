@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import torch
@@ -22,6 +23,10 @@ _FUSED = {
 _FUSED_SHARDED = ("Adam", "AdamW")
 # those with a form over lists of tensors
 _FOREACH = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop")
+
+# those that torchao has with a state of 8 bits, and the arguments that it takes
+_SMALL = {"Adam": "torchao.optim:Adam8bit", "AdamW": "torchao.optim:AdamW8bit"}
+_SMALL_TAKES = frozenset({"lr", "betas", "eps", "weight_decay", "amsgrad"})
 
 
 def set_backends(matmul_precision: str, *, cudnn_benchmark: bool) -> None:
@@ -52,6 +57,40 @@ def may_fuse(workload: Workload, model: nn.Module, device: torch.device, *, shar
 def may_foreach(workload: Workload, model: nn.Module) -> bool:
     """Whether torch steps this optimizer over lists of tensors, and the config does not choose a form itself."""
     return _is_one_of(workload, _FOREACH) and _is_dense(model)
+
+
+def small_twin(workload: Workload) -> str | None:
+    """The target of the same optimizer with its state in 8 bits; None where torchao has none that takes the config's
+    arguments.
+    """
+    section = workload.config.optimizer
+    module, _, name = section.target.partition(":")
+    given = set(section.args).union(*(group.args for group in section.groups))
+    return _SMALL.get(name) if module.startswith("torch.optim") and given <= _SMALL_TAKES else None
+
+
+def has_torchao() -> bool:
+    """Whether the package is installed that keeps an optimizer's state in 8 bits."""
+    return importlib.util.find_spec("torchao") is not None
+
+
+def target_of_optimizer(workload: Workload, state: str, *, sharded: bool) -> str | None:
+    """The optimizer that takes the place of the config's, if any; GpudocError where there is none of such a state."""
+    if state == "full":
+        return None
+    asked, hint = f"optimizer_state {state}", "--set optimizer_state=full"
+    twin = small_twin(workload)
+    if twin is None:
+        took = ", ".join(sorted(_SMALL_TAKES))
+        what = f"it is for torch.optim's Adam and AdamW with no other arguments than {took}"
+        raise GpudocError(f"{asked}: {what}; the config has {workload.config.optimizer.target}", hint=hint)
+    if sharded:
+        raise GpudocError(
+            f"{asked}: not where weights are spread over ranks, whose shards hold plain tensors", hint=hint
+        )
+    if not has_torchao():
+        raise GpudocError(f"{asked}: torchao, which has that optimizer, is not installed", hint="pip install torchao")
+    return twin
 
 
 def _is_one_of(workload: Workload, names: tuple[str, ...]) -> bool:

@@ -36,6 +36,7 @@ class Form:
     foreach: bool = False
     matmul_precision: str = "default"
     cudnn_benchmark: bool = False
+    optimizer_state: str = "full"
     grad_clip: float | None = None
     lr: float | None = None
 
@@ -58,16 +59,19 @@ def build_parts(workload: Workload, model: nn.Module, form: Form, device: torch.
     recompute.apply(model, form.activation_checkpointing)
     if form.compile:
         levers.compile_inside(model, form.compile_mode)
-    overrides = levers.form_of_optimizer(
-        workload, model, device, fused=form.fused, foreach=form.foreach, sharded=ranks.is_sharded
-    )
+    target = levers.target_of_optimizer(workload, form.optimizer_state, sharded=ranks.is_sharded)
+    overrides: dict[str, object] = {}
+    if target is None:
+        overrides = levers.form_of_optimizer(
+            workload, model, device, fused=form.fused, foreach=form.foreach, sharded=ranks.is_sharded
+        )
     if form.lr is not None:
         overrides["lr"] = form.lr
     forward = ranks.wrap(model, form.precision.dtype)
     return Parts(
         model=model,
         forward=levers.compile_around(forward, form.compile_mode) if form.compile else forward,
-        optimizer=workload.build_optimizer(model, overrides),
+        optimizer=workload.build_optimizer(model, overrides, target),
         step=workload.step().to(device),
         device=device,
         precision=form.precision,

@@ -34,12 +34,17 @@ def check(on_hang: str) -> str:
     return on_hang
 
 
+def first_step_s(stands: Sequence[Stand]) -> float:
+    """How long ranks may stand that compile a model."""
+    return FIRST_S if compiles(stands) else 0.0
+
+
 @dataclass(kw_only=True)
 class Watch:
     """Looks at the ranks' signs of life, about once a second, and judges when they have stood for too long.
 
     `beats` tells where the ranks are, `stands` the same with their stacks, `seen` what NCCL's flight recorder knows;
-    `record` takes a hang that is over.
+    `record` takes a hang that is over. `patience_s` is how long ranks may stand so, whatever the steps before took.
     """
 
     beats: Callable[[], Sequence[Beat]]
@@ -47,6 +52,7 @@ class Watch:
     say: Callable[[str], None]
     record: Callable[[Hung], None]
     seen: Callable[[], Sequence[str]] = tuple
+    patience_s: Callable[[Sequence[Stand]], float] = first_step_s
     on_hang: str = REPORT
     clock: Callable[[], float] = time.monotonic
     hung: Hung | None = field(default=None, init=False)
@@ -71,10 +77,16 @@ class Watch:
         still_s, limit_s = now - self._since, self._limit_s(beats)
         if not beats or still_s < limit_s:
             return False
-        if self.hung is None and now - self._looked >= limit_s / 4:
+        if now - self._looked < limit_s / 4:
+            return False
+        if self.hung is None:
             self._looked = now
             self._judge(beats, still_s)
-        return self.hung is not None and self.on_hang == END and still_s >= END_TIMES * limit_s
+        elif self.on_hang == END and still_s >= END_TIMES * self.hung.still_s:
+            self._looked = now
+            # it may be at work by now in what shows no sign of life
+            return still_s >= self.patience_s(self.stands(beats)) and self._alive() == beats
+        return False
 
     @property
     def usual_s(self) -> float | None:
@@ -86,7 +98,7 @@ class Watch:
 
     def _judge(self, beats: Sequence[Beat], still_s: float) -> None:
         stands = self.stands(beats)
-        if compiles(stands) and still_s < FIRST_S:
+        if still_s < self.patience_s(stands):
             return
         hung = judge(stands, still_s, self.usual_s, self.seen())
         if self._alive() != beats:
@@ -95,7 +107,7 @@ class Watch:
         self.hung = hung
         what = "it goes on waiting; --on-hang end would end the run"
         if self.on_hang == END:
-            what = f"--on-hang end: the run ends when it stands for {format_seconds(END_TIMES * self._limit_s(beats))}"
+            what = f"--on-hang end: the run ends when it stands for {format_seconds(END_TIMES * still_s)}"
         self.say("\n".join([hung.say, *(f"  {line}" for line in hung.stacks), f"  {what}"]))
 
     def _moved(self, beats: Sequence[Beat], now: float) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy
 from gpudoc.train.data.draws import Generators, Snapshot
+from gpudoc.train.ranks.protocol import inside
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.loaded import Loaded
@@ -83,7 +84,8 @@ def copied_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Bytes of the tensors that `capture` copies, in one process."""
     kept = [value for state in optimizer.state.values() for value in state.values()]
     tensors = [*model.state_dict().values(), *kept]
-    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
+    plain = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    return sum(part.nbytes for tensor in plain for part in inside(tensor).values() or [tensor])
 
 
 def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -> Progress:
@@ -98,6 +100,12 @@ def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -
                 "checkpoint is of another run",
                 hint="put it back, or start anew: --resume never --run-dir runs/NEW",
             )
+    before, now = (held.get("optimizer_state", "full") for held in (state, constants))
+    if before != now:
+        raise GpudocError(
+            f"{loaded.path}: its optimizer_state is {before}, that of this run {now}",
+            hint=f"--set optimizer_state={before}",
+        )
     _restore_tensors(loaded, stepper)
     if stepper.scaler is not None and state.get("scaler"):
         stepper.scaler.load_state_dict(cast("dict[str, object]", state["scaler"]))

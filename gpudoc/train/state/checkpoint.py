@@ -15,13 +15,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from gpudoc.train.ranks.protocol import whole
+from gpudoc.train.ranks.protocol import inside, whole
 from gpudoc.train.state.staging import Copying, Staging
 
 SCHEMA = "gpudoc.checkpoint.v1"
@@ -98,6 +98,11 @@ def whole_model(model: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
 def host_copy(value: object, staging: Staging | None = None, name: str = "optimizer") -> object:
     """A deep copy of nested state whose tensors lie on the host; with a `staging` they may still be on their way."""
     if isinstance(value, torch.Tensor):
+        inner = inside(value)
+        if inner:
+            made: Any = value
+            copies = {part: host_copy(tensor, staging, f"{name}.{part}") for part, tensor in inner.items()}
+            return made.__tensor_unflatten__(copies, made.__tensor_flatten__()[1], value.shape, value.stride())
         if staging is None:
             return whole(value.detach()).to("cpu", copy=True)
         return staging.take(name, value)

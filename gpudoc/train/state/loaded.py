@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ def load(path: Path, *, parts: bool = False) -> Loaded:
     sharded = (path / SHARDS).is_dir()
     try:
         state = json.loads((path / "state.json").read_text("utf-8"))
+        if state.get("optimizer_state", "full") != "full":
+            _know_narrow_state(path)
         model = {} if sharded else load_file(path / WEIGHTS)
         optimizer = _load_pt(path / "optimizer.pt")
         if sharded and not parts:
@@ -58,6 +61,17 @@ def load(path: Path, *, parts: bool = False) -> Loaded:
     except Exception as problem:
         raise GpudocError(f"{path}: not a checkpoint of this gpudoc: {type(problem).__name__}: {problem}") from problem
     return Loaded(path, state, model, optimizer)
+
+
+def _know_narrow_state(path: Path) -> None:
+    """Import what tells torch the tensors of such a state, which it reads only then."""
+    try:
+        importlib.import_module("torchao.optim")
+    except ImportError as problem:
+        raise GpudocError(
+            f"{path}: its optimizer's state is that of torchao, which cannot be imported: {problem}",
+            hint="pip install torchao",
+        ) from problem
 
 
 def _load_pt(path: Path) -> Mapping[str, object]:

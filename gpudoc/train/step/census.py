@@ -14,7 +14,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
-from gpudoc.train.ranks.protocol import own_part
+from gpudoc.train.ranks.protocol import inside, own_part
 from gpudoc.train.step.course import Course
 from gpudoc.train.step.meters import memory_peak_bytes
 from gpudoc.train.step.step import Stepper
@@ -290,7 +290,7 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 def _tensors(values: object) -> Iterator[torch.Tensor]:
     """The tensors in an optimizer's state, which nests dicts and lists."""
     if isinstance(values, torch.Tensor):
-        yield values
+        yield from inside(values).values() or [values]
     elif isinstance(values, Mapping):
         for value in values.values():
             yield from _tensors(value)

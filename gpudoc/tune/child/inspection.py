@@ -7,7 +7,7 @@ import torch
 from gpudoc.process.memory import read_process_memory
 from gpudoc.train import limits
 from gpudoc.train.start.identity import hardware_here, workload_key
-from gpudoc.train.start.levers import may_foreach, may_fuse
+from gpudoc.train.start.levers import has_torchao, may_foreach, may_fuse, small_twin
 from gpudoc.train.step.precision import has_native_bf16
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
@@ -42,6 +42,7 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
             has_images=any(isinstance(m, torch.nn.Conv2d) for m in model.modules()),
             has_bf16=has_native_bf16(device),
             can_foreach=may_foreach(workload, model),
+            can_shrink=small_twin(workload) is not None and has_torchao(),
             has_blocks=bool(find_blocks(model)),
             has_convolutions=any(isinstance(m, _CONVOLUTIONS) for m in model.modules()),
             sizes_differ=prepared.samples.sizes_differ,

@@ -165,6 +165,7 @@ def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
 
 def _planned(prepared: Prepared, request: Request, place: Place, accumulation: int) -> Plan:
     from gpudoc import plan
+    from gpudoc.plan.saved import with_small_state
 
     variant = request.variant
     settings = plan.Settings(
@@ -175,7 +176,8 @@ def _planned(prepared: Prepared, request: Request, place: Place, accumulation: i
         channels_last=variant.channels_last,
         fused=variant.fused and not variant.foreach and _fuses(prepared, place),
     )
-    return plan.predict(prepared.workload, settings)
+    found = plan.predict(prepared.workload, settings)
+    return with_small_state(found) if variant.optimizer_state == "8bit" else found
 
 
 def _slope(peak: Callable[[int], int], batch: int) -> float:

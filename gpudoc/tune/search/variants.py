@@ -36,6 +36,7 @@ class Abilities:
     has_policies: bool = False
     can_fuse: bool = False
     can_foreach: bool = False
+    can_shrink: bool = False
     has_blocks: bool = False
     has_convolutions: bool = False
     sizes_differ: bool = False
@@ -156,6 +157,14 @@ LEVERS: tuple[Lever, ...] = (
         for_speed_alone=True,
     ),
     Lever(
+        name="8-bit optimizer state",
+        changes={"optimizer_state": "8bit"},
+        # torchao compiles the update
+        works=lambda a: a.can_shrink and a.may_compile,
+        tolerance=BOUNDS["8bit"],
+        to_show="the gain of the compiled update, and the memory",
+    ),
+    Lever(
         name="torch.compile",
         changes={"compile": True, "compile_mode": "whole"},
         works=lambda a: a.may_compile,
@@ -213,6 +222,7 @@ def abilities_of(
         has_policies=told.has_policies and train.policy is None,
         can_fuse=told.can_fuse,
         can_foreach=told.can_foreach,
+        can_shrink=told.can_shrink,
         has_blocks=told.has_blocks,
         has_convolutions=told.has_convolutions,
         sizes_differ=told.sizes_differ,
@@ -244,4 +254,10 @@ def ways_out(abilities: Abilities, now: Variant, policy: Policy = False) -> tupl
         found.append((lower, {**frugally, "precision": lower}))
         if abilities.can_recompute:
             found.append((f"activation checkpointing and {lower}", {**recomputed, "precision": lower}))
+    if abilities.can_shrink and abilities.can_compile:
+        small = "8-bit optimizer state"
+        found.append((small, {**frugally, "optimizer_state": "8bit"}))
+        name, changes = found[-2] if len(found) > 1 else ("", frugally)
+        if set(changes) - set(frugally):
+            found.append((f"{name} and {small}", {**changes, "optimizer_state": "8bit"}))
     return tuple(found)

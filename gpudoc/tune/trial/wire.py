@@ -176,6 +176,7 @@ class Inspection(Message):
     has_images: bool
     has_bf16: bool
     can_foreach: bool = False
+    can_shrink: bool = False
     has_blocks: bool = False
     has_convolutions: bool = False
     sizes_differ: bool = False

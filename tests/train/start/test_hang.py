@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpudoc.facts.process import Frame
@@ -100,3 +102,21 @@ def test_the_script_that_called_gpudoc_is_not_the_users_part_of_training():
     ours = Frame("run", hang.__file__, 30)
     assert users_frame((script, ours, TORCH)) is None
     assert users_frame((script, ours, DATA, TORCH)) == DATA
+
+
+def test_in_a_script_the_line_that_asked_for_a_batch_is_told_where_no_worker_shows_another():
+    inside = Frame(
+        "drawn", str(Path(hang.__file__).parents[2] / "script" / "inside" / "_gpudoc_inside" / "feed.py"), 96
+    )
+    main = Frame("main", "/home/me/work/train.py", 40)
+    asks = Stand(beat=beat(0, world=1), frames=(main, inside, TORCH))
+    assert asks.frame == main
+    # a forked worker has its parent's frames, too
+    worker = (main, inside, TORCH, DATA)
+    assert Stand(beat=beat(0, world=1), frames=(main, inside, TORCH), workers=(worker,)).frame == DATA
+
+
+def test_a_collective_without_a_number_is_told_by_its_name():
+    late = Stand(beat=beat(1, calls=4, world=2))
+    told = judge([Stand(beat=beat(0, calls=5, call="all_reduce()", world=2)), late], 30.0, 0.1)
+    assert told.say.endswith("rank 1 of 2 reads its samples; rank 0 waits for it in all_reduce()")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
 
-from gpudoc.errors import GpudocError
+from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.profile.model import Levers
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.settings import Settings
@@ -16,6 +18,7 @@ from gpudoc.train.step.precision import Precision
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.build import load_workload
 from tests.train.support import write_workload
+from tests.train.torchao_like import hide, plant
 
 
 @pytest.fixture
@@ -140,3 +143,40 @@ def test_graphs_hear_of_every_step_and_lend_no_loss(monkeypatch, built):
 
 def _loss(model, batch):
     return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def test_a_state_of_8_bits_is_that_of_torchaos_twin_with_the_configs_arguments(tmp_path, monkeypatch, built):
+    plant(tmp_path / "packages", monkeypatch)
+    optimizer = built(optimizer_state="8bit").optimizer
+    assert (type(optimizer).__module__, type(optimizer).__name__) == ("torchao.optim", "AdamW8bit")
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.01)
+    assert type(built().optimizer) is torch.optim.AdamW
+
+
+def test_without_torchao_it_is_said_what_to_install(monkeypatch, built):
+    hide(monkeypatch)
+    with pytest.raises(GpudocError, match="torchao, which has that optimizer, is not installed") as caught:
+        built(optimizer_state="8bit")
+    assert (caught.value.hint, caught.value.exit_code) == ("pip install torchao", ExitCode.NOT_DONE)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "twin"),
+    [
+        ({"target": "torch.optim:Adam"}, "torchao.optim:Adam8bit"),
+        ({"target": "torch.optim:AdamW", "args": {"betas": [0.9, 0.95]}}, "torchao.optim:AdamW8bit"),
+        ({"target": "torch.optim:AdamW", "args": {"maximize": True}}, None),
+        ({"target": "torch.optim:SGD", "args": {"lr": 0.1}}, None),
+    ],
+)
+def test_only_adam_with_arguments_that_both_take_has_a_twin(tmp_path, optimizer, twin):
+    path = write_workload(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "optimizer": optimizer}))
+    workload = load_workload(str(path))
+    assert levers.small_twin(workload) == twin
+    if twin is None:
+        with pytest.raises(GpudocError, match=f"the config has {optimizer['target']}"):
+            levers.target_of_optimizer(workload, "8bit", sharded=False)
+    else:
+        with pytest.raises(GpudocError, match="spread over ranks"):
+            levers.target_of_optimizer(workload, "8bit", sharded=True)

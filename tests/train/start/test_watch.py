@@ -154,3 +154,24 @@ def test_another_word_after_on_hang_is_a_mistake():
     with pytest.raises(GpudocError, match="--on-hang wait") as caught:
         check("wait")
     assert caught.value.exit_code == ExitCode.NOT_DONE
+
+
+def test_before_the_end_it_is_looked_at_once_more_and_one_that_works_by_now_goes_on():
+    run = Run(on_hang="end")
+    patience = [0.0]
+    run.watch.patience_s = lambda stands: patience[0]
+    run.step(20)
+    run.stand(FLOOR_S + 1)
+    assert len(run.said) == 1
+    patience[0] = float("inf")
+    assert not run.stay(10 * FLOOR_S)
+    patience[0] = 0.0
+    assert run.stay(FLOOR_S)
+
+
+def test_one_that_may_stand_for_ever_is_never_reported():
+    run = Run()
+    run.watch.patience_s = lambda stands: float("inf")
+    run.step(20)
+    run.stand(10 * FIRST_S)
+    assert run.said == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from gpudoc.train.state import checkpoint
 from gpudoc.train.state.capture import copied_bytes, load_model, restore_rng, rng_document
 from gpudoc.train.state.loaded import load
 from tests.train.support import metrics, train_here, write_workload
+from tests.train.torchao_like import hide, plant
 
 
 def state_of(run, step):
@@ -124,3 +126,53 @@ def test_weights_of_another_model_are_refused_by_name():
         load_model(nn.Sequential(nn.Linear(2, 2, bias=False)), tensors, "here")
     with pytest.raises(GpudocError, match="size mismatch"):
         load_model(nn.Sequential(nn.Linear(3, 2)), tensors, "here")
+
+
+@pytest.fixture
+def narrow(tmp_path, tmp_path_factory, monkeypatch):
+    """A run of eight steps whose optimizer has its state in 8 bits."""
+    plant(tmp_path_factory.mktemp("packages"), monkeypatch)
+    write_workload(tmp_path, schedule={"name": "cosine", "warmup_steps": 3}, log_every=1)
+    common = ("--model", "cfg.yaml", "--profile", "off", "--set", "checkpoint_every=5", "--set", "keep=9")
+    return lambda folder, *more: train_here(tmp_path, *common, "--run-dir", folder, *more)
+
+
+def test_a_state_of_8_bits_comes_back_bit_for_bit(tmp_path, narrow):
+    eight = ("--set", "optimizer_state=8bit")
+    assert narrow("whole", *eight, "--steps", "8") == 0
+    state = load(tmp_path / "whole" / "checkpoints" / "step-5").optimizer["state"][0]["exp_avg"]
+    assert (type(state).__name__, state.codes.dtype) == ("Held", torch.int8)
+    # what was copied is what the step had, whatever the next ones made of it
+    assert not state.codes.equal(
+        load(tmp_path / "whole" / "checkpoints" / "step-8").optimizer["state"][0]["exp_avg"].codes
+    )
+    shutil.copytree(tmp_path / "whole", tmp_path / "halves")
+    checkpoint.remove_others(tmp_path / "halves" / "checkpoints", {5})
+    (tmp_path / "halves" / "summary.json").unlink()
+    assert narrow("halves", *eight, "--steps", "8") == 0
+    assert state_of(tmp_path / "halves", 8) == state_of(tmp_path / "whole", 8)
+    assert dict(losses(tmp_path / "halves")) == dict(losses(tmp_path / "whole"))
+    told = json.loads((tmp_path / "whole" / "summary.json").read_text())["memory"]
+    weights = 4 * (8 * 16 + 16 + 16 + 1)
+    assert told["bytes"]["optimizer"] == 2 * (weights // 4) + (2 + 1) * 4 * 4
+
+
+def test_how_wide_a_state_is_may_not_change_when_a_run_goes_on(tmp_path, narrow, capfd, monkeypatch):
+    assert narrow("run", "--set", "optimizer_state=8bit", "--steps", "5") == 0
+    assert narrow("run", "--steps", "8") == 2
+    assert "its optimizer_state is 8bit, that of this run full" in capfd.readouterr().err
+    hide(monkeypatch)
+    with pytest.raises(GpudocError, match="state is that of torchao") as caught:
+        load(tmp_path / "run" / "checkpoints" / "step-5")
+    assert caught.value.hint == "pip install torchao"
+
+
+def test_bytes_of_a_quantized_state_are_those_that_it_has(tmp_path, monkeypatch):
+    plant(tmp_path / "packages", monkeypatch)
+    from torchao.optim import AdamW8bit
+
+    model = nn.Linear(10, 5, bias=False)
+    optimizer = AdamW8bit(model.parameters())
+    model(torch.randn(4, 10)).sum().backward()
+    optimizer.step()
+    assert copied_bytes(model, optimizer) == 4 * 50 + 2 * (50 + 4) + 4

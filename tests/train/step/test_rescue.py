@@ -12,6 +12,8 @@ import torch
 import yaml
 from torch import nn
 
+from gpudoc.errors import GpudocError
+from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.state.capture import Progress
 from gpudoc.train.step.course import Rescues
 from gpudoc.train.step.rescue import Rescuer, RescueRules
@@ -238,3 +240,12 @@ def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
     assert "with one sample: the data set failed while reading sample 7: MemoryError: Unable to" in done.stderr
     assert "hungry_workload.py:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("optimizer", "named"), [(torch.optim.AdamW, True), (torch.optim.SGD, False)])
+def test_where_the_update_has_no_room_a_state_of_8_bits_is_named_for_adam(optimizer, named):
+    parts = SimpleNamespace(optimizer=optimizer([torch.zeros(1, requires_grad=True)]), ranks=Alone())
+    with pytest.raises(GpudocError) as caught:
+        Rescuer(parts, None, RescueRules()).judge(torch.OutOfMemoryError("CUDA out of memory."), "torn", ())
+    assert ("--set optimizer_state=8bit" in caught.value.hint) is named
+    assert "a smaller --batch-size" in caught.value.hint

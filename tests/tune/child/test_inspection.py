@@ -29,6 +29,10 @@ def test_facts_name_workload_machine_and_sizes(tmp_path, monkeypatch):
     assert (found.card, found.has_images) == (None, False)
     assert (found.can_fuse, found.can_recompute) == (True, False)
     assert (found.can_foreach, found.has_blocks, found.sizes_differ) == (True, False, False)
+    monkeypatch.setattr("gpudoc.tune.child.inspection.has_torchao", lambda: True)
+    assert inspected(tmp_path, monkeypatch)[0].can_shrink is True
+    monkeypatch.setattr("gpudoc.tune.child.inspection.has_torchao", lambda: False)
+    assert inspected(tmp_path, monkeypatch)[0].can_shrink is False
     assert (found.matmul_precision, found.cudnn_benchmark) == (torch.get_float32_matmul_precision(), False)
     deep = inspected(tmp_path, monkeypatch, net={"depth": 2})[0]
     assert (deep.can_recompute, deep.has_blocks) == (True, True)

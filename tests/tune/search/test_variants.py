@@ -175,3 +175,20 @@ def test_the_part_that_is_predicted_to_be_enough_comes_before_every_block():
 def test_what_the_config_or_the_variant_fixes_is_no_way_out():
     assert ways(Variant(allocator="exact"), precision="fp32") == []
     assert ways(Variant(allocator="exact", precision="bf16"), can_recompute=True) == ["activation checkpointing"]
+
+
+def test_a_narrower_state_is_tried_where_torchao_is_and_is_the_last_way_out():
+    small = "8-bit optimizer state"
+    assert small in names(can_shrink=True, budget_s=600.0)
+    assert small not in names(budget_s=600.0)
+    assert small not in names(can_shrink=True)
+    assert small not in names(can_shrink=True, budget_s=600.0, can_compile=False)
+    found = ways_out(abilities(can_shrink=True, can_recompute=True, precision="fp32"), Variant())
+    assert [name for name, _ in found][1:] == [
+        "activation checkpointing",
+        small,
+        f"activation checkpointing and {small}",
+    ]
+    assert dict(found[-1][1]) == {"allocator": "exact", "activation_checkpointing": True, "optimizer_state": "8bit"}
+    assert ways(Variant(allocator="exact"), precision="fp32", can_shrink=True) == [small]
+    assert ways(Variant(allocator="exact"), precision="fp32", can_shrink=True, can_compile=False) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from . import arrival, ending, precision
 from .feed import Feed
 from .loaders import Loaders
+from .pulse import Pulse
 from .report import Report
 from .steps import Steps
 
@@ -16,9 +17,14 @@ from .steps import Steps
 def start(folder: str) -> Report:
     """Wait for torch, in this process and in those that it forks; nothing is imported and nothing touched before."""
     report = Report(folder)
-    feed = Feed(report)
+    pulse = Pulse(report)
+    feed = Feed(report, pulse)
     loaders = Loaders(report, feed)
-    steps = Steps(report, feed, loaders)
+    steps = Steps(report, feed, pulse)
+
+    def torch_is_here(module: object) -> None:
+        report.torch_is_here(module)
+        pulse.builds()
 
     def guarded(action: arrival.Action) -> arrival.Action:
         def run(module: object) -> None:
@@ -30,7 +36,7 @@ def start(folder: str) -> Report:
     ending.watch(report, steps.finish)
     arrival.wait_for(
         {
-            "torch": guarded(report.torch_is_here),
+            "torch": guarded(torch_is_here),
             "torch.utils.data.dataloader": guarded(loaders.torch_is_here),
             "torchdata.stateful_dataloader.stateful_dataloader": guarded(loaders.torchdata_is_here),
             "torch.optim.optimizer": guarded(steps.torch_is_here),

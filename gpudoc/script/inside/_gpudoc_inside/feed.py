@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Callable
 
 from . import limits, samples
+from .pulse import Pulse
 from .report import Report, is_worker
 
 _LOOKED_AT = 3
@@ -32,8 +33,8 @@ class Stretch:
 class Feed:
     """The loaders by number, the iterators over them, and what was drawn since the last step."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, report: Report, pulse: Pulse) -> None:
+        self._report, self._pulse = report, pulse
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         # the iterator that was drawn from last, and what is known of it: asking the dictionary takes longer
@@ -90,6 +91,7 @@ class Feed:
         self._wrapped.add(owner)
         draw = owner.__next__
         report, clock = self._report, self._clock
+        asks, goes_on = self._pulse.asks, self._pulse.goes_on
 
         @functools.wraps(draw)
         def drawn(iterator: Any) -> Any:
@@ -101,8 +103,12 @@ class Feed:
             if known is None:
                 return draw(iterator)
             before = self._looking(known[0]) if self._unseen else None
+            asks(self._grad())
             began = clock()
-            batch = draw(iterator)
+            try:
+                batch = draw(iterator)
+            finally:
+                goes_on()
             ended = clock()
             try:
                 self._note(known, batch, began, ended)

@@ -16,7 +16,7 @@ class Report:
     """The order, and the file of this process; `off` once the hook has stepped aside."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self.folder = folder
         with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
             self.order: dict[str, Any] = json.load(file)
         self.off = False
@@ -53,7 +53,7 @@ class Report:
         if self._started:
             return
         self._started = True
-        rank, local_rank, world = _ranks()
+        rank, local_rank, world = launched_ranks()
         torch = self._torch if self._torch is not None else sys.modules.get("torch")
         self._write(
             "start",
@@ -98,7 +98,7 @@ class Report:
 
     def _write(self, kind: str, event: dict[str, Any]) -> None:
         line = json.dumps({"kind": kind, "at": time.time(), **event}) + "\n"
-        path = os.path.join(self._folder, f"{_ranks()[0] or 0}-{self.process}.jsonl")
+        path = os.path.join(self.folder, f"{launched_ranks()[0] or 0}-{self.process}.jsonl")
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             os.write(handle, line.encode("utf-8", "replace"))
@@ -119,7 +119,8 @@ def _is_child() -> bool:
     return process.parent_process() is not None or bool(getattr(process.current_process(), "_inheriting", False))
 
 
-def _ranks() -> list[int | None]:
+def launched_ranks() -> list[int | None]:
+    """Rank, local rank and ranks in all, as a launcher's variables tell; None for what they do not."""
     for names in _RANKS:
         found = [os.environ.get(name, "") for name in names]
         if found[0].isdigit():

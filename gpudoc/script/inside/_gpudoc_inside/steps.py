@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 from . import memory, precision
 from .feed import Feed, Stretch
-from .loaders import Loaders
+from .pulse import Pulse, ranks_of_torch
 from .report import Report, is_worker
 
 # how often is told what was seen
@@ -21,8 +20,8 @@ _MAX_WITHOUT = 4
 class Steps:
     """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
 
-    def __init__(self, report: Report, feed: Feed, loaders: Loaders) -> None:
-        self._report, self._feed, self._loaders = report, feed, loaders
+    def __init__(self, report: Report, feed: Feed, pulse: Pulse) -> None:
+        self._report, self._feed, self._pulse = report, feed, pulse
         self._is_run = report.is_run
         feed.turning = self._turn
         self._every = _EVERY_RUN_S if report.is_run else _EVERY_S
@@ -70,6 +69,7 @@ class Steps:
                 if self._is_run and self._count and now - self._told_at < self._every:
                     # a run wants sums only: they are taken when they are told, or another loader is drawn from
                     self._count += 1
+                    self._pulse.steps(self._count)
                     self._stepped = now
                 else:
                     self._step(optimizer, now)
@@ -103,6 +103,7 @@ class Steps:
             if self._report.order["record_samples"]:
                 lists["digests"].append("+".join(digests))
         self._count += 1
+        self._pulse.steps(self._count)
         if self._is_measured(now):
             self._measured = True
             self._tell(now)
@@ -159,7 +160,7 @@ class Steps:
     def _tell(self, now: float) -> None:
         device = memory.cuda()
         # at the end the group is gone
-        self._ranks = _ranks() or self._ranks
+        self._ranks = ranks_of_torch() or self._ranks
         rank, world = self._ranks
         self._report.tell(
             "steps",
@@ -193,15 +194,9 @@ class Steps:
             return
         if self._process != self._report.process:
             self._forget()
+        self._pulse.ends()
         if self._count > self._told:
             self._turn()
             self._tell(time.perf_counter())
         seconds = time.perf_counter() - self._report.began
         self._report.tell("end", steps=self._count, seconds=round(seconds, 6))
-
-
-def _ranks() -> tuple[int, int] | None:
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed.get_rank(), distributed.get_world_size()

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpudoc.script.inside._gpudoc_inside.feed import Feed
+from gpudoc.script.inside._gpudoc_inside.pulse import Pulse
 from gpudoc.script.inside._gpudoc_inside.report import Report
 
 ROWS = TensorDataset(torch.arange(12.0))
@@ -19,7 +20,7 @@ ROWS = TensorDataset(torch.arange(12.0))
 def feed(tmp_path):
     (tmp_path / "order.json").write_text('{"purpose": "look", "record_samples": false}')
     report = Report(str(tmp_path))
-    yield Feed(report)
+    yield Feed(report, Pulse(report))
     for undo in report.undo:
         undo()
 
