@@ -11,7 +11,7 @@ from gpudoc.policy import Policy
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial.messages import POLICY, Request
+from gpudoc.tune.trial.messages import POLICY, RUNG, Request
 from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Place, Stage
 from gpudoc.units import MIB
 
@@ -71,7 +71,7 @@ def _ladder(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
     target = Target(name="this GPU", memory_bytes=memory_bytes, card=card)
     rungs = plan.ladder(prepared.workload, target, request.variant.precision, _Signs(emit))
     context = memory_bytes - target.allocator_bytes
-    return {rung.change: float(rung.peak_bytes - context) for rung in rungs}
+    return {f"{RUNG}{rung.change}": float(rung.peak_bytes - context) for rung in rungs}
 
 
 def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.trial.messages import POLICY, Request
+from gpudoc.tune.trial.messages import POLICY, RUNG, Request, Trial
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
@@ -22,10 +22,11 @@ def foresee_ladder(session: Session) -> tuple[tuple[str, int], ...]:
     extra = {"ladder": 1.0, "limit_bytes": float(session.where.limit_bytes or 0)}
     request = Request(kind="plan", batches=(1,), variant=session.variant, extra=extra)
     trial = session.plan(request, _LADDER_SECONDS)
-    if not trial.fits or not trial.measured:
+    told = _told(trial, RUNG)
+    if not trial.fits or not told:
         session.say(f"what would make it fit cannot be planned: {trial.detail or trial.end.value}"[:160])
         return ()
-    return tuple((change, int(peak)) for change, peak in trial.measured.items())
+    return tuple((change, int(peak)) for change, peak in told.items())
 
 
 def foresee_policy(
@@ -42,8 +43,7 @@ def foresee_policy(
         extra={**_versions(capability), "policy": 1.0, "limit_bytes": limit_bytes},
     )
     trial = session.plan(request, PLAN_SECONDS)
-    # what went on beside the trial is measured too
-    told = {name.removeprefix(POLICY): at for name, at in trial.measured.items() if name.startswith(POLICY)}
+    told = _told(trial, POLICY)
     if not trial.fits or not told:
         return None
     ((name, slowdown),) = told.items()
@@ -68,6 +68,11 @@ def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = 
     return MemoryLine(
         batch=int(found["batch"]), peak_bytes=int(found["peak_bytes"]), bytes_per_sample=found["bytes_per_sample"]
     )
+
+
+def _told(trial: Trial, kind: str) -> dict[str, float]:
+    """What the plan answered; what went on beside the trial is measured too."""
+    return {name.removeprefix(kind): at for name, at in trial.measured.items() if name.startswith(kind)}
 
 
 def _versions(capability: tuple[int, int] | None) -> dict[str, float]:

@@ -96,6 +96,7 @@ def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
     return Request(
         kind="default",
         batches=(plan.reference,),
+        variant=plan.base,
         feed=Feed(),
         ranks=session.ranks,
         seconds_per_batch=2 * _timed_s(session, plan),
@@ -104,7 +105,7 @@ def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
 
 
 def _run_default(session: Session, plan: Plan, found: Findings) -> None:
-    why = f"your default, to compare with: batch {plan.reference}, fp32, no loader workers"
+    why = f"your default, to compare with: batch {plan.reference}, {plan.base.precision}, no loader workers"
     trial = session.attempt(_default_request(session, plan, 0), why)
     found.defaults.append(trial)
     if not trial.fits:
@@ -166,7 +167,7 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
     if found.choice is None:
         return
     batch = found.choice.batch
-    if (batch, found.variant, found.feed) == (plan.reference, Variant(), Feed()):
+    if (batch, found.variant, found.feed) == (plan.reference, plan.base, Feed()):
         found.kept_default = True
         return
     why = "the choice with real data, beside the default"
@@ -204,7 +205,7 @@ def _keep_the_faster(plan: Plan, found: Findings) -> None:
         found.notes.append(f"the tuned settings reached {ratio:.2f} times the default's speed, so the default stands")
         found.kept_default = True
         give_up(found, "with your data the default was not beaten")
-        found.variant, found.feed, found.reasons = Variant(), Feed(), {}
+        found.variant, found.feed, found.reasons = plan.base, Feed(), {}
         found.choice = BatchChoice(
             plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: the default was not beaten"
         )

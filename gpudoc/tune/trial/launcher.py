@@ -301,12 +301,14 @@ class Launcher:
         log = self._folder / f"trial-{id_}.log"
         began = time.monotonic()
         for attempt in (1, 2):
-            running = Running(self.warm(request.variant), request, where, id_, log)
             try:
+                running = Running(self.warm(request.variant), request, where, id_, log)
                 running.start(inspect=inspect, began=began)
                 return running
             except ForkServerDiedError as problem:
-                self._warm.pop(request.variant.environment).close()
+                died = self._warm.pop(request.variant.environment, None)
+                if died is not None:
+                    died.close()
                 if attempt == 2:
                     raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
         raise AssertionError("unreachable")

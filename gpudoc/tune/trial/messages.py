@@ -59,8 +59,8 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
-# what leads the name of the policy that a plan answers with
-POLICY = "policy "
+# what leads the name of the policy, or of a rung of the ladder, that a plan answers with
+POLICY, RUNG = "policy ", "rung "
 
 
 class Variant(Levers):

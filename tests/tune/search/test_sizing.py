@@ -13,7 +13,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import expected_gain, recompute_for_speed, size_batch
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
-from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import RUNG, End, Point, Request, Trial, Variant
 from gpudoc.units import MIB
 from tests.tune.formula import Machine
 
@@ -82,7 +82,8 @@ def test_on_a_gpu_what_the_plan_says_of_further_ways_stands_behind_what_was_run(
                 return super().run(request, where)
             assert request.extra["limit_bytes"] == self.limit
             rungs = {"8-bit optimizer state": 400.0 * MIB, "FSDP2 over 4 such GPUs": 200.0 * MIB}
-            return Trial(request=request, end=End.FITS, measured=rungs)
+            told = {f"{RUNG}{change}": peak for change, peak in rungs.items()}
+            return Trial(request=request, end=End.FITS, measured={**told, "other_cpus": 0.5})
 
     session, plan, found = search(Planned(300, per_sample=8000))
     plan = dataclasses.replace(plan, abilities=dataclasses.replace(plan.abilities, device="cuda:0", native_bf16=True))

@@ -54,7 +54,7 @@ class Failing(Machine):
         )
 
 
-def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None, goal="throughput"):
+def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None, goal="throughput", base=None):
     session = Session(
         launcher=machine,
         journal=journal or Journal(None),
@@ -71,7 +71,7 @@ def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None,
         reference=32,
         cap=1000,
         useful=256,
-        base=Variant(),
+        base=base or Variant(),
         abilities=abilities,
     )
     found = Findings()
@@ -107,6 +107,14 @@ def test_a_choice_that_loses_to_the_default_gives_way_to_it():
     assert found.kept_default
     assert (found.choice.batch, found.variant, found.feed, found.speedup) == (32, Variant(), Feed(), 1.0)
     assert any("default stands" in note for note in found.notes)
+
+
+def test_a_precision_that_the_config_asks_for_is_the_defaults_too_and_stays_where_the_default_does():
+    base = Variant(precision="bf16")
+    machine = Machine(slow_joint=True)
+    found = found_by(machine, base=base)
+    assert {request.variant for request in machine.asked if request.kind == "default"} == {base}
+    assert (found.kept_default, found.variant) == (True, base)
 
 
 def test_the_loader_is_tuned_at_the_chosen_batch_and_used_in_the_comparison():

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpudoc.errors import GpudocError
 from gpudoc.tune.trial import launcher as launcher_file
-from gpudoc.tune.trial.fork_client import trial_error
+from gpudoc.tune.trial.fork_client import ForkServerDiedError, trial_error
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Feed, Request, Variant
 from gpudoc.units import GIB, MIB
@@ -194,6 +195,27 @@ def test_expected_fork_servers_are_all_made_before_one_is_waited_for_and_ready_b
         launcher.warm(Variant(allocator="exact"))
         assert sum(" made" in one for one in seen) == 2
     assert seen[-2:] == ["default closed", "exact closed"]
+
+
+def test_a_fork_server_that_dies_while_it_imports_is_replaced_once_and_then_said(monkeypatch):
+    made = []
+
+    class Server:
+        def __init__(self, source, variant, folder):
+            made.append(variant)
+
+        @property
+        def ready(self):
+            raise ForkServerDiedError("killed by SIGKILL")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(launcher_file, "ForkServerProcess", Server)
+    told = pytest.raises(GpudocError, match="the trials cannot be started: killed by SIGKILL")
+    with Launcher("quickstart") as launcher, told:
+        launcher.start(fit(1), CPU)
+    assert len(made) == 2
 
 
 def test_a_template_that_dies_is_a_result_and_is_replaced(standing):
