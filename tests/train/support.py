@@ -132,7 +132,8 @@ def train_here(cwd: pathlib.Path, *arguments: object) -> int:
 
 @contextlib.contextmanager
 def own_modules(folder: pathlib.Path) -> Iterator[None]:
-    """What is imported from `folder` is forgotten again, and so is the folder: the next test's module has its name."""
+    """Modules of `folder` are imported from there, and then forgotten like the folder: other tests use their names."""
+    others = {path.stem: sys.modules.pop(path.stem) for path in folder.glob("*.py") if path.stem in sys.modules}
     paths, before = list(sys.path), set(sys.modules)
     try:
         yield
@@ -141,6 +142,7 @@ def own_modules(folder: pathlib.Path) -> Iterator[None]:
         for name in set(sys.modules) - before:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}{os.sep}"):
                 del sys.modules[name]
+        sys.modules.update(others)
 
 
 def forget_limit() -> None:

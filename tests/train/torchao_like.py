@@ -80,9 +80,11 @@ def plant(folder: pathlib.Path, monkeypatch) -> None:
 
 
 def forget(monkeypatch) -> None:
-    """As if torchao had not been imported yet."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchao"]:
-        monkeypatch.delitem(sys.modules, name)
+    """As if torchao had not been imported yet; what is imported of it from now on is forgotten after the test."""
+    known = {name for name in sys.modules if name.partition(".")[0] == "torchao"}
+    for name in known | {"torchao", "torchao.optim"}:
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
 
 
 def hide(monkeypatch) -> None:

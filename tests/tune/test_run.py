@@ -207,10 +207,10 @@ class LaunchedError(Exception):
     pass
 
 
-@pytest.mark.parametrize(("goal", "expected"), [("largest", ("default", "exact")), ("throughput", ("default",))])
+@pytest.mark.parametrize(("goal", "expected"), [("largest", ["default", "exact"]), ("throughput", ["default"])])
 def test_the_processes_of_both_allocators_start_together_where_both_are_needed(tmp_path, monkeypatch, goal, expected):
-    def launch(source, allocators):
-        assert allocators == expected
+    def launch(source, variants):
+        assert [variant.allocator for variant in variants] == expected
         raise LaunchedError
 
     monkeypatch.setattr(run, "Launcher", launch)

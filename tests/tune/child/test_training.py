@@ -45,11 +45,10 @@ def test_what_fails_in_a_step_is_raised_as_it_is(tmp_path, monkeypatch):
     def short(*_, **__):
         raise MemoryError("planted")
 
-    for place in ("zero_", "_amp_foreach_non_finite_check_and_unscale_"):
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.Tensor if place == "zero_" else torch, place, short)
-            with pytest.raises(MemoryError, match="planted"):
-                trainee.step([batch])
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "_amp_foreach_non_finite_check_and_unscale_", short)
+        with pytest.raises(MemoryError, match="planted"):
+            trainee.step([batch])
     trainee.step([batch])
 
 
