@@ -62,10 +62,13 @@ class Pulse:
             self._words = None
 
     def _now(self, doing: int) -> None:
-        words = self._words or self._opened()
-        if words is not None:
-            words[_DOING] = doing
-            words[_BEATS] += 1
+        try:
+            words = self._words or self._opened()
+            if words is not None:
+                words[_DOING] = doing
+                words[_BEATS] += 1
+        except Exception as problem:
+            self._report.step_aside("a sign of life", problem)
 
     def _opened(self) -> Any:
         """Memory in a file of this process's own; None in trials, and for a loader worker, which belongs to another."""

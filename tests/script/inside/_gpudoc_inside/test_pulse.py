@@ -81,6 +81,14 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_the_script(made, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_fault_of_its_own_is_told_and_the_script_draws_on(made, monkeypatch):
+    report, pulse = made()
+    monkeypatch.setattr(pulse, "_opened", lambda: {}["planted"])
+    pulse.asks(True)
+    pulse.goes_on()
+    assert report.off
+
+
 def test_loader_workers_of_a_script_have_no_signs_of_their_own(tmp_path):
     text = """
     for x, y in DataLoader(Rows(), 4, num_workers=2):
