@@ -10,7 +10,7 @@ from gpudoc.facts.files import exists, link_name, list_names, read_bytes, read_i
 from gpudoc.facts.model import Absent, Fact, PciDevice
 
 _DEVICES = "sys/bus/pci/devices"
-NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+NVIDIA, AMD = 0x10DE, 0x1002
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _NVIDIA_BRIDGE = 0x0680
 NO_DRIVER = Absent("no driver bound")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes.live import (
-    NVIDIA,
     compute_gpus_amd,
     gpu_nodes,
     is_jetson,
@@ -21,6 +20,7 @@ from gpudoc.doctor.causes.live import (
 from gpudoc.doctor.causes.per_gpu import skip_of
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine
+from gpudoc.facts.topology import NVIDIA
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_cuda
 from gpudoc.knowledge.wheels import fit
 

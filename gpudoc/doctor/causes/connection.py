@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.cards import cards_at
-from gpudoc.doctor.causes.live import NVIDIA, compute_gpus_amd, observe, pci_gpus
+from gpudoc.doctor.causes.live import compute_gpus_amd, observe, pci_gpus
 from gpudoc.doctor.model import Evidence, Finder, Finding, Remedy, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, PciDevice
+from gpudoc.facts.topology import NVIDIA
 
 # half the lanes or one generation less costs only programs that copy much; a quarter costs each that trains on several
 _LITTLE_OF_THE_LINK = 0.5

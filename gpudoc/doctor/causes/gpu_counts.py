@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import (
-    NVIDIA,
-    in_container,
-    is_wsl,
-    nodes,
-    nvml_gpus,
-    observe,
-    pci_gpus,
-    variables,
-)
+from gpudoc.doctor.causes.live import in_container, is_wsl, nodes, nvml_gpus, observe, pci_gpus, variables
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.identify import short_address
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, Machine, PciDevice
-from gpudoc.facts.topology import EXCLUDED, NO_DRIVER
+from gpudoc.facts.topology import EXCLUDED, NO_DRIVER, NVIDIA
 
 _ANY = ("", "all", "void", "none")
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpudoc.doctor.cards import card_at, gpu_at, plain_address
-from gpudoc.doctor.causes.live import AMD, NVIDIA, events, observe, pci_gpus, value
+from gpudoc.doctor.causes.live import events, observe, pci_gpus, value
 from gpudoc.doctor.model import Advise, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
 from gpudoc.facts.model import Absent, KernelEvent, Machine
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.topology import AMD, NVIDIA
 from gpudoc.knowledge.xids import Level, Xid, find_sxid, find_xid
 
 _KINDS = ("xid", "sxid", "fallen_off_bus", "aer", "bar", "kind", "gsp")

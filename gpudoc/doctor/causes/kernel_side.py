@@ -8,7 +8,6 @@ from dataclasses import replace
 from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes import kernel_events
 from gpudoc.doctor.causes.live import (
-    NVIDIA,
     compute_gpus_amd,
     events,
     gpu_is_meant,
@@ -28,6 +27,7 @@ from gpudoc.doctor.causes.live import (
 )
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice
+from gpudoc.facts.topology import NVIDIA
 
 _NOTHING_ASKED = ("", "void", "none")
 

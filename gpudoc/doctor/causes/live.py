@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from gpudoc.doctor.model import Card, Evidence, Observation
 from gpudoc.facts.model import Absent, DeviceNode, Fact, Gpu, KernelEvent, Machine, PciDevice, T
+from gpudoc.facts.topology import AMD, NVIDIA
 
-NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _NO_DISPLAY_OUTPUT = (0x0302, 0x0380, 0x1200)
 

@@ -36,13 +36,13 @@ def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
 def count(batch: Any, asked: int | None) -> int | None:
     """Samples in a batch: the first dimension of its first tensor, at most `asked`; None when it holds no tensor."""
     first = batch[0] if type(batch) in (list, tuple) and batch else batch
-    # most batches begin with a tensor; walking through all kinds takes several times as long
-    found_at_once = type(first) is sys.modules["torch"].Tensor and first.ndim
-    for tensor in (first,) if found_at_once else tensors(batch):
-        if tensor.dim():
-            found = int(tensor.shape[0])
-            return found if asked is None or found <= asked else asked
-    return asked
+    if type(first) is not sys.modules["torch"].Tensor or not first.ndim:
+        # walking through all kinds takes several times as long, and most batches begin with a tensor
+        first = next((tensor for tensor in tensors(batch) if tensor.dim()), None)
+        if first is None:
+            return asked
+    found = int(first.shape[0])
+    return found if asked is None or found <= asked else asked
 
 
 def num_bytes(batch: Any) -> int:
