@@ -32,8 +32,8 @@ class Net(torch.nn.Module):
         self.last = torch.nn.Linear(8, 1)
     def forward(self, x):
         ms = self.bf16_ms if torch.is_autocast_enabled("cpu") else 10.0
-        end = time.process_time() + ms / 1e3
-        while time.process_time() < end:
+        end = time.thread_time() + ms / 1e3
+        while time.thread_time() < end:
             pass
         return self.last(x)
 
@@ -44,7 +44,7 @@ def equal():
     return Net(10.0)
 
 def data():
-    return torch.utils.data.TensorDataset(torch.ones(512, 8), torch.zeros(512, 1))
+    return torch.utils.data.TensorDataset(torch.ones(512, 8), torch.full((512, 1), 100.0))
 """
 CONFIG = 'model: {{target: "mine:{name}"}}\ndata: {{target: "mine:data"}}\nloss: {{target: "torch.nn:MSELoss"}}\n'
 BUSY = "while True: pass"
