@@ -284,8 +284,19 @@ print(json.dumps({"batch": result, "trials": trials, "wall_s": round(time.perf_c
 """
 
 
+def command(folder: str, limit_mib: int, source: str) -> tuple[dict, float]:
+    """The evidence of `gpudoc tune --goal largest --only batch`, and its seconds from the first import to the last."""
+    line = [sys.executable, "-m", "gpudoc", "tune", "--model", source, "--device", "cpu", "--goal", "largest"]
+    line += ["--only", "batch", "--memory-limit", f"{limit_mib}MiB", "--fresh", "--json", "--out", "tuned.yaml"]
+    package = str(Path(__file__).resolve().parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])}
+    start = time.perf_counter()
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["profile"]["evidence"], time.perf_counter() - start
+
+
 def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
-    """Lightning's binsearch in a fresh process with the same allocator, next to our search run again beside it.
+    """Lightning's binsearch in a fresh process with the same allocator, next to our command run again beside it.
 
     With `more_mib` its process may have so much more, which its imports take: both then look for the same batch.
     """
@@ -295,14 +306,12 @@ def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             source = str(write_workload(Path(folder), kind))
             for limit_mib in limits:
-                if any(row["more_mib"] == more_mib for row in same("peer", kind, limit_mib)):
-                    continue
-                command = [sys.executable, "-c", PEER, folder, kind, str((limit_mib + more_mib) * MIB)]
+                theirs = [sys.executable, "-c", PEER, folder, kind, str((limit_mib + more_mib) * MIB)]
                 environment = {**os.environ, **MALLOC}
                 start = time.perf_counter()
-                done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+                done = subprocess.run(theirs, capture_output=True, text=True, env=environment, cwd=folder, check=False)
                 theirs_s = time.perf_counter() - start
-                found, ours_s = search(source, limit_mib * MIB)
+                found, ours_s = command(folder, limit_mib, source)
                 answer = {}
                 with contextlib.suppress(ValueError, IndexError):
                     answer = json.loads(done.stdout.strip().splitlines()[-1])
@@ -313,7 +322,9 @@ def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
                     more_mib=more_mib,
                     lightning=answer or done.stderr.strip().splitlines()[-1:],
                     lightning_wall_s=round(theirs_s, 2),
-                    ours=found.batch,
+                    ours=found["largest_batch"],
+                    ours_trials=len(found["trials"]),
+                    load=os.getloadavg()[0],
                     ours_wall_s=round(ours_s, 2),
                     ratio=round(ours_s / theirs_s, 3),
                 )

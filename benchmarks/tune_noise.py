@@ -60,7 +60,7 @@ def search(name: str) -> dict[str, object]:
         command = [sys.executable, "-m", "gpudoc", "tune", "--model", "cfg.yaml", "--device", "cpu", "--only", "speed"]
         environment = {**os.environ, "XDG_DATA_HOME": folder, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            [*command, "--budget", "30s", "--json"], cwd=folder, env=environment, capture_output=True, check=True
+            [*command, "--budget", "90s", "--json"], cwd=folder, env=environment, capture_output=True, check=True
         )
         return json.loads(done.stdout)["profile"]
 
