@@ -112,7 +112,12 @@ def _gained(result: Result) -> str:
         return f"Nothing beat your default{speed}."
     if ratio is None or chosen is None or default is None:
         speed = "" if default is None else f" ({_rate(result, default)} with your data)"
-        why = "." if result.interrupted else ": the budget ended before; a longer --budget compares them."
+        failed = next((trial.end.value for trial in result.findings.joints if not trial.fits), None)
+        why = ": the budget ended before; a longer --budget compares them."
+        if failed is not None:
+            why = f": timed with your data, these settings ended with {failed}."
+        elif result.interrupted:
+            why = "."
         return f"Not compared with your default{speed}{why}"
     speeds = f"{_rate(result, chosen)} with your data, {format_rate(default.middle, 'samples/s')} before"
     if ratio.low == ratio.high:

@@ -194,6 +194,13 @@ def test_a_search_that_ended_early_says_that_nothing_was_compared(result):
     assert "--budget" not in said
 
 
+def test_a_choice_that_could_not_be_timed_with_real_data_says_how_that_ended(result):
+    short = fed(64, 0.0152).model_copy(update={"end": End.OOM_HOST, "points": ()})
+    said = headline(dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[short])))
+    assert said.endswith("timed with your data, these settings ended with oom_host.")
+    assert "--budget" not in said
+
+
 def test_the_document_holds_the_gain_with_its_doubt(result):
     gain = document(result)["gain"]
     assert gain["ratio"][0] == pytest.approx(1.87, abs=0.02)

@@ -21,7 +21,7 @@ from gpudoc.tune.child import rank
 from gpudoc.tune.child.first_steps import FirstSteps
 from gpudoc.tune.child.heartbeat import beat_while_compiling
 from gpudoc.tune.child.pace import Pace, steps_per_block
-from gpudoc.tune.child.samples import Samples
+from gpudoc.tune.child.samples import Samples, Shuffled
 from gpudoc.tune.child.scaling import Stand, measure_legs, ready
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.memory import growth_per_step, next_calibration_batch
@@ -302,8 +302,8 @@ class Probe:
         return DataLoader(
             workload.dataset,
             batch_size=batch,
-            shuffle=True,
-            # ranks are forks of one process: with its generator all would read the same samples
+            sampler=Shuffled(self._trainee.order, self._place.rank, self._ranks.world),
+            # each iterator draws a seed, which must not come from the generator that the model draws from
             generator=torch.Generator().manual_seed(self._place.rank),
             collate_fn=workload.collate,
             drop_last=True,

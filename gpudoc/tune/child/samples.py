@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Sampler, default_collate
 
 from gpudoc.errors import GpudocError
+from gpudoc.train.data.order import Order
 from gpudoc.workload.batch import Batch, num_bytes
 from gpudoc.workload.build import Collate, Dataset, Workload
 
@@ -20,6 +21,27 @@ MAX_SCANNED = 20_000
 _RETURNED_BYTES = 1 << 20
 # what a tensor object takes in addition to its data
 _OBJECT_BYTES = 480
+_INDICES_AT_ONCE = 1024
+
+
+class Shuffled(Sampler[int]):
+    """One rank's indices, each epoch in another of train's orders, at 4 bytes a sample.
+
+    PyTorch's own shuffling holds a list of numbers, at 40 bytes a sample: near a limit more than training has.
+    """
+
+    def __init__(self, order: Order, rank: int, world: int) -> None:
+        self._order = order
+        self._epoch, self._world = rank, world
+
+    def __len__(self) -> int:
+        return self._order.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        epoch, count = self._epoch, len(self)
+        self._epoch += self._world
+        for start in range(0, count, _INDICES_AT_ONCE):
+            yield from self._order.indices(epoch, start, min(start + _INDICES_AT_ONCE, count))
 
 
 class Samples:

@@ -125,9 +125,9 @@ class Trainee:
         self._saved: Content | None = None
         self._parts.model.train()
         # 4 bytes a sample for each of the two epochs whose order training keeps from the second epoch on
-        self._order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=config.seed)
+        self.order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=config.seed)
         for epoch in (0, 1):
-            self._order.indices(epoch, 0, 1)
+            self.order.indices(epoch, 0, 1)
 
     def train(self, batches: Sequence[Batch]) -> float:
         """The loss of one optimizer step over the micro batches of `batches`, with what training logs of it.

@@ -1,13 +1,15 @@
 import gc
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune.child.samples import Samples, collect_samples, copy_bytes, copy_of, sample_bytes
+from gpudoc.train.data.order import Order
+from gpudoc.tune.child.samples import Samples, Shuffled, collect_samples, copy_bytes, copy_of, sample_bytes
 from gpudoc.workload.build import load_workload
 
 
@@ -147,3 +149,27 @@ def test_a_data_set_that_can_only_be_iterated_is_refused_with_what_works(tmp_pat
     with pytest.raises(GpudocError, match="can only be iterated") as raised:
         collect_samples(load_workload(str(config)))
     assert "gpudoc train" in raised.value.hint
+
+
+def test_every_rank_and_every_epoch_is_shuffled_in_another_way_and_reads_each_sample_once():
+    epochs = []
+    for rank in (0, 1):
+        shuffled = Shuffled(Order(num_samples=3000, global_batch=1, micro_batch=1, seed=7), rank, 2)
+        assert len(shuffled) == 3000
+        epochs += [list(shuffled), list(shuffled)]
+    assert all(sorted(epoch) == list(range(3000)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+
+
+def test_shuffling_takes_no_list_of_all_samples():
+    count = 200_000
+    order = Order(num_samples=count, global_batch=1, micro_batch=1, seed=7)
+    order.indices(0, 0, 1)
+    walk = iter(torch.utils.data.BatchSampler(Shuffled(order, 0, 1), 8, drop_last=True))
+    tracemalloc.start()
+    try:
+        first = next(walk)
+        assert tracemalloc.get_traced_memory()[1] < count
+    finally:
+        tracemalloc.stop()
+    assert len(first) == 8
