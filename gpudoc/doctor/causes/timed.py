@@ -1,4 +1,4 @@
-"""What a run's own numbers say by arithmetic: how long a rank was busy, what is left over, when the device works."""
+"""What a run's own numbers say by arithmetic: how long one rank was busy, what is left over, whose time a step is."""
 
 from __future__ import annotations
 
@@ -83,19 +83,38 @@ def _find_launching(text: Text) -> Iterator[Finding | Skip]:
         yield Finding(id="launch_bound", confidence=0.7, severity="warning", evidence=seen)
 
 
-# Keras prints it itself; what takes a few milliseconds is not worth a word
-_CALLBACK = Pattern(
-    r"(?i)\bcallbacks? method `?on_train_batch_(?:begin|end)`? is slow compared to the batch time "
-    r"\(batch time: (?P<batch>[\d.]+)s vs `?on_train_batch_\w+`? time: (?P<callback>[\d.]+)s"
+_MOST_ROWS = 400
+# cProfile: "1234 function calls (1200 primitive calls) in 61.205 seconds", then rows with each function's own time
+_CALLS = Pattern(r"\d+ function calls(?: \(\d+ primitive calls\))? in (\d+(?:\.\d+)?) seconds")
+_ROW = Pattern(r"(?m)^\s*[\d/]+ +(?P<own>\d+\.\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +(?P<who>\S[^\n]*)$")
+_OF_PACKAGES = ("site-packages", "dist-packages", "<frozen", "<string>", "/lib/python", "importlib")
+_BUILTINS = (
+    (
+        "gpu_sync_each_step",
+        ("method 'item'", "method 'cpu'", "method 'tolist'", "_cuda_synchronize", "'numpy' of 'torch"),
+    ),
+    ("dataloader_bottleneck", ("'acquire' of '_thread.lock'", "select.poll", "'poll' of")),
 )
-_WORTH_SECONDS = 0.02
+_OWN_SHARE = 0.3
 
 
-def _find_callback(text: Text) -> Iterator[Finding | Skip]:
-    """A callback that takes longer than the step around it, by Keras' own clock."""
-    said = text.find(_CALLBACK)
-    if said and float(said["callback"]) > max(float(said["batch"]), _WORTH_SECONDS):
-        yield Finding(id="logging_each_step", confidence=0.66, severity="warning", evidence=(quote(said, "callback"),))
+def _find_functions(text: Text) -> Iterator[Finding | Skip]:
+    """A function whose own time is a large part of all that was profiled."""
+    calls = text.find(_CALLS)
+    if calls is None or float(calls[1]) <= 0:
+        return
+    for row in text.find_all(_ROW, most=_MOST_ROWS):
+        share = float(row["own"]) / float(calls[1])
+        if not _OWN_SHARE <= share <= 1:
+            continue
+        who = row["who"]
+        cause = next((cause for cause, names in _BUILTINS if any(name in who for name in names)), None)
+        if cause is None and ".py:" in who and not any(part in who for part in _OF_PACKAGES):
+            cause = "python_bound"
+        if cause is not None:
+            seen = (observe("profile", f"{share:.0%} of the time in {who.strip()}", row.line.origin),)
+            yield Finding(id=cause, confidence=0.76, severity="warning", evidence=seen)
+            return
 
 
 FINDERS = (
@@ -103,5 +122,5 @@ FINDERS = (
     by_text("ddp_uneven_inputs", _find_rest),
     by_text("slow_storage", _find_warming),
     by_text("launch_bound", _find_launching),
-    by_text("logging_each_step", _find_callback),
+    by_text("python_bound", _find_functions),
 )
