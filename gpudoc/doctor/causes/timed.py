@@ -1,4 +1,4 @@
-"""What a run's own numbers say by arithmetic: how long one rank was busy, what is left over, whose time a step is."""
+"""What a run's own numbers say by arithmetic: how long one rank or epoch took, and whose time that was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gpudoc.doctor.causes.memory import RAN_OUT
-from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
+from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -38,19 +38,6 @@ def _find_clock(text: Text) -> Iterator[Finding | Skip]:
             return
 
 
-_REMAINDER = Pattern(r"\b(\d{2,9}) ?(?:%|mod|modulo) ?(\d{1,5}) ?(?:={1,2}|is|equals|为|等于) ?(\d{1,5})\b")
-
-
-def _find_rest(text: Text) -> Iterator[Finding | Skip]:
-    """Somebody reckons that the samples do not come out even over the devices, and it is true."""
-    rest = text.find(_REMAINDER)
-    if rest is None or not about_training(text) or int(rest[2]) < 2:
-        return
-    if int(rest[1]) % int(rest[2]) == int(rest[3]) != 0:
-        value = f"{rest[1]} samples leave {rest[3]} over by {rest[2]}"
-        yield Finding(id="ddp_uneven_inputs", confidence=0.74, evidence=(observe("data", value, rest.line.origin),))
-
-
 # tqdm at the end of an epoch: "469/469 [12:53<00:00"
 _EPOCH_TIME = Pattern(r"(?<!\d)(\d{2,7})/\1 ?\[(?:(\d+):)?(\d+):(\d\d)<0?0:00")
 _WARMED_BY, _FEWEST_EPOCHS, _LONG_SECONDS = 2.5, 3, 30
@@ -66,21 +53,6 @@ def _find_warming(text: Text) -> Iterator[Finding | Skip]:
         value = f"{seconds[0]} s for the first pass over the data, {seconds[-1]} s for the last"
         seen = (observe("epochs", value, rows[0].line.origin),)
         yield Finding(id="slow_storage", confidence=0.66, severity="warning", evidence=seen)
-
-
-_BUSY = Pattern(r"(?i)\bgpu (?:busy|active|kernel) time\W{1,6}(\d+(?:\.\d+)?) ?ms")
-_WHOLE = Pattern(
-    r"(?i)(?:eager|step|iteration|frame|total|wall)(?: time)?\W{1,6}(\d+(?:\.\d+)?) ?ms(?:/(?:step|frame|it\w*|batch))?"
-)
-_IDLE_SHARE = 0.5
-
-
-def _find_launching(text: Text) -> Iterator[Finding | Skip]:
-    """The device computes for less than half of the step."""
-    busy, whole = text.find(_BUSY), text.find(_WHOLE)
-    if busy and whole and 0 < float(busy[1]) < _IDLE_SHARE * float(whole[1]):
-        seen = (observe("device busy", f"{busy[1]} ms of {whole[1]} ms", busy.line.origin),)
-        yield Finding(id="launch_bound", confidence=0.7, severity="warning", evidence=seen)
 
 
 _MOST_ROWS = 400
@@ -119,8 +91,6 @@ def _find_functions(text: Text) -> Iterator[Finding | Skip]:
 
 FINDERS = (
     by_text("nccl_timeout_one_rank_busy", _find_clock),
-    by_text("ddp_uneven_inputs", _find_rest),
     by_text("slow_storage", _find_warming),
-    by_text("launch_bound", _find_launching),
     by_text("python_bound", _find_functions),
 )
