@@ -6,7 +6,8 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpudoc.doctor.causes.sign import quote
-from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.doctor.measured import measured
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
 from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Mention, Text
@@ -62,15 +63,16 @@ class _Ready:
     def find(self, text: Text, evidence: Evidence) -> Finding | None:
         """The row's finding, None where it does not fire."""
         row = self.row
-        first = text.find(self.any)
-        if first is None or any(text.find(words) is None for words in self.about):
+        shown = self._show(text)
+        if shown is None or any(text.find(words) is None for words in self.about):
             return None
         if self.unless is not None and text.find(self.unless) is not None:
             return None
         beside = [text.find(words) for words in self.all]
         if None in beside or not _facts_allow(row, evidence):
             return None
-        seen = [quote(first, row.fact), *(quote(one, "beside it") for one in beside if one is not None)]
+        first, observation = shown
+        seen = [observation, *(quote(one, "beside it") for one in beside if one is not None)]
         return Finding(
             id=row.cause,
             confidence=row.confidence,
@@ -79,6 +81,13 @@ class _Ready:
             evidence=tuple(dict.fromkeys(seen)),
             explains=row.explains,
         )
+
+    def _show(self, text: Text) -> tuple[Mention, Observation] | None:
+        """Where one of `any` stands, and how it is quoted; of a row with a share, where that is as large."""
+        if self.row.share:
+            return measured(text, self.any, self.row.share, self.row.fact)
+        first = text.find(self.any)
+        return None if first is None else (first, quote(first, self.row.fact))
 
 
 def _facts_allow(row: Signature, evidence: Evidence) -> bool:

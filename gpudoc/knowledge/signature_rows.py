@@ -38,6 +38,7 @@ class Signature:
 
     `any`: one of them is the evidence. `all`: each of these is there too (of a list one of it). `about`: as `all`, and
     too common to be shown. `unless`: none of these is. `when_fact` and `unless_fact` name facts by their dotted path.
+    `share`: what is read there is at least so many percent of the time.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Signature:
     unless: tuple[str, ...] = ()
     when_fact: Mapping[str, str] = field(default_factory=dict)
     unless_fact: Mapping[str, str] = field(default_factory=dict)
+    share: float = 0.0
     severity: Severity = "broken"
     title: str = ""
     explains: tuple[str, ...] = ()
@@ -123,6 +125,7 @@ def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Si
         unless=patterns("unless"),
         when_fact=cast(Mapping[str, str], row.get("when_fact", {})),
         unless_fact=cast(Mapping[str, str], row.get("unless_fact", {})),
+        share=float(str(row.get("share", 0))),
         confidence=float(str(row["confidence"])),
         severity=cast(Severity, row.get("severity", "broken")),
         title=str(row.get("title", "")),

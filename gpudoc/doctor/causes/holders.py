@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
+from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.said_facts import origin_of
+from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
 from gpudoc.units import GIB, format_bytes, format_seconds
 
 # what training can use of a card that holds more than that is little
@@ -19,6 +23,11 @@ _FULL, _HALF = 0.9, 0.5
 # what a driver keeps for itself, and a screen takes
 _OWN_USE_BYTES = 1.5 * GIB
 _MOST_REMEDIES = 4
+_ABOUT_MEMORY = words(
+    r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
+)
+# the table of processes with no row between its head and its end
+_NO_ROWS = Pattern(r"Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?[^\n\w]*={5}[^\n\w]*\n[^\n\w]*[-+]{5}")
 
 
 def share_used(gpu: Gpu) -> Fact[float]:
@@ -172,7 +181,30 @@ def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
     return replace(seen, value=f"GPU {gpu.index}: {seen.value}")
 
 
+def _find_unowned(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A table in which an idle card's memory is taken and no process is listed: whoever holds it is not shown."""
+    ran_out, shown = text.find(RAN_OUT), text.find(_NO_ROWS) is None
+    said = ran_out or text.find(_ABOUT_MEMORY)
+    if said is None:
+        return
+    for gpu in value(evidence.machine.gpus, ()):
+        used, processes = value(gpu.memory_used_bytes, 0), gpu.processes
+        owned = shown if isinstance(processes, Absent) else bool(processes)
+        if used > _OWN_USE_BYTES and gpu.utilization_percent == 0 and not owned:
+            yield Finding(
+                id="oom_other_process",
+                confidence=0.86,
+                severity="broken" if ran_out else "warning",
+                evidence=(
+                    observe(f"GPU {gpu.index}", f"{format_bytes(used)} in use at 0 %, no process listed", "nvidia-smi"),
+                    quote(said, "memory"),
+                ),
+            )
+            return
+
+
 FINDERS: tuple[Finder, ...] = (
     Finder(id="oom_other_process", find=find_held, needs=("gpus",)),
     Finder(id="oom_other_process", find=_find_pasted, reads="text"),
+    text_finder("oom_other_process", _find_unowned),
 )

@@ -1,4 +1,4 @@
-"""Feeding the device and the host's part: loader workers, storage, CPU, shared memory, host memory, slow steps."""
+"""More loader workers than CPUs, and memory that grows, by what a text says of them."""
 
 from __future__ import annotations
 
@@ -11,57 +11,6 @@ from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-
-# "data_time: 2.1 ... time: 2.3" in mmengine, detectron2 and torchvision; "Time 0.9 (0.8) Data 0.7 (0.6)" in imagenet
-_TIMES = (
-    Pattern(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,40}?\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)"),
-    Pattern(r"\bdata(?:_time)?:\s*(?P<data>\d+\.\d+)[^\n]{0,60}?\btime:\s*(?P<step>\d+\.\d+)"),
-    Pattern(r"\btime:\s*(?P<step>\d+\.\d+)[^\n]{0,80}?\bdata_time:\s*(?P<data>\d+\.\d+)"),
-    Pattern(r"\bTime:?\s+(?P<step>\d+\.\d+)s?[^\n]{0,120}?\bData:?\s+(?P<data>\d+\.\d+)"),
-    Pattern(
-        r"\b(?:step|batch|iter)_?time\W{1,3}(?P<step>\d+\.\d+)[^\n]{0,60}?\bdata(?:_?(?:time|load\w*|"
-        r"wait))?\W{1,3}(?P<data>\d+\.\d+)"
-    ),
-)
-
-
-# a profiler's table: the row of the loader with its share at the end (Lightning) or in percent (torch.profiler)
-_PROFILED = Pattern(
-    r"(?im)^[^\n]{0,80}(?P<row>get_train_batch|train_dataloader_next|_(?P<single>Single)ProcessDataLoaderIter|"
-    r"_MultiProcessingDataLoaderIter|enumerate\(DataLoader\)|'acquire' of '_thread\.lock')[^\n]{0,200}?"
-    r"(?P<share>\d{1,3}(?:\.\d+)?)\s*(?:%|\|?\s*$)"
-)
-
-
-def _find_profiled(text: Text) -> Iterator[Finding | Skip]:
-    for row in text.find_all(_PROFILED, most=40):
-        share = float(row["share"])
-        if 25 < share <= 100:
-            name = "too_few_workers" if row["single"] else "dataloader_bottleneck"
-            seen = (quote(row, "profile"),)
-            yield Finding(id=name, confidence=0.82, severity="warning", evidence=seen)
-            return
-
-
-def _find_waiting(text: Text) -> Iterator[Finding | Skip]:
-    for pattern in _TIMES:
-        steps = [(float(m["data"]), float(m["step"]), m) for m in text.find_all(pattern)]
-        # the first steps start the workers: they say nothing about the rest
-        steady = steps[1:] if len(steps) > 2 else steps
-        data, total = sum(s[0] for s in steady), sum(s[1] for s in steady)
-        if len(steady) < 1 or total <= 0 or data > total * 1.05:
-            continue
-        share = data / total
-        if share > 0.35:
-            value = f"{share:.0%} of the step time in {len(steady)} logged steps is waiting for data"
-            yield Finding(
-                id="dataloader_bottleneck",
-                confidence=0.85,
-                severity="warning",
-                evidence=(observe("data wait", value, steady[-1][2].line.origin),),
-            )
-            return
-
 
 # "num_workers=16" on "8 cores", or "--num_workers 32" in each of "--nproc_per_node=8" processes
 _ASKED = Pattern(
@@ -167,8 +116,6 @@ def _find_growth(text: Text) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    by_text("dataloader_bottleneck", _find_waiting),
-    by_text("dataloader_bottleneck", _find_profiled),
     by_text("too_many_workers", _find_crowd),
     by_text("leak_graph_kept", _find_growth),
 )

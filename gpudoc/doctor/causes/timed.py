@@ -1,4 +1,4 @@
-"""What a run's own numbers say by arithmetic: how long a rank was busy, what is left over, when the device works."""
+"""What a run's own numbers say by arithmetic: how long one rank or epoch took, and whose time that was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gpudoc.doctor.causes.memory import RAN_OUT
-from gpudoc.doctor.causes.sign import about_training, by_text, quote, words
+from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -38,19 +38,6 @@ def _find_clock(text: Text) -> Iterator[Finding | Skip]:
             return
 
 
-_REMAINDER = Pattern(r"\b(\d{2,9}) ?(?:%|mod|modulo) ?(\d{1,5}) ?(?:={1,2}|is|equals|为|等于) ?(\d{1,5})\b")
-
-
-def _find_rest(text: Text) -> Iterator[Finding | Skip]:
-    """Somebody reckons that the samples do not come out even over the devices, and it is true."""
-    rest = text.find(_REMAINDER)
-    if rest is None or not about_training(text) or int(rest[2]) < 2:
-        return
-    if int(rest[1]) % int(rest[2]) == int(rest[3]) != 0:
-        value = f"{rest[1]} samples leave {rest[3]} over by {rest[2]}"
-        yield Finding(id="ddp_uneven_inputs", confidence=0.74, evidence=(observe("data", value, rest.line.origin),))
-
-
 # tqdm at the end of an epoch: "469/469 [12:53<00:00"
 _EPOCH_TIME = Pattern(r"(?<!\d)(\d{2,7})/\1 ?\[(?:(\d+):)?(\d+):(\d\d)<0?0:00")
 _WARMED_BY, _FEWEST_EPOCHS, _LONG_SECONDS = 2.5, 3, 30
@@ -68,40 +55,42 @@ def _find_warming(text: Text) -> Iterator[Finding | Skip]:
         yield Finding(id="slow_storage", confidence=0.66, severity="warning", evidence=seen)
 
 
-_BUSY = Pattern(r"(?i)\bgpu (?:busy|active|kernel) time\W{1,6}(\d+(?:\.\d+)?) ?ms")
-_WHOLE = Pattern(
-    r"(?i)(?:eager|step|iteration|frame|total|wall)(?: time)?\W{1,6}(\d+(?:\.\d+)?) ?ms(?:/(?:step|frame|it\w*|batch))?"
+_MOST_ROWS = 400
+# cProfile: "1234 function calls (1200 primitive calls) in 61.205 seconds", then rows with each function's own time
+_CALLS = Pattern(r"\d+ function calls(?: \(\d+ primitive calls\))? in (\d+(?:\.\d+)?) seconds")
+_ROW = Pattern(r"(?m)^\s*[\d/]+ +(?P<own>\d+\.\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +(?P<who>\S[^\n]*)$")
+_OF_PACKAGES = ("site-packages", "dist-packages", "<frozen", "<string>", "/lib/python", "importlib")
+_BUILTINS = (
+    (
+        "gpu_sync_each_step",
+        ("method 'item'", "method 'cpu'", "method 'tolist'", "_cuda_synchronize", "'numpy' of 'torch"),
+    ),
+    ("dataloader_bottleneck", ("'acquire' of '_thread.lock'", "select.poll", "'poll' of")),
 )
-_IDLE_SHARE = 0.5
+_OWN_SHARE = 0.3
 
 
-def _find_launching(text: Text) -> Iterator[Finding | Skip]:
-    """The device computes for less than half of the step."""
-    busy, whole = text.find(_BUSY), text.find(_WHOLE)
-    if busy and whole and 0 < float(busy[1]) < _IDLE_SHARE * float(whole[1]):
-        seen = (observe("device busy", f"{busy[1]} ms of {whole[1]} ms", busy.line.origin),)
-        yield Finding(id="launch_bound", confidence=0.7, severity="warning", evidence=seen)
-
-
-# Keras prints it itself; what takes a few milliseconds is not worth a word
-_CALLBACK = Pattern(
-    r"(?i)\bcallbacks? method `?on_train_batch_(?:begin|end)`? is slow compared to the batch time "
-    r"\(batch time: (?P<batch>[\d.]+)s vs `?on_train_batch_\w+`? time: (?P<callback>[\d.]+)s"
-)
-_WORTH_SECONDS = 0.02
-
-
-def _find_callback(text: Text) -> Iterator[Finding | Skip]:
-    """A callback that takes longer than the step around it, by Keras' own clock."""
-    said = text.find(_CALLBACK)
-    if said and float(said["callback"]) > max(float(said["batch"]), _WORTH_SECONDS):
-        yield Finding(id="logging_each_step", confidence=0.66, severity="warning", evidence=(quote(said, "callback"),))
+def _find_functions(text: Text) -> Iterator[Finding | Skip]:
+    """A function whose own time is a large part of all that was profiled."""
+    calls = text.find(_CALLS)
+    if calls is None or float(calls[1]) <= 0:
+        return
+    for row in text.find_all(_ROW, most=_MOST_ROWS):
+        share = float(row["own"]) / float(calls[1])
+        if not _OWN_SHARE <= share <= 1:
+            continue
+        who = row["who"]
+        cause = next((cause for cause, names in _BUILTINS if any(name in who for name in names)), None)
+        if cause is None and ".py:" in who and not any(part in who for part in _OF_PACKAGES):
+            cause = "python_bound"
+        if cause is not None:
+            seen = (observe("profile", f"{share:.0%} of the time in {who.strip()}", row.line.origin),)
+            yield Finding(id=cause, confidence=0.76, severity="warning", evidence=seen)
+            return
 
 
 FINDERS = (
     by_text("nccl_timeout_one_rank_busy", _find_clock),
-    by_text("ddp_uneven_inputs", _find_rest),
     by_text("slow_storage", _find_warming),
-    by_text("launch_bound", _find_launching),
-    by_text("logging_each_step", _find_callback),
+    by_text("python_bound", _find_functions),
 )

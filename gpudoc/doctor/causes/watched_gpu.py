@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from gpudoc.doctor.causes.watched_input import WORTH_TELLING
-from gpudoc.doctor.live.device import DeviceUse, summarise_devices
+from gpudoc.doctor.live.device import DeviceUse
+from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
-from gpudoc.doctor.live.say import MODEL, NVML, PROC, STACKS, at_sites, estimated, finding, percent, place
-from gpudoc.doctor.live.shares import JobShares, share_inside, summarise
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.live.say import MODEL, NVML, PROC, STACKS, estimated, finding, percent, spent, worst_place
+from gpudoc.doctor.live.shares import JobShares, RankShares, share_inside
+from gpudoc.doctor.model import Card, Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 from gpudoc.units import format_bytes, format_seconds
@@ -23,51 +25,23 @@ IDLE = 0.03
 UNEVEN = 1.25
 _DATA_PARALLEL = re.compile(r"torch/nn/parallel/(data_parallel|parallel_apply)\.py$")
 _PASSES_ON = re.compile(r"torch/nn/parallel/(replicate|scatter_gather|comm|_functions)\.py$")
-Judge = Callable[[Watch, JobShares, Sequence[DeviceUse]], "Finding | None"]
 
 
-def _with_devices(name: str, judge: Judge) -> Finder:
-    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
-        watch = evidence.watch
-        if watch is None:
-            return
-        devices = summarise_devices(watch)
-        if isinstance(devices, Absent):
-            yield Skip(devices.reason)
-            return
-        found = judge(watch, summarise(watch), devices)
-        if found is not None:
-            yield found
-
-    return Finder(id=name, find=find, reads="watch")
-
-
-def _busiest(devices: Sequence[DeviceUse]) -> DeviceUse:
-    return max(devices, key=lambda d: d.busy)
-
-
-def judge_sync(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None:
     """The host waits for the device and the device then waits for the host; a busy device is healthy."""
-    lead, gpu = job.lead, _busiest(devices)
-    if lead is None or gpu.busy >= BUSY:
-        return None
     share = lead.share(Phase.SYNC)
-    if share < 0.1 or lead.share(*DATA) > share:
-        return None
     # with the waits gone host and device work side by side, and the longer of both remains
     gain = 1 / max(gpu.busy, 1 - share, 0.05)
-    if gain < 1.1:
+    if gpu.busy >= BUSY or share < 0.1 or lead.share(*DATA) > share or gain < 1.1:
         return None
-    sites = lead.sites.get(Phase.SYNC, ())
-    worst = place(sites[0].frame, watch) if sites else "unknown"
+    worst = worst_place(watch, lead, Phase.SYNC)
     return finding(
         "gpu_sync_each_step",
         lost=1 - 1 / gain,
         sure=0.75,
         title=f"Each step waits for the GPU at {worst}, and the GPU then idles {percent(1 - gpu.busy)} of the time",
         evidence=(
-            Observation("waiting_for_the_device", f"{percent(share)} of the main thread's time", STACKS),
-            *at_sites(sites, watch, "waits_at"),
+            *spent(watch, lead, "waiting_for_the_device", "waits_at", Phase.SYNC),
             *gpu.observations(),
             estimated(gain),
         ),
@@ -75,24 +49,20 @@ def judge_sync(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Fi
     )
 
 
-def judge_launch(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
     """The main thread is busy launching kernels and never waits for the device, which has little to do."""
-    del watch
-    lead, gpu = job.lead, _busiest(devices)
-    if lead is None or gpu.busy < IDLE:
-        return None
+    power = 1.0 if gpu.power_share is None else gpu.power_share
     launching = lead.share(*COMPUTE, Phase.TRANSFER)
-    light = gpu.busy < 0.7 or (gpu.power_share is not None and gpu.power_share < 0.45)
-    if launching < 0.6 or lead.share(Phase.SYNC) > 0.1 or lead.cpu < 0.75 or not light:
+    if gpu.busy < IDLE or (gpu.busy >= 0.7 and power >= 0.45):
         return None
-    lost = max(0.0, 1 - max(gpu.busy, gpu.power_share or 0.0))
+    if launching < 0.6 or lead.share(Phase.SYNC) > 0.1 or lead.cpu < 0.75:
+        return None
     return finding(
         "launch_bound",
-        lost=lost,
+        lost=1 - max(gpu.busy, gpu.power_share or 0.0),
         sure=0.7,
-        title=f"The GPU waits for its next kernel: it is busy {percent(gpu.busy)} of the time, the CPU "
-        f"thread that launches "
-        f"{percent(lead.cpu)}",
+        title=f"The GPU waits for its next kernel: it is busy {percent(gpu.busy)} of the time, the CPU thread that "
+        f"launches {percent(lead.cpu)}",
         evidence=(
             Observation("launching", f"{percent(launching)} of the main thread's time, none of it waiting", STACKS),
             Observation("main_thread_cpu", percent(lead.cpu), PROC),
@@ -101,23 +71,18 @@ def judge_launch(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
     )
 
 
-def judge_copies(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_copies(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None:
     """Copies to the device that block the main thread."""
-    lead, gpu = job.lead, _busiest(devices)
-    if lead is None or gpu.busy >= BUSY:
-        return None
     share = lead.share(Phase.TRANSFER)
-    if share < 0.12:
+    if gpu.busy >= BUSY or share < 0.12:
         return None
-    sites = lead.sites.get(Phase.TRANSFER, ())
     return finding(
         "pageable_copies",
         lost=share,
         sure=0.7,
         title=f"{percent(share)} of the time the main thread copies batches to the GPU and waits for it",
         evidence=(
-            Observation("copying", f"{percent(share)} of the main thread's time", STACKS),
-            *at_sites(sites, watch, "copied_at"),
+            *spent(watch, lead, "copying", "copied_at", Phase.TRANSFER),
             *gpu.observations(),
             *gpu.traffic(),
             estimated(min(without(share), 1 / max(gpu.busy, 0.05))),
@@ -125,17 +90,17 @@ def judge_copies(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> 
     )
 
 
-def judge_throttle(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_throttle(devices: Sequence[DeviceUse]) -> Finding | None:
     """Clocks cut because of heat, or by the hardware's own brake."""
-    del watch, job
     worst = max(devices, key=lambda d: d.hot_share)
     if worst.hot_share < 0.1:
         return None
-    known = worst.clock_mhz is not None and worst.clock_max_mhz is not None
-    clock = f"{worst.clock_mhz:.0f} of {worst.clock_max_mhz:.0f} MHz" if known else "unknown"
+    lost, clock = 0.1, "unknown"
+    if worst.clock_mhz and worst.clock_max_mhz:
+        lost = 1 - worst.clock_mhz / worst.clock_max_mhz
+        clock = f"{worst.clock_mhz:.0f} of {worst.clock_max_mhz:.0f} MHz"
     heat = f"{worst.temperature_c:.0f} °C at most" if worst.temperature_c is not None else "unknown"
-    lost = 1 - worst.clock_mhz / worst.clock_max_mhz if worst.clock_mhz and worst.clock_max_mhz else 0.1
-    return finding(
+    found = finding(
         "thermal_throttle",
         lost=lost,
         sure=0.9,
@@ -145,98 +110,79 @@ def judge_throttle(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -
             Observation("temperature", heat, NVML),
             Observation("sm_clock", clock, NVML),
         ),
-        fix=(
-            Remedy(
-                say="Look at fans, dust and airflow.",
-                run=f"nvidia-smi -i {worst.index} -q -d TEMPERATURE,PERFORMANCE",
-            ),
-            Remedy(
-                say="Let it draw less power instead, at little cost of speed: nvidia-smi -pl for it, within its range.",
-                run=f"nvidia-smi -i {worst.index} -q -d POWER",
-            ),
-        ),
     )
+    return replace(found, cards=(Card(index=worst.index),))
 
 
-def judge_link(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_link(job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
     """A PCIe link below what GPU and slot can do, while the GPU works (an idle one lowers it to save power)."""
-    del watch
-    low = [d for d in devices if d.link_now is not None and d.link_max is not None and d.busy >= 0.2]
-    worst = min(low, key=lambda d: d.link_share, default=None)
-    if worst is None or worst.link_share > 0.6 or worst.link_now is None or worst.link_max is None:
+    worst = min((d for d in devices if d.busy >= 0.2), key=lambda d: d.link_share, default=None)
+    if worst is None or worst.link_share > 0.6:
         return None
+    now, best = _link(worst.link_now), _link(worst.link_max)
     copying = job.lead.share(Phase.TRANSFER) if job.lead is not None else 0.0
     return finding(
         "pcie_link_degraded",
         lost=copying,
         sure=0.8,
-        title=f"GPU {worst.index} works over PCIe {_link(worst.link_now)} where {_link(worst.link_max)} is possible",
+        title=f"GPU {worst.index} works over PCIe {now} where {best} is possible",
         evidence=(
-            Observation("pcie_link", f"{_link(worst.link_now)} of {_link(worst.link_max)}, under load", NVML),
+            Observation("pcie_link", f"{now} of {best}, under load", NVML),
             Observation("copying", f"{percent(copying)} of the main thread's time", STACKS),
         ),
     )
 
 
-def _link(link: tuple[int, int]) -> str:
-    return f"generation {link[0]} x{link[1]}"
+def _link(link: tuple[int, int] | None) -> str:
+    return "unknown" if link is None else f"generation {link[0]} x{link[1]}"
 
 
-def judge_shared(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_shared(devices: Sequence[DeviceUse]) -> Finding | None:
     """Another process computes on a GPU that this job uses."""
-    del watch, job
-    shared = [(d, u) for d in devices if d.is_ours for u in d.strangers if u.sm_percent_or_zero >= 10]
-    if not shared:
+    strangers = [
+        (user.sm_percent, gpu, user)
+        for gpu in devices
+        for user in gpu.strangers
+        if gpu.is_ours and not isinstance(user.sm_percent, Absent) and user.sm_percent >= 10
+    ]
+    if not strangers:
         return None
-    gpu, other = max(shared, key=lambda pair: pair[1].sm_percent_or_zero)
-    return finding(
+    share, gpu, other = max(strangers, key=lambda each: each[0])
+    name = "unknown" if isinstance(other.name, Absent) else other.name
+    held = "memory unknown" if isinstance(other.memory_bytes, Absent) else format_bytes(other.memory_bytes)
+    found = finding(
         "gpu_shared",
-        lost=other.sm_percent_or_zero / 100,
+        lost=share / 100,
         sure=0.85,
-        title=f"Process {other.pid} ({other.name}) computes on GPU {gpu.index} too: "
-        f"{other.sm_percent_or_zero:.0f} % of it",
-        evidence=(Observation("other_process", f"{other.pid} {other.name}, {other.memory}", NVML), *gpu.observations()),
-        fix=(Remedy(say="Use another GPU, or wait for it.", run=_elsewhere(devices)),),
+        title=f"Process {other.pid} ({name}) computes on GPU {gpu.index} too: {share:.0f} % of it",
+        evidence=(Observation("other_process", f"{other.pid} {name}, {held}", NVML), *gpu.observations()),
     )
+    return replace(found, cards=(Card(index=gpu.index),))
 
 
-def _elsewhere(devices: Sequence[DeviceUse]) -> str:
-    """The program on GPUs that nobody computes on; a list of all where there is none."""
-    free = [str(d.index) for d in devices if not d.is_ours and not d.strangers and d.busy < IDLE]
-    # without the order of the bus CUDA numbers unequal GPUs by speed, and not as nvidia-smi does
-    order = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free[0]}" if free else ""
-    return f"{order} python train.py" if free else "nvidia-smi"
-
-
-def judge_memory(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_memory(devices: Sequence[DeviceUse]) -> Finding | None:
     """GPU memory that grows steadily."""
-    del watch, job
-    growing = [(d, d.growth) for d in devices if d.growth is not None]
+    growing = [(d.growth.bytes_per_s, d, d.growth) for d in devices if d.growth is not None]
     if not growing:
         return None
-    gpu, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
+    rate, gpu, growth = max(growing, key=lambda each: each[0])
     left = "room unknown"
     if gpu.memory_total_bytes is not None:
-        left = format_seconds(max(0.0, gpu.memory_total_bytes - growth.last) / growth.bytes_per_s)
+        left = format_seconds(max(0.0, gpu.memory_total_bytes - growth.last) / rate)
     return finding(
         "gpu_memory_leak",
         lost=0.5,
         sure=0.75,
-        title=f"Memory of GPU {gpu.index} grows by {format_bytes(growth.bytes_per_s)} per second: full in {left}",
-        evidence=(
-            Observation("memory_used", f"{format_bytes(growth.first)} to {format_bytes(growth.last)}", NVML),
-            Observation("time_left", left, MODEL),
-        ),
+        title=f"Memory of GPU {gpu.index} grows by {format_bytes(rate)} per second: full in {left}",
+        evidence=(Observation("memory_used", str(growth), NVML), Observation("time_left", left, MODEL)),
     )
 
 
-def judge_cpu_by_mistake(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_cpu_by_mistake(lead: RankShares, devices: Sequence[DeviceUse], gpu: DeviceUse) -> Finding | None:
     """Forward and backward take their time on the CPU while every GPU of the machine does nothing for the job."""
-    lead = job.lead
     ours_idle = all(d.busy < IDLE or (d.strangers and not d.is_ours) for d in devices)
-    if lead is None or not ours_idle or lead.share(*COMPUTE) < 0.3:
+    if not ours_idle or lead.share(*COMPUTE) < 0.3:
         return None
-    del watch
     return finding(
         "training_on_cpu",
         lost=1.0,
@@ -244,16 +190,15 @@ def judge_cpu_by_mistake(watch: Watch, job: JobShares, devices: Sequence[DeviceU
         title="It trains on the CPU, and the GPU does nothing",
         evidence=(
             Observation("computing_on_the_cpu", f"{percent(lead.share(*COMPUTE))} of the main thread's time", STACKS),
-            Observation("gpu_busy", f"{percent(_busiest(devices).busy)} ({_busiest(devices).name})", NVML),
+            *gpu.observations(),
         ),
     )
 
 
-def judge_dataparallel(watch: Watch, job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
+def judge_dataparallel(watch: Watch, lead: RankShares, devices: Sequence[DeviceUse]) -> Finding | None:
     """nn.DataParallel over several GPUs: one of them gathers for all, and one process launches for all."""
-    lead = job.lead
     working = [d for d in devices if d.is_ours or d.busy >= IDLE]
-    if lead is None or len(working) < 2 or share_inside(watch, lead.pid, _DATA_PARALLEL) < 0.05:
+    if len(working) < 2 or share_inside(watch, lead.pid, _DATA_PARALLEL) < 0.05:
         return None
     passing = share_inside(watch, lead.pid, _PASSES_ON)
     first = max(working, key=lambda d: d.memory_used_bytes or 0)
@@ -275,16 +220,6 @@ def judge_dataparallel(watch: Watch, job: JobShares, devices: Sequence[DeviceUse
             Observation("copying_model_and_batches", f"{percent(passing)} of the main thread's time", STACKS),
             Observation("upper_bound_of_gain", f"{1 / max(busy, 0.05):.1f}x if no GPU waited", MODEL),
         ),
-        fix=(
-            Remedy(
-                say="Use one process for each GPU: wrap the model in DistributedDataParallel instead.",
-                run=f"torchrun --nproc-per-node={len(working)} train.py",
-            ),
-            Remedy(
-                say=f"Compute the loss inside the model's forward until then, so that GPU {first.index} gathers "
-                f"a number and not all outputs."
-            ),
-        ),
     )
 
 
@@ -294,13 +229,13 @@ def _held(device: DeviceUse) -> str:
 
 
 FINDERS = (
-    _with_devices("dataparallel_imbalance", judge_dataparallel),
-    _with_devices("gpu_sync_each_step", judge_sync),
-    _with_devices("launch_bound", judge_launch),
-    _with_devices("pageable_copies", judge_copies),
-    _with_devices("thermal_throttle", judge_throttle),
-    _with_devices("pcie_link_degraded", judge_link),
-    _with_devices("gpu_shared", judge_shared),
-    _with_devices("gpu_memory_leak", judge_memory),
-    _with_devices("training_on_cpu", judge_cpu_by_mistake),
+    watched("dataparallel_imbalance", judge_dataparallel),
+    watched("gpu_sync_each_step", judge_sync),
+    watched("launch_bound", judge_launch),
+    watched("pageable_copies", judge_copies),
+    watched("thermal_throttle", judge_throttle),
+    watched("pcie_link_degraded", judge_link),
+    watched("gpu_shared", judge_shared),
+    watched("gpu_memory_leak", judge_memory),
+    watched("training_on_cpu", judge_cpu_by_mistake),
 )

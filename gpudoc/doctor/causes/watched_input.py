@@ -2,69 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 
+from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.gain import ENOUGH, HANDING, LoaderPlan, plan_workers, saturated, without
-from gpudoc.doctor.live.pace import Pace
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
-from gpudoc.doctor.live.say import MODEL, NO_GAIN, PROC, STACKS, at_sites, estimated, finding, percent
-from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, summarise
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.live.say import MODEL, NO_GAIN, PROC, STACKS, at_sites, estimated, finding, percent, spent
+from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, entries
+from gpudoc.doctor.model import Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
-from gpudoc.units import format_seconds
 
 # below this share of the time a fix would gain less than a run differs from the next
 WORTH_TELLING = 0.15
+_SETTING = "DataLoader(..., num_workers={}, persistent_workers=True)"
 
 
-def judge_loader(evidence: Evidence) -> Finding | Skip | None:
+def judge_loader(watch: Watch, job: JobShares) -> Finding | Skip | None:
     """The one cause for which the main thread lacks data; None when it does not."""
-    watch = evidence.watch
-    if watch is None:
-        return None
-    job = summarise(watch)
-    if not job.has_stacks:
-        return _without_stacks(watch, job)
+    if isinstance(watch.stacks, Absent):
+        return _without_stacks(job) or Skip(f"stacks: {watch.stacks.reason}")
     lead = job.lead
     if lead is None or lead.share(*DATA) < WORTH_TELLING:
         return None
     restarts = _restart_share(lead)
     if restarts >= WORTH_TELLING and restarts >= 0.4 * lead.share(*DATA):
-        return _recreated(watch, job, restarts)
-    if not job.workers:
-        return _in_main(watch, job, lead)
-    return _with_workers(watch, job, lead)
+        return _recreated(watch, job, lead, restarts)
+    return _with_workers(watch, job, lead) if job.workers else _in_main(watch, job, lead)
 
 
-def _without_stacks(watch: Watch, job: JobShares) -> Finding | Skip | None:
-    reason = watch.stacks.reason if isinstance(watch.stacks, Absent) else ""
-    if job.workers and job.num_workers < job.cpus and min(w.cpu for w in job.workers) > 0.85 and not saturated(job):
-        text = "Loader workers never rest: the loader is likely the limit"
-        shown = Observation("loader_workers", f"{job.num_workers:.0f}, each at least 85 % of a CPU", PROC)
-        return finding("too_few_workers", lost=0.1, sure=0.35, title=text, evidence=(shown,), fix=_more(job, None))
-    return Skip(f"stacks: {reason}")
+def _without_stacks(job: JobShares) -> Finding | None:
+    if not job.workers or job.num_workers >= job.cpus or min(w.cpu for w in job.workers) <= 0.85 or saturated(job):
+        return None
+    number = round(job.num_workers) + 1
+    return finding(
+        "too_few_workers",
+        lost=0.1,
+        sure=0.35,
+        title="Loader workers never rest: the loader is likely the limit",
+        evidence=(Observation("loader_workers", f"{job.num_workers:.0f}, each at least 85 % of a CPU", PROC),),
+        fix=(Remedy(say=f"Use more workers: {_SETTING.format(number)}."),),
+    )
 
 
 def _restart_share(lead: RankShares) -> float:
     """Share of the time in which workers are started or ended, and the wait for the first batch after each start."""
-    lost, after, starts = 0, False, 0
-    previous: Phase | None = None
+    lost, after = 0, False
     for phase in lead.timeline:
-        if phase is Phase.WORKER_START:
-            starts += previous is not Phase.WORKER_START
-            after, lost = True, lost + 1
-        elif phase in COMPUTE:
-            after = False
-        else:
-            lost += after
-        previous = phase
-    return lost / max(1, len(lead.timeline)) if starts >= 2 else 0.0
+        after = phase not in COMPUTE and (after or phase is Phase.WORKER_START)
+        lost += after
+    starts = entries((False, *(phase is Phase.WORKER_START for phase in lead.timeline)))
+    return lost / len(lead.timeline) if starts >= 2 else 0.0
 
 
-def _recreated(watch: Watch, job: JobShares, share: float) -> Finding:
-    lead = job.lead
-    sites = lead.sites.get(Phase.WORKER_START, ()) if lead is not None else ()
+def _recreated(watch: Watch, job: JobShares, lead: RankShares, share: float) -> Finding:
     return finding(
         "workers_recreated_each_epoch",
         lost=share,
@@ -73,57 +64,43 @@ def _recreated(watch: Watch, job: JobShares, share: float) -> Finding:
         evidence=(
             Observation("worker_restarts", f"{percent(share)} of the time, with the wait for the first batch", STACKS),
             Observation("workers_started", f"{job.worker_births} while watched ({job.seconds:.0f} s)", PROC),
-            *at_sites(sites, watch, "started_at"),
+            *at_sites(lead.lines(Phase.WORKER_START), watch, "started_at"),
             estimated(without(share)),
         ),
     )
 
 
 def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
-    loading, collating = lead.share(Phase.DATA_LOAD), lead.share(Phase.COLLATE)
+    collating, share = lead.share(Phase.COLLATE), lead.share(Phase.DATA_LOAD, Phase.COLLATE)
     plan = plan_workers(watch)
-    share = loading + collating
-    sites = (*lead.sites.get(Phase.DATA_LOAD, ()), *lead.sites.get(Phase.COLLATE, ()))
-    seen = (
-        Observation("loading_in_main_process", f"{percent(share)} of the time", STACKS),
-        *at_sites(sorted(sites, key=lambda site: -site.share), watch, "time_goes_to"),
-    )
-    if collating > loading and collating >= WORTH_TELLING:
+    helps = plan.gain >= ENOUGH
+    use_workers = Remedy(say=f"Load in other processes: {_workers(job, plan, plan.num_workers)}")
+    seen = spent(watch, lead, "loading_in_main_process", "time_goes_to", Phase.DATA_LOAD, Phase.COLLATE)
+    if collating > share - collating and collating >= WORTH_TELLING:
+        cheaper = Remedy(say="Make collate_fn cheaper: stack once, without a Python loop per sample.")
         return finding(
             "collate_in_main_process",
             lost=share,
             title=f"{percent(collating)} of the time goes into collating batches in the main process",
             evidence=(*seen, *_with_plan(plan)),
-            fix=(
-                *((_use_workers(job, plan),) if plan.gain >= ENOUGH else ()),
-                Remedy(say="Make collate_fn cheaper: stack once, without a Python loop per sample."),
-            ),
+            fix=(use_workers, cheaper) if helps else (cheaper,),
         )
-    if plan.gain < ENOUGH:
-        return _small_batches(plan, share, seen) if plan.limit == HANDING else _decode_bound(watch, job, seen)
+    if not helps:
+        return _small_batches(plan, share, seen) if plan.limit == HANDING else _decode_bound(job, lead, seen)
     return finding(
         "too_few_workers",
         lost=share,
         title=f"{percent(share)} of the time the main process loads data itself (num_workers=0)",
         evidence=(*seen, _cpus(job), *_with_plan(plan)),
-        fix=(_use_workers(job, plan),),
+        fix=(use_workers,),
     )
 
 
 def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
     """The gain of workers where it is one; where it is none, that workers were thought of, and why not."""
-    length = () if plan.step is None else (Observation("step", _length(plan.step), STACKS),)
-    if plan.gain >= ENOUGH:
-        return (*length, estimated(plan.gain))
-    return (*length, Observation(NO_GAIN, f"{plan.gain:.2f}x as fast: the limit is {plan.limit}", MODEL))
-
-
-def _length(step: Pace) -> str:
-    return (
-        f"about {format_seconds(step.seconds)}"
-        if step.at_most_s is None
-        else f"less than {format_seconds(step.at_most_s)}"
-    )
+    no_gain = Observation(NO_GAIN, f"{plan.gain:.2f}x as fast: the limit is {plan.limit}", MODEL)
+    gain = estimated(plan.gain) if plan.gain >= ENOUGH else no_gain
+    return (gain,) if plan.step is None else (Observation("step", str(plan.step), STACKS), gain)
 
 
 def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]) -> Finding:
@@ -144,54 +121,52 @@ def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]
 def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
     waiting = lead.share(Phase.DATA_WAIT, Phase.DATA_RECEIVE)
     workers = [w for w in job.workers if w.track.seconds >= 0.3 * job.seconds] or list(job.workers)
-    busy = sum(w.busy for w in workers) / len(workers)
-    sites = max(workers, key=lambda w: w.busy).sites
+    busy = _mean(w.busy for w in workers)
+    waits = Observation("waiting_for_data", f"{percent(waiting)} of the main thread's time", STACKS)
     seen = (
-        Observation("waiting_for_data", f"{percent(waiting)} of the main thread's time", STACKS),
+        waits,
         Observation("loader_workers", f"{job.num_workers:.0f}, busy {percent(busy)} of the time", STACKS),
-        *at_sites(sites, watch, "workers_spend_it_at"),
+        *at_sites(max(workers, key=lambda w: w.busy).sites, watch, "workers_spend_it_at"),
     )
-    slow = _slow_worker(workers)
+    slow = _slow_worker(watch, workers, waiting, waits)
     if slow is not None:
-        return _name_slow(watch, slow, workers, waiting)
-    storage = sum(w.storage for w in workers) / len(workers)
+        return slow
+    storage = _mean(w.storage for w in workers)
     # waiting for a CPU says nothing of the samples, so storage is weighed against computing only
-    computed = sum(w.cpu for w in workers) / len(workers)
-    if storage >= 0.12 and storage >= 0.7 * computed:
+    if storage >= 0.12 and storage >= 0.7 * _mean(w.cpu for w in workers):
         return _slow_storage(job, workers, waiting, seen, storage)
     if job.num_workers > 2 * job.cpus and job.num_workers >= job.cpus + 2 and saturated(job):
         return _too_many(job, waiting, seen)
-    if busy < 0.6:
-        return _unexplained_wait(waiting, seen, lead)
     plan = plan_workers(watch)
-    computing = sum(w.cpu + w.queued for w in workers) / len(workers)
-    if computing >= 0.6 * busy and (saturated(job) or plan.num_workers <= job.num_workers):
-        return _decode_bound(watch, job, (*seen, _cpus(job)))
-    if plan.gain < ENOUGH:
+    computing = busy >= 0.6 and _mean(w.cpu + w.queued for w in workers) >= 0.6 * busy
+    if computing and (saturated(job) or plan.num_workers <= job.num_workers):
+        return _decode_bound(job, lead, (*seen, _cpus(job)))
+    if busy < 0.6 or plan.gain < ENOUGH:
         return _unexplained_wait(waiting, seen, lead)
+    number = round(job.num_workers)
+    count = "1 worker" if number == 1 else f"{number} workers"
+    more = _workers(job, plan, max(plan.num_workers, number + 1))
     return finding(
         "too_few_workers",
         lost=waiting,
-        title=f"{percent(waiting)} of the time training waits for data: {_count(job)} cannot keep up",
+        title=f"{percent(waiting)} of the time training waits for data: {count} cannot keep up",
         evidence=(*seen, _cpus(job), estimated(plan.gain)),
-        fix=_more(job, plan),
+        fix=(Remedy(say=f"Use more workers: {more}"),),
     )
 
 
-def _slow_worker(workers: list[WorkerShares]) -> WorkerShares | None:
-    if len(workers) < 2:
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known)
+
+
+def _slow_worker(watch: Watch, workers: Sequence[WorkerShares], waiting: float, waits: Observation) -> Finding | None:
+    *rest, slow = sorted(workers, key=lambda w: w.busy)
+    if not rest or slow.busy < 0.7:
         return None
-    ordered = sorted(workers, key=lambda w: w.busy)
-    rest = ordered[:-1]
-    average = sum(w.busy for w in rest) / len(rest)
-    return ordered[-1] if ordered[-1].busy >= 0.7 and average <= 0.45 * ordered[-1].busy else None
-
-
-def _name_slow(watch: Watch, slow: WorkerShares, workers: list[WorkerShares], waiting: float) -> Finding:
-    rest = [w.busy for w in workers if w is not slow]
-    average = sum(rest) / len(rest)
-    balanced = (slow.busy + sum(rest)) / len(workers)
-    gain = min(without(waiting), slow.busy / max(balanced, 0.05))
+    average = _mean(w.busy for w in rest)
+    if average > 0.45 * slow.busy:
+        return None
     return finding(
         "slow_worker",
         lost=waiting,
@@ -199,10 +174,10 @@ def _name_slow(watch: Watch, slow: WorkerShares, workers: list[WorkerShares], wa
         title=f"One loader worker holds up the others: process {slow.pid} is busy {percent(slow.busy)} of the time, "
         f"the others {percent(average)}",
         evidence=(
-            Observation("waiting_for_data", f"{percent(waiting)} of the main thread's time", STACKS),
+            waits,
             Observation("busy_per_worker", ", ".join(percent(w.busy) for w in workers), STACKS),
             *at_sites(slow.sites, watch, "slow_worker_spends_it_at"),
-            estimated(gain),
+            estimated(min(without(waiting), slow.busy / max(_mean(w.busy for w in workers), 0.05))),
         ),
     )
 
@@ -238,22 +213,19 @@ def _slow_storage(
 
 
 def _too_many(job: JobShares, waiting: float, seen: tuple[Observation, ...]) -> Finding:
-    good = max(1, int(job.cpus))
-    queued = sum(w.queued for w in job.workers) / max(1, len(job.workers))
+    queued = _mean(w.queued for w in job.workers)
     return finding(
         "too_many_workers",
         lost=waiting,
         sure=0.75,
         title=f"{job.num_workers:.0f} loader workers share {job.cpus:g} CPUs and stand in each other's way",
         evidence=(*seen, _cpus(job), Observation("workers_wait_for_a_cpu", f"{percent(queued)} of the time", PROC)),
-        fix=(Remedy(say=f"Use as many workers as there are CPUs: num_workers={good}."),),
+        fix=(Remedy(say=f"Use as many workers as there are CPUs: num_workers={max(1, int(job.cpus))}."),),
     )
 
 
-def _decode_bound(watch: Watch, job: JobShares, seen: tuple[Observation, ...]) -> Finding:
-    del watch
-    lead = job.lead
-    lost = lead.share(*DATA) if lead is not None else 0.0
+def _decode_bound(job: JobShares, lead: RankShares, seen: tuple[Observation, ...]) -> Finding:
+    lost = lead.share(*DATA)
     return finding(
         "decode_bound",
         lost=lost,
@@ -277,47 +249,28 @@ def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankS
     )
 
 
-def _count(job: JobShares) -> str:
-    number = round(job.num_workers)
-    return f"{number} worker{'s' if number != 1 else ''}"
-
-
 def _cpus(job: JobShares) -> Observation:
     text = f"{job.cpu_used:.1f} used by the job of {job.cpus:g}, {job.others_used:.1f} by others"
     return Observation("cpus", text, PROC)
 
 
-def _use_workers(job: JobShares, plan: LoaderPlan) -> Remedy:
-    return Remedy(say=f"Load in other processes: {_workers(job, plan, plan.num_workers)}")
-
-
 def _workers(job: JobShares, plan: LoaderPlan, number: int) -> str:
     """The setting and what then limits; where that is more workers than CPUs, fewer first, and why more may help."""
-    setting = "DataLoader(..., num_workers={}, persistent_workers=True)"
-    if number <= job.cpus or not plan.ladder:
-        return f"{setting.format(number)}. Then the limit is {plan.limit}.{_warns(job, plan, number)}"
-    (first, gain), *between = plan.ladder
-    steps = "".join(f"{n}, " for n, _ in between[:-1])
-    return (
-        f"{setting.format(first)}, about {gain:.1f} times as fast. More may help, "
-        f"up to about {plan.gain:.1f} times: try {steps}num_workers={plan.ladder[-1][0]}.{_warns(job, plan, number)}"
-    )
-
-
-def _warns(job: JobShares, plan: LoaderPlan, number: int) -> str:
-    """Why more workers than CPUs are right here though PyTorch warns of them; '' for no more than CPUs."""
+    limit = f"{_SETTING.format(number)}. Then the limit is {plan.limit}."
     if number <= job.cpus:
-        return ""
-    return (
+        return limit
+    warns = (
         f" PyTorch will warn of more workers than CPUs ({job.cpus:g}): loading waits {percent(plan.waits)} of its "
         "time, without a CPU."
     )
-
-
-def _more(job: JobShares, plan: LoaderPlan | None) -> tuple[Remedy, ...]:
-    wanted = max(plan.num_workers if plan is not None else 0, round(job.num_workers) + 1)
-    plain = f"DataLoader(..., num_workers={wanted}, persistent_workers=True)."
-    return (Remedy(say=f"Use more workers: {plain if plan is None else _workers(job, plan, wanted)}"),)
+    if not plan.ladder:
+        return limit + warns
+    (first, gain), *between = plan.ladder
+    steps = "".join(f"{n}, " for n, _ in between[:-1])
+    return (
+        f"{_SETTING.format(first)}, about {gain:.1f} times as fast. More may help, "
+        f"up to about {plan.gain:.1f} times: try {steps}num_workers={plan.ladder[-1][0]}.{warns}"
+    )
 
 
 _NAMES = (
@@ -333,12 +286,11 @@ _NAMES = (
 
 
 def _finder(name: str) -> Finder:
-    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
-        verdict = judge_loader(evidence)
-        if isinstance(verdict, Skip) or (verdict is not None and verdict.id == name):
-            yield verdict
+    def judge(watch: Watch, job: JobShares) -> Finding | Skip | None:
+        verdict = judge_loader(watch, job)
+        return verdict if isinstance(verdict, Skip) or (verdict is not None and verdict.id == name) else None
 
-    return Finder(id=name, find=find, reads="watch")
+    return watched(name, judge)
 
 
-FINDERS = tuple(_finder(name) for name in _NAMES)
+FINDERS = tuple(map(_finder, _NAMES))

@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 from gpudoc.doctor.causes.watched_input import WORTH_TELLING
+from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.phases import COMPUTE, DATA, TRAINING, Phase
-from gpudoc.doctor.live.say import PROC, STACKS, at_sites, estimated, finding, percent, place
-from gpudoc.doctor.live.shares import JobShares, RankShares, Site, summarise
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.live.say import PROC, STACKS, at_sites, estimated, finding, percent, spent, worst_place
+from gpudoc.doctor.live.shares import JobShares, RankShares, entries, wanted_s
+from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
-_OWN_FAULT = (Phase.PYTHON, Phase.SLEEP, Phase.LOGGING, Phase.CHECKPOINT)
-Judge = Callable[[Watch, JobShares, RankShares], "Finding | None"]
+_OWN = (Phase.PYTHON, Phase.SLEEP)
+_OWN_FAULT = (*_OWN, Phase.LOGGING, Phase.CHECKPOINT)
+# what a rank does while the others wait for it
+_BEFORE_OTHERS = (*COMPUTE, *_OWN, Phase.DATA_WAIT, Phase.DATA_LOAD)
 
 
-def _with_lead(name: str, judge: Judge) -> Finder:
-    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
-        if evidence.watch is None:
-            return
-        job = summarise(evidence.watch)
-        if job.lead is None:
-            stacks = evidence.watch.stacks
-            yield Skip(f"stacks: {stacks.reason}" if isinstance(stacks, Absent) else "no training process was seen")
-            return
-        found = judge(evidence.watch, job, job.lead)
-        if found is not None:
-            yield found
-
-    return Finder(id=name, find=find, reads="watch")
-
-
-def judge_python(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+def judge_python(watch: Watch, lead: RankShares) -> Finding | None:
     """The user's own Python in the loop, where it takes the time and keeps a CPU busy, or sleeps."""
-    del job
-    share = lead.share(Phase.PYTHON, Phase.SLEEP)
+    share = lead.share(*_OWN)
     # without a step in the watch it is no loop that could be faster
     if share < WORTH_TELLING or lead.share(*TRAINING, Phase.COLLECTIVE) == 0:
         return None
-    sites = sorted((*lead.sites.get(Phase.PYTHON, ()), *lead.sites.get(Phase.SLEEP, ())), key=lambda s: -s.share)
-    functions = _by_function(sites)
-    worst = place(sites[0].frame, watch) if sites else "unknown"
+    worst = worst_place(watch, lead, *_OWN)
     return finding(
         "python_bound",
         lost=share,
-        title=f"{percent(share)} of the time goes into your own Python code, most at {worst}"
-        + (f" in {functions[0]}()" if functions and not functions[0].startswith("<") else ""),
-        evidence=(
-            Observation("python_in_the_loop", f"{percent(share)} of the main thread's time", STACKS),
-            *at_sites(sites, watch, "time_goes_to"),
-            estimated(without(share)),
-        ),
+        title=f"{percent(share)} of the time goes into your own Python code, most at {worst}{_function(lead)}",
+        evidence=(*spent(watch, lead, "python_in_the_loop", "time_goes_to", *_OWN), estimated(without(share))),
         fix=(
             Remedy(
                 say=f"Move the work at {worst} out of the step: once before training, into the dataset's "
@@ -62,57 +39,47 @@ def judge_python(watch: Watch, job: JobShares, lead: RankShares) -> Finding | No
     )
 
 
-def _by_function(sites: list[Site]) -> list[str]:
+def _function(lead: RankShares) -> str:
+    """' in NAME()' for the function whose lines take the most time together; '' where it has no name."""
     totals: dict[str, float] = {}
-    for site in sites:
+    for site in lead.lines(*_OWN):
         name = site.frame.function.rpartition(".")[2]
         totals[name] = totals.get(name, 0.0) + site.share
-    return sorted(totals, key=lambda name: -totals[name])
+    name = max(totals, key=lambda name: totals[name], default="<unknown>")
+    return "" if name.startswith("<") else f" in {name}()"
 
 
-def judge_logging(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+def judge_logging(watch: Watch, lead: RankShares) -> Finding | None:
     """Printing, progress bars, metrics and trackers."""
-    del job
     share = lead.share(Phase.LOGGING)
     if share < WORTH_TELLING:
         return None
-    sites = lead.sites.get(Phase.LOGGING, ())
-    worst = place(sites[0].frame, watch) if sites else "the framework's logger"
+    worst = worst_place(watch, lead, Phase.LOGGING, otherwise="the framework's logger")
     return finding(
         "logging_each_step",
         lost=share,
         title=f"{percent(share)} of the time goes into logging, most at {worst}",
-        evidence=(
-            Observation("logging", f"{percent(share)} of the main thread's time", STACKS),
-            *at_sites(sites, watch, "time_goes_to"),
-            estimated(without(share)),
-        ),
+        evidence=(*spent(watch, lead, "logging", "time_goes_to", Phase.LOGGING), estimated(without(share))),
     )
 
 
-def judge_checkpoint(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
     """Writing checkpoints."""
     share = lead.share(Phase.CHECKPOINT)
     if share < WORTH_TELLING:
         return None
-    sites = lead.sites.get(Phase.CHECKPOINT, ())
-    written = lead.track.write_chars if lead.track is not None else Absent("not tracked")
-    spans = sum(
-        here is Phase.CHECKPOINT and before is not Phase.CHECKPOINT
-        for before, here in zip((None, *lead.timeline), lead.timeline, strict=False)
-    )
-    rate = (
-        (Observation("written", f"{written / 1e6 / job.seconds:.0f} MB/s", PROC),) if isinstance(written, int) else ()
-    )
+    spans = entries((False, *(phase is Phase.CHECKPOINT for phase in lead.timeline)))
+    rate: tuple[Observation, ...] = ()
+    if lead.track is not None and not isinstance(lead.track.write_chars, Absent):
+        rate = (Observation("written", f"{lead.track.write_chars / 1e6 / watch.seconds:.0f} MB/s", PROC),)
     return finding(
         "checkpoint_too_often",
         lost=share,
         sure=0.75,
-        title=f"{percent(share)} of the time goes into writing checkpoints ({spans} seen in {job.seconds:.0f} s)",
+        title=f"{percent(share)} of the time goes into writing checkpoints ({spans} seen in {watch.seconds:.0f} s)",
         evidence=(
-            Observation("checkpoint", f"{percent(share)} of the main thread's time", STACKS),
+            *spent(watch, lead, "checkpoint", "saved_at", Phase.CHECKPOINT),
             *rate,
-            *at_sites(sites, watch, "saved_at"),
             estimated(without(share)),
         ),
         fix=(
@@ -131,13 +98,12 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
     total = share + in_backward
     if total < WORTH_TELLING:
         return None
-    late = max(job.ranks, key=lambda r: r.share(*COMPUTE, Phase.PYTHON, Phase.SLEEP, Phase.DATA_WAIT, Phase.DATA_LOAD))
-    early = min(job.ranks, key=lambda r: r.share(*COMPUTE, Phase.PYTHON, Phase.SLEEP, Phase.DATA_WAIT, Phase.DATA_LOAD))
+    late = max(job.ranks, key=lambda rank: rank.share(*_BEFORE_OTHERS))
+    early = min(job.ranks, key=lambda rank: rank.share(*_BEFORE_OTHERS))
     uneven = late.share(Phase.COLLECTIVE) < 0.5 * early.share(Phase.COLLECTIVE) and len(job.ranks) > 1
     if uneven and late.share(*DATA, *_OWN_FAULT) >= WORTH_TELLING:
         # the others wait for a rank that is late for a cause of its own, which is the finding then
         return None
-    sites = early.sites.get(Phase.COLLECTIVE, ())
     hint = f"; rank {late.rank} is the last to arrive" if uneven else ""
     return finding(
         "communication_bound",
@@ -146,7 +112,7 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
         evidence=(
             Observation("in_collectives", f"{percent(share)} of the ranks' time", STACKS),
             Observation("waiting_inside_backward", percent(in_backward), PROC),
-            *at_sites(sites, watch, "called_at"),
+            *at_sites(early.lines(Phase.COLLECTIVE), watch, "called_at"),
             estimated(without(total)),
         ),
     )
@@ -158,11 +124,8 @@ def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
     Seen by the moments that py-spy dump found idle, or by the main threads' waits on a futex.
     """
     tracked = [r.track for r in job.ranks if r.track is not None]
-    if not tracked or not job.ranks:
-        return 0.0
     # threads of torch's pool work while the main thread waits for them: such a process waits for itself
-    cores = sum(t.cpu_s + (0.0 if isinstance(t.queued_s, Absent) else t.queued_s) for t in tracked) / watch.seconds
-    if cores / len(tracked) > 1.3:
+    if not tracked or sum(map(wanted_s, tracked)) / watch.seconds / len(tracked) > 1.3:
         return 0.0
     backward = sum(r.share(Phase.BACKWARD) for r in job.ranks) / len(job.ranks)
     glances = () if isinstance(watch.glances, Absent) else watch.glances
@@ -172,31 +135,29 @@ def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
     return max(idle * backward, min(on_futex, backward))
 
 
-def judge_compile(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
+def judge_compile(watch: Watch, lead: RankShares) -> Finding | None:
     """torch.compile at work again and again, long after the first step."""
-    half = len(lead.timeline) // 2
-    late = [p is Phase.COMPILE for p in lead.timeline[half:]]
-    spans = sum(here and not before for before, here in zip((False, *late), late, strict=False))
-    share = lead.share(Phase.COMPILE)
-    if share < WORTH_TELLING or not late or sum(late) / len(late) < 0.1 or spans < 2:
+    late = [phase is Phase.COMPILE for phase in lead.timeline[len(lead.timeline) // 2 :]]
+    spans, share = entries((False, *late)), lead.share(Phase.COMPILE)
+    if share < WORTH_TELLING or sum(late) < 0.1 * len(late) or spans < 2:
         return None
     return finding(
         "compile_recompiles",
         lost=share,
         sure=0.7,
-        title=f"torch.compile compiles again and again: {percent(share)} of {job.seconds:.0f} s",
+        title=f"torch.compile compiles again and again: {percent(share)} of {watch.seconds:.0f} s",
         evidence=(
             Observation("compiling", f"{percent(share)} of the time, {spans} times in the second half", STACKS),
-            *at_sites(lead.sites.get(Phase.COMPILE, ()), watch, "compiled_for"),
+            *at_sites(lead.lines(Phase.COMPILE), watch, "compiled_for"),
             estimated(without(share)),
         ),
     )
 
 
 FINDERS = (
-    _with_lead("python_bound", judge_python),
-    _with_lead("logging_each_step", judge_logging),
-    _with_lead("checkpoint_too_often", judge_checkpoint),
-    _with_lead("communication_bound", judge_communication),
-    _with_lead("compile_recompiles", judge_compile),
+    watched("python_bound", judge_python),
+    watched("logging_each_step", judge_logging),
+    watched("checkpoint_too_often", judge_checkpoint),
+    watched("communication_bound", judge_communication),
+    watched("compile_recompiles", judge_compile),
 )

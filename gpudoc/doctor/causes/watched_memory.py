@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import pairwise
 
+from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.phases import Phase
 from gpudoc.doctor.live.say import MODEL, PROC, finding, percent, place
-from gpudoc.doctor.live.shares import JobShares, WorkerShares, summarise
-from gpudoc.doctor.live.trend import LEAST_SECONDS, Growth, grows
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
-from gpudoc.facts.process import Frame, Limits, Pages, ProcessTrack, Stacks, Watch
+from gpudoc.doctor.live.shares import JobShares, WorkerShares, entries
+from gpudoc.doctor.live.trend import LEAST_SECONDS, grows
+from gpudoc.doctor.model import Finding, Observation, Remedy, Skip
+from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, Watch
 from gpudoc.units import format_bytes, format_seconds
 
 # a process fills its memory with imports and first steps, and for a worker the first batches copy what they touch
@@ -20,66 +19,85 @@ WORKER_SETTLED_AFTER_S = 5.0
 # both, and the time that is looked at, are seconds of a job that gets the CPU it wants: beside others a warm-up of ten
 # seconds takes forty and looks like a leak all along
 LEAST_AT_WORK_S = 8.0
+_TOO_SHORT = f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20"
+# 40 MiB/s in two ranks of DDP over gloo, nothing with one arena (torch 2.13, glibc 2.36, 2026-11-21)
+_ARENAS = Remedy(
+    say="Try with one of glibc's arenas: ranks that exchange over gloo allocate in many threads, and arenas keep the "
+    "holes; when memory stays, that was it.",
+    run="MALLOC_ARENA_MAX=1 torchrun ... train.py",
+)
 # in the first steps the allocator learns the sizes, and a crowded machine takes seconds for each
 LEAST_STEPS = 10
 
 
-def find_memory_growth(evidence: Evidence) -> Iterator[Finding | Skip]:
+def judge_growth(watch: Watch, job: JobShares) -> Finding | Skip | None:
     """Memory of the main process or of its workers that grows steadily; with the line that keeps the graph, if seen."""
-    watch = evidence.watch
-    if watch is None:
-        return
-    job = summarise(watch)
-    if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
-        yield Skip("the job was starting up, when memory always grows")
-        return
-    if watch.seconds < LEAST_SECONDS:
-        yield Skip(f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20")
-        return
-    steps = _steps(job)
-    if steps is not None and steps < LEAST_STEPS:
-        yield Skip(f"{steps} steps were seen, and memory is looked at over {LEAST_STEPS} at least: --seconds 120")
-        return
     gets = _share_of_its_wish(job)
-    if watch.seconds * gets < LEAST_AT_WORK_S:
-        # with the seconds in which it has not settled yet
-        least_s = math.ceil((LEAST_AT_WORK_S + SETTLED_AFTER_S) / gets / 10) * 10
-        yield Skip(
-            f"others leave the job {percent(gets)} of the CPU that it wants, so that it warms up slowly: "
-            f"--seconds {least_s}"
-        )
-        return
+    reason = _warms_up(watch, job, gets)
+    if reason:
+        return Skip(reason)
     settled = {r.pid for r in job.ranks} | {w.pid for w in job.workers if w.beginning == 0}
     growing = [
-        (t, g) for t in watch.processes if t.pid in settled and (g := grows(_settled(t, gets), t.cpu)) is not None
+        (g.bytes_per_s, t, g)
+        for t in watch.processes
+        if t.pid in settled and (g := grows(_settled(t, gets), t.cpu)) is not None
     ]
     if not growing:
-        return
-    worst, growth = max(growing, key=lambda pair: pair[1].bytes_per_s)
-    total = sum(g.bytes_per_s for _, g in growing)
+        return None
+    rate, worst, growth = max(growing, key=lambda each: each[0])
+    total = sum(each for each, _, _ in growing)
     room = _room(watch)
     left = f"{format_seconds(room / total)} until it is full" if room is not None else "room unknown"
-    of_workers = {w.pid for w in job.workers}
-    kept = _kept_lines(watch)
-    name = "leak_graph_kept" if kept and worst.pid not in of_workers else "host_memory_leak"
-    what = "a loader worker" if worst.pid in of_workers else "the training process"
-    title = f"The memory of {what} grows by {format_bytes(total)} per second: {left}"
-    if name == "leak_graph_kept":
-        title = (
-            f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, {left}"
-        )
-    yield finding(
-        name,
-        lost=0.5,
-        sure=0.8 if name == "leak_graph_kept" else 0.75,
-        title=title,
-        evidence=(
-            Observation("memory_growth", _describe(worst, growth), PROC),
-            Observation("time_left", left, MODEL),
-            *(Observation("kept_at", line, "source") for line in kept[:3]),
-        ),
-        fix=_leak_fix(name, kept, several_ranks=len(job.ranks) > 1),
+    kept, in_worker = _kept_lines(watch), worst.pid in {w.pid for w in job.workers}
+    seen = (
+        Observation("memory_growth", f"process {worst.pid}: {growth}, {format_bytes(rate)}/s", PROC),
+        Observation("time_left", left, MODEL),
+        *(Observation("kept_at", line, "source") for line in kept[:3]),
     )
+    if kept and not in_worker:
+        at = kept[0].split(" ")[0]
+        return finding(
+            "leak_graph_kept",
+            lost=0.5,
+            sure=0.8,
+            title=f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, "
+            f"{left}",
+            evidence=seen,
+            fix=(Remedy(say=f"Keep the number, not the tensor, at {at}: loss.item() or loss.detach()."),),
+        )
+    return finding(
+        "host_memory_leak",
+        lost=0.5,
+        sure=0.75,
+        title=f"The memory of {'a loader worker' if in_worker else 'the training process'} grows by "
+        f"{format_bytes(total)} per second: {left}",
+        evidence=seen,
+        fix=(
+            *((_ARENAS,) if len(job.ranks) > 1 else ()),
+            Remedy(
+                say="Look for a list, dict or cache that every step adds to; in a Dataset, hold data in arrays, not "
+                "Python lists."
+            ),
+            Remedy(say="Find the line that allocates.", run="memray run --live train.py"),
+        ),
+    )
+
+
+def _warms_up(watch: Watch, job: JobShares, gets: float) -> str:
+    """Why memory that grows says nothing here, as it grows at first in every job; '' where it says something."""
+    if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
+        return "the job was starting up, when memory always grows"
+    if watch.seconds < LEAST_SECONDS:
+        return _TOO_SHORT
+    steps = _steps(job)
+    if steps is not None and steps < LEAST_STEPS:
+        return f"{steps} steps were seen, and memory is looked at over {LEAST_STEPS} at least: --seconds 120"
+    if watch.seconds * gets >= LEAST_AT_WORK_S:
+        return ""
+    # with the seconds in which it has not settled yet
+    least_s = math.ceil((LEAST_AT_WORK_S + SETTLED_AFTER_S) / gets / 10) * 10
+    told = f"others leave the job {percent(gets)} of the CPU that it wants"
+    return f"{told}, so that it warms up slowly: --seconds {least_s}"
 
 
 def _steps(job: JobShares) -> int | None:
@@ -88,8 +106,7 @@ def _steps(job: JobShares) -> int | None:
     if lead is None:
         return None
     often = [phase for phase, share in lead.phases.items() if 0.02 <= share <= 0.98]
-    entries = [sum(b is phase and a is not phase for a, b in pairwise(lead.timeline)) for phase in often]
-    return max(entries, default=None)
+    return max((entries(each is phase for each in lead.timeline) for phase in often), default=None)
 
 
 def _share_of_its_wish(job: JobShares) -> float:
@@ -103,34 +120,6 @@ def _settled(track: ProcessTrack, gets: float) -> list[tuple[float, int]]:
     the part of its time in which others let it work.
     """
     return [(t, size) for t, size in track.memory if (track.age_s + t - track.first_s) * gets >= SETTLED_AFTER_S]
-
-
-def _describe(track: ProcessTrack, growth: Growth) -> str:
-    return (
-        f"process {track.pid}: {format_bytes(growth.first)} to {format_bytes(growth.last)}, "
-        f"{format_bytes(growth.bytes_per_s)}/s"
-    )
-
-
-def _leak_fix(name: str, kept: list[str], *, several_ranks: bool) -> tuple[Remedy, ...]:
-    if name == "leak_graph_kept":
-        return (
-            Remedy(say=f"Keep the number, not the tensor, at {kept[0].split(' ')[0]}: loss.item() or loss.detach()."),
-        )
-    # 40 MiB/s in two ranks of DDP over gloo, nothing with one arena (torch 2.13, glibc 2.36, 2026-11-21)
-    arenas = Remedy(
-        say="Try with one of glibc's arenas: ranks that exchange over gloo allocate in many threads, and arenas keep "
-        "the holes; when memory stays, that was it.",
-        run="MALLOC_ARENA_MAX=1 torchrun ... train.py",
-    )
-    return (
-        *((arenas,) if several_ranks else ()),
-        Remedy(
-            say="Look for a list, dict or cache that every step adds to; in a Dataset, hold data in "
-            "arrays, not Python lists."
-        ),
-        Remedy(say="Find the line that allocates.", run="memray run --live train.py"),
-    )
 
 
 def _kept_lines(watch: Watch) -> list[str]:
@@ -152,34 +141,34 @@ def _room(watch: Watch) -> float | None:
     return min(rooms) if rooms else None
 
 
-def find_copied_pages(evidence: Evidence) -> Iterator[Finding | Skip]:
+def judge_copied_pages(watch: Watch, job: JobShares) -> Finding | Skip | None:
     """Workers whose memory stays as large as it is and becomes their own page by page: reading an object writes its
     reference count, and the kernel copies the page that was shared since the fork."""
-    watch = evidence.watch
-    if watch is None:
-        return
-    job = summarise(watch)
     if not job.workers:
-        return
+        return None
     reason = _cannot_tell(watch, job)
     if reason:
-        yield Skip(reason)
-        return
-    copying = [(w, g) for w in job.workers if (g := grows(_copied(w))) is not None]
+        return Skip(reason)
+    copying = [(g.bytes_per_s, w, g) for w in job.workers if (g := grows(_copied(w))) is not None]
     if not copying:
-        return
-    total = sum(growth.bytes_per_s for _, growth in copying)
-    shared = sum(w.track.pages[-1].mapped_bytes - w.track.pages[-1].own_bytes for w, _ in copying)
-    room = _room(watch)
-    yield finding(
+        return None
+    total = sum(rate for rate, _, _ in copying)
+    shared = sum(w.track.pages[-1].mapped_bytes - w.track.pages[-1].own_bytes for _, w, _ in copying)
+    rate, worst, growth = max(copying, key=lambda each: each[0])
+    who = f"{len(copying)} loader workers copy" if len(copying) > 1 else "A loader worker copies"
+    own = (
+        f"process {worst.pid}: its own part went from {growth} of "
+        f"{format_bytes(worst.track.pages[-1].mapped_bytes)}, {format_bytes(rate)}/s"
+    )
+    return finding(
         "worker_copy_on_write_growth",
         lost=0.5,
         sure=0.75,
-        title=f"{_workers(len(copying))} the data set's Python objects page by page: {format_bytes(total)} per second",
+        title=f"{who} the data set's Python objects page by page: {format_bytes(total)} per second",
         evidence=(
-            Observation("copied", _describe_copies(copying), PROC),
+            Observation("copied", own, PROC),
             Observation("still_shared", f"{format_bytes(shared)}, the most that they can still copy", PROC),
-            Observation("time_left", _until_full(room, total, shared), MODEL),
+            Observation("time_left", _until_full(_room(watch), total, shared), MODEL),
         ),
     )
 
@@ -188,7 +177,7 @@ def _cannot_tell(watch: Watch, job: JobShares) -> str:
     if not any(w.track.pages for w in job.workers):
         return "no Pss_Anon in /proc/PID/smaps_rollup"
     if watch.seconds < LEAST_SECONDS:
-        return f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20"
+        return _TOO_SHORT
     # a page is counted by how many share it, so a worker that begins or ends changes the figures of the others
     if any(w.track.born_during_watch or w.track.died_during_watch for w in job.workers):
         return "loader workers began or ended while watched"
@@ -202,19 +191,6 @@ def _copied(worker: WorkerShares) -> list[tuple[float, int]]:
     return [(p.time_s, p.own_bytes - (p.mapped_bytes - settled[0].mapped_bytes)) for p in settled]
 
 
-def _workers(number: int) -> str:
-    return f"{number} loader workers copy" if number > 1 else "A loader worker copies"
-
-
-def _describe_copies(copying: list[tuple[WorkerShares, Growth]]) -> str:
-    worst, growth = max(copying, key=lambda pair: pair[1].bytes_per_s)
-    last: Pages = worst.track.pages[-1]
-    return (
-        f"process {worst.pid}: its own part went from {format_bytes(growth.first)} to {format_bytes(growth.last)} of "
-        f"{format_bytes(last.mapped_bytes)}, {format_bytes(growth.bytes_per_s)}/s"
-    )
-
-
 def _until_full(room: float | None, rate: float, shared: float) -> str:
     if room is None:
         return "room unknown"
@@ -224,6 +200,6 @@ def _until_full(room: float | None, rate: float, shared: float) -> str:
 
 
 FINDERS = (
-    Finder(id="host_memory_leak", find=find_memory_growth, reads="watch"),
-    Finder(id="worker_copy_on_write_growth", find=find_copied_pages, reads="watch"),
+    watched("host_memory_leak", judge_growth),
+    watched("worker_copy_on_write_growth", judge_copied_pages),
 )

@@ -8,26 +8,18 @@ from dataclasses import dataclass
 from gpudoc.doctor.live.say import NVML, percent
 from gpudoc.doctor.live.trend import Growth, grows
 from gpudoc.doctor.model import Observation
-from gpudoc.facts.model import Absent, Fact
-from gpudoc.facts.process import GpuTrack, Watch
-from gpudoc.units import format_bytes
+from gpudoc.facts.model import Absent, Fact, T
+from gpudoc.facts.process import GpuTrack, GpuUser, Watch
 
 HOT = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """A process on the GPU that is not part of the job."""
-
-    pid: int
-    name: str
-    memory: str
-    sm_percent_or_zero: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """One GPU: shares of the time 0 to 1, the most memory that was used, averages of the rest."""
+    """One GPU: shares of the time 0 to 1, the most memory that was used, averages of the rest.
+
+    `strangers` are processes on it that are not part of the job.
+    """
 
     index: int
     name: str
@@ -44,7 +36,7 @@ class DeviceUse:
     memory_total_bytes: int | None
     memory_used_bytes: int | None
     growth: Growth | None
-    strangers: tuple[Stranger, ...]
+    strangers: tuple[GpuUser, ...]
     is_ours: bool
 
     @property
@@ -72,55 +64,45 @@ def summarise_devices(watch: Watch) -> Fact[tuple[DeviceUse, ...]]:
         return watch.gpus
     ours = {track.pid for track in watch.processes}
     used = tuple(_use(gpu, ours) for gpu in watch.gpus if gpu.moments)
-    if not used:
-        return Absent("no GPU was sampled")
-    mine = tuple(d for d in used if d.is_ours)
-    return mine or used
+    return tuple(device for device in used if device.is_ours) or used or Absent("no GPU was sampled")
 
 
 def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
     moments = gpu.moments
-    users = gpu.users if isinstance(gpu.users, tuple) else ()
-    is_ours = any(u.pid in ours for u in users)
+    users = _known(gpu.users) or ()
     hot = [set(m.throttle_reasons) & set(HOT) for m in moments if isinstance(m.throttle_reasons, tuple)]
-    power = _mean([m.power_w for m in moments])
-    limit = gpu.power_limit_w if isinstance(gpu.power_limit_w, float) else None
+    power, limit = _mean([m.power_w for m in moments]), _known(gpu.power_limit_w)
     links = [
         (m.pcie_generation, m.pcie_width)
         for m in moments
         if isinstance(m.pcie_generation, int) and isinstance(m.pcie_width, int)
     ]
-    best = (gpu.pcie_generation_max, gpu.pcie_width_max)
+    generation, width = _known(gpu.pcie_generation_max), _known(gpu.pcie_width_max)
     memory = [(m.time_s, m.memory_used_bytes) for m in moments if isinstance(m.memory_used_bytes, int)]
     return DeviceUse(
         index=gpu.index,
-        name=gpu.name if isinstance(gpu.name, str) else "GPU",
+        name=_known(gpu.name) or "GPU",
         busy=(_mean([m.utilization_percent for m in moments]) or 0.0) / 100,
         power_share=power / limit if power is not None and limit else None,
         clock_mhz=_mean([m.sm_clock_mhz for m in moments]),
-        clock_max_mhz=float(gpu.sm_clock_max_mhz) if isinstance(gpu.sm_clock_max_mhz, int) else None,
+        clock_max_mhz=_known(gpu.sm_clock_max_mhz),
         temperature_c=max((m.temperature_c for m in moments if isinstance(m.temperature_c, int)), default=None),
         hot_share=sum(bool(h) for h in hot) / len(hot) if hot else 0.0,
         hot_reasons=tuple(sorted(set().union(*hot))) if hot else (),
         # the best link seen: a GPU that idles between two moments lowers it
         link_now=max(links, default=None),
-        link_max=(best[0], best[1]) if isinstance(best[0], int) and isinstance(best[1], int) else None,
+        link_max=None if generation is None or width is None else (generation, width),
         rx_bytes_per_s=_mean([m.pcie_rx_bytes_per_s for m in moments]),
-        memory_total_bytes=gpu.memory_total_bytes if isinstance(gpu.memory_total_bytes, int) else None,
+        memory_total_bytes=_known(gpu.memory_total_bytes),
         memory_used_bytes=max((size for _, size in memory), default=None),
         growth=grows(memory),
-        strangers=tuple(
-            Stranger(
-                u.pid,
-                u.name if isinstance(u.name, str) else "unknown",
-                format_bytes(u.memory_bytes) if isinstance(u.memory_bytes, int) else "memory unknown",
-                u.sm_percent if isinstance(u.sm_percent, float) else 0.0,
-            )
-            for u in users
-            if u.pid not in ours
-        ),
-        is_ours=is_ours,
+        strangers=tuple(user for user in users if user.pid not in ours),
+        is_ours=any(user.pid in ours for user in users),
     )
+
+
+def _known(fact: Fact[T]) -> T | None:
+    return None if isinstance(fact, Absent) else fact
 
 
 def _mean(values: Sequence[Fact[float] | Fact[int]]) -> float | None:

@@ -6,12 +6,13 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
+from gpudoc.doctor.causes import watched
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.examine import Request, examine_text
 from gpudoc.doctor.live.phases import TRAINING, Phase
 from gpudoc.doctor.live.say import STACKS, percent, place
 from gpudoc.doctor.live.shares import RankShares, summarise
-from gpudoc.doctor.model import Evidence, Finder, Observation, Report
+from gpudoc.doctor.model import Evidence, Observation, Report
 from gpudoc.facts.live.job import Outcome
 from gpudoc.facts.process import Watch
 
@@ -25,7 +26,7 @@ _SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Kille
 def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     """The report of a watched job; the machine's own facts stay out, they are `gpudoc doctor`'s without arguments."""
     began = time.perf_counter()
-    report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=_finders())
+    report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=watched.FINDERS)
     lead = summarise(watch).lead
     if not report.findings and lead is not None and lead.share(*TRAINING, Phase.COLLECTIVE) <= 1 - MOSTLY:
         seen = _no_step(report, lead, watch)
@@ -76,9 +77,3 @@ def _nothing_seen(end: Outcome) -> Report:
     )
     seen = Observation(_END, f"ended with {how} after {end.seconds:.1f} s, {what}", "its end")
     return dataclasses.replace(report, verdict="unknown", unexplained=(seen,), seconds={"total": end.seconds})
-
-
-def _finders() -> tuple[Finder, ...]:
-    from gpudoc.doctor.registry import FINDERS
-
-    return tuple(finder for finder in FINDERS if finder.reads == "watch")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from gpudoc.doctor.live.phases import DATA, classify
-from gpudoc.doctor.live.shares import RankShares
+from gpudoc.doctor.live.shares import RankShares, entries
 from gpudoc.facts.process import Stacks, Watch
+from gpudoc.units import format_seconds
 
 # samples drawn by lot enter a phase p (1 - p) times each: below this part of it they follow a step's order
 RESOLVED = 0.7
@@ -21,6 +21,10 @@ class Pace:
 
     seconds: float
     at_most_s: float | None = None
+
+    def __str__(self) -> str:
+        known = f"less than {format_seconds(self.at_most_s)}" if self.at_most_s is not None else ""
+        return known or f"about {format_seconds(self.seconds)}"
 
 
 def step_pace(watch: Watch, lead: RankShares) -> Pace | None:
@@ -45,12 +49,12 @@ def _pace(stacks: Stacks, pid: int, stretch: float) -> Pace | None:
     counted, length = (samples, 1.0) if stretch < CROWDED else (moved, stretch)
     known = {s: classify([stacks.frames[i] for i in s], stacks.lines).phase in DATA for s in set(samples)}
     data = [known[sample] for sample in counted]
-    entries = sum(here and not before for before, here in pairwise(data))
-    if entries < FEWEST_STEPS:
+    steps = entries(data)
+    if steps < FEWEST_STEPS:
         return None
     share = sum(data) / len(data)
-    by_lot = entries / max(share * (1 - share) * len(data), 1e-9)
-    counted_s, bound_s = len(samples) / stacks.rate_hz / entries, length / stacks.rate_hz
+    by_lot = steps / max(share * (1 - share) * len(data), 1e-9)
+    counted_s, bound_s = len(samples) / stacks.rate_hz / steps, length / stacks.rate_hz
     # between order and lot the length is between what was counted and half of what could have been seen
     doubt = min(1.0, max(0.0, (by_lot - RESOLVED) / (1 - RESOLVED)))
     seconds = counted_s ** (1 - doubt) * min(counted_s, bound_s / 2) ** doubt

@@ -9,6 +9,7 @@ from enum import Enum
 from gpudoc.facts.live.sources import is_library
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.process import Frame
+from gpudoc.knowledge.stacks import Section, stack_rows
 
 
 class Phase(str, Enum):
@@ -49,61 +50,7 @@ class Sighting:
     site: Frame | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    phase: Phase
-    file: Pattern
-    function: Pattern
-
-    def fits(self, frame: Frame) -> bool:
-        return bool(self.file.search(frame.file) and self.function.search(frame.function))
-
-
-def _mark(phase: Phase, file: str, function: str = "") -> _Mark:
-    return _Mark(phase, Pattern(file), Pattern(function))
-
-
-# Marks that decide wherever they stand in the stack, because all below them works for them; the outermost wins.
-_OUTER = (
-    _mark(
-        Phase.COMPILE, r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py|torch/_inductor/codecache\.py"
-    ),
-    _mark(Phase.COMPILE, r"torch/_inductor/async_compile\.py|triton/compiler/|triton/runtime/jit\.py", r"compile|wait"),
-    _mark(Phase.LAUNCHER, r"torch/distributed/elastic/|torch/multiprocessing/spawn\.py", r"run|_monitor|join"),
-    _mark(Phase.CHECKPOINT, r"torch/serialization\.py$", r"\b_?(legacy_)?save$"),
-    _mark(Phase.CHECKPOINT, r"safetensors/|torch/distributed/checkpoint/", r"save"),
-    _mark(
-        Phase.CHECKPOINT,
-        r"",
-        r"(^|[._])(_?save_(checkpoint|pretrained|state|model)\b|_save_checkpoint|dump_checkpoint)",
-    ),
-    _mark(Phase.LOGGING, r"/tqdm/|/rich/(progress|live|console)|/logging/__init__\.py|/wandb/|/mlflow/|/neptune/"),
-    _mark(Phase.LOGGING, r"/tensorboard/|/tensorboardX/|/torchmetrics/|/sklearn/metrics/|/matplotlib/"),
-    _mark(Phase.LOGGING, r"torch/_tensor_str\.py|lightning\w*/.*/(loggers|progress)/"),
-    _mark(Phase.LOGGING, r"lightning\w*/.*logger_connector/.*\.py", r"log|update"),
-    _mark(Phase.LOGGING, r"transformers/(trainer|trainer_callback|integrations/.*)\.py", r"(^|\.)(log|on_log)$"),
-)
-
-# Marks of which the innermost decides: forward may run inside the optimizer's closure, a collective inside backward.
-_INNER = (
-    _mark(Phase.COLLECTIVE, r"torch/distributed/(distributed_c10d|_functional_collectives)\.py"),
-    _mark(Phase.COLLECTIVE, r"torch/nn/parallel/distributed\.py", r"_sync|_pre_forward|_verify"),
-    _mark(Phase.SYNC, r"torch/cuda/(__init__|streams)\.py", r"synchronize|wait"),
-    _mark(
-        Phase.TRANSFER,
-        r"lightning\w*/.*(move_data|apply_func)\.py|accelerate/utils/operations\.py",
-        r"send_to|move_data|batch_to",
-    ),
-    _mark(Phase.OTHER, r"lightning\w*/|accelerate/", r"closure"),
-    _mark(Phase.BACKWARD, r"torch/autograd/(graph|__init__)\.py|torch/_tensor\.py", r"backward|grad$"),
-    _mark(Phase.OPTIMIZER, r"torch/optim/|torch/nn/utils/clip_grad\.py|torch/amp/grad_scaler\.py"),
-    _mark(Phase.OPTIMIZER, r"torch/utils/_foreach_utils\.py|bitsandbytes/optim/|apex/optimizers/|timm/optim/"),
-    _mark(Phase.FORWARD, r"torch/nn/(modules|functional|attention|init)|torch/_C/|torch/functional\.py"),
-    _mark(Phase.FORWARD, r"torchvision/models/|torchvision/ops/|timm/(models|layers)/|transformers/models/"),
-    _mark(Phase.FORWARD, r"torchinductor_|torch/_functorch/_aot_autograd/runtime_wrappers\.py"),
-)
-
-_IN_MODULE = _mark(Phase.FORWARD, r"torch/nn/modules/module\.py", r"_call_impl")
+_IN_MODULE = Pattern(r"torch/nn/modules/module\.py")
 _LOADER = Pattern(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
 # where a thread that waits for another one stands in Python's own library
 _BLOCKED = Pattern(r"/lib/python3[^/]*/(threading|queue|selectors|subprocess|socket|ssl|multiprocessing/\w+)\.py$")
@@ -112,23 +59,6 @@ _MANY = {"_try_get_data", "_get_data", "_try_put_index", "_process_data", "_shut
 _IMPORTS = Pattern(r"^<frozen importlib|/importlib/")
 _STARTS = Pattern(r"multiprocessing/process\.py$")
 
-# What a line calls, where the call itself is written in C and leaves no frame; `.to(torch.bfloat16)` is no copy.
-_NOT_A_DTYPE = r"(?!torch\.(?:float|bfloat|half|int|long|double|bool|uint))"
-_TENSOR_CALLS = r"matmul|softmax|bmm|mm|einsum|sigmoid|tanh|relu|gelu|mean|sum|pow|exp|log_softmax"
-_LINES = tuple(
-    (phase, Pattern(pattern))
-    for phase, pattern in (
-        (Phase.SLEEP, r"\bsleep\(|\.acquire\(|\.wait\(|\.join\(\)"),
-        (Phase.CHECKPOINT, r"torch\.save\(|pickle\.dump\(|save_file\(|save_pretrained\("),
-        (Phase.BACKWARD, r"\.backward\("),
-        (Phase.LOGGING, r"\bprint\(|\.write\(|\.writerow\(|\.flush\(\)|add_scalar\(|json\.dump\(|\.log\("),
-        (Phase.SYNC, r"\.item\(\)|\.cpu\(\)|\.numpy\(\)|\.tolist\(\)|synchronize\(|\.nonzero\(|torch\.nonzero\("),
-        (Phase.TRANSFER, rf"\.to\({_NOT_A_DTYPE}|\.cuda\(|\.pin_memory\("),
-        (Phase.OPTIMIZER, r"\.step\(\)|zero_grad\(|clip_grad"),
-        (Phase.FORWARD, r"\btorch\.(?!no_grad|device|manual_seed)\w|\bF\.\w+\(|\bnn\.\w"),
-        (Phase.FORWARD, rf"criterion\(|\bmodel\(|loss_fn\(|\w @ \w|\.({_TENSOR_CALLS})\("),
-    )
-)
 _PLAIN_PYTHON = Pattern(
     r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b|^(pass|continue|break|else:)$"
     r"|\b(range|len|sorted|zip|enumerate|str|int|dict|list|set|ord|chr)\("
@@ -137,9 +67,14 @@ _PLAIN_PYTHON = Pattern(
 )
 
 
+def own_line(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's code, None where a library is all there is."""
+    return next((frame for frame in reversed(stack) if not is_library(frame.file)), None)
+
+
 def classify(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Sighting:
     """The phase of one stack of a training process's main thread, outermost frame first."""
-    site = next((frame for frame in reversed(stack) if not is_library(frame.file)), None)
+    site = own_line(stack)
     if any(_IMPORTS.search(frame.file) for frame in stack):
         return Sighting(Phase.STARTUP, site)
     phase = _data_phase(stack, lines) or _outer_phase(stack) or _inner_phase(stack, lines)
@@ -147,23 +82,28 @@ def classify(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Si
 
 
 def _outer_phase(stack: Sequence[Frame]) -> Phase | None:
-    return next((mark.phase for frame in stack for mark in _OUTER if mark.fits(frame)), None)
+    return next((phase for frame in stack if (phase := _phase_of_frame(frame, "outer")) is not None), None)
+
+
+def _phase_of_frame(frame: Frame, section: Section) -> Phase | None:
+    rows = (row for row in stack_rows(section) if row.fits_frame(frame.file, frame.function))
+    return next((Phase[str(row.says["phase"])] for row in rows), None)
 
 
 def _inner_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Phase:
     in_framework = False
     blocked = bool(stack) and bool(_BLOCKED.search(stack[-1].file))
     for frame in reversed(stack):
-        for mark in _INNER:
-            if mark.fits(frame):
-                return mark.phase
+        phase = _phase_of_frame(frame, "inner")
+        if phase is not None:
+            return phase
         in_framework = in_framework or bool(_FRAMEWORK.search(frame.file))
         if not is_library(frame.file):
             if in_framework:
                 return Phase.OTHER
             if blocked:
                 return Phase.SLEEP
-            inside_model = any(_IN_MODULE.fits(outer) for outer in stack)
+            inside_model = any(_IN_MODULE.search(f.file) and "_call_impl" in f.function for f in stack)
             return phase_of_line(lines.get((frame.file, frame.line), ""), frame is stack[-1], inside_model)
     return Phase.OTHER
 
@@ -171,7 +111,7 @@ def _inner_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -
 def phase_of_line(text: str, is_leaf: bool, inside_model: bool) -> Phase:
     """What a line of the user's code does, when the stack below it names no phase."""
     if is_leaf:
-        found = next((phase for phase, pattern in _LINES if pattern.search(text)), None)
+        found = next((Phase[str(row.says["phase"])] for row in stack_rows("lines") if row.fits_line(text)), None)
         if found is not None:
             return Phase.FORWARD if inside_model and found is Phase.TRANSFER else found
     if not is_leaf or _PLAIN_PYTHON.search(text):
@@ -184,7 +124,7 @@ def _data_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) ->
     if not inner:
         return None
     names = {frame.function.rpartition(".")[2] for frame in inner}
-    if is_collating(stack, lines):
+    if _is_collating(stack, lines):
         return Phase.COLLATE
     if "fetch" in names:
         return Phase.DATA_LOAD
@@ -212,13 +152,12 @@ def _waiting_or_receiving(stack: Sequence[Frame]) -> Phase:
     return Phase.DATA_RECEIVE if after or line_loads else Phase.DATA_WAIT
 
 
-def is_collating(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> bool:
+def _is_collating(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> bool:
     """Whether a stack below the loader's fetch is in the collate function, torch's or the user's, or pins a batch."""
-    for place, frame in enumerate(stack):
+    for frame in stack:
         if frame.file.endswith(("torch/utils/data/_utils/collate.py", "torch/utils/data/_utils/pin_memory.py")):
             return frame.function.rpartition(".")[2] not in ("_pin_memory_loop", "do_one_step")
-        if frame.file.endswith("torch/utils/data/_utils/fetch.py") and frame.function.endswith("fetch"):
-            text = lines.get((frame.file, frame.line), "")
-            if "collate_fn" in text and place < len(stack):
-                return True
+        fetches = frame.file.endswith("torch/utils/data/_utils/fetch.py") and frame.function.endswith("fetch")
+        if fetches and "collate_fn" in lines.get((frame.file, frame.line), ""):
+            return True
     return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from gpudoc.doctor.live.shares import Site
+from gpudoc.doctor.live.phases import Phase
+from gpudoc.doctor.live.shares import RankShares, Site
 from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.process import Frame, Watch
 
@@ -19,15 +20,6 @@ NO_GAIN = "with_workers"
 
 # a slow job works; these do not do what was asked of them
 _BROKEN = ("job_hung", "training_on_cpu")
-_LOADER = ("too_few_workers", "too_many_workers", "decode_bound", "dataloader_bottleneck", "slow_worker")
-# what follows from a cause is listed under it: a loader short of CPUs is not mended by more workers
-_EXPLAINS = {
-    "cgroup_cpu_limit": (*_LOADER, "cpu_oversubscription", "python_bound", "collate_in_main_process"),
-    "cpu_oversubscription": _LOADER,
-    "job_hung": (*_LOADER, "communication_bound", "python_bound", "workers_recreated_each_epoch"),
-    "training_on_cpu": ("cpu_oversubscription",),
-    "dataparallel_imbalance": ("launch_bound", "gpu_sync_each_step"),
-}
 
 
 def place(frame: Frame, watch: Watch) -> str:
@@ -50,6 +42,18 @@ def at_sites(sites: Sequence[Site], watch: Watch, what: str) -> tuple[Observatio
         for s in sites[:3]
         if s.share >= 0.02
     )
+
+
+def spent(watch: Watch, lead: RankShares, fact: str, at: str, *phases: Phase) -> tuple[Observation, ...]:
+    """The share of the main thread's time in these phases as `fact`, and each line behind it as `at`."""
+    share = Observation(fact, f"{percent(lead.share(*phases))} of the main thread's time", STACKS)
+    return (share, *at_sites(lead.lines(*phases), watch, at))
+
+
+def worst_place(watch: Watch, lead: RankShares, *phases: Phase, otherwise: str = "unknown") -> str:
+    """The line behind these phases that takes the most time; `otherwise` where none is the user's."""
+    lines = lead.lines(*phases)
+    return place(lines[0].frame, watch) if lines else otherwise
 
 
 def estimated(gain: float) -> Observation:
@@ -80,5 +84,4 @@ def finding(
         title=title,
         evidence=tuple(observation for _, observation in ordered),
         fix=tuple(fix),
-        explains=_EXPLAINS.get(name, ()),
     )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
-from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, is_collating
+from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, own_line
 from gpudoc.doctor.live.unclear import settle
-from gpudoc.facts.live.sources import is_library
 from gpudoc.facts.live.tree import WORKER_NAME
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
 
-_IDLE, _FETCH, _COLLATE, _PUT, _BEGIN = "idle", "fetch", "collate", "put", "begin"
+_IDLE, _FETCH, _PUT, _BEGIN = "idle", "fetch", "put", "begin"
 # half a second of training says nothing
 FEWEST_SAMPLES = 15
 # reads that a worker makes for its data; `poll` and `read pipe` are how it waits for work
@@ -54,15 +54,17 @@ class RankShares:
         """The share of the time in these phases together, 0 to 1."""
         return sum(self.phases.get(phase, 0.0) for phase in phases)
 
+    def lines(self, *phases: Phase) -> list[Site]:
+        """The user's lines behind these phases, most time first."""
+        return sorted((site for phase in phases for site in self.sites.get(phase, ())), key=lambda site: -site.share)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerShares:
     """One loader worker: how long it made batches and how long it had nothing to do; shares of its time, 0 to 1."""
 
     pid: int
-    parent: int
     busy: float
-    collate: float
     cpu: float
     queued: float
     storage: float
@@ -82,7 +84,6 @@ class JobShares:
     num_workers: float
     worker_births: int
     cpus: float
-    cpus_online: int
     cpu_used: float
     cpu_demand: float
     worker_demand: float
@@ -93,9 +94,13 @@ class JobShares:
     @property
     def lead(self) -> RankShares | None:
         """The rank to speak of: the one that waits least, because the others wait for it; None with too few samples."""
-        waits = (Phase.COLLECTIVE, Phase.SLEEP)
         seen = [r for r in self.ranks if len(r.timeline) >= FEWEST_SAMPLES]
-        return min(seen, key=lambda r: r.share(*waits)) if seen else None
+        return min(seen, key=lambda r: r.share(Phase.COLLECTIVE, Phase.SLEEP), default=None)
+
+
+def entries(inside: Iterable[bool]) -> int:
+    """How often a series of moments comes from outside to inside."""
+    return sum(here and not before for before, here in pairwise(inside))
 
 
 def share_inside(watch: Watch, pid: int, file: re.Pattern[str]) -> float:
@@ -124,7 +129,7 @@ def summarise(watch: Watch) -> JobShares:
     limits = watch.limits if isinstance(watch.limits, Limits) else None
     busy = limits.machine_busy_cores if limits is not None else Absent("no limits")
     others = max(0.0, busy - used) if isinstance(busy, float) else 0.0
-    demand = used + sum(_queued(t) for t in watch.processes) / watch.seconds
+    demand = sum(map(wanted_s, watch.processes)) / watch.seconds
     return JobShares(
         seconds=watch.seconds,
         ranks=tuple(ranks),
@@ -132,10 +137,9 @@ def summarise(watch: Watch) -> JobShares:
         num_workers=_concurrent([w.track for w in workers], watch.seconds),
         worker_births=sum(w.track.born_during_watch for w in workers),
         cpus=limits.cpus_usable if limits is not None else 1.0,
-        cpus_online=limits.cpus_online if limits is not None else 1,
         cpu_used=used,
         cpu_demand=demand,
-        worker_demand=sum(w.track.cpu_s + _queued(w.track) for w in workers) / watch.seconds,
+        worker_demand=sum(wanted_s(w.track) for w in workers) / watch.seconds,
         others_used=others,
         others_ready=_others_ready(limits, used, demand, others) if limits is not None else 0.0,
         has_stacks=stacks is not None,
@@ -154,16 +158,13 @@ def _others_ready(limits: Limits, used: float, demand: float, others: float) -> 
     return max(least, limits.cpus_affinity * demand / max(used, 0.01) - demand)
 
 
-def _queued(track: ProcessTrack) -> float:
-    return 0.0 if isinstance(track.queued_s, Absent) else track.queued_s
+def wanted_s(track: ProcessTrack) -> float:
+    """CPU seconds that a process used, and for which its threads were ready and did not run as far as that is known."""
+    return track.cpu_s + _or_zero(track.queued_s)
 
 
-def _wanted(track: ProcessTrack | None) -> float:
-    """Share of the time in which the main thread ran or was ready to run."""
-    if track is None:
-        return 0.0
-    queued = 0.0 if isinstance(track.main_queued_s, Absent) else track.main_queued_s
-    return (track.main_cpu_s + queued) / track.seconds
+def _or_zero(queued_s: Fact[float]) -> float:
+    return 0.0 if isinstance(queued_s, Absent) else queued_s
 
 
 def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
@@ -200,27 +201,27 @@ def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrac
     # a job that was interrupted unwinds its stack for a second before it ends
     spare = int(1.5 * stacks.rate_hz) if watch.interrupted and watch.ended else 0
     samples = thread.samples[: max(1, len(thread.samples) - spare)]
-    known: dict[tuple[int, ...], Sighting] = {}
-    for sample in set(samples):
-        known[sample] = classify([stacks.frames[i] for i in sample], stacks.lines)
-    known = settle(known, stacks, watch.glances, thread.pid)
+    found = {sample: classify([stacks.frames[i] for i in sample], stacks.lines) for sample in set(samples)}
+    known = settle(found, stacks, watch.glances, thread.pid)
     seen = [known[sample] for sample in samples]
     begin = _first_training(seen)
     seen = seen[begin:] or seen
     count = len(seen)
     phases = Counter(sighting.phase for sighting in seen)
-    rank = track.rank if track is not None else Absent("not tracked")
+    cpu = queued = 0.0
+    if track is not None:
+        cpu, queued = track.main_cpu_s / track.seconds, _or_zero(track.main_queued_s) / track.seconds
     return RankShares(
         pid=thread.pid,
-        rank=rank if isinstance(rank, int) else None,
+        rank=None if track is None or isinstance(track.rank, Absent) else track.rank,
         phases={phase: n / count for phase, n in phases.items()},
-        sites={phase: _sites([s for s in seen if s.phase is phase], count, stacks) for phase in phases},
+        sites={phase: _sites([s.site for s in seen if s.phase is phase], count, stacks) for phase in phases},
         timeline=tuple(s.phase for s in seen),
         startup_samples=begin,
         unmoved=_unmoved([known[sample] for sample in samples]),
         last_stack=tuple(stacks.frames[i] for i in samples[-1]),
-        cpu=track.main_cpu_s / track.seconds if track is not None else 0.0,
-        cpu_wanted=_wanted(track),
+        cpu=cpu,
+        cpu_wanted=cpu + queued,
         track=track,
     )
 
@@ -244,51 +245,43 @@ def _unmoved(seen: Sequence[Sighting]) -> float:
     return (len(seen) - 1 - changed) / len(seen)
 
 
-def _sites(seen: Sequence[Sighting], count: int, stacks: Stacks) -> tuple[Site, ...]:
-    counted = Counter(s.site for s in seen if s.site is not None)
+def _sites(frames: Iterable[Frame | None], count: int, stacks: Stacks) -> tuple[Site, ...]:
+    counted = Counter(frame for frame in frames if frame is not None)
     return tuple(Site(f, n / count, stacks.lines.get((f.file, f.line), "")) for f, n in counted.most_common(5))
 
 
 def _worker(track: ProcessTrack, thread: ThreadStacks | None, stacks: Stacks | None) -> WorkerShares:
-    states: Counter[str] = Counter()
-    lines: Counter[Frame] = Counter()
+    cpu, queued = track.main_cpu_s / track.seconds, _or_zero(track.main_queued_s) / track.seconds
+    busy, beginning = min(1.0, cpu + queued), 0.0
+    sites: tuple[Site, ...] = ()
     if thread is not None and stacks is not None:
-        known = {sample: _worker_state(sample, stacks) for sample in set(thread.samples)}
-        for sample in thread.samples:
-            state = known[sample]
-            states[state] += 1
-            site = next((stacks.frames[i] for i in reversed(sample) if not is_library(stacks.frames[i].file)), None)
-            if state in (_FETCH, _COLLATE) and site is not None:
-                lines[site] += 1
-    count = max(1, sum(states.values()))
-    cpu = track.main_cpu_s / track.seconds
-    queued = 0.0 if isinstance(track.main_queued_s, Absent) else track.main_queued_s / track.seconds
+        count = len(thread.samples)
+        states = {sample: _worker_state([stacks.frames[i] for i in sample]) for sample in set(thread.samples)}
+        busy = sum(states[sample] != _IDLE for sample in thread.samples) / count
+        beginning = sum(states[sample] == _BEGIN for sample in thread.samples) / count
+        fetching = [sample for sample in thread.samples if states[sample] == _FETCH]
+        sites = _sites((own_line([stacks.frames[i] for i in sample]) for sample in fetching), count, stacks)
     storage = {k: n for k, n in track.blocked.items() if k in _STORAGE_CALLS or " file " in k or k == "recvfrom socket"}
-    busy = (count - states[_IDLE]) / count if states else min(1.0, cpu + queued)
-    text = stacks.lines if stacks is not None else {}
     return WorkerShares(
         pid=track.pid,
-        parent=track.parent,
         busy=busy,
-        collate=states[_COLLATE] / count,
         cpu=cpu,
         queued=queued,
         storage=sum(storage.values()) / max(1, track.looks),
-        beginning=states[_BEGIN] / count,
+        beginning=beginning,
         storage_kinds=tuple(sorted(storage, key=lambda k: -storage[k])),
-        sites=tuple(Site(f, n / count, text.get((f.file, f.line), "")) for f, n in lines.most_common(3)),
+        sites=sites,
         track=track,
     )
 
 
-def _worker_state(sample: Sequence[int], stacks: Stacks) -> str:
-    frames = [stacks.frames[i] for i in sample]
+def _worker_state(frames: Sequence[Frame]) -> str:
     names = [f.function.rpartition(".")[2] for f in frames]
     if "fetch" in names:
-        return _COLLATE if is_collating(frames, stacks.lines) else _FETCH
+        return _FETCH
     if "_worker_loop" not in names:
         return _BEGIN
     below = names[names.index("_worker_loop") + 1 :]
-    if "put" in below:
+    if "put" in below or not below:
         return _PUT
-    return _IDLE if "get" in below else _FETCH if below else _PUT
+    return _IDLE if "get" in below else _FETCH

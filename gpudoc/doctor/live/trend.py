@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpudoc.stats import median, steady_slope
+from gpudoc.units import format_bytes
 
 # below this a leak takes days to matter, and noise of the allocator looks the same
 LEAST_BYTES_PER_S = 512 * 1024
@@ -27,6 +28,9 @@ class Growth:
     first: float
     last: float
     bytes_per_s: float
+
+    def __str__(self) -> str:
+        return f"{format_bytes(self.first)} to {format_bytes(self.last)}"
 
 
 def grows(series: Sequence[tuple[float, int]], work: Sequence[tuple[float, float]] = ()) -> Growth | None:

@@ -1,12 +1,15 @@
 import os
 
+import pytest
+
 from gpudoc.doctor.causes import holders
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.model import GpuProcess
 from gpudoc.facts.readers import read
 from gpudoc.render.doctor import render
-from tests.doctor.causes.judge import report_of
+from tests.doctor.causes.judge import first, foremost, never, report_of
+from tests.doctor.causes.judge import told as told_by
 from tests.fakes.machine import H100, FakeMachine
 from tests.fakes.scenarios import well
 from tests.machines.built import GIB, ask, found, gpu, machine
@@ -108,3 +111,33 @@ def test_a_pasted_table_names_the_full_card_and_its_process():
 def test_in_a_log_the_full_card_is_the_programs_own():
     assert "oom_other_process" not in [f.id for f in report_of(TABLE + "Epoch 3 step 100 loss 1.2").findings]
     assert read(TABLE).machine.gpus[0].processes[0].pid == 4711
+
+
+test_what_only_looks_like_it_names_nothing = never([
+    ("oom_fragmentation", "CUDA out of memory. If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."),  # the allocators own hint tells nothing
+    ("oom_after_batch_size_finder", "auto_find_batch_size=False\nCUDA out of memory with batch size 8"),  # a finder that is switched off chose nothing
+])  # fmt: skip
+LOADED = "Failed to get convolution algorithm. This is probably because cuDNN failed to initialize\nLoaded runtime CuDNN library: 7.1 but source was compiled with: 7.4"
+
+test_a_library_that_could_not_be_loaded_is_another_matter = never(
+    [("oom_masked_as_library_error", LOADED)], seen=foremost
+)
+
+IDLE_CARD = """| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2 |
+|   0  Tesla V100-SXM2...  Off  | 00000000:05:00.0 Off |                    0 |
+| N/A   36C    P0    41W / 300W |  {used}MiB / 16280MiB |      0%      Default |
+| Processes:                                                       GPU Memory |
+|  GPU       PID   Type   Process name                             Usage      |
+{rows}+-----------------------------------------------------------------------------+
+"""
+ROW = "|    0      4711      C   python                                     11800MiB |\n"
+
+
+def test_memory_without_a_process_belongs_to_somebody_who_is_not_listed():
+    assert first("I get OOM at once\n" + IDLE_CARD.format(used=11900, rows="")) == "oom_other_process"
+
+
+@pytest.mark.parametrize(("used", "rows"), [(11900, ROW), (300, "")])
+def test_memory_with_an_owner_or_hardly_any_belongs_to_nobody_else(used, rows):
+    text = "I get OOM at once\n" + IDLE_CARD.format(used=used, rows=rows)
+    assert "oom_other_process" not in [finding.id for finding in told_by(holders.FINDERS[-1:], text)]

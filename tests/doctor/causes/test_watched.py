@@ -1,28 +1,29 @@
-from gpudoc.doctor.causes.watched import FINDERS, find_compute_bound
+from gpudoc.doctor.causes.watched import FINDERS
 from gpudoc.doctor.model import Evidence
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent
 from tests.doctor.causes.judge import sees
 from tests.facts.live.made import gpu, track, watch
 
+WELL = FINDERS[-1].find
 BUSY = [track(main_cpu_s=19.0, cpu_s=19.0)]
 COMPUTES = watch({1: "forward*30 backward*60 optimizer*10"}, BUSY)
 WAITED_FOR = watch({1: "sync*60 forward*30 backward*10"}, gpus=(gpu(busy=98, power=390.0),))
 
 test_a_job_that_computes = sees([
-    (find_compute_bound, COMPUTES, "compute_bound: 100 %"),
+    (WELL, COMPUTES, "compute_bound: 100 %"),
     # a busy GPU is healthy though the host waits for it
-    (find_compute_bound, WAITED_FOR, "compute_bound: GPU is busy 98 %"),
+    (WELL, WAITED_FOR, "compute_bound: GPU is busy 98 %"),
     # any other cause takes its place, and a thread that uses no CPU does not compute
-    (find_compute_bound, watch({1: "forward*60 python*40"}, BUSY), ""),
-    (find_compute_bound, watch({1: "wait*60 forward*40"}, BUSY), ""),
-    (find_compute_bound, watch({1: "forward*100"}, [track(main_cpu_s=0.5, cpu_s=0.5)]), ""),
-    (find_compute_bound, watch(Absent("ptrace refused")), "skipped"),
+    (WELL, watch({1: "forward*60 python*40"}, BUSY), ""),
+    (WELL, watch({1: "wait*60 forward*40"}, BUSY), ""),
+    (WELL, watch({1: "forward*100"}, [track(main_cpu_s=0.5, cpu_s=0.5)]), ""),
+    (WELL, watch(Absent("ptrace refused")), "skipped"),
 ])  # fmt: skip
 
 
 def test_computing_on_the_cpu_is_healthy_and_says_what_may_still_help():
-    (found,) = find_compute_bound(Evidence(source="process", watch=COMPUTES))
+    (found,) = WELL(Evidence(source="process", watch=COMPUTES))
     assert (found.severity, bool(found.fix)) == ("info", True)
     assert "backward 60 %" in found.evidence[0].value
 

@@ -88,7 +88,8 @@ def test_what_a_finding_shows_and_advises():
     assert only("forward*50 backward*50", gpu(busy=0, power=60.0, users=())).severity == "broken"
     (uneven,) = imbalance(Evidence(source="process", watch=on(PARALLEL, UNEVEN)))
     assert any("GPU 0: 30 GiB, GPU 1: 12 GiB" in o.value for o in uneven.evidence)
-    assert "--nproc-per-node=2" in uneven.fix[0].run
+    neighbour = only("backward*100", gpu(users=((1, 50.0), (99, 45.0))))
+    assert [found.cards[0].index for found in (only("backward*100", HOT), neighbour)] == [0, 0]
 
 
 def test_a_link_that_an_idle_gpu_lowered():

@@ -1,12 +1,13 @@
 import pytest
 
-from gpudoc.doctor.causes.watched_hang import find_hang
+from gpudoc.doctor.causes.watched_hang import FINDERS
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Stacks, ThreadStacks
 from tests.doctor.causes.judge import sees
 from tests.facts.live.made import CALL, LINEAR, LOOP, STD, USER, gpu, track, watch, worker
 
+HUNG = FINDERS[0].find
 TICKS = [i / 2 for i in range(41)]
 STILL = tuple((t, 0.0) for t in TICKS)
 WORKS = tuple((t, t) for t in TICKS)
@@ -16,7 +17,7 @@ RECV = Frame("SocketIO.readinto", f"{STD}/socket.py", 718)
 
 
 def ask(threads, processes, **changes):
-    return list(find_hang(Evidence(source="process", watch=watch(threads, processes, **changes))))
+    return list(HUNG(Evidence(source="process", watch=watch(threads, processes, **changes))))
 
 
 def stands(*stack, text="", before=0, of=400):
@@ -62,31 +63,31 @@ def test_what_it_waits_for_and_where(stack, text, says):
 
 
 test_what_stands_still_and_for_how_long = sees([
-    (find_hang, watch(LEFT, RANKS), "job_hung: wait for rank 1"),
-    (find_hang, watch(stands(HERE, text="with lock:", before=100), [track(cpu=STILL)]), "job_hung: for 15 s"),
+    (HUNG, watch(LEFT, RANKS), "job_hung: wait for rank 1"),
+    (HUNG, watch(stands(HERE, text="with lock:", before=100), [track(cpu=STILL)]), "job_hung: for 15 s"),
     # it stood still before the watch began, or it moved meanwhile and what was before is another standstill
-    (find_hang, watch(stands(HERE, text="with lock:"), STANDS, still_before_s=31.0), "job_hung: Nothing has moved for 51 s: "),
-    (find_hang, watch(stands(HERE, text="with lock:", before=100), STANDS, still_before_s=31.0), "job_hung: Nothing has moved for 15 s: "),
-    (find_hang, watch(LOADING, [STANDS[0], worker(2, cpu=STILL, cpu_s=0)]), "job_hung: a loader worker that makes no batch"),
+    (HUNG, watch(stands(HERE, text="with lock:"), STANDS, still_before_s=31.0), "job_hung: Nothing has moved for 51 s: "),
+    (HUNG, watch(stands(HERE, text="with lock:", before=100), STANDS, still_before_s=31.0), "job_hung: Nothing has moved for 15 s: "),
+    (HUNG, watch(LOADING, [STANDS[0], worker(2, cpu=STILL, cpu_s=0)]), "job_hung: a loader worker that makes no batch"),
     # a heartbeat beside a hang does not hide it, nor does a GPU that is busy in a collective of several
-    (find_hang, watch(READS, [track(cpu=STILL, cpu_s=0, **BEATS)]), "job_hung: an answer from the network"),
-    (find_hang, watch(LEFT, RANKS, gpus=(gpu(busy=100),)), "job_hung"),
+    (HUNG, watch(READS, [track(cpu=STILL, cpu_s=0, **BEATS)]), "job_hung: an answer from the network"),
+    (HUNG, watch(LEFT, RANKS, gpus=(gpu(busy=100),)), "job_hung"),
     # the last second of one that was interrupted shows how it unwinds
-    (find_hang, watch({1: "wait*380 log*20"}, STANDS, ended=True, interrupted=True), "job_hung"),
-    (find_hang, watch(stands(HERE, text="for x in forever():"), [track(cpu=WORKS, main_cpu_s=20)]), "job_hung: Busy at train.py:50 in hold() for 20 s without a training step"),
+    (HUNG, watch({1: "wait*380 log*20"}, STANDS, ended=True, interrupted=True), "job_hung"),
+    (HUNG, watch(stands(HERE, text="for x in forever():"), [track(cpu=WORKS, main_cpu_s=20)]), "job_hung: Busy at train.py:50 in hold() for 20 s without a training step"),
 ])  # fmt: skip
 test_what_still_works_is_not_hung = sees([
-    (find_hang, watch(LOADING, [STANDS[0], worker(2, cpu=WORKS, cpu_s=20)]), ""),
-    (find_hang, watch({1: "compile*400"}, [track(cpu=STILL), track(5, name="cc1plus", cpu=WORKS)]), ""),
-    (find_hang, watch({1: "python*380 backward*20"}, [track(cpu=WORKS, main_cpu_s=20)]), ""),
-    (find_hang, watch({1: "backward*400"}, [track(cpu=WORKS)]), ""),
-    (find_hang, watch({1: "wait*10 backward*10 " * 20}, [track(cpu=STILL)]), ""),
-    (find_hang, watch({1: "wait*400"}, STANDS, ended=True), ""),
-    (find_hang, watch(Absent("refused"), STANDS), "skipped"),
+    (HUNG, watch(LOADING, [STANDS[0], worker(2, cpu=WORKS, cpu_s=20)]), ""),
+    (HUNG, watch({1: "compile*400"}, [track(cpu=STILL), track(5, name="cc1plus", cpu=WORKS)]), ""),
+    (HUNG, watch({1: "python*380 backward*20"}, [track(cpu=WORKS, main_cpu_s=20)]), ""),
+    (HUNG, watch({1: "backward*400"}, [track(cpu=WORKS)]), ""),
+    (HUNG, watch({1: "wait*10 backward*10 " * 20}, [track(cpu=STILL)]), ""),
+    (HUNG, watch({1: "wait*400"}, STANDS, ended=True), ""),
+    (HUNG, watch(Absent("refused"), STANDS), "skipped"),
     # a download, and a GPU that works
-    (find_hang, watch(READS, [track(cpu=STILL, cpu_s=0, **FLOWS)]), "skipped: moves 977 KiB per second"),
-    (find_hang, watch(READS, [track(cpu=STILL, cpu_s=0, **WAKES)]), "skipped: receives from the network, 20 times per second"),
-    (find_hang, watch(stands(HERE, text="x.item()"), [track(cpu=STILL)], gpus=(gpu(busy=95),)), "skipped: its GPU"),
+    (HUNG, watch(READS, [track(cpu=STILL, cpu_s=0, **FLOWS)]), "skipped: moves 977 KiB per second"),
+    (HUNG, watch(READS, [track(cpu=STILL, cpu_s=0, **WAKES)]), "skipped: receives from the network, 20 times per second"),
+    (HUNG, watch(stands(HERE, text="x.item()"), [track(cpu=STILL)], gpus=(gpu(busy=95),)), "skipped: its GPU"),
 ])  # fmt: skip
 
 

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from gpudoc.doctor.causes.watched_input import FINDERS, judge_loader
+from gpudoc.doctor.live.shares import summarise
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Handoff
@@ -10,7 +11,8 @@ from tests.facts.live.made import stacks, track, watch, worker
 
 
 def judge(threads, processes=(), cpus=8, **changes):
-    return judge_loader(Evidence(source="process", watch=watch(threads, list(processes) or [track()], cpus, **changes)))
+    seen = watch(threads, list(processes) or [track()], cpus, **changes)
+    return judge_loader(seen, summarise(seen))
 
 
 def waits(*processes, cpus=8, main="wait*60 backward*40", **workers):

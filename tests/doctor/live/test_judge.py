@@ -1,5 +1,6 @@
 from gpudoc.doctor.live.judge import is_empty, judge, judge_end
 from gpudoc.facts.live.job import Outcome
+from gpudoc.facts.process import Limits
 from tests.facts.live.made import track, watch, worker
 
 FAILED = (
@@ -21,6 +22,15 @@ def test_the_report_of_a_watch_comes_from_the_process():
     assert report.findings[0].id == "too_few_workers"
     assert report.findings[0].why
     assert report.crashed == ()
+
+
+def test_what_follows_from_a_cause_stands_under_it():
+    limits = Limits(cpus_online=8, cpus_affinity=8, cpu_quota_cores=2.0, throttled_periods=160, periods=200)
+    report = judge(
+        watch({1: "wait*6 backward*4 " * 10, 2: "w_fetch*100"}, [track(cpu_s=20), worker(2, cpu_s=20)], limits=limits)
+    )
+    assert [finding.id for finding in report.findings] == ["cgroup_cpu_limit"]
+    assert report.findings[0].explains == ("60 % of the time training waits for data, though the workers are not busy",)
 
 
 def test_a_cause_can_be_left_out():

@@ -2,6 +2,7 @@ import pytest
 
 from gpudoc.doctor.live.phases import Phase, classify, phase_of_line
 from gpudoc.facts.process import Frame
+from gpudoc.knowledge.stacks import stack_rows
 from tests.facts.live.made import LINES, LOOP, STACKS, TORCH
 
 PHASES = {
@@ -15,6 +16,11 @@ PHASES = {
 @pytest.mark.parametrize(("name", "phase"), PHASES.items())
 def test_each_kind_of_stack_has_its_phase(name, phase):
     assert classify(STACKS[name], LINES).phase is phase
+
+
+def test_every_row_of_frames_and_lines_names_a_phase():
+    rows = [row for section in ("outer", "inner", "lines") for row in stack_rows(section)]
+    assert {row.says["phase"] for row in rows} <= set(Phase.__members__)
 
 
 def test_forward_inside_the_optimizers_closure_is_forward():

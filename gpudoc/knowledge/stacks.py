@@ -1,0 +1,41 @@
+"""What a stack shows: the rows of stacks.yaml, whose expressions are compiled when the first stack is looked at."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudoc.knowledge.tables import Row, read_table
+
+Section = Literal["outer", "inner", "lines", "waits"]
+
+
+@dataclass(frozen=True, slots=True)
+class StackRow:
+    """One row: what it says under its other keys, and how a frame or the text of the user's line looks."""
+
+    says: Row
+    _file: re.Pattern[str]
+    _function: re.Pattern[str]
+    _line: re.Pattern[str]
+
+    def fits_frame(self, file: str, function: str = "") -> bool:
+        """Whether a frame of this file and function looks like it; never for a row that says nothing of frames."""
+        known = "file" in self.says or "function" in self.says
+        return known and bool(self._file.search(file) and self._function.search(function))
+
+    def fits_line(self, text: str) -> bool:
+        """Whether the text of a line looks like it; never for a row that says nothing of lines."""
+        return "line" in self.says and self._line.search(text) is not None
+
+
+@functools.cache
+def stack_rows(section: Section) -> tuple[StackRow, ...]:
+    """The rows of one section in the order in which they are asked."""
+    keys = ("file", "function", "line")
+    return tuple(
+        StackRow(row, *(re.compile(str(row.get(key, ""))) for key in keys))
+        for row in read_table("stacks.yaml", section)
+    )

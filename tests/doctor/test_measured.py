@@ -1,0 +1,37 @@
+import pytest
+
+from gpudoc.doctor.causes.sign import words
+from gpudoc.doctor.measured import measured
+from gpudoc.facts.readers.model import Line, Text
+
+SHARE = words(r"(?P<share>\d+\.\d+) % in (?:loader|reader)")
+STEP = words(r"step (?P<whole>\d+\.\d+) data (?P<part>\d+\.\d+)")
+PARTS = words(r"fwd (?P<whole_fwd>\d+\.\d+) bwd (?P<whole_bwd>\d+\.\d+) sync (?P<part>\d+\.\d+)")
+
+
+def ask(said, lines, least=30.0):
+    text = Text(tuple(Line(number, line) for number, line in enumerate(said.split("\n"), 1)))
+    found = measured(text, lines, least, "profile")
+    return found and (found[1].value, found[1].origin)
+
+
+@pytest.mark.parametrize(
+    ("said", "lines", "answer"),
+    [
+        ("nothing", SHARE, None),
+        # the largest share counts, and a number above all of a step is none
+        ("12.0 % in loader\n61.0 % in loader\n40.0 % in reader", SHARE, ("61.0 % in loader", "line 2")),
+        ("29.0 % in loader", SHARE, None),
+        ("250.0 % in loader\n31.0 % in reader", SHARE, ("31.0 % in reader", "line 2")),
+        # steps are summed without the first of several
+        ("step 9.0 data 8.0\nstep 1.0 data 0.5\nstep 1.0 data 0.7", STEP, ("60 % of the time in 2 logged steps", "line 3")),
+        ("step 9.0 data 8.0\nstep 1.0 data 0.0\nstep 1.0 data 0.0", STEP, None),
+        ("step 1.0 data 0.5", STEP, ("50 % of the time in 1 logged step", "line 1")),
+        # where the part is larger than the whole, the words mean something else
+        ("step 1.0 data 2.0", STEP, None),
+        ("step 0.0 data 0.0", STEP, None),
+        ("fwd 1.0 bwd 3.0 sync 2.0", PARTS, ("50 % of the time in 1 logged step", "line 1")),
+    ],
+)  # fmt: skip
+def test_a_share_is_read_from_a_line_or_summed_over_steps(said, lines, answer):
+    assert ask(said, lines) == answer
