@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import (
@@ -19,6 +18,7 @@ from gpudoc.doctor.causes.live import (
     variables,
 )
 from gpudoc.doctor.causes.per_gpu import read, skip_of
+from gpudoc.doctor.causes.visibility import MASKS, read_mask
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.patterns import Pattern
@@ -107,7 +107,7 @@ def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
 def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Does an environment variable hide GPUs, on purpose or by a wrong name? `visible_devices_hides_gpu`."""
     machine = evidence.machine
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+    for name in MASKS:
         mask = variables(machine).get(name)
         if mask is None or (name != "CUDA_VISIBLE_DEVICES" and machine.torch.accelerator != "rocm"):
             continue
@@ -123,9 +123,7 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
             )
             return
         gpus = nvml_gpus(machine)
-        if not gpus:
-            continue
-        wrong = _first_wrong(mask, gpus)
+        wrong = read_mask(mask, gpus)[1] if gpus else ""
         if wrong:
             there = observe("GPUs", f"{len(gpus)}, numbered 0 to {len(gpus) - 1}", "NVML")
             yield Finding(
@@ -135,25 +133,6 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
                 title=f"{name} names {wrong!r}, which is not a GPU here; CUDA ignores it and all after it",
             )
             return
-
-
-def _first_wrong(mask: str, gpus: tuple[Gpu, ...]) -> str:
-    """The first entry that names no GPU or one that was named before; CUDA stops reading there."""
-    uuids = [value(gpu.uuid, "") for gpu in gpus]
-    named: set[str] = set()
-    for entry in (part.strip() for part in mask.split(",")):
-        if re.fullmatch(r"\d+", entry):
-            found = str(int(entry)) if int(entry) < len(gpus) else ""
-        elif entry.startswith("GPU-"):
-            matching = [uuid for uuid in uuids if uuid.startswith(entry)]
-            found = matching[0] if len(matching) == 1 or not any(uuids) else ""
-        else:
-            # a MIG instance's name cannot be checked against the list of whole GPUs
-            found = entry if entry.startswith("MIG-") else ""
-        if not found or found in named:
-            return entry
-        named.add(found)
-    return ""
 
 
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:

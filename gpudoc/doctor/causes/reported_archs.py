@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, other_source, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, other_source, reported, seen_fact
+from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
@@ -23,9 +23,7 @@ _FAILS = words(
 
 
 def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None:
-        return
+    machine = evidence.machine
     said = text.find(NOT_COMPATIBLE)
     # the kernels of another package are missing, torch's are not spoken of
     if said is not None and other_source(text) is not None and text.find(_OF_TORCH) is None:
@@ -114,4 +112,4 @@ def _arch_by_message(text: Text, capability: tuple[int, int] | None, fits: bool)
         yield Finding(id="gpu_older_than_wheel_archs", confidence=0.44, evidence=(quote(generic, "error"),))
 
 
-FINDERS = (text_finder("gpu_newer_than_wheel_archs", _find_arch),)
+FINDERS = (reported("gpu_newer_than_wheel_archs", _find_arch, though_it_works=True),)
