@@ -83,10 +83,14 @@ def _versions(machine: Machine) -> tuple[Observation, ...]:
 def _library_missing(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     module = observe("kernel module", machine.driver.module_version, "/proc/driver/nvidia/version")
     if in_container(machine):
-        asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
-        more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
-        return Finding(id="container_without_gpu_access", confidence=0.93, evidence=(*seen, module, more))
+        evidence = (*seen, module, _capabilities(machine))
+        return Finding(id="container_without_gpu_access", confidence=0.93, evidence=evidence)
     return Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=(*seen, module))
+
+
+def _capabilities(machine: Machine) -> Observation:
+    asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
+    return observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
 
 
 def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
@@ -207,17 +211,13 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _no_libcuda(machine: Machine, reason: Absent) -> Finding:
     seen = observe("libcuda", reason, "dlopen")
-    if is_wsl(machine):
+    if is_wsl(machine) or not in_container(machine):
         return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
-    if in_container(machine):
-        asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
-        more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
-        there = nvml_gpus(machine)
-        if not there:
-            return Finding(id="container_without_gpu_access", confidence=0.9, evidence=(seen, more))
-        listed = observe("GPUs", f"{len(there)} listed by NVML", "NVML")
-        return Finding(id="container_without_libcuda", confidence=0.93, evidence=(seen, listed, more))
-    return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
+    evidence, there = (seen, _capabilities(machine)), nvml_gpus(machine)
+    if not there:
+        return Finding(id="container_without_gpu_access", confidence=0.9, evidence=evidence)
+    listed = observe("GPUs", f"{len(there)} listed by NVML", "NVML")
+    return Finding(id="container_without_libcuda", confidence=0.93, evidence=(*evidence, listed))
 
 
 def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Finding:
@@ -233,12 +233,11 @@ def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Fi
 def _unknown_error(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     """999 comes from nvidia_uvm, after a suspend or otherwise; in a container from a device that it may not open."""
     resumes = list(events(machine, "resume"))
-    if resumes:
-        slept = observe("kernel log", resumes[-1].text, "kernel log")
-        return Finding(id="uvm_broken_after_suspend", confidence=0.95, evidence=(*seen, slept))
-    if in_container(machine):
+    slept = [observe("kernel log", event.text, "kernel log") for event in resumes[-1:]]
+    if in_container(machine) and not slept:
         return Finding(id="container_lost_gpu_cgroup", confidence=0.6, evidence=seen)
-    return Finding(id="uvm_broken_after_suspend", confidence=0.65, evidence=seen)
+    confidence = 0.95 if slept else 0.65
+    return Finding(id="uvm_broken_after_suspend", confidence=confidence, evidence=(*seen, *slept))
 
 
 def _details(machine: Machine, cause: str) -> tuple[Observation, ...]:

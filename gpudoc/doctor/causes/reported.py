@@ -14,7 +14,7 @@ from gpudoc.facts.model import Package
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import has_index, vision_for
-from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
+from gpudoc.knowledge.drivers import driver_floor
 
 _WANTS_GPU = Listed("torch-build-wants-gpu")
 
@@ -76,7 +76,6 @@ def _find_old_driver(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if driver is None or cuda is None:
         return
     floor = driver_floor(cuda)
-    offered = known(machine.driver.cuda_version) or cuda_of_driver(driver)
     if floor is not None and _number(driver) < _number(floor):
         why = f"torch is built for CUDA {cuda[0]}.{cuda[1]}, which needs driver {floor} or newer; {driver} is installed"
         seen = (
@@ -84,9 +83,6 @@ def _find_old_driver(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
             seen_fact(evidence, "torch.cuda_version", f"{cuda[0]}.{cuda[1]}"),
         )
         yield Finding(id="driver_too_old", confidence=0.92, title=why, evidence=seen)
-    elif offered is not None and offered[0] < cuda[0]:
-        carried = seen_fact(evidence, "driver.cuda_version", f"{offered[0]}.{offered[1]}")
-        yield Finding(id="driver_too_old", confidence=0.85, evidence=(carried,))
 
 
 def _number(version: str) -> tuple[int, ...]:

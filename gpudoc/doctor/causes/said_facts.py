@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from gpudoc.doctor.causes.sign import text_finder, words
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.doctor.setting import known
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import Gpu, Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
-from gpudoc.knowledge.compatibility import default_cuda
+from gpudoc.knowledge.compatibility import capability_of, default_cuda
 
 NOT_COMPATIBLE = words(
     r"is not compatible with the current PyTorch",
@@ -71,6 +71,11 @@ def reported(
             yield from find(text, evidence)
 
     return text_finder(cause_id, look)
+
+
+def gpu_capability(gpu: Gpu) -> tuple[int, int] | None:
+    """The compute capability of a GPU of a text: stated, or that of the card of this name."""
+    return known(gpu.capability) or capability_of(known(gpu.name) or "")
 
 
 def built_for(machine: Machine) -> tuple[int, int] | None:
