@@ -99,7 +99,7 @@ def _own_lists() -> Mapping[str, tuple[str, ...]]:
 
 def _lists(folder: Path, *, examples: bool) -> Mapping[str, tuple[str, ...]]:
     rows = _rows(folder / f"{VOCABULARY}.yaml", examples=examples)
-    return {str(row["id"]): _texts(row["any"]) for row in rows}
+    return {str(row["id"]): _texts(row["any"], f"{VOCABULARY}.yaml: {row['id']}") for row in rows}
 
 
 def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Signature:
@@ -110,11 +110,11 @@ def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Si
         raise RowError(f"{where}: lacks {', '.join(sorted(missing))}")
 
     def patterns(key: str) -> tuple[str, ...]:
-        return _expanded(_texts(row.get(key, ())), lists, where)
+        return _expanded(_texts(row.get(key, ()), where), lists, where)
 
     def groups(key: str) -> tuple[tuple[str, ...], ...]:
         given = cast(Sequence[object], row.get(key, ()))
-        return tuple(_expanded(_texts(one), lists, where) for one in given)
+        return tuple(_expanded(_texts(one, where), lists, where) for one in given)
 
     return Signature(
         id=str(row["id"]),
@@ -129,16 +129,21 @@ def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Si
         confidence=float(str(row["confidence"])),
         severity=cast(Severity, row.get("severity", "broken")),
         title=str(row.get("title", "")),
-        explains=_texts(row.get("explains", ())),
+        explains=_texts(row.get("explains", ()), where),
         fact=str(row.get("fact", "text")),
         source=str(row["source"]),
-        examples=_texts(row.get("examples", ())),
-        others=_texts(row.get("not", ())),
+        examples=_texts(row.get("examples", ()), where),
+        others=_texts(row.get("not", ()), where),
     )
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(str(one) for one in cast(Sequence[object], value))
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    """One text or several; a pattern with a colon and a blank that stands in no quotes is a mapping to YAML."""
+    given = (value,) if isinstance(value, str) else tuple(cast(Sequence[object], value))
+    for one in given:
+        if not isinstance(one, str):
+            raise RowError(f"{where}: {one!r} is no text; put it in quotes")
+    return cast(tuple[str, ...], given)
 
 
 def _expanded(patterns: Sequence[str], lists: Mapping[str, tuple[str, ...]], where: str) -> tuple[str, ...]:

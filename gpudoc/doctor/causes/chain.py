@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gpudoc.doctor.causes import driver_side, kernel_side
+from gpudoc.doctor.causes.kernel_events import NOT_STARTED
 from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
 
 
@@ -31,10 +32,7 @@ LINKS: tuple[Link, ...] = (
             "secure_boot_blocks_module",
             "driver_missing_or_not_loaded",
             "driver_does_not_support_gpu",
-            "kernel_module_kind_wrong",
-            "gpu_bar_not_assigned",
-            "gsp_firmware_timeout",
-            "gpu_hardware_fault",
+            *NOT_STARTED,
         ),
     ),
     Link(
@@ -56,10 +54,7 @@ LINKS: tuple[Link, ...] = (
             "container_lost_gpu_cgroup",
             "device_permission_denied",
             "nvidia_uvm_missing",
-            "gsp_firmware_timeout",
-            "gpu_hardware_fault",
-            "kernel_module_kind_wrong",
-            "gpu_bar_not_assigned",
+            *NOT_STARTED,
         ),
     ),
     Link(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import built_for, other_source, seen_fact
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.causes.said_facts import built_for, gpu_capability, other_source, reported, seen_fact
+from gpudoc.doctor.causes.sign import UNAVAILABLE, by_text, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import capability_of
 from gpudoc.knowledge.drivers import driver_runs_cuda
 
 _FAILS = words(r"\berrors?\b|\w+Error\b", r"\bfail\w*", r"\bcrash\w*", r"\bnans?\b", r"\bslow\w*")
@@ -48,7 +47,7 @@ def _find_masked(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A mask whose first entry is beyond the devices that are there, and no device is left."""
     left = text.find(_NONE_LEFT)
     none = left or text.find(_SEES_NONE)
-    if none is None or evidence.source == "machine" or text.find(_OTHER_REASON):
+    if none is None or text.find(_OTHER_REASON):
         return
     count = max(len(known(evidence.machine.gpus) or ()), 1)
     beyond = (one for one in text.find_all(_MASK, most=20) if not one[1].isdigit() or int(one[1]) >= count)
@@ -75,7 +74,7 @@ def _find_told_cuda(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     offered = text.find(_SMI_CUDA)
     stated = known(machine.driver.module_version) is not None
-    if offered is None or stated or machine.torch.is_available is True:
+    if offered is None or stated:
         return
     built = built_for(machine) or _named_build(text)
     if built is not None and text.find(_NO_GPU) and not driver_runs_cuda((int(offered[1]), int(offered[2])), built):
@@ -88,9 +87,8 @@ def _named_build(text: Text) -> tuple[int, int] | None:
     return None if named is None else (int(named[1] or named[3]), int(named[2] or named[4]))
 
 
-def _find_other_source(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_other_source(text: Text) -> Iterator[Finding | Skip]:
     """The source file that has no kernel for the card is none of torch's."""
-    del evidence
     named = other_source(text)
     if named is not None and text.find(words("is not compatible with the current PyTorch")) is None:
         yield Finding(id="extension_missing_arch", confidence=0.85, evidence=(quote(named, "source file"),))
@@ -147,8 +145,8 @@ def _find_bf16(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _capabilities(machine: Machine) -> dict[str, tuple[int, int]]:
     """The capability of each card that the text names, by its name."""
-    cards = [(known(gpu.name) or "GPU", known(gpu.capability)) for gpu in known(machine.gpus) or ()]
-    return {name: capability for name, said in cards if (capability := said or capability_of(name)) is not None}
+    cards = [(known(gpu.name) or "GPU", gpu_capability(gpu)) for gpu in known(machine.gpus) or ()]
+    return {name: capability for name, capability in cards if capability is not None}
 
 
 _WANTED_DRIVER = Pattern(
@@ -159,10 +157,10 @@ _OWN_DRIVER = Pattern(r"(?i)\bdrivers?(?: versions?)?(?: (?:is|from|at|of|are))?
 _WISHES = words(r"\b(?:updat|upgrad)\w*", r"\bfail\w*", r"\berrors?\b", UNAVAILABLE, r"\b(?:too )?old(?:er)?\b")
 
 
-def _find_wanted_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_wanted_driver(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
     """The driver that is asked for is newer than the one that is there."""
     wanted = text.find(_WANTED_DRIVER)
-    if wanted is None or evidence.machine.torch.is_available is True or text.find(_WISHES) is None:
+    if wanted is None or text.find(_WISHES) is None:
         return
     own = next((one for one in text.find_all(_OWN_DRIVER, most=10) if int(one[1]) < int(wanted[1])), None)
     if own is not None:
@@ -171,10 +169,10 @@ def _find_wanted_driver(text: Text, evidence: Evidence) -> Iterator[Finding | Sk
 
 
 FINDERS = (
-    text_finder("visible_devices_hides_gpu", _find_masked),
-    text_finder("driver_too_old", _find_told_cuda),
-    text_finder("driver_too_old", _find_wanted_driver),
-    text_finder("extension_missing_arch", _find_other_source),
+    reported("visible_devices_hides_gpu", _find_masked, though_it_works=True),
+    reported("driver_too_old", _find_told_cuda),
+    reported("driver_too_old", _find_wanted_driver),
+    by_text("extension_missing_arch", _find_other_source),
     text_finder("mps_macos_too_old", _find_old_macos),
     text_finder("bf16_unsupported_gpu", _find_bf16),
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes.live import compute_gpus_amd, observe, pci_gpus
+from gpudoc.doctor.causes.per_gpu import read
 from gpudoc.doctor.model import Evidence, Finder, Finding, Remedy, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, PciDevice
 from gpudoc.facts.topology import NVIDIA
@@ -18,6 +20,13 @@ def _gpus(machine: Machine) -> tuple[PciDevice, ...]:
     return (*pci_gpus(machine, NVIDIA), *compute_gpus_amd(machine))
 
 
+class _Slot(NamedTuple):
+    link_width_max: int
+    port_width_max: int
+    link_speed_max_gt_s: float
+    port_speed_max_gt_s: float
+
+
 def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU whose slot has fewer lanes, or slower ones, than the GPU alone could use."""
     machine = evidence.machine
@@ -25,25 +34,18 @@ def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Skip("a virtual machine makes up its slots")
         return
     for device in _gpus(machine):
-        lanes, slot_lanes = device.link_width_max, device.port_width_max
-        speed, slot_speed = device.link_speed_max_gt_s, device.port_speed_max_gt_s
-        if (
-            isinstance(lanes, Absent)
-            or isinstance(slot_lanes, Absent)
-            or isinstance(speed, Absent)
-            or isinstance(slot_speed, Absent)
-        ):
-            reason = next(f.reason for f in (lanes, slot_lanes, speed, slot_speed) if isinstance(f, Absent))
-            yield Skip(f"{device.address}: {reason}")
+        slot = read(device, _Slot, _Slot._fields)
+        if isinstance(slot, Absent):
+            yield Skip(f"{device.address}: {slot.reason}")
             continue
-        share = min(lanes, slot_lanes) * min(speed, slot_speed) / (lanes * speed)
+        lanes, lanes_of_slot, speed, speed_of_slot = slot
+        share = min(lanes, lanes_of_slot) * min(speed, speed_of_slot) / (lanes * speed)
         if share < 1:
             severity: Severity = "warning" if share < _LITTLE_OF_THE_LINK else "info"
+            gets = f"x{lanes} at {speed:g} GT/s; the slot gives {share:.0%}"
             seen = (
-                observe(f"{device.address} slot", f"x{slot_lanes} at {slot_speed:g} GT/s", "upstream port"),
-                observe(
-                    f"{device.address} GPU", f"x{lanes} at {speed:g} GT/s; the slot gives {share:.0%}", "PCI device"
-                ),
+                observe(f"{device.address} slot", f"x{lanes_of_slot} at {speed_of_slot:g} GT/s", "upstream port"),
+                observe(f"{device.address} GPU", gets, "PCI device"),
             )
             cards = cards_at((device.address,), machine)
             yield Finding(id="pcie_slot_limits_gpu", severity=severity, confidence=0.85, cards=cards, evidence=seen)

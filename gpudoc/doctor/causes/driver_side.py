@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import (
@@ -19,6 +18,7 @@ from gpudoc.doctor.causes.live import (
     variables,
 )
 from gpudoc.doctor.causes.per_gpu import read, skip_of
+from gpudoc.doctor.causes.visibility import MASKS, read_mask
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.patterns import Pattern
@@ -83,10 +83,14 @@ def _versions(machine: Machine) -> tuple[Observation, ...]:
 def _library_missing(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     module = observe("kernel module", machine.driver.module_version, "/proc/driver/nvidia/version")
     if in_container(machine):
-        asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
-        more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
-        return Finding(id="container_without_gpu_access", confidence=0.93, evidence=(*seen, module, more))
+        evidence = (*seen, module, _capabilities(machine))
+        return Finding(id="container_without_gpu_access", confidence=0.93, evidence=evidence)
     return Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=(*seen, module))
+
+
+def _capabilities(machine: Machine) -> Observation:
+    asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
+    return observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
 
 
 def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
@@ -107,7 +111,7 @@ def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
 def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Does an environment variable hide GPUs, on purpose or by a wrong name? `visible_devices_hides_gpu`."""
     machine = evidence.machine
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+    for name in MASKS:
         mask = variables(machine).get(name)
         if mask is None or (name != "CUDA_VISIBLE_DEVICES" and machine.torch.accelerator != "rocm"):
             continue
@@ -123,9 +127,7 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
             )
             return
         gpus = nvml_gpus(machine)
-        if not gpus:
-            continue
-        wrong = _first_wrong(mask, gpus)
+        wrong = read_mask(mask, gpus)[1] if gpus else ""
         if wrong:
             there = observe("GPUs", f"{len(gpus)}, numbered 0 to {len(gpus) - 1}", "NVML")
             yield Finding(
@@ -135,25 +137,6 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
                 title=f"{name} names {wrong!r}, which is not a GPU here; CUDA ignores it and all after it",
             )
             return
-
-
-def _first_wrong(mask: str, gpus: tuple[Gpu, ...]) -> str:
-    """The first entry that names no GPU or one that was named before; CUDA stops reading there."""
-    uuids = [value(gpu.uuid, "") for gpu in gpus]
-    named: set[str] = set()
-    for entry in (part.strip() for part in mask.split(",")):
-        if re.fullmatch(r"\d+", entry):
-            found = str(int(entry)) if int(entry) < len(gpus) else ""
-        elif entry.startswith("GPU-"):
-            matching = [uuid for uuid in uuids if uuid.startswith(entry)]
-            found = matching[0] if len(matching) == 1 or not any(uuids) else ""
-        else:
-            # a MIG instance's name cannot be checked against the list of whole GPUs
-            found = entry if entry.startswith("MIG-") else ""
-        if not found or found in named:
-            return entry
-        named.add(found)
-    return ""
 
 
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -228,17 +211,13 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _no_libcuda(machine: Machine, reason: Absent) -> Finding:
     seen = observe("libcuda", reason, "dlopen")
-    if is_wsl(machine):
+    if is_wsl(machine) or not in_container(machine):
         return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
-    if in_container(machine):
-        asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
-        more = observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
-        there = nvml_gpus(machine)
-        if not there:
-            return Finding(id="container_without_gpu_access", confidence=0.9, evidence=(seen, more))
-        listed = observe("GPUs", f"{len(there)} listed by NVML", "NVML")
-        return Finding(id="container_without_libcuda", confidence=0.93, evidence=(seen, listed, more))
-    return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
+    evidence, there = (seen, _capabilities(machine)), nvml_gpus(machine)
+    if not there:
+        return Finding(id="container_without_gpu_access", confidence=0.9, evidence=evidence)
+    listed = observe("GPUs", f"{len(there)} listed by NVML", "NVML")
+    return Finding(id="container_without_libcuda", confidence=0.93, evidence=(*evidence, listed))
 
 
 def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Finding:
@@ -254,12 +233,11 @@ def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Fi
 def _unknown_error(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     """999 comes from nvidia_uvm, after a suspend or otherwise; in a container from a device that it may not open."""
     resumes = list(events(machine, "resume"))
-    if resumes:
-        slept = observe("kernel log", resumes[-1].text, "kernel log")
-        return Finding(id="uvm_broken_after_suspend", confidence=0.95, evidence=(*seen, slept))
-    if in_container(machine):
+    slept = [observe("kernel log", event.text, "kernel log") for event in resumes[-1:]]
+    if in_container(machine) and not slept:
         return Finding(id="container_lost_gpu_cgroup", confidence=0.6, evidence=seen)
-    return Finding(id="uvm_broken_after_suspend", confidence=0.65, evidence=seen)
+    confidence = 0.95 if slept else 0.65
+    return Finding(id="uvm_broken_after_suspend", confidence=confidence, evidence=(*seen, *slept))
 
 
 def _details(machine: Machine, cause: str) -> tuple[Observation, ...]:

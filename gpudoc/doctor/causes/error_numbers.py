@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
+from gpudoc.doctor.causes.said_facts import reported
+from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -50,9 +51,7 @@ _TOLD_XID = Pattern(r"(?i)\bxid(?:s|\s?errors?|\s?events?|\s?codes?|\s?messages?
 _XID_SURE = {"memory": 0.8, "bus": 0.85, "hardware": 0.7, "link": 0.7, "firmware": 0.85, "application": 0.55}
 
 
-def _find_told_xids(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    if evidence.source == "machine":
-        return
+def _find_told_xids(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
     for said in text.find_all(_TOLD_XID, most=10):
         row = find_xid(int(said[1]))
         if row is not None and row.cause and row.kind in _XID_SURE:
@@ -63,5 +62,5 @@ def _find_told_xids(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 FINDERS = (
     by_text("driver_too_old", lambda text: _find("cuda", _ABOUT_CUDA, _NUMBER, text)),
     by_text("driver_library_mismatch", lambda text: _find("nvml", _ABOUT_NVML, _NVML_NUMBER, text)),
-    text_finder("gpu_fallen_off_bus", _find_told_xids),
+    reported("gpu_fallen_off_bus", _find_told_xids, though_it_works=True),
 )

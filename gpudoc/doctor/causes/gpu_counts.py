@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import in_container, is_wsl, nodes, nvml_gpus, observe, pci_gpus, variables
+from gpudoc.doctor.causes.visibility import read_mask
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.identify import short_address
-from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, Machine, PciDevice
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Machine, PciDevice
 from gpudoc.facts.topology import EXCLUDED, NO_DRIVER, NVIDIA
 
 _ANY = ("", "all", "void", "none")
@@ -70,7 +71,7 @@ def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
             yield Skip("with MIG on CUDA lists instances")
             return
     mask = variables(machine).get("CUDA_VISIBLE_DEVICES")
-    chosen = gpus if mask is None else _chosen(mask, gpus)
+    chosen = gpus if mask is None else read_mask(mask, gpus)[0]
     usable = [gpu for gpu in chosen if gpu.compute_mode != "prohibited"]
     if len(devices) >= len(usable):
         return
@@ -82,22 +83,6 @@ def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
     seen = [observe("devices", f"{len(devices)} in CUDA, {len(usable)} in NVML", "libcuda")]
     seen += [observe(card.label, "not among CUDA's devices", "libcuda") for card in cards]
     yield Finding(id="cuda_lists_fewer_gpus", severity="warning", confidence=0.85, cards=cards, evidence=tuple(seen))
-
-
-def _chosen(mask: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The GPUs that a mask names, up to the first entry that names none: CUDA stops reading there."""
-    chosen: dict[int, Gpu] = {}
-    for entry in (part.strip() for part in mask.split(",")):
-        matching = [
-            gpu
-            for gpu in gpus
-            if entry == str(gpu.index)
-            or (entry.startswith("GPU-") and not isinstance(gpu.uuid, Absent) and gpu.uuid.startswith(entry))
-        ]
-        if len(matching) != 1 or matching[0].index in chosen:
-            break
-        chosen[matching[0].index] = matching[0]
-    return tuple(chosen.values())
 
 
 def find_fewer_than_asked(evidence: Evidence) -> Iterator[Finding | Skip]:

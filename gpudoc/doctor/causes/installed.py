@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpudoc.doctor.causes.live import observe, value
-from gpudoc.doctor.causes.said_facts import seen_fact, text_machine
+from gpudoc.doctor.causes.said_facts import reported, seen_fact
 from gpudoc.doctor.causes.sign import quote, words
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, Package
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge.compatibility import is_triton_release, triton_for
 from gpudoc.knowledge.drivers import parse_version
@@ -225,12 +226,10 @@ def find_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield _pinned("triton_torch_mismatch", torch, "triton", f"{wanted}.*", triton.version, 0.8)
 
 
-def find_told_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
+def find_told_triton(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A Triton of another release than the torch beside it belongs to, or two of them in one list."""
-    machine = text_machine(evidence)
-    if machine is None:
-        return
-    torch, said = value(machine.torch.version, ""), _told(evidence, "triton", _TRITON)
+    machine = evidence.machine
+    torch, said = value(machine.torch.version, ""), _told(text, evidence, "triton", _TRITON)
     wanted = None if said is None else _other_triton(torch, said[0])
     listed = [name for name in _TRITONS if name in _installed(machine)]
     if len(listed) > 1:
@@ -238,33 +237,28 @@ def find_told_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="triton_torch_mismatch", severity="warning", confidence=0.7, evidence=seen)
     elif wanted is not None and said is not None:
         title = f"Triton {said[0]} beside torch {torch}, which belongs to Triton {wanted}"
-        yield _beside(evidence, "triton_torch_mismatch", said[1], title, _OF_TRITON)
+        yield _beside(text, evidence, "triton_torch_mismatch", said[1], title, _OF_TRITON)
 
 
-def find_told_numpy(evidence: Evidence) -> Iterator[Finding | Skip]:
+def find_told_numpy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """NumPy 2 beside a torch that was built before it."""
-    torch, said = value(evidence.machine.torch.version, ""), _told(evidence, "numpy", _NUMPY)
-    if text_machine(evidence) is None or said is None or not torch[:1].isdigit():
-        return
-    if _older_than_numpy(torch, said[0]):
+    torch, said = value(evidence.machine.torch.version, ""), _told(text, evidence, "numpy", _NUMPY)
+    if said is not None and torch[:1].isdigit() and _older_than_numpy(torch, said[0]):
         title = f"NumPy {said[0]} beside torch {torch}, which was built for NumPy 1"
-        yield _beside(evidence, "numpy2_abi", said[1], title, _OF_NUMPY)
+        yield _beside(text, evidence, "numpy2_abi", said[1], title, _OF_NUMPY)
 
 
-def _told(evidence: Evidence, name: str, said: Pattern) -> tuple[str, Observation] | None:
+def _told(text: Text, evidence: Evidence, name: str, said: Pattern) -> tuple[str, Observation] | None:
     """The version of a package that a text lists or speaks of, and where."""
-    assert evidence.reading is not None
     listed = _first(evidence.machine, name)
     if listed is not None:
         return listed.version, seen_fact(evidence, f"packages.{name}", f"{name} {listed.version}")
-    mention = evidence.reading.text.find(said)
+    mention = text.find(said)
     return None if mention is None or "torch" in mention[0].lower() else (mention[1], quote(mention, name))
 
 
-def _beside(evidence: Evidence, cause: str, seen: Observation, title: str, effect: Words) -> Finding:
+def _beside(text: Text, evidence: Evidence, cause: str, seen: Observation, title: str, effect: Words) -> Finding:
     """The finding about two releases: broken where what needs both of them fails, else a thing to know."""
-    assert evidence.reading is not None
-    text = evidence.reading.text
     fails = text.find(_FAILS) is not None and text.find(effect) is not None
     torch = seen_fact(evidence, "torch.version", value(evidence.machine.torch.version, ""))
     severity: Severity = "broken" if fails else "info"
@@ -285,7 +279,7 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="duplicate_packages", find=find_duplicates, needs=("python.packages",)),
     Finder(id="numpy2_abi", find=find_numpy_abi, needs=("python.packages",)),
     Finder(id="library_path_shadows_bundled", find=find_foreign_libraries),
-    Finder(id="triton_torch_mismatch", find=find_told_triton, reads="text"),
-    Finder(id="numpy2_abi", find=find_told_numpy, reads="text"),
+    reported("triton_torch_mismatch", find_told_triton, though_it_works=True),
+    reported("numpy2_abi", find_told_numpy, though_it_works=True),
     Finder(id="mixed_cuda_packages", find=find_mixed_generations, reads="text"),
 )

@@ -35,8 +35,12 @@ _OF_A_GPU = Pattern(r"\b(?:nvidia|amdgpu) [0-9a-f:.]+")
 _WORSE_BY_WORD = range(144, 151)
 _BAR = Xid(code=0, name="", kind="bus", severity="fatal", action="unknown", meaning="", cause="gpu_bar_not_assigned")
 _FALLEN = replace(_BAR, cause="gpu_fallen_off_bus")
-_KIND = replace(_BAR, cause="kernel_module_kind_wrong", kind="driver")
-_AER = replace(_BAR, cause="pcie_bus_errors", severity="error")
+_FIXED = {
+    "fallen_off_bus": _FALLEN,
+    "bar": _BAR,
+    "kind": replace(_BAR, cause="kernel_module_kind_wrong", kind="driver"),
+    "aer": replace(_BAR, cause="pcie_bus_errors", severity="error"),
+}
 _GSP = replace(_BAR, cause="gsp_firmware_timeout", kind="firmware")
 _ADAPTER = replace(_BAR, cause="gpu_hardware_fault", kind="undecided")
 # the driver read all ones where it looked for the GPU
@@ -132,21 +136,11 @@ def _row(event: KernelEvent) -> tuple[Xid | None, Level | None]:
 
 def _fixed(event: KernelEvent) -> Xid | None:
     """What a line without a number says; None for one with a number."""
-    match event.kind:
-        case "fallen_off_bus":
-            return _FALLEN
-        case "bar":
-            return _BAR
-        case "kind":
-            return _KIND
-        case "aer":
-            return _AER
-        case "gsp" if _ALL_ONES.search(event.text):
-            return _FALLEN
-        case "gsp":
-            return _GSP if "gsp" in event.text.lower() else _ADAPTER
-        case _:
-            return None
+    if event.kind != "gsp":
+        return _FIXED.get(event.kind)
+    if _ALL_ONES.search(event.text):
+        return _FALLEN
+    return _GSP if "gsp" in event.text.lower() else _ADAPTER
 
 
 def _judge(event: KernelEvent, log: _Log) -> Finding | None:

@@ -3,42 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import events, in_container, observe, value, variables
 from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.units import GIB, MIB, format_bytes
 
-# Docker gives 64 MiB unless told otherwise; loader workers hand over whole batches through it
-_SMALL_SHM_BYTES = 128 * MIB
-_FEW_OPEN_FILES = 512
-_FEW_PROCESSES = 256
-_LITTLE_DISK_BYTES = GIB
 _LITTLE_MEMORY_BYTES = GIB
 
 
-def find_small_shm(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A /dev/shm too small for loader workers."""
-    total = evidence.machine.host.shm_total_bytes
-    if not isinstance(total, Absent) and total < _SMALL_SHM_BYTES:
-        seen = (observe("/dev/shm", format_bytes(total), "statvfs"),)
-        yield Finding(id="shm_too_small", severity="warning", confidence=0.9, evidence=seen)
+class Least(NamedTuple):
+    """A fact of the machine that should not be below a bound, and how a finding quotes it."""
+
+    cause: str
+    path: str
+    least: int
+    name: str
+    origin: str
+    confidence: float
 
 
-def find_few_files(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A limit of open files that a few loader workers use up."""
-    limit = evidence.machine.host.open_files_limit
-    if not isinstance(limit, Absent) and limit < _FEW_OPEN_FILES:
-        seen = (observe("ulimit -n", limit, "getrlimit"),)
-        yield Finding(id="too_many_open_files", severity="warning", confidence=0.8, evidence=seen)
+LEAST = (
+    # Docker gives 64 MiB unless told otherwise; loader workers hand over whole batches through it
+    Least("shm_too_small", "host.shm_total_bytes", 128 * MIB, "/dev/shm", "statvfs", 0.9),
+    Least("too_many_open_files", "host.open_files_limit", 512, "ulimit -n", "getrlimit", 0.8),
+    Least("process_limit_low", "host.processes_limit", 256, "ulimit -u", "getrlimit", 0.8),
+    Least("disk_full", "host.disk_free_bytes", GIB, "free for this folder", "statvfs", 0.9),
+    Least("disk_full", "host.tmp_free_bytes", GIB, "free for temporary files", "statvfs", 0.9),
+)
 
 
-def find_few_processes(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A limit of processes and threads that torch's own threads use up."""
-    limit = evidence.machine.host.processes_limit
-    if not isinstance(limit, Absent) and limit < _FEW_PROCESSES:
-        seen = (observe("ulimit -u", limit, "getrlimit"),)
-        yield Finding(id="process_limit_low", severity="warning", confidence=0.8, evidence=seen)
+def find_low(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
+    """What is below its bound: shared memory, a limit of the process, room on a disk."""
+    facts = [(limit, attrgetter(limit.path)(evidence.machine)) for limit in LEAST if limit.cause == cause]
+    low = [(limit, fact) for limit, fact in facts if not isinstance(fact, Absent) and fact < limit.least]
+    if low:
+        seen = [(limit, format_bytes(fact) if limit.path.endswith("_bytes") else fact) for limit, fact in low]
+        evident = tuple(observe(limit.name, fact, limit.origin) for limit, fact in seen)
+        yield Finding(id=cause, severity="warning", confidence=low[0][0].confidence, evidence=evident)
+
+
+def _low(cause: str, path: str) -> Finder:
+    return Finder(id=cause, find=lambda evidence: find_low(evidence, cause), needs=(path,))
 
 
 def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -74,19 +82,6 @@ def find_little_memory(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="host_memory_low", severity="warning", confidence=0.85, evidence=tuple(seen))
 
 
-def find_full_disk(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """No room for checkpoints here or for temporary files."""
-    host = evidence.machine.host
-    places = (("this folder", host.disk_free_bytes), ("temporary files", host.tmp_free_bytes))
-    seen = tuple(
-        observe(f"free for {name}", format_bytes(free), "statvfs")
-        for name, free in places
-        if not isinstance(free, Absent) and free < _LITTLE_DISK_BYTES
-    )
-    if seen:
-        yield Finding(id="disk_full", severity="warning", confidence=0.9, evidence=seen)
-
-
 def find_killed(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Processes that the kernel killed for lack of memory since boot; of an earlier job, and so only information."""
     killed = [event for event in events(evidence.machine, "oom_kill") if "illed process" in event.text]
@@ -106,12 +101,9 @@ def find_hung_files(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS: tuple[Finder, ...] = (
-    Finder(id="shm_too_small", find=find_small_shm, needs=("host.shm_total_bytes",)),
-    Finder(id="too_many_open_files", find=find_few_files, needs=("host.open_files_limit",)),
-    Finder(id="process_limit_low", find=find_few_processes, needs=("host.processes_limit",)),
+    *(_low(cause, path) for cause, path in {limit.cause: limit.path for limit in reversed(LEAST)}.items()),
     Finder(id="cgroup_cpu_limit", find=find_cpu_quota),
     Finder(id="host_memory_low", find=find_little_memory, needs=("host.memory_available_bytes",)),
-    Finder(id="disk_full", find=find_full_disk, needs=("host.disk_free_bytes",)),
     Finder(id="host_oom_killed", find=find_killed, needs=("kernel_log",)),
     Finder(id="system_files_not_answering", find=find_hung_files),
 )

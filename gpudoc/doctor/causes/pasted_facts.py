@@ -1,11 +1,11 @@
-"""Facts in what people paste that decide by comparison: device files, versions, table columns, prompts and paths."""
+"""Versions in what people paste, compared: those of the driver's two halves, and of the Windows around WSL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text, quote, words
-from gpudoc.doctor.model import Finding, Observation, Skip, observe
+from gpudoc.doctor.model import Finding, Observation, Skip
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
@@ -42,71 +42,6 @@ def _find_two_versions(text: Text) -> Iterator[Finding | Skip]:
 def _numbers(version: str) -> tuple[int, ...]:
     # one program prints 470.57.02 as 470.57.2
     return tuple(int(part) for part in version.split("."))
-
-
-_MIG_COLUMN = Pattern(r"(?m)^\| ?\| ?\| Enabled\*? \|$")
-_MIG_LISTED = words(
-    r"MIG devices:", r"MIG \dg\.\d+gb", "MIG-GPU-", r"MIG-[0-9a-f]{8}-", r"\bGI\b.{0,20}\bCI\b.{0,200}SM"
-)
-_TABLE_ENDS = words(r"\| Processes: ", "No MIG devices found", r"GPU GI CI PID")
-
-
-def _find_in_table(text: Text) -> Iterator[Finding | Skip]:
-    """A column of nvidia-smi's table: MIG without its instances."""
-    enabled = text.find(_MIG_COLUMN)
-    if enabled and text.find(_TABLE_ENDS) and not text.find(words(r"MIG devices:")) and not text.find(_MIG_LISTED):
-        yield Finding(
-            id="mig_enabled_no_instance",
-            confidence=0.8,
-            evidence=(quote(enabled, "MIG M."), observe("MIG devices", "no such table", "nvidia-smi")),
-        )
-
-
-_NO_GPU_HERE = Listed("pasted-no-gpu-here")
-# where hosted notebooks keep the program: a traceback names the place that its author does not
-_HOSTED = Pattern(
-    r"(?:File \"|\s|^|[ %!:(])(/content/|/kaggle/(?:working|input|src)|/home/studio-lab-user/|/workspaces/\w)"
-)
-_VIRTUAL_SCREEN = Pattern(
-    r"(?i)(?:VGA compatible|3D|Display) controller: ?(?!NVIDIA|Advanced Micro|AMD)[^\n]{0,20}"
-    r"(Cirrus|VMware|Red Hat|QXL|Bochs|Virtio|Matrox|ASPEED|Intel|Microsoft|InnoTek|VirtualBox|Device 1234)\b"
-)
-_ANY_CARD = Pattern(r"(?i)(?:controller|accelerators?): ?(?:NVIDIA|Advanced Micro|AMD)|NVIDIA-SMI \d{3}")
-
-
-def _find_hosted(text: Text) -> Iterator[Finding | Skip]:
-    """A hosted session, or a machine whose only screen is one of the hypervisor or the board, and no driver."""
-    missing = text.find(_NO_GPU_HERE)
-    if missing is None or text.find(_WORKS) or text.find(_ANY_CARD):
-        return
-    place = text.find(_HOSTED) or text.find(_VIRTUAL_SCREEN)
-    if place is not None:
-        yield Finding(
-            id="no_gpu_on_machine",
-            confidence=0.8,
-            evidence=(quote(place, "where it runs"), quote(missing, "effect")),
-            explains=("driver_missing_or_not_loaded", "container_without_gpu_access"),
-        )
-
-
-# docker's own marks: the name and bars of compose, and a host name that is a container's id
-_INSIDE = Pattern(
-    r"(?m)^[\w.-]+[-_]\d{1,2} +\| |^(?!\|)[a-z][\w.-]{2,40} +\| +(?:File|Traceback|RuntimeError|return|raise|INFO|"
-    r"\w+Error)\b"
-    r"|\broot@[0-9a-f]{12}:|\b[\w.-]+ exited with code [1-9]"
-)
-_NO_DRIVER_INSIDE = Listed("pasted-no-driver-inside")
-
-
-def _find_inside(text: Text) -> Iterator[Finding | Skip]:
-    inside, missing = text.find(_INSIDE), text.find(_NO_DRIVER_INSIDE)
-    if inside and missing and not text.find(_WORKS) and not text.find(words(r"Unknown Error", "version mismatch")):
-        yield Finding(
-            id="container_without_gpu_access",
-            confidence=0.7,
-            evidence=(quote(inside, "in a container"), quote(missing, "effect")),
-            explains=("driver_missing_or_not_loaded", "no_gpu_on_machine"),
-        )
 
 
 _BUILD = Pattern(
@@ -165,46 +100,7 @@ def _windows(sure: float, seen: tuple[Observation, ...]) -> Finding:
     )
 
 
-_VIRTUAL_CARD = Pattern(
-    r"\b(?:GRID[ _-]?)?(?:M(?:6|10|60)|P(?:4|6|40|100[A-Z]?)|V100[A-Z]{0,3}|T4|RTX ?[A-Z]?\d{4}[A-Z]?|A(?:2|10[A-Z]?|"
-    r"16|30[A-Z]?|"
-    r"40|100[A-Z]{0,2}|800[A-Z]{0,2})|L(?:2|4|20|40[A-Z]?)|H(?:20|100|200|800)[A-Z]{0,2})(?:-\d)?-\d{1,2}[QCBA]\b"
-)
-_VIRTUAL = words(r"\bv-?gpus?\b", r"\bGRID (?:driver|vgpu|guest|[A-Z]\d)", "gridd", r"virtual gpus?\b", "NVIDIA vGPU")
-_SHARED_BY_SOFTWARE = words(r"\bHAMi\b", "volcano", "4paradigm", "gpumem", r"vgpu[- ](?:scheduler|device[- ]plugin)")
-_SLOWS = words(
-    r"\bslow\w*|\bthrottl\w*|\bdegrad\w*|\bstuck\b|\bcrawl\w*",
-    r"\b\d+ ?x (?:longer|slower)|times (?:slower|longer)",
-    r"(?:from|instead of) (?:\w+ ){0,3}(?:seconds?|ms|milliseconds?) to (?:\w+ ){0,4}(?:minutes?|seconds|hours)",
-    r"takes? (?:\w+ ){0,3}(?:longer|minutes)",
-)
-_MINUTES = Listed("pasted-minutes")
-_MACHINE_OF_OTHERS = words(r"\bVMs?\b|virtual machines?", r"\bazure\b|\bAKS\b|vmware|proxmox|esxi|citrix|\bguest\b")
-
-
-def _find_throttled_slice(text: Text) -> Iterator[Finding | Skip]:
-    """A virtual GPU that works for some minutes and is then held back: so does the driver without a licence."""
-    slow, busy = text.find(_SLOWS), text.find(_BUSY)
-    if (slow is None and busy is None) or text.find(_SHARED_BY_SOFTWARE):
-        return
-    card, later = text.find(_VIRTUAL_CARD) or text.find(_VIRTUAL), text.find(_MINUTES)
-    if card and slow:
-        sure = 0.8 if later else 0.6
-        yield Finding(id="vgpu_unlicensed", confidence=sure, evidence=(quote(card, "GPU"), quote(slow, "effect")))
-    elif card and busy:
-        yield Finding(
-            id="vgpu_unlicensed", confidence=0.8, evidence=(quote(card, "GPU"),), explains=("compute_mode_exclusive",)
-        )
-    elif slow and later and text.find(_MACHINE_OF_OTHERS) and text.find(words(r"times slower|\d+ ?x slower")):
-        seen = (quote(slow, "effect"), quote(later, "when"))
-        yield Finding(id="vgpu_unlicensed", confidence=0.56, evidence=seen)
-
-
 FINDERS = (
     by_text("driver_library_mismatch", _find_two_versions),
-    by_text("mig_enabled_no_instance", _find_in_table),
-    by_text("no_gpu_on_machine", _find_hosted),
-    by_text("container_without_gpu_access", _find_inside),
     by_text("wsl_windows_or_kernel_too_old", _find_old_windows),
-    by_text("vgpu_unlicensed", _find_throttled_slice),
 )

@@ -68,8 +68,8 @@ def paths_of(judge: Callable[..., object]) -> tuple[str, ...]:
     return tuple(map(_path, inspect.signature(judge).parameters))
 
 
-def read(gpu: Gpu, judge: Callable[..., A], paths: tuple[str, ...] = ()) -> A | Absent:
-    """What `judge` says of the facts of one GPU, or Absent with the path and the reason of the first not known."""
+def read(gpu: object, judge: Callable[..., A], paths: tuple[str, ...] = ()) -> A | Absent:
+    """What `judge` says of the facts of a GPU or device, or Absent with path and reason of the first not known."""
     values = []
     for path in paths or paths_of(judge):
         value = fact_at(gpu, path)
@@ -83,7 +83,7 @@ def _path(name: str) -> str:
     return f"link.{name.removeprefix('link_')}" if name.startswith("link_") else name
 
 
-def fact_at(gpu: Gpu, path: str) -> object:
+def fact_at(gpu: object, path: str) -> object:
     """The fact at a dotted path of one GPU."""
     value: object = gpu
     for part in path.split("."):

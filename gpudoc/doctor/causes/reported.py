@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finder, Finding, Skip, observe
+from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, reported, seen_fact
+from gpudoc.doctor.causes.sign import quote, words
+from gpudoc.doctor.model import Evidence, Finding, Severity, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Package
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import has_index, vision_for
-from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor
+from gpudoc.knowledge.drivers import driver_floor
 
 _WANTS_GPU = Listed("torch-build-wants-gpu")
 
 
 def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None or machine.torch.is_available is True or known(machine.host.system) == "Darwin":
+    machine = evidence.machine
+    if known(machine.host.system) == "Darwin":
         return
     version = known(machine.torch.version)
     if known(machine.torch.accelerator) not in ("cpu", "none") or known(machine.torch.hip_version) is not None:
@@ -29,11 +29,10 @@ def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     seen = [seen_fact(evidence, "torch.version", version)] if version is not None else []
     seen.append(seen_fact(evidence, "torch.accelerator", "built without CUDA"))
     has_gpu = bool(known(machine.gpus)) or known(machine.driver.module_version) is not None
-    wants = text.find(_WANTS_GPU)
-    if has_gpu or wants:
-        yield Finding(id="cpu_only_torch", confidence=0.94 if has_gpu else 0.8, evidence=tuple(seen))
-    else:
-        yield Finding(id="cpu_only_torch", confidence=0.5, severity="info", evidence=tuple(seen))
+    missed = has_gpu or text.find(_WANTS_GPU) is not None
+    sure = 0.94 if has_gpu else 0.8 if missed else 0.5
+    severity: Severity = "broken" if missed else "info"
+    yield Finding(id="cpu_only_torch", confidence=sure, severity=severity, evidence=tuple(seen))
 
 
 _INDEX = Pattern(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b")
@@ -42,8 +41,7 @@ _PLAIN_INSTALL = Pattern(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|inde
 
 def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     """An index that PyTorch never had, or PyPI on Windows: pip falls back to the build without CUDA, without a word."""
-    machine = text_machine(evidence)
-    if machine is None or machine.torch.is_available is True or known(machine.torch.accelerator) == "cuda":
+    if known(evidence.machine.torch.accelerator) == "cuda":
         return
     index = text.find(_INDEX)
     if index and not has_index(index[1]):
@@ -63,11 +61,8 @@ _WINDOWS = words(r"\bwindows\b", r"win_amd64", r"\b[A-Z]:\\", r"\.dll\b", r"WinE
 _TAGGED = Pattern(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b")
 
 
-def _find_changing_builds(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_changing_builds(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
     """One environment in which an installation replaced torch's CUDA generation by another."""
-    machine = text_machine(evidence)
-    if machine is None or machine.torch.is_available is True:
-        return
     mentions = list(text.find_all(_TAGGED))
     installs = text.find(words(r"\b(?:pip3?|uv|poetry|conda) (?:install|add|sync)\b"))
     if installs and len({m[1] for m in mentions}) > 1:
@@ -75,15 +70,12 @@ def _find_changing_builds(text: Text, evidence: Evidence) -> Iterator[Finding | 
         yield Finding(id="mixed_cuda_packages", confidence=0.74, evidence=seen)
 
 
-def _find_old_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None or machine.torch.is_available is True:
-        return
+def _find_old_driver(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    machine = evidence.machine
     driver, cuda = known(machine.driver.module_version), built_for(machine)
     if driver is None or cuda is None:
         return
     floor = driver_floor(cuda)
-    offered = known(machine.driver.cuda_version) or cuda_of_driver(driver)
     if floor is not None and _number(driver) < _number(floor):
         why = f"torch is built for CUDA {cuda[0]}.{cuda[1]}, which needs driver {floor} or newer; {driver} is installed"
         seen = (
@@ -91,91 +83,70 @@ def _find_old_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
             seen_fact(evidence, "torch.cuda_version", f"{cuda[0]}.{cuda[1]}"),
         )
         yield Finding(id="driver_too_old", confidence=0.92, title=why, evidence=seen)
-    elif offered is not None and offered[0] < cuda[0]:
-        carried = seen_fact(evidence, "driver.cuda_version", f"{offered[0]}.{offered[1]}")
-        yield Finding(id="driver_too_old", confidence=0.85, evidence=(carried,))
 
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
+_NVIDIA = Pattern(r"(?i)nvidia|geforce|tesla|quadro|rtx|gtx")
+_AMD_NAME = Pattern(r"(?i)\bamd\b|radeon|\bmi\d{2,3}\b|gfx\d")
+_AMD = words(r"\brocm\b(?! used)", r"rocm-smi|rocminfo", r"\bradeon\b", r"\bgfx\d{3,4}\b", "AMD GPU", "/dev/kfd")
+_INTEL = words(r"Intel\(?R?\)? ?Arc", r"\bxpu\b", "level[- ]zero", r"Intel .{0,20}(?:GPU|Graphics)")
+_NO_ROCM = words("ROCM used to build PyTorch: N/A", "ROCM used to build PyTorch: None")
+
+
 def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None or machine.torch.is_available is True:
-        return
+    machine = evidence.machine
     built = known(machine.torch.accelerator)
     names = " ".join(known(g.name) or "" for g in known(machine.gpus) or ())
-    nvidia = known(machine.driver.module_version) is not None or re.search(
-        r"(?i)nvidia|geforce|tesla|quadro|rtx|gtx", names
-    )
-    amd = re.search(r"(?i)\bamd\b|radeon|\bmi\d{2,3}\b|gfx\d", names) or text.find(
-        words(
-            r"\brocm\b(?! used)",
-            r"rocm-smi|rocminfo",
-            r"\bradeon\b",
-            r"\bgfx\d{3,4}\b",
-            r"AMD GPU",
-            "/dev/kfd",
-        )
-    )
-    intel = text.find(words(r"Intel\(?R?\)? ?Arc", r"\bxpu\b", "level[- ]zero", r"Intel .{0,20}(?:GPU|Graphics)"))
-    amd_only = text.find(words(r"ROCM used to build PyTorch: N/A", r"ROCM used to build PyTorch: None"))
-    if built == "rocm" and nvidia:
-        yield Finding(
-            id="wrong_accelerator_build", confidence=0.93, evidence=(seen_fact(evidence, "torch.accelerator", "rocm"),)
-        )
-    elif built == "cuda" and not nvidia and (amd or (intel and not amd_only)):
-        yield Finding(
-            id="wrong_accelerator_build", confidence=0.85, evidence=(seen_fact(evidence, "torch.accelerator", "cuda"),)
-        )
-    elif built in ("cpu", "none") and not nvidia and amd:
-        yield Finding(
-            id="wrong_accelerator_build", confidence=0.6, evidence=(seen_fact(evidence, "torch.accelerator", "cpu"),)
-        )
+    nvidia = known(machine.driver.module_version) is not None or _NVIDIA.search(names)
+    amd = _AMD_NAME.search(names) or text.find(_AMD)
+    intel = text.find(_INTEL) and not text.find(_NO_ROCM)
+    sure = 0.0
+    if built == "rocm":
+        sure = 0.93 if nvidia else 0.0
+    elif not nvidia and built is not None:
+        sure = 0.85 if built == "cuda" and (amd or intel) else 0.6 if built in ("cpu", "none") and amd else 0.0
+    if sure:
+        seen = seen_fact(evidence, "torch.accelerator", "cpu" if built == "none" else built)
+        yield Finding(id="wrong_accelerator_build", confidence=sure, evidence=(seen,))
 
 
 def _find_jetson(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None or known(machine.host.jetson) is not True:
-        return
+    machine = evidence.machine
     trouble = (
         machine.torch.is_available is False
         or text.find(_WANTS_GPU)
         or text.find(NOT_COMPATIBLE)
         or text.find(words("cannot open shared object", "not available", "CPU", "error"))
     )
-    if trouble and machine.torch.is_available is not True:
-        yield Finding(
-            id="jetson_generic_wheel", confidence=0.9, evidence=(seen_fact(evidence, "host.jetson", "a Jetson"),)
-        )
+    if trouble and known(machine.host.jetson) is True:
+        seen = seen_fact(evidence, "host.jetson", "a Jetson")
+        yield Finding(id="jetson_generic_wheel", confidence=0.9, evidence=(seen,))
 
 
-def _find_vision(evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    packages = {p.name: p for p in (known(machine.python.packages) if machine else None) or ()}
+def _find_vision(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """A torchvision of another release than the torch beside it, or built for another device."""
+    packages = {p.name: p for p in known(evidence.machine.python.packages) or ()}
     torch, vision = packages.get("torch") or packages.get("pytorch"), packages.get("torchvision")
     if torch is None or vision is None:
         return
     wanted = vision_for(torch.version)
-    if wanted is not None and not vision.version.startswith(wanted):
-        seen = (
-            seen_fact(
-                evidence,
-                "packages.torchvision",
-                f"{vision.version} beside torch {torch.version}, which belongs to {wanted}.x",
-            ),
-        )
-        yield Finding(id="torchvision_torch_mismatch", confidence=0.62, severity="warning", evidence=seen)
-    tags = [re.search(r"\+(cpu|cu\d+)", p.version) for p in (torch, vision)]
-    if tags[0] and tags[1] and tags[0][1] != tags[1][1]:
-        seen = (seen_fact(evidence, "packages.torchvision", f"{vision.version} beside torch {torch.version}"),)
-        yield Finding(id="torchvision_torch_mismatch", confidence=0.85, severity="warning", evidence=seen)
+    other = wanted is not None and not vision.version.startswith(wanted)
+    own, beside = (re.search(r"\+(cpu|cu\d+)", p.version) for p in (torch, vision))
+    mixed = own is not None and beside is not None and own[1] != beside[1]
+    if other or mixed:
+        belongs = f", which belongs to {wanted}.x" if other else ""
+        what = f"{vision.version} beside torch {torch.version}{belongs}"
+        seen = (seen_fact(evidence, "packages.torchvision", what),)
+        sure = 0.85 if mixed else 0.62
+        yield Finding(id="torchvision_torch_mismatch", confidence=sure, severity="warning", evidence=seen)
 
 
 def _find_mixed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    packages = (known(machine.python.packages) if machine else None) or ()
+    machine = evidence.machine
+    packages = known(machine.python.packages) or ()
     generations: dict[str, list[str]] = {}
     for package in packages:
         for generation in _generation(package):
@@ -183,11 +154,8 @@ def _find_mixed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     twice = _two_builds(packages)
     if len(generations) < 2 and not twice:
         return
-    works = (
-        machine is not None
-        and machine.torch.is_available is True
-        and not text.find(words("undefined symbol", "cannot open shared", "mismatch", "CUBLAS", "CUDNN_STATUS"))
-    )
+    fails = text.find(words("undefined symbol", "cannot open shared", "mismatch", "CUBLAS", "CUDNN_STATUS"))
+    works = machine.torch.is_available is True and not fails
     value = twice or "; ".join(f"CUDA {g}: {', '.join(names[:3])}" for g, names in sorted(generations.items()))
     yield Finding(
         id="mixed_cuda_packages",
@@ -222,12 +190,12 @@ def _two_builds(packages: tuple[Package, ...]) -> str:
 
 
 FINDERS = (
-    text_finder("cpu_only_torch", _find_cpu_only),
-    text_finder("cpu_only_torch", _find_fallback),
-    text_finder("mixed_cuda_packages", _find_changing_builds),
-    Finder(id="driver_too_old", find=_find_old_driver, reads="text"),
-    text_finder("wrong_accelerator_build", _find_other_vendor),
-    text_finder("jetson_generic_wheel", _find_jetson),
-    Finder(id="torchvision_torch_mismatch", find=_find_vision, reads="text"),
-    text_finder("mixed_cuda_packages", _find_mixed),
+    reported("cpu_only_torch", _find_cpu_only),
+    reported("cpu_only_torch", _find_fallback),
+    reported("mixed_cuda_packages", _find_changing_builds),
+    reported("driver_too_old", _find_old_driver),
+    reported("wrong_accelerator_build", _find_other_vendor),
+    reported("jetson_generic_wheel", _find_jetson),
+    reported("torchvision_torch_mismatch", _find_vision, though_it_works=True),
+    reported("mixed_cuda_packages", _find_mixed, though_it_works=True),
 )

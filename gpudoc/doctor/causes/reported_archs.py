@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, other_source, seen_fact, text_machine
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, text_finder, words
+from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, gpu_capability, other_source, reported, seen_fact
+from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import archs_of, capability_of
+from gpudoc.knowledge.compatibility import archs_of
 from gpudoc.knowledge.wheels import fit
 
 _FAILS = words(
@@ -23,9 +23,7 @@ _FAILS = words(
 
 
 def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = text_machine(evidence)
-    if machine is None:
-        return
+    machine = evidence.machine
     said = text.find(NOT_COMPATIBLE)
     # the kernels of another package are missing, torch's are not spoken of
     if said is not None and other_source(text) is not None and text.find(_OF_TORCH) is None:
@@ -33,7 +31,7 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     archs = known(machine.torch.arch_list) or archs_of(built_for(machine))
     fits = False
     for gpu in known(machine.gpus) or ():
-        capability = known(gpu.capability) or capability_of(known(gpu.name) or "")
+        capability = gpu_capability(gpu)
         if capability is None or not archs:
             continue
         match = fit(capability, archs)
@@ -57,7 +55,8 @@ def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         seen.append(seen_fact(evidence, "torch.arch_list", " ".join(archs)))
         yield Finding(id=name, confidence=sure, evidence=(*seen, *((quote(said, "torch"),) if said else ())))
         return
-    yield from _arch_by_message(text, None if fits else _first_capability(machine), fits)
+    first = next(iter(known(machine.gpus) or ()), None)
+    yield from _arch_by_message(text, None if fits or first is None else gpu_capability(first), fits)
 
 
 # torch's own warning speaks of torch's kernels
@@ -74,12 +73,6 @@ def _runs_on_named(text: Text, machine: Machine, capability: tuple[int, int]) ->
     return bool(archs) and fit(capability, archs) == "runs"
 
 
-def _first_capability(machine: Machine) -> tuple[int, int] | None:
-    for gpu in known(machine.gpus) or ():
-        return known(gpu.capability) or capability_of(known(gpu.name) or "")
-    return None
-
-
 # AMD's cards up to Polaris and Fiji: ROCm's wheels have no code for gfx803 any more
 _OLD_AMD = words(
     r"\bgfx(?:7\d\d|80\d)\b",
@@ -93,19 +86,17 @@ _OLD_AMD = words(
 def _arch_by_message(text: Text, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
     """The messages that do not say themselves which end of the list the card is beyond; the others are signatures."""
     between = text.find(words(r"minimum and maximum cuda capability supported by this library"))
-    if between and capability is not None:
-        name = "gpu_older_than_wheel_archs" if capability < (7, 5) else "gpu_newer_than_wheel_archs"
-        yield Finding(id=name, confidence=0.9, evidence=(quote(between, "torch"),))
-        return
     generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))
-    if generic and fits:
+    said = between or generic
+    if said and capability is not None:
+        # no wheel ever had code for both ends: an old card was dropped, a new one is not in yet
+        name = "gpu_older_than_wheel_archs" if capability < (7, 5) else "gpu_newer_than_wheel_archs"
+        yield Finding(
+            id=name, confidence=0.9 if between else 0.72, evidence=(quote(said, "torch" if between else "error"),)
+        )
+    elif generic and fits:
         # torch's own wheel has code for this GPU: something built beside it has none
         yield Finding(id="extension_missing_arch", confidence=0.55, evidence=(quote(generic, "error"),))
-    elif generic and capability is not None:
-        # no wheel ever had code for both ends: an old card was dropped, a new one is not in yet
-        old_card = capability < (7, 5)
-        name = "gpu_older_than_wheel_archs" if old_card else "gpu_newer_than_wheel_archs"
-        yield Finding(id=name, confidence=0.72, evidence=(quote(generic, "error"),))
     elif generic and (polaris := text.find(_OLD_AMD)):
         seen = (quote(polaris, "GPU"), quote(generic, "error"))
         yield Finding(id="gpu_older_than_wheel_archs", confidence=0.7, evidence=seen)
@@ -114,4 +105,4 @@ def _arch_by_message(text: Text, capability: tuple[int, int] | None, fits: bool)
         yield Finding(id="gpu_older_than_wheel_archs", confidence=0.44, evidence=(quote(generic, "error"),))
 
 
-FINDERS = (text_finder("gpu_newer_than_wheel_archs", _find_arch),)
+FINDERS = (reported("gpu_newer_than_wheel_archs", _find_arch, though_it_works=True),)

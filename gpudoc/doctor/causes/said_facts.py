@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
-from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.model import Evidence, Observation, observe
+from gpudoc.doctor.causes.sign import text_finder, words
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.doctor.setting import known
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import Gpu, Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
-from gpudoc.knowledge.compatibility import default_cuda
+from gpudoc.knowledge.compatibility import capability_of, default_cuda
 
 NOT_COMPATIBLE = words(
     r"is not compatible with the current PyTorch",
@@ -57,10 +58,24 @@ def seen_fact(evidence: Evidence, fact: str, value: object) -> Observation:
     return observe(fact, value, origin_of(evidence, fact))
 
 
-def text_machine(evidence: Evidence) -> Machine | None:
-    """The machine that a text describes; None for a live machine, whose own finders know more."""
-    # on a live machine the chain asks the driver itself; what a text says is all there is only for a text
-    return None if evidence.source == "machine" else evidence.machine
+def reported(
+    cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding | Skip]], *, though_it_works: bool = False
+) -> Finder:
+    """A finder of what a text reports of its machine, asked where torch does not say that CUDA is available.
+
+    On a live machine it is silent: there the finders of its own facts know more.
+    """
+
+    def look(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+        if evidence.source != "machine" and (though_it_works or evidence.machine.torch.is_available is not True):
+            yield from find(text, evidence)
+
+    return text_finder(cause_id, look)
+
+
+def gpu_capability(gpu: Gpu) -> tuple[int, int] | None:
+    """The compute capability of a GPU of a text: stated, or that of the card of this name."""
+    return known(gpu.capability) or capability_of(known(gpu.name) or "")
 
 
 def built_for(machine: Machine) -> tuple[int, int] | None:

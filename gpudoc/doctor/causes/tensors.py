@@ -1,4 +1,4 @@
-"""Indices and labels that are out of range, and a loss scale that collapses."""
+"""A vocabulary or a sequence that is larger than its table, and a loss scale that collapses."""
 
 from __future__ import annotations
 
@@ -10,53 +10,6 @@ from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-
-_LOSS = Listed("tensors-loss")
-_LOOKUP = Listed("tensors-lookup")
-_LABEL_ASSERTS = Listed("label-asserts")
-_INDEX_ASSERTS = Listed("index-asserts")
-# a library that is first used after a failed look-up reports that it cannot start
-_AFTERMATH = words(
-    r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|EXECUTION_FAILED)", r"CUDNN_STATUS_(?:EXECUTION|MAPPING)_\w+"
-)
-_IDS = Listed("tensors-ids")
-_GENERIC_INDEX = Listed("tensors-generic-index")
-
-
-# a kernel that torch.compile wrote names the size of what it reads from
-_BOUND = Pattern(r"index out of bounds: 0 <= \w+ < (\d+)")
-# classes are seldom this many, and a table of words seldom has fewer rows
-_VOCABULARY = 5000
-
-
-def _find_label(text: Text) -> Iterator[Finding | Skip]:
-    if text.find(_LABEL_ASSERTS):
-        return
-    generic = text.find(_GENERIC_INDEX)
-    loss = text.find(_LOSS)
-    if generic and not text.find(_INDEX_ASSERTS):
-        seen = (quote(generic, "assertion"),) + ((quote(loss, "in the loss"),) if loss else ())
-        lookup = text.find(_LOOKUP) or text.find(_IDS)
-        sure = 0.8 if loss and not lookup else 0.6 if loss else 0.3 if lookup else 0.42
-        yield Finding(id="label_out_of_range", confidence=sure, evidence=seen)
-
-
-def _find_index(text: Text) -> Iterator[Finding | Skip]:
-    if text.find(_INDEX_ASSERTS):
-        return
-    generic = text.find(_GENERIC_INDEX)
-    aftermath, ids = text.find(_AFTERMATH), text.find(_IDS)
-    lookup = text.find(_LOOKUP) or ids
-    if aftermath and ids and not text.find(words("CUDA out of memory")):
-        both = (quote(aftermath, "error"), quote(ids, "in a look-up"))
-        yield Finding(id="embedding_index_out_of_range", confidence=0.72, evidence=both)
-    elif generic and not text.find(_LABEL_ASSERTS):
-        seen = (quote(generic, "assertion"),) + ((quote(lookup, "in a look-up"),) if lookup else ())
-        table = text.find(_BOUND)
-        of_words = table is not None and int(table[1]) >= _VOCABULARY and not text.find(_LOSS)
-        sure = 0.75 if lookup and not text.find(_LOSS) else 0.5 if lookup or of_words else 0.35
-        yield Finding(id="embedding_index_out_of_range", confidence=sure, evidence=seen)
-
 
 _SCALE = Pattern(
     r"(?i)(?:(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)|loss\s+scale:?\s*[\d.e+]+,\s*reducing\s+to)"
@@ -115,8 +68,6 @@ def _find_sizes(text: Text) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    by_text("label_out_of_range", _find_label),
-    by_text("embedding_index_out_of_range", _find_index),
     by_text("embedding_index_out_of_range", _find_sizes),
     by_text("fp16_overflow_nan", _find_overflow),
 )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
+from gpudoc.doctor.causes.live import value
+from gpudoc.doctor.causes.said_facts import reported, seen_fact
+from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
+from gpudoc.facts.model import Absent, Gpu
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 
-_NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _UNAVAILABLE = Listed("mask-unavailable")
 
 
@@ -47,26 +50,23 @@ def _count_gpus(text: Text, evidence: Evidence) -> int:
 
 
 def _find_hidden(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    if evidence.source == "machine":
-        return
     environment = known(evidence.machine.environment) or {}
     count = _count_gpus(text, evidence)
     unavailable = text.find(_UNAVAILABLE)
-    for name in _NAMES:
-        value = environment.get(name)
-        if value is None:
-            continue
-        fault = _fault(value.strip(), count)
+    for name, mask in ((name, environment[name]) for name in MASKS if name in environment):
+        fault = _fault(mask.strip(), count)
         if not fault:
             continue
-        origin = evidence.reading.origins.get(f"environment.{name}", "") if evidence.reading else ""
-        seen = (observe(name, repr(value), origin), *((quote(unavailable, "effect"),) if unavailable else ()))
+        seen = (
+            seen_fact(evidence, f"environment.{name}", repr(mask)),
+            *((quote(unavailable, "effect"),) if unavailable else ()),
+        )
         yield Finding(
             id="visible_devices_hides_gpu",
             confidence=0.93 if unavailable else 0.6,
             severity="broken" if unavailable else "info",
             title=f"{name} {fault}",
-            evidence=seen,
+            evidence=tuple(seen),
         )
         return
 
@@ -84,6 +84,23 @@ def _fault(value: str, num_gpus: int) -> str:
     return ""
 
 
+def read_mask(mask: str, gpus: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], str]:
+    """The GPUs that a mask names, and the first entry that names none or one again: CUDA stops reading there.
+
+    The name of a MIG instance cannot be checked against whole GPUs, nor a UUID where none of theirs is known.
+    """
+    chosen: list[Gpu] = []
+    no_uuids = all(isinstance(gpu.uuid, Absent) for gpu in gpus)
+    for entry in (part.strip() for part in mask.split(",")):
+        number, uuid = int(entry) if entry.isdecimal() else None, entry.startswith("GPU-")
+        named = [gpu for gpu in gpus if gpu.index == number or (uuid and value(gpu.uuid, "").startswith(entry))]
+        if len(named) == 1 and named[0] not in chosen:
+            chosen += named
+        elif not (entry.startswith("MIG-") or (uuid and no_uuids)):
+            return tuple(chosen), entry
+    return tuple(chosen), ""
+
+
 def _find_too_late(text: Text) -> Iterator[Finding | Skip]:
     sets = text.find(_SET_IN_CODE)
     if sets is None:
@@ -97,6 +114,6 @@ def _find_too_late(text: Text) -> Iterator[Finding | Skip]:
 
 
 FINDERS = (
-    text_finder("visible_devices_hides_gpu", _find_hidden),
+    reported("visible_devices_hides_gpu", _find_hidden, though_it_works=True),
     by_text("visible_devices_set_too_late", _find_too_late),
 )

@@ -3,7 +3,6 @@ from functools import partial
 import pytest
 
 from gpudoc.doctor.causes import installed
-from gpudoc.doctor.model import Finder
 from gpudoc.facts.model import Machine, Package
 from tests.doctor.causes.judge import finds, told
 from tests.machines.built import changed, machine
@@ -96,7 +95,7 @@ SAID = [
 
 @pytest.mark.parametrize(("text", "expected"), SAID)
 def test_versions_that_a_text_names_are_held_against_each_other(text, expected):
-    finders = [Finder(id="x", find=find) for find in (installed.find_told_triton, installed.find_told_numpy)]
+    finders = [one for one in installed.FINDERS if one.reads == "text" and one.id != "mixed_cuda_packages"]
     said = [f"{one.id} {one.severity}: {one.title}" for one in told(finders, text)]
     assert len(said) == bool(expected)
     assert not expected or said[0].startswith(expected)

@@ -10,17 +10,18 @@ from tests.machines.built import GIB, ask, changed, found, machine
 
 
 @pytest.mark.parametrize(
-    ("find", "path", "small", "cause"),
+    ("path", "small", "cause"),
     [
-        (limits.find_small_shm, "host.shm_total_bytes", 64 << 20, "shm_too_small"),
-        (limits.find_few_files, "host.open_files_limit", 256, "too_many_open_files"),
-        (limits.find_few_processes, "host.processes_limit", 100, "process_limit_low"),
-        (limits.find_little_memory, "host.memory_available_bytes", GIB // 2, "host_memory_low"),
-        (limits.find_full_disk, "host.disk_free_bytes", GIB // 2, "disk_full"),
-        (limits.find_full_disk, "host.tmp_free_bytes", 0, "disk_full"),
+        ("host.shm_total_bytes", 64 << 20, "shm_too_small"),
+        ("host.open_files_limit", 256, "too_many_open_files"),
+        ("host.processes_limit", 100, "process_limit_low"),
+        ("host.memory_available_bytes", GIB // 2, "host_memory_low"),
+        ("host.disk_free_bytes", GIB // 2, "disk_full"),
+        ("host.tmp_free_bytes", 0, "disk_full"),
     ],
 )
-def test_each_limit_has_its_cause(find, path, small, cause):
+def test_each_limit_has_its_cause(path, small, cause):
+    (find,) = (finder.find for finder in limits.FINDERS if finder.id == cause)
     assert found(find, machine()) == []
     assert found(find, changed(machine(), path, small)) == [(cause, "warning")]
 

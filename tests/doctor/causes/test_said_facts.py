@@ -1,7 +1,7 @@
 import pytest
 
-from gpudoc.doctor.causes.said_facts import built_for, origin_of, other_source, text_machine
-from gpudoc.doctor.model import Evidence
+from gpudoc.doctor.causes.said_facts import built_for, origin_of, other_source, reported
+from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.readers import read
 
 
@@ -20,12 +20,22 @@ def test_what_torch_is_built_for_is_stated_or_follows_from_where_it_came(text, c
     assert built_for(read(text).machine) == cuda
 
 
-def test_a_live_machine_is_left_to_its_own_finders():
-    reading = read("PyTorch version: 2.3.0")
-    assert text_machine(Evidence(source="machine", machine=reading.machine, reading=reading)) is None
-    evidence = Evidence(source="file", machine=reading.machine, reading=reading)
-    assert text_machine(evidence) is reading.machine
-    assert origin_of(evidence, "torch.version") == "line 1"
+@pytest.mark.parametrize(
+    ("source", "text", "asked"),
+    [
+        ("file", "PyTorch version: 2.3.0", [True, True]),
+        ("file", "Is CUDA available: True", [False, True]),
+        ("machine", "PyTorch version: 2.3.0", [False, False]),
+    ],
+)
+def test_what_a_text_reports_is_asked_of_a_text_and_mostly_where_torch_does_not_work(source, text, asked):
+    reading = read(text)
+    evidence = Evidence(source=source, machine=reading.machine, reading=reading)
+    finders = [
+        reported("x", lambda text, evidence: iter([Skip("asked")]), though_it_works=way) for way in (False, True)
+    ]
+    assert [bool(list(finder.find(evidence))) for finder in finders] == asked
+    assert origin_of(evidence, "no.such") == "the text"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,30 @@
+import pytest
+
+from gpudoc.doctor.causes.visibility import read_mask
+from gpudoc.facts.model import Absent
 from tests.doctor.causes.judge import first_is, never, verdict_is
+from tests.machines.built import gpu
+
+
+@pytest.mark.parametrize(
+    ("mask", "chosen", "wrong"),
+    [
+        ("1, 0", [1, 0], ""),
+        ("0,7,1", [0], "7"),
+        ("1,0,1", [1, 0], "1"),
+        ("GPU-00000001,0", [1, 0], ""),
+        ("GPU-0,1", [], "GPU-0"),
+        ("MIG-abc,1", [1], ""),
+    ],
+)
+def test_a_mask_is_read_up_to_its_first_wrong_entry(mask, chosen, wrong):
+    named, first_wrong = read_mask(mask, (gpu(0), gpu(1)))
+    assert ([one.index for one in named], first_wrong) == (chosen, wrong)
+
+
+def test_an_identity_cannot_be_wrong_where_none_is_known():
+    assert read_mask("GPU-9,0", (gpu(0, uuid=Absent("not read")),)) == ((gpu(0, uuid=Absent("not read")),), "")
+
 
 test_who_sees_which_device = first_is([
     ("visible_devices_set_too_late", "os.environ['CUDA_VISIBLE_DEVICES'] = '3' stands below import torch, it consistently uses GPU 0"),
