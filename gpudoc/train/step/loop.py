@@ -150,6 +150,8 @@ class Loop(Driver):
             yield from parts.tracer.advance()
         if step % self._log_every == 0 or step == self._course.end_step:
             yield self._parts.log.write(step, self._sequence.read())
+            waits = self._sequence.stepper.waits
+            yield from [] if waits is None else waits.notes()
         yield from self._parts.boundary.act(step)
 
     def _save_what_there_is(self) -> Iterator[Event]:

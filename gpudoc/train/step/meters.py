@@ -53,6 +53,11 @@ class Stopwatch:
             self._pairs.append(self._open)
             self._open = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a stretch began and did not end."""
+        return self._began is not None or self._open is not None
+
     def stretches(self) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
         """The finished stretches on the device since the last `take`."""
         return self._pairs

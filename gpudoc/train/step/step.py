@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from gpudoc.train.state.staging import Copying
 from gpudoc.train.step.meters import Meter, clock
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.utilisation import Cost
+from gpudoc.train.step.waits import Waits
 from gpudoc.workload.batch import Batch, tensors_in, to_device
 from gpudoc.workload.build import Step
 from gpudoc.workload.flops import Counter
@@ -81,6 +83,8 @@ class Stepper:
         self.grad_norm: torch.Tensor | None = None
         self._has_gradients = True
         self.meter = Meter(parts.device)
+        self.waits = Waits(parts.device, self.meter.communicate) if parts.ranks.is_sharded else None
+        self._watching: AbstractContextManager[None] = self.waits or nullcontext()
         # a checkpoint whose copies from the device may still read what the next update writes
         self.copying: Copying | None = None
         self.cost = Cost()
@@ -108,7 +112,7 @@ class Stepper:
             if alone:
                 loss = self._compute(micro)
             else:
-                with parts.ranks.accumulating(parts.forward, number == last):  # type: ignore[arg-type]
+                with parts.ranks.accumulating(parts.forward, number == last), self._watching:  # type: ignore[arg-type]
                     loss = self._compute(micro)
             total = loss if total is None else total + loss
         assert total is not None

@@ -13,6 +13,7 @@ from gpudoc.train.ranks.protocol import Alone, own_part, whole
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.loaded import load
+from tests.standin.gpus import IS_STANDIN
 from tests.train.ranks.test_distributed import told, torchrun
 from tests.train.start.test_place import CONFIG, MODULE
 from tests.train.support import metrics, train
@@ -367,7 +368,19 @@ GPU_RUN = """
 
 
 @pytest.mark.standin
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp32, fsdp: {offload: true}"], ids=["fp32", "bf16", "offload"])
+@pytest.mark.gpu
+@pytest.mark.skipif(not IS_STANDIN and torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize(
+    "precision",
+    [
+        "fp32",
+        "bf16",
+        "bf16, fsdp: {reduce: weights}",
+        "fp32, fsdp: {reshard: never, prefetch: 2}",
+        "fp32, fsdp: {offload: true}",
+    ],
+    ids=["fp32", "bf16", "narrow sums", "kept and ahead", "offload"],
+)
 def test_two_gpus_that_shard_have_the_losses_of_one(standin, tmp_path, precision):
     write_run(tmp_path)
     config = tmp_path / "c.yaml"
@@ -378,4 +391,6 @@ def test_two_gpus_that_shard_have_the_losses_of_one(standin, tmp_path, precision
         assert done.returncode == 0, done.stderr[-3000:]
         found.append([row["loss"] for row in metrics(tmp_path / f"run{ranks}") if "loss" in row])
     assert (tmp_path / "run2/checkpoints/step-12/dcp").exists()
-    assert found[0] == pytest.approx(found[1], rel=2e-2 if precision == "bf16" else 1e-5)
+    # a real card adds up in another order
+    exact = 1e-5 if IS_STANDIN else 1e-3
+    assert found[0] == pytest.approx(found[1], rel=2e-2 if precision.startswith("bf16") else exact)
