@@ -56,5 +56,5 @@ def test_a_field_may_have_another_name_in_a_document_or_none():
 
 @pytest.mark.parametrize("plain", [{"word": "ugly"}, {"word": None}, {"from": "line 3"}, {"word": "bad", "from": 3}])
 def test_what_is_none_of_the_words_of_a_field_or_lacks_one_is_refused(plain):
-    with pytest.raises(ValueError, match="not one of good, bad|without word|expected str"):
+    with pytest.raises(ValueError, match=r"not one of good, bad|without word|expected str"):
         snapshot.load_facts(_Row, plain)
