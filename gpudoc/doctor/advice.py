@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpudoc.doctor.cards import selector
-from gpudoc.doctor.disruption import power_off, reboot, reload_modules, reset, reset_fabric, restart_wsl, users
-from gpudoc.doctor.model import Remedy, Setting
+from gpudoc.doctor.disruption import (
+    power_off,
+    reboot,
+    reload_modules,
+    reset,
+    reset_fabric,
+    restart_fabric_manager,
+    users,
+)
+from gpudoc.doctor.model import Advise, Remedy, Setting
 from gpudoc.doctor.remedies import another_card, as_root, do, driver_update, power_limits, torch_build
-from gpudoc.doctor.xid_advice import advise_recovery
 from gpudoc.facts.model import Absent
 
 # NVML_GPU_RECOVERY_ACTION_* by the names that an Xid 154 uses
@@ -22,6 +28,20 @@ def _recover(setting: Setting) -> tuple[Remedy, ...]:
     asked = [_RECOVERY[action] for action in actions if isinstance(action, int) and action in _RECOVERY]
     steps = advise_recovery(min(asked, key=lambda name: "Reboot" not in name, default=""))(setting)
     return steps if any("Reboot" in name for name in asked) else (*steps, *reboot(setting, "if the reset is refused"))
+
+
+def advise_recovery(asked: str) -> Advise:
+    """Steps for the recovery that an Xid 154 names: 'GPU Reset Required', 'Node Reboot Required', 'Drain P2P'..."""
+    wanted = asked.lower()
+    if "reboot" in wanted:
+        return reboot
+    if "imex" in wanted:
+        first = do("Recover the memory that nodes share (IMEX) first.")
+        return lambda setting: (first, *restart_fabric_manager(setting))
+    if "p2p" in wanted:
+        end = do("Let programs that copy between GPUs end; the driver names the next step after that.")
+        return lambda setting: (end, *reset(setting))
+    return reset
 
 
 def _without_gsp(setting: Setting) -> tuple[Remedy, ...]:
@@ -39,27 +59,6 @@ def _stress_test(setting: Setting) -> tuple[Remedy, ...]:
     indices = [str(card.index) for card in setting.cards if isinstance(card.index, int)]
     only = f" -i {','.join(indices)}" if indices and len(indices) == len(setting.cards) else ""
     return (users(setting), do("Run a stress test on the idle GPU.", f"dcgmi diag -r 3{only}"))
-
-
-def _mig_instances(setting: Setting) -> tuple[Remedy, ...]:
-    which = selector(setting.cards)
-    if not which:
-        return (
-            do("See which GPU has MIG on, and which instances it could have.", "nvidia-smi -L; nvidia-smi mig -lgip"),
-            do("Make instances there (nvidia-smi mig -cgi ... -C) or switch MIG off (-mig 0), with its -i."),
-        )
-    return (
-        do("Make one instance of the whole GPU.", f"sudo nvidia-smi mig{which} -cgi 0 -C && nvidia-smi -L"),
-        users(setting),
-        do("Switch MIG off instead, which resets the GPU.", f"sudo nvidia-smi{which} -mig 0", disruptive=True),
-    )
-
-
-def _several_processes(setting: Setting) -> tuple[Remedy, ...]:
-    which = selector(setting.cards)
-    if not which:
-        return (do("Let that GPU take several processes: nvidia-smi -c DEFAULT with its -i."),)
-    return (do("Allow several processes.", f"sudo nvidia-smi{which} -c DEFAULT"),)
 
 
 def _see_whether_drained(setting: Setting) -> tuple[Remedy, ...]:
@@ -82,7 +81,6 @@ def _other_module(setting: Setting) -> tuple[Remedy, ...]:
 ADVICE: Mapping[str, Callable[..., tuple[Remedy, ...]]] = {
     "another_card": another_card,
     "driver_update": driver_update,
-    "mig_instances": _mig_instances,
     "other_module": _other_module,
     "power_limits": lambda setting, say, share: power_limits(setting, say, share=float(share)),
     "power_off": power_off,
@@ -91,10 +89,9 @@ ADVICE: Mapping[str, Callable[..., tuple[Remedy, ...]]] = {
     "reload_modules": reload_modules,
     "reset": reset,
     "reset_fabric": reset_fabric,
-    "restart_wsl": restart_wsl,
     "see_whether_drained": _see_whether_drained,
-    "several_processes": _several_processes,
     "stress_test": _stress_test,
     "torch_build": torch_build,
+    "users": lambda setting: (users(setting),),
     "without_gsp": _without_gsp,
 }

@@ -13,7 +13,7 @@ from gpudoc.knowledge.cause_rows import parse_row
 from gpudoc.knowledge.signature_rows import RowError
 
 _KEYS = {"id", "title", "meaning", "why", "fix", "sources"}
-_MORE_KEYS = {"family", "severity", "explains"}
+_MORE_KEYS = {"family", "severity", "explains", "ruled_out_by"}
 _DEFAULT = "default"
 
 
@@ -62,16 +62,27 @@ def _advise(fix: object) -> Advise:
         steps = fix
         if isinstance(fix, dict):
             steps = fix.get(setting.packager) or fix.get(setting.place) or fix[_DEFAULT]
-        return tuple(remedy for step in cast(Sequence[object], steps) for remedy in _remedies(step, setting))
+        return take_steps(cast(Sequence[object], steps), setting)
 
     return advise
 
 
+def take_steps(steps: Sequence[object], setting: Setting) -> tuple[Remedy, ...]:
+    """The steps of a row in the words of the setting."""
+    return tuple(remedy for step in steps for remedy in _remedies(step, setting))
+
+
 def _remedies(step: object, setting: Setting) -> tuple[Remedy, ...]:
-    """A text alone is what to do; with `advice`, the function of this name says it, given the step's other words."""
+    """A text alone is what to do; with `advice`, the function of this name says it, given the step's other words.
+
+    A step with `card` is for evidence that names the card, or does not: 'known', 'unknown'.
+    """
     if isinstance(step, str):
         return (do(step),)
     words = dict(cast(Mapping[str, str], step))
+    known = "known" if selector(setting.cards) else "unknown"
+    if words.pop("card", known) != known:
+        return ()
     if "advice" in words:
         return ADVICE[words.pop("advice")](setting, **words)
     run = _filled(words.get("run", ""), setting)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.checked import ruled_out
 from gpudoc.doctor.model import (
+    RANK,
     Card,
     Cause,
     Crashed,
@@ -18,18 +19,16 @@ from gpudoc.doctor.model import (
     Observation,
     Report,
     Setting,
-    Severity,
     Skip,
     Skipped,
     Verdict,
 )
 from gpudoc.doctor.setting import describe
 from gpudoc.doctor.unexplained import Unexplained, complained, complains, is_told, look, no_patient
-from gpudoc.facts.model import Absent, Machine
+from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import FIRST_PERSON
 from gpudoc.facts.readers.model import Reading
 
-_RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 _MOST_EVIDENCE = 6
 # a value of so many characters is a line of words; shorter ones, as a count, are alike by chance
 _A_LINE = 20
@@ -112,7 +111,7 @@ def _with_likely(
         return found, rest
     # a guess is nothing but its words
     weights = {f.id: likelihood.weight(f, likely) for f in found} | {g.id: g.confidence for g in guesses}
-    ranked = sorted((*found, *guesses), key=lambda f: (_RANK[f.severity], -weights[f.id]))
+    ranked = sorted((*found, *guesses), key=lambda f: (RANK[f.severity], -weights[f.id]))
     first = ranked[0]
     if first.severity == "broken":
         rest = Unexplained()
@@ -127,10 +126,6 @@ def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Rep
         source=evidence.source,
         verdict="unknown",
         findings=(),
-        passed=(),
-        skipped=(),
-        crashed=(),
-        machine=Machine(),
         seconds={"diagnose": seconds},
         unexplained=rest.observations,
         deciding_facts=rest.deciding_facts,
@@ -201,11 +196,9 @@ def _ask(
 def absent_reason(machine: Machine, needs: Iterable[str]) -> str | None:
     """Why the first of these facts (dotted paths) is missing: 'gpus: no permission'; None when all are there."""
     for path in needs:
-        value: object = machine
-        for part in path.split("."):
-            value = getattr(value, part)
-            if isinstance(value, Absent):
-                return f"{path}: {value.reason}"
+        value = fact_at(machine, path)
+        if isinstance(value, Absent):
+            return f"{path}: {value.reason}"
     return None
 
 
@@ -218,7 +211,7 @@ def _merge(found: list[Finding]) -> list[Finding]:
 
 def _merge_one(group: list[Finding]) -> Finding:
     # independent signs of one cause: it is missed only if each of them misleads, but never beyond 0.99
-    lead = max(group, key=lambda f: (-_RANK[f.severity], f.confidence))
+    lead = max(group, key=lambda f: (-RANK[f.severity], f.confidence))
     doubt = 1.0
     for finding in _independent([f for f in group if f.severity == lead.severity]):
         doubt *= 1 - finding.confidence
@@ -265,7 +258,7 @@ def _same(one: Card, other: Card) -> bool:
 
 
 def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Finding]:
-    ranked = sorted(findings, key=lambda f: (_RANK[f.severity], -f.confidence))
+    ranked = sorted(findings, key=lambda f: (RANK[f.severity], -f.confidence))
     place = {f.id: i for i, f in enumerate(ranked)}
     under: dict[str, list[str]] = {}
     gone: set[str] = set()
@@ -277,13 +270,13 @@ def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Find
             child = next((f for f in ranked if f.id == claimed and f.id != root.id and f.id not in gone), None)
             if child is None or root.confidence < _SHARE_OF_CHILD * child.confidence:
                 continue
-            if _RANK[root.severity] <= _RANK[child.severity]:
+            if RANK[root.severity] <= RANK[child.severity]:
                 gone.add(child.id)
                 under.setdefault(root.id, []).append(child.id)
     kept = [f for f in ranked if f.id not in gone]
     # a root stands where its most urgent consequence would have stood
     kept.sort(
-        key=lambda f: (_RANK[f.severity], min([place[f.id], *(place[c] for c in under.get(f.id, ()))])),
+        key=lambda f: (RANK[f.severity], min([place[f.id], *(place[c] for c in under.get(f.id, ()))])),
     )
     titles = {f.id: f.title or (catalogue[f.id].title if f.id in catalogue else f.id) for f in ranked}
     return [replace(f, explains=tuple(titles[c] for c in under.get(f.id, ()))) for f in kept]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.doctor.cards import called, selector
-from gpudoc.doctor.model import Advise, Remedy, Setting
+from gpudoc.doctor.model import Remedy, Setting
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Gpu, GpuProcess
 
@@ -63,7 +63,9 @@ def _machine(setting: Setting) -> str:
     return "the host" if setting.place in ("docker", "kubernetes") else "the machine"
 
 
-def _behind(setting: Setting, step: Remedy, *, everywhere: bool) -> tuple[Remedy, ...]:
+def _end_work(setting: Setting, say: str, run: str = "", *, everywhere: bool = True) -> tuple[Remedy, ...]:
+    """The step behind a look at whose work it ends; a command of Linux is left out where Windows has the driver."""
+    step = do(say, "" if _windows(setting) else run, disruptive=True)
     return (users(setting, everywhere=everywhere), *_drained(setting), step)
 
 
@@ -77,23 +79,18 @@ def reset(setting: Setting, when: str = "") -> tuple[Remedy, ...]:
     if not which:
         say = f"Reset that GPU{there} (nvidia-smi --gpu-reset with its -i), which ends every program on it."
         find = do("Find which GPU it is by the address in the evidence.", "nvidia-smi -L; lspci -d 10de:")
-        return (find, *_behind(setting, _step(setting, say), everywhere=True))
+        return (find, *_end_work(setting, say))
     if any(_joined(card.facts) for card in setting.cards):
         say = f"Reset all GPUs at once{there}, as NVLink joins them; this ends every program on every GPU."
-        return _behind(setting, _step(setting, say, "sudo nvidia-smi --gpu-reset"), everywhere=True)
+        return _end_work(setting, say, "sudo nvidia-smi --gpu-reset")
     say = f"Reset {called(setting.cards)}{there}, which ends every program on it."
-    return _behind(setting, _step(setting, say, f"sudo nvidia-smi --gpu-reset{which}"), everywhere=False)
+    return _end_work(setting, say, f"sudo nvidia-smi --gpu-reset{which}", everywhere=False)
 
 
 def _joined(gpu: object) -> bool:
     if not isinstance(gpu, Gpu) or isinstance(gpu.capability, Absent) or isinstance(gpu.nvlink_active, Absent):
         return False
     return gpu.capability < _AMPERE and gpu.nvlink_active > 0
-
-
-def _step(setting: Setting, say: str, run: str = "") -> Remedy:
-    linux = run if not _windows(setting) else ""
-    return do(say, linux, disruptive=True)
 
 
 def reset_fabric(setting: Setting) -> tuple[Remedy, ...]:
@@ -103,45 +100,29 @@ def reset_fabric(setting: Setting) -> tuple[Remedy, ...]:
         " && sudo systemctl start nvidia-fabricmanager"
     )
     say = f"Reset all GPUs and NVSwitches together{_where(setting)}, which ends every program on every GPU."
-    return _behind(setting, _step(setting, say, run), everywhere=True)
+    return _end_work(setting, say, run)
 
 
 def restart_fabric_manager(setting: Setting) -> tuple[Remedy, ...]:
     """Restart the service of the NVSwitches, which may abort the jobs that use NVLink."""
     say = f"Restart the fabric manager{_where(setting)}, which may end every job that uses NVLink."
-    return _behind(setting, _step(setting, say, "sudo systemctl restart nvidia-fabricmanager"), everywhere=True)
+    return _end_work(setting, say, "sudo systemctl restart nvidia-fabricmanager")
 
 
 def reboot(setting: Setting, when: str = "") -> tuple[Remedy, ...]:
     """Reboot the machine; `when` says under which condition or to what end."""
     there = " in Windows" if _windows(setting) else ""
     say = f"Reboot {_machine(setting)}{there}{f' {when}' if when else ''}; this ends every program on it."
-    return _behind(setting, _step(setting, say, "sudo reboot"), everywhere=True)
+    return _end_work(setting, say, "sudo reboot")
 
 
 def power_off(setting: Setting, why: str) -> tuple[Remedy, ...]:
     """Work for which the machine is switched off; `why` says what to do then."""
     say = f"Switch {_machine(setting)} off, which ends every program on it, and {why}."
-    return _behind(setting, _step(setting, say), everywhere=True)
+    return _end_work(setting, say)
 
 
 def reload_modules(setting: Setting, what: str, run: str, when: str = "") -> tuple[Remedy, ...]:
     """Unload kernel modules and load them again; `when` says under which condition."""
     say = f"Reload {what}{_where(setting)}{f' {when}' if when else ''}; this ends every program on every GPU."
-    return _behind(setting, _step(setting, say, run), everywhere=True)
-
-
-def restart_wsl(setting: Setting, say: str, run: str) -> tuple[Remedy, ...]:
-    """Stop WSL from Windows, so that it starts anew."""
-    del setting
-    look = do("See what still runs inside WSL, since the next step ends it.", "ps -eo pid,comm")
-    return (look, do(say, run, disruptive=True))
-
-
-def then(*parts: Advise | Remedy) -> Advise:
-    """Advice made of steps that are the same everywhere and of advice that depends on the setting, in order."""
-
-    def advise(setting: Setting) -> tuple[Remedy, ...]:
-        return tuple(step for part in parts for step in ((part,) if isinstance(part, Remedy) else part(setting)))
-
-    return advise
+    return _end_work(setting, say, run)

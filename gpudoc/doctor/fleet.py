@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from gpudoc.doctor.model import Finding, Observation, Remedy, Report, Severity, observe
+from gpudoc.doctor.model import RANK, Finding, Observation, Remedy, Report, Severity, observe
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.facts.model import Absent, Link, Machine, fact_at
 from gpudoc.units import GIB, format_bytes
 
 # from this many machines on, the one that differs from all others can be told
@@ -33,8 +33,7 @@ def compare(reports: Sequence[tuple[str, Report]]) -> Report:
     machines = {name: report.machine for name, (_, report) in zip(names, reports, strict=True)}
     found = [_finding(d, weight) for d, weight in _differences(machines)]
     found += _verdicts(names, [report for _, report in reports])
-    rank: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
-    found.sort(key=lambda f: (rank[f.severity], -f.confidence))
+    found.sort(key=lambda f: (RANK[f.severity], -f.confidence))
     odd = Counter(o.value.split(":")[0] for f in found for o in f.evidence if o.fact == "odd one")
     summary = tuple(
         Observation("odd one", f"{name} ({count} differences)", "fleet") for name, count in odd.most_common(3)
@@ -43,10 +42,7 @@ def compare(reports: Sequence[tuple[str, Report]]) -> Report:
         source="fleet",
         verdict="broken" if any(f.severity == "broken" for f in found) else "warning" if found else "healthy",
         findings=tuple(found),
-        passed=tuple(fact for fact, _, _ in _FACTS if fact not in {f.title.split(" differs")[0] for f in found}),
-        skipped=(),
-        crashed=(),
-        machine=Machine(),
+        passed=tuple(fact for fact, *_ in _FACTS if fact not in {f.title.split(" differs")[0] for f in found}),
         unexplained=summary,
         recognised=(f"{len(names)} machines",),
     )
@@ -63,8 +59,8 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 def _differences(machines: Mapping[str, Machine]) -> list[tuple[Difference, Severity]]:
     found: list[tuple[Difference, Severity]] = []
-    for fact, read, severity in _FACTS:
-        values = {name: text for name, machine in machines.items() if (text := read(machine)) is not None}
+    for fact, paths, severity, step in _FACTS:
+        values = {name: text for name, machine in machines.items() if (text := _told(machine, paths, step)) is not None}
         if len(set(values.values())) < 2:
             continue
         counts = Counter(values.values()).most_common()
@@ -82,9 +78,8 @@ def _finding(difference: Difference, severity: Severity) -> Finding:
     if difference.usual is not None:
         shown = [observe("odd one", f"{n}: {difference.values[n]}", "") for n in difference.odd[:5]]
         shown.append(observe("the others", difference.usual, f"{len(groups[difference.usual])} machines"))
-        who = ", ".join(difference.odd[:3]) + (
-            f" and {len(difference.odd) - 3} more" if len(difference.odd) > 3 else ""
-        )
+        more = f" and {len(difference.odd) - 3} more" if len(difference.odd) > 3 else ""
+        who = f"{', '.join(difference.odd[:3])}{more}"
         title = f"{difference.fact} differs: {who}"
     else:
         shown = [observe(difference.fact, text, ", ".join(names[:4])) for text, names in list(groups.items())[:5]]
@@ -101,98 +96,82 @@ def _finding(difference: Difference, severity: Severity) -> Finding:
     )
 
 
-def _verdicts(names: Sequence[str], reports: Sequence[Report]) -> list[Finding]:
-    found = []
+def _verdicts(names: Sequence[str], reports: Sequence[Report]) -> Iterator[Finding]:
     for name, report in zip(names, reports, strict=True):
         root = next((f for f in report.findings if f.severity == "broken"), None)
         if root is not None:
-            found.append(
-                Finding(
-                    id=root.id,
-                    severity="broken",
-                    confidence=root.confidence,
-                    title=f"{name}: {root.title}",
-                    why=root.why,
-                    evidence=(observe("odd one", f"{name}: {root.title}", name), *root.evidence[:2]),
-                    fix=root.fix,
-                    url=root.url,
-                )
-            )
-    return found
+            title = f"{name}: {root.title}"
+            evidence = (observe("odd one", title, name), *root.evidence[:2])
+            yield replace(root, title=title, evidence=evidence, explains=(), cards=())
 
 
-def _text(fact: Fact[object]) -> str | None:
-    return None if isinstance(fact, Absent) else str(fact)
+def _told(machine: Machine, paths: str, step: int) -> str | None:
+    """The first of the facts at these paths that the machine tells, as text; None when it tells none."""
+    return next((text for path in paths.split(" or ") if (text := _read(machine, path, step)) is not None), None)
 
 
-def _pair(fact: Fact[tuple[int, int]]) -> str | None:
-    return None if isinstance(fact, Absent) else f"{fact[0]}.{fact[1]}"
-
-
-def _per_gpu(read: Callable[[Gpu], str | None]) -> Callable[[Machine], str | None]:
-    def of(machine: Machine) -> str | None:
-        if isinstance(machine.gpus, Absent):
-            return None
-        values = [text for gpu in machine.gpus if (text := read(gpu)) is not None]
-        if not values:
-            return None
-        counts = Counter(values)
-        return ", ".join(f"{n} x {text}" if len(machine.gpus) > 1 else text for text, n in sorted(counts.items()))
-
-    return of
-
-
-def _size(fact: Fact[int], step: int = GIB) -> str | None:
-    # machines of one kind differ by some MiB of firmware: whole steps compare, the rest is noise
-    return None if isinstance(fact, Absent) else format_bytes(round(fact / step) * step)
-
-
-def _package(name: str) -> Callable[[Machine], str | None]:
-    def of(machine: Machine) -> str | None:
+def _read(machine: Machine, path: str, step: int) -> str | None:
+    part, _, rest = path.partition(".")
+    if part == "packages":
         packages = machine.python.packages
-        if isinstance(packages, Absent):
+        listed = () if isinstance(packages, Absent) else packages
+        return next((package.version for package in listed if package.name == rest), None)
+    if part != "gpus":
+        return _text(fact_at(machine, path), step)
+    if isinstance(machine.gpus, Absent):
+        return None
+    if not rest:
+        return str(len(machine.gpus))
+    counts = Counter(text for gpu in machine.gpus if (text := _text(fact_at(gpu, rest), step)) is not None)
+    several = len(machine.gpus) > 1
+    return ", ".join(f"{n} x {text}" if several else text for text, n in sorted(counts.items())) or None
+
+
+def _text(fact: object, step: int) -> str | None:
+    match fact:
+        case Absent():
             return None
-        return next((p.version for p in packages if p.name == name), None)
+        case int() if step:
+            # machines of one kind differ by some MiB of firmware: whole steps compare, the rest is noise
+            return format_bytes(round(fact / step) * step)
+        case (major, minor):
+            return f"{major}.{minor}"
+        case Link(width=int() as width, generation_max=most):
+            return f"x{width}" + ("" if isinstance(most, Absent) else f" up to Gen{most}")
+        case Link():
+            return None
+    return str(fact)
 
-    return of
 
-
-def _link(gpu: Gpu) -> str | None:
-    width = gpu.link.width
-    most = gpu.link.generation_max
-    return (
-        None if isinstance(width, Absent) else f"x{width}" + ("" if isinstance(most, Absent) else f" up to Gen{most}")
-    )
-
-
-_FACTS: tuple[tuple[str, Callable[[Machine], str | None], Severity], ...] = (
-    ("number of GPUs", lambda m: None if isinstance(m.gpus, Absent) else str(len(m.gpus)), "broken"),
-    ("GPU", _per_gpu(lambda g: _text(g.name)), "warning"),
-    ("GPU memory", _per_gpu(lambda g: _size(g.memory_total_bytes)), "warning"),
-    ("PCIe link", _per_gpu(_link), "warning"),
-    ("top SM clock", _per_gpu(lambda g: _text(g.sm_clock_max_mhz)), "warning"),
-    ("power limit", _per_gpu(lambda g: _text(g.power_limit_w)), "warning"),
-    ("persistence mode", _per_gpu(lambda g: _text(g.persistence)), "info"),
-    ("compute mode", _per_gpu(lambda g: _text(g.compute_mode)), "warning"),
-    ("ECC", _per_gpu(lambda g: _text(g.ecc_enabled)), "warning"),
-    ("MIG", _per_gpu(lambda g: _text(g.mig_enabled)), "warning"),
-    ("active NVLinks", _per_gpu(lambda g: _text(g.nvlink_active)), "warning"),
-    ("driver", lambda m: _text(m.driver.module_version) or _text(m.driver.library_version), "warning"),
-    ("driver's CUDA", lambda m: _pair(m.driver.cuda_version), "info"),
-    ("torch", lambda m: _text(m.torch.version), "warning"),
-    ("torch's CUDA", lambda m: _pair(m.torch.cuda_version), "warning"),
-    ("cuDNN", lambda m: _text(m.torch.cudnn_version), "warning"),
-    ("NCCL package", _package("nvidia-nccl-cu12"), "warning"),
-    ("NCCL package (CUDA 13)", _package("nvidia-nccl-cu13"), "warning"),
-    ("Python", lambda m: _text(m.python.version), "warning"),
-    ("distribution", lambda m: _text(m.host.distribution), "info"),
-    ("kernel", lambda m: _text(m.host.kernel), "info"),
-    ("CPU", lambda m: _text(m.host.cpu_model), "warning"),
-    ("usable CPUs", lambda m: _text(m.host.cpus_usable), "warning"),
-    ("memory", lambda m: _size(m.host.memory_total_bytes, 4 * GIB), "warning"),
-    ("shared memory", lambda m: _size(m.host.shm_total_bytes), "warning"),
-    ("open files limit", lambda m: _text(m.host.open_files_limit), "info"),
-    ("locked memory limit", lambda m: _text(m.host.locked_memory_limit_bytes), "info"),
-    ("memory limit of the container", lambda m: _size(m.container.memory_limit_bytes), "warning"),
-    ("CPU governor", lambda m: _text(m.host.cpu_governor), "info"),
+# name, path of the fact, how bad a difference is, and the step to which it is rounded
+_FACTS: tuple[tuple[str, str, Severity, int], ...] = (
+    ("number of GPUs", "gpus", "broken", 0),
+    ("GPU", "gpus.name", "warning", 0),
+    ("GPU memory", "gpus.memory_total_bytes", "warning", GIB),
+    ("PCIe link", "gpus.link", "warning", 0),
+    ("top SM clock", "gpus.sm_clock_max_mhz", "warning", 0),
+    ("power limit", "gpus.power_limit_w", "warning", 0),
+    ("persistence mode", "gpus.persistence", "info", 0),
+    ("compute mode", "gpus.compute_mode", "warning", 0),
+    ("ECC", "gpus.ecc_enabled", "warning", 0),
+    ("MIG", "gpus.mig_enabled", "warning", 0),
+    ("active NVLinks", "gpus.nvlink_active", "warning", 0),
+    ("driver", "driver.module_version or driver.library_version", "warning", 0),
+    ("driver's CUDA", "driver.cuda_version", "info", 0),
+    ("torch", "torch.version", "warning", 0),
+    ("torch's CUDA", "torch.cuda_version", "warning", 0),
+    ("cuDNN", "torch.cudnn_version", "warning", 0),
+    ("NCCL package", "packages.nvidia-nccl-cu12", "warning", 0),
+    ("NCCL package (CUDA 13)", "packages.nvidia-nccl-cu13", "warning", 0),
+    ("Python", "python.version", "warning", 0),
+    ("distribution", "host.distribution", "info", 0),
+    ("kernel", "host.kernel", "info", 0),
+    ("CPU", "host.cpu_model", "warning", 0),
+    ("usable CPUs", "host.cpus_usable", "warning", 0),
+    ("memory", "host.memory_total_bytes", "warning", 4 * GIB),
+    ("shared memory", "host.shm_total_bytes", "warning", GIB),
+    ("open files limit", "host.open_files_limit", "info", 0),
+    ("locked memory limit", "host.locked_memory_limit_bytes", "info", 0),
+    ("memory limit of the container", "container.memory_limit_bytes", "warning", GIB),
+    ("CPU governor", "host.cpu_governor", "info", 0),
 )

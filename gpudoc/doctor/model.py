@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpudoc.facts.process import Watch
 
 Severity = Literal["broken", "warning", "info"]
+RANK: Mapping[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 Verdict = Literal["healthy", "warning", "broken", "unknown"]
 Source = Literal["machine", "file", "process", "fleet"]
 Family = Literal["environment", "runtime", "live"]
@@ -24,7 +25,7 @@ class Observation:
 
     fact: str
     value: str
-    origin: str
+    origin: str = field(metadata={"key": "from"})
 
 
 def observe(fact: str, value: object, origin: str) -> Observation:
@@ -61,7 +62,7 @@ class Card:
     index: Fact[int] = NOT_READ
     pci_address: Fact[str] = NOT_READ
     uuid: Fact[str] = NOT_READ
-    facts: Fact[Gpu] = NOT_READ
+    facts: Fact[Gpu] = field(default=NOT_READ, metadata={"key": None})
 
     @classmethod
     def of(cls, gpu: Gpu) -> Card:
@@ -86,15 +87,15 @@ class Finding:
     """
 
     id: str
-    confidence: float
-    evidence: tuple[Observation, ...]
-    cards: tuple[Card, ...] = ()
     severity: Severity = "broken"
+    confidence: float
     title: str = ""
     why: str = ""
+    evidence: tuple[Observation, ...]
     fix: tuple[Remedy, ...] = ()
-    advise: Advise | None = None
+    advise: Advise | None = field(default=None, metadata={"key": None})
     explains: tuple[str, ...] = ()
+    cards: tuple[Card, ...] = ()
     url: str = ""
 
 
@@ -145,7 +146,6 @@ class Setting:
     driver_cuda: tuple[int, int] | None = None
     torch_version: str = ""
     capability: tuple[int, int] | None = None
-    memory_total_bytes: int | None = None
     num_gpus: int | None = None
     open_module: bool | None = None
     holders: Mapping[int, tuple[GpuProcess, ...]] = field(default_factory=dict)
@@ -213,11 +213,11 @@ class Report:
     source: Source
     verdict: Verdict
     findings: tuple[Finding, ...]
-    passed: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    crashed: tuple[Crashed, ...]
-    machine: Machine
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    passed: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    crashed: tuple[Crashed, ...] = ()
     unexplained: tuple[Observation, ...] = ()
     deciding_facts: tuple[str, ...] = ()
     recognised: tuple[str, ...] = ()
+    machine: Machine = field(default_factory=Machine, metadata={"key": "facts"})
+    seconds: Mapping[str, float] = field(default_factory=dict)

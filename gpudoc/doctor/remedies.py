@@ -5,32 +5,14 @@ from __future__ import annotations
 import math
 
 from gpudoc.doctor.cards import mask_of_the_others, selector
-from gpudoc.doctor.model import Advise, Packager, Remedy, Setting
+from gpudoc.doctor.model import Remedy, Setting
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.knowledge.compatibility import wheel_for
-
-_INSTALL: dict[Packager, str] = {
-    "pip": "pip install",
-    "conda": "pip install",
-    "uv": "uv pip install",
-    "poetry": "pip install",
-}
-_REMOVE: dict[Packager, str] = {
-    "pip": "pip uninstall -y",
-    "conda": "pip uninstall -y",
-    "uv": "uv pip uninstall",
-    "poetry": "pip uninstall -y",
-}
 
 
 def do(say: str, run: str = "", *, disruptive: bool = False) -> Remedy:
     """One step: prose, the command, and whether it ends work that is going on; root is needed where it says sudo."""
     return Remedy(say=say, run=run, needs_root="sudo " in run, disruptive=disruptive)
-
-
-def smi(say: str, question: str) -> Advise:
-    """A question to nvidia-smi about the finding's cards; about all of them when none is known."""
-    return lambda setting: (do(say, f"nvidia-smi{selector(setting.cards)} {question}"),)
 
 
 def another_card(setting: Setting, say: str) -> tuple[Remedy, ...]:
@@ -65,21 +47,20 @@ def _watts(gpu: object, share: float) -> int | None:
     return int(min(max(own * share, math.ceil(least)), most))
 
 
-def always(*steps: Remedy) -> Advise:
-    """Advice that is the same everywhere."""
-    return lambda _: steps
-
-
 def install(setting: Setting, what: str) -> str:
     """`what` installed with the packager of the evidence; in a notebook as a cell magic."""
-    magic = "%" if setting.place in ("notebook", "colab") and setting.packager != "uv" else ""
-    return f"{magic}{_INSTALL[setting.packager]} {what}"
+    return f"{_pip(setting)} install {what}"
 
 
 def remove(setting: Setting, what: str) -> str:
     """`what` uninstalled with the packager of the evidence."""
-    magic = "%" if setting.place in ("notebook", "colab") and setting.packager != "uv" else ""
-    return f"{magic}{_REMOVE[setting.packager]} {what}"
+    return f"{_pip(setting)} uninstall {'' if setting.packager == 'uv' else '-y '}{what}"
+
+
+def _pip(setting: Setting) -> str:
+    if setting.packager == "uv":
+        return "uv pip"
+    return "%pip" if setting.place in ("notebook", "colab") else "pip"
 
 
 def as_root(setting: Setting, debian: str, redhat: str, arch: str = "") -> str:

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from gpudoc.doctor.model import Evidence, Packager, Place, Setting
+from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, T
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import capability_of
 from gpudoc.knowledge.drivers import cuda_of_driver
-
-_PLACES: tuple[tuple[Place, Pattern], ...] = (
-    ("colab", Pattern(r"(?i)\bcolab\b|/content/|google\.colab")),
-    ("kubernetes", Pattern(r"(?i)\bkubectl\b|kubernetes|\bnvidia\.com/gpu\b|\bkubeflow\b")),
-    ("slurm", Pattern(r"(?i)\b(?:srun|sbatch|salloc|squeue|slurmstepd)\b|SLURM_")),
-    ("docker", Pattern(r"(?i)\bdocker\b|\bpodman\b|docker-compose|/\.dockerenv|\bcontainerd\b|ENTRYPOINT")),
-    ("wsl", Pattern(r"(?i)\bwsl\s?2?\b|microsoft-standard|/usr/lib/wsl|/dev/dxg")),
-    ("jetson", Pattern(r"(?i)\bjetson\b|\bjetpack\b|\bl4t\b|tegra")),
-    ("windows", Pattern(r"(?i)[A-Z]:\\\\?[\w. -]+\\|\bWin(?:Error|dows)\b|\.dll\b")),
-    ("notebook", Pattern(r"(?i)\bjupyter\b|\bipython-input\b|ipykernel|\bkaggle\b")),
-    ("macos", Pattern(r"(?i)\bmacos\b|darwin|mac\s?os\s?x|/Users/")),
-)
-_PACKAGERS: tuple[tuple[Packager, Pattern], ...] = (
-    ("uv", Pattern(r"\buv (?:pip|add|sync|run|venv|lock)\b|\buv\.lock\b|tool\.uv")),
-    ("poetry", Pattern(r"\bpoetry (?:add|install|run|lock)\b|tool\.poetry")),
-    (
-        "conda",
-        Pattern(
-            r"(?i)\b(?:conda|mamba) (?:install|create|activate|env|list)\b|\[conda\] (?!could not)|"
-            r"(?:mini|ana)conda|miniforge|/envs/"
-        ),
-    ),
-)
+from gpudoc.knowledge.tables import read_table
 
 # the driver's own line names the kind of its module
 _MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")
@@ -38,19 +20,18 @@ _MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")
 def describe(evidence: Evidence) -> Setting:
     """What the evidence says of its system; an unknown stays at its plain default (pip on a host)."""
     machine = evidence.machine
-    flat = evidence.reading.text.flat if evidence.reading is not None else ""
+    text = evidence.reading.text if evidence.reading is not None else Text(())
     gpus = known(machine.gpus) or ()
     first = gpus[0] if gpus else None
     return Setting(
-        packager=_packager(machine, flat),
-        place=_place(machine, flat),
+        packager=_packager(machine, text),
+        place=_place(machine, text),
         distribution=known(machine.host.distribution) or "",
         driver_cuda=_driver_cuda(machine),
         torch_version=known(machine.torch.version) or "",
         capability=(known(first.capability) or capability_of(known(first.name) or "")) if first else None,
-        memory_total_bytes=known(first.memory_total_bytes) if first else None,
         num_gpus=len(gpus) or None,
-        open_module=_open_module(machine, flat),
+        open_module=_open_module(machine, text),
         holders={} if evidence.source == "file" else _holders(gpus),
     )
 
@@ -60,11 +41,11 @@ def _holders(gpus: tuple[Gpu, ...]) -> dict[int, tuple[GpuProcess, ...]]:
     return {gpu.index: gpu.processes for gpu in gpus if not isinstance(gpu.processes, Absent)}
 
 
-def _open_module(machine: Machine, flat: str) -> bool | None:
+def _open_module(machine: Machine, text: Text) -> bool | None:
     known_kind = known(machine.driver.open_kernel_module)
     if known_kind is not None:
         return known_kind
-    named = _MODULE.search(flat)
+    named = text.find(_MODULE)
     return None if named is None else bool(named[1])
 
 
@@ -80,17 +61,14 @@ def known(fact: Fact[T]) -> T | None:
     return None if isinstance(fact, Absent) else fact
 
 
-def _packager(machine: Machine, flat: str) -> Packager:
+def _packager(machine: Machine, text: Text) -> Packager:
     manager = known(machine.python.manager)
     if manager in ("uv", "conda", "poetry"):
         return manager  # type: ignore[return-value]  # the three literals just compared
-    for name, pattern in _PACKAGERS:
-        if pattern.search(flat):
-            return name
-    return "pip"
+    return cast(Packager, _named("packagers", text) or "pip")
 
 
-def _place(machine: Machine, flat: str) -> Place:
+def _place(machine: Machine, text: Text) -> Place:
     if known(machine.host.wsl):
         return "wsl"
     if known(machine.host.jetson):
@@ -100,7 +78,11 @@ def _place(machine: Machine, flat: str) -> Place:
         return "kubernetes" if scheduler == "kubernetes" else "docker"
     if scheduler == "slurm":
         return "slurm"
-    for name, pattern in _PLACES:
-        if pattern.search(flat):
-            return name
-    return {"windows": "windows", "darwin": "macos"}.get((known(machine.host.system) or "").lower(), "host")  # type: ignore[return-value]
+    system = {"windows": "windows", "darwin": "macos"}.get((known(machine.host.system) or "").lower(), "host")
+    return cast(Place, _named("places", text) or system)
+
+
+def _named(section: str, text: Text) -> str | None:
+    """The first row of places.yaml whose words stand in the text."""
+    rows = read_table("places.yaml", section) if text.lines else ()
+    return next((str(row["name"]) for row in rows if text.find(as_words(tuple(cast(list[str], row["any"]))))), None)

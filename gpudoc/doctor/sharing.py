@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
+
+import psutil
 
 from gpudoc.doctor.causes.holders import describe_holder, end_of, holders_of
 from gpudoc.errors import ExitCode, GpudocError
@@ -18,8 +19,6 @@ _NO_WORK = Pattern(
     r"^(Xorg|X|Xwayland|gnome-shell|gnome-remote-de|kwin_\w*|plasmashell|mutter|sway|weston|Hyprland|cinnamon|"
     r"xfwm4|picom|gdm\S*|sddm\S*|nvidia-cuda-mps\S*|nvidia-persiste\S*|dcgm\S*|nv-hostengine)$"
 )
-
-
 # how an engine that starts several processes on a node is known by them
 _ENGINES = ("RANK", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
@@ -81,15 +80,10 @@ def _is_of_this_run(pid: int) -> bool:
 
 
 def _above(pid: int) -> list[int]:
-    found: list[int] = []
-    while pid > 1 and len(found) < 64:
-        try:
-            after = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        except OSError:
-            break
-        pid = int(after[1])
-        found.append(pid)
-    return found
+    try:
+        return [parent.pid for parent in psutil.Process(pid).parents()]
+    except psutil.Error:
+        return []
 
 
 def _free(machine: Machine, busy: set[int]) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.measured import measured
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
 from gpudoc.doctor.vocabulary import as_words
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.knowledge.signature_rows import Signature, signatures
 
@@ -96,12 +96,10 @@ def _facts_allow(row: Signature, evidence: Evidence) -> bool:
     return wanted and not any(_holds(machine, path, value) for path, value in row.unless_fact.items())
 
 
-def _holds(machine: object, path: str, wanted: str) -> bool:
-    value: object = machine
-    for part in path.split("."):
-        value = value.get(part, Absent("")) if isinstance(value, Mapping) else getattr(value, part)
-        if isinstance(value, Absent):
-            return False
+def _holds(machine: Machine, path: str, wanted: str) -> bool:
+    value = fact_at(machine, path)
+    if isinstance(value, Absent):
+        return False
     return wanted == _KNOWN or (str(value).lower() if wanted in _GIVEN else str(value)) == wanted
 
 

@@ -7,8 +7,6 @@ import os
 from dataclasses import dataclass, field
 
 from gpudoc.doctor.model import Finding, Observation, Remedy
-from gpudoc.facts.host import cpus_usable
-from gpudoc.process.beside import cpus_allowed
 from gpudoc.process.openmp import OpenMp, own_openmp
 
 # below this others are a moment's work
@@ -34,6 +32,9 @@ class Crowd:
 
 def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
     """What computes in this process or in one that it starts, beside others; `threads` where torch was not asked."""
+    from gpudoc.facts.host import cpus_usable
+    from gpudoc.process.beside import cpus_allowed
+
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     known = int(asked) if asked.isdigit() and int(asked) else cpus_allowed()
     return Crowd(threads=threads or known, cpus=cpus_usable(), other_cpus=other_cpus, openmp=own_openmp())

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpudoc.doctor import relayed
-from gpudoc.doctor.areas import area_of, count_by_area
 from gpudoc.doctor.causes.kernel_events import unknown_numbers
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
 from gpudoc.facts.model import Absent
@@ -15,6 +14,7 @@ from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.genre import FIRST_PERSON, PASTE
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.words import Words
+from gpudoc.knowledge.cause_rows import area_of, count_by_area
 
 _LAST_LINE = Pattern(
     r"(?m)^(?:E\s+)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)\b)(?::\s*(.*))?$"

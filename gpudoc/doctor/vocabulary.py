@@ -8,13 +8,13 @@ import re
 from gpudoc.facts.readers.words import Alternative, Words
 from gpudoc.knowledge.signature_rows import REGEX, vocabulary
 
-_SPECIAL = re.compile(r"[.^$*+?{}\[\]\\|()]")
+_SPECIAL = r"[.^$*+?{}\[\]\\|()]"
 
 
 @functools.cache
 def as_words(patterns: tuple[str, ...]) -> Words:
     """Patterns of a row as one search: what a program prints literally, or a regular expression after `re:`."""
-    return Words(*(p.removeprefix(REGEX) if p.startswith(REGEX) else _SPECIAL.sub(r"\\\g<0>", p) for p in patterns))
+    return Words(*(p.removeprefix(REGEX) if p.startswith(REGEX) else re.sub(_SPECIAL, r"\\\g<0>", p) for p in patterns))
 
 
 class Listed(Words):

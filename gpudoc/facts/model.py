@@ -363,3 +363,12 @@ class Machine:
     tests: Fact[tuple[DeviceTest, ...]] = NOT_READ
     probe_seconds: Mapping[str, float] = field(default_factory=dict)
     probe_failures: Mapping[str, str] = field(default_factory=dict)
+
+
+def fact_at(facts: object, path: str) -> object:
+    """The fact at a dotted path ('driver.nvml_code', 'environment.LD_PRELOAD'), or the Absent on the way to it."""
+    for part in path.split("."):
+        if isinstance(facts, Absent):
+            break
+        facts = facts.get(part, NOT_READ) if isinstance(facts, Mapping) else getattr(facts, part)
+    return facts

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
-from importlib import resources
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
-from gpudoc.knowledge.tables import Row, parse_texts
+from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
 AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program")
 _ROW = re.compile(r"^- id: (\w+)\n(?:(?: .*)?\n)*", re.MULTILINE)
+_RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"
 
 
 def rows_by_area(folder: Path) -> Mapping[str, Mapping[str, str]]:
@@ -28,13 +29,31 @@ def rows_by_area(folder: Path) -> Mapping[str, Mapping[str, str]]:
 @functools.cache
 def own_rows() -> Mapping[str, Mapping[str, str]]:
     """The project's own rows by area and id."""
-    return rows_by_area(cast(Path, resources.files("gpudoc.knowledge") / "causes"))
+    return rows_by_area(FOLDER / "causes")
 
 
 @functools.cache
 def areas() -> Mapping[str, str]:
     """The area of each cause that has a row."""
     return {cause: area for area, rows in own_rows().items() for cause in rows}
+
+
+def area_of(cause_id: str) -> str:
+    """The area of a cause, 'program' for what has no row."""
+    return areas().get(cause_id, AREAS[-1])
+
+
+def count_by_area(ids: Iterable[str]) -> dict[str, int]:
+    """How many of the causes belong to each area, in the order in which areas are shown; areas without any left out."""
+    counts = Counter(map(area_of, ids))
+    return {area: counts[area] for area in AREAS if counts[area]}
+
+
+@functools.cache
+def ruled_out_by() -> Mapping[str, tuple[str, ...]]:
+    """The facts by which a text that holds them all rules a cause out; 'gpus.x' stands for each GPU of the text."""
+    found = {cause: re.search(_RULED_OUT, row) for rows in own_rows().values() for cause, row in rows.items()}
+    return {cause: tuple(match[1].split()[1::2]) for cause, match in found.items() if match is not None}
 
 
 def parse_row(text: str) -> Row:

@@ -10,15 +10,15 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import resources
 from pathlib import Path
 from typing import Literal, cast
 
-from gpudoc.knowledge.tables import Row, parse_texts
+from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 
 Severity = Literal["broken", "warning", "info"]
 
 FAMILIES = ("driver", "hardware", "container", "install", "memory", "compute", "ranks", "data", "speed")
+_FOLDER = FOLDER / "signatures"
 VOCABULARY = "vocabulary"
 REGEX = "re:"
 LIST = "$"
@@ -63,7 +63,7 @@ class Signature:
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
     """Every row of every family, without its examples."""
-    return load_folder(_folder())
+    return load_folder(_FOLDER)
 
 
 @functools.cache
@@ -83,10 +83,6 @@ def load_folder(folder: Path, *, examples: bool = False) -> tuple[Signature, ...
     return tuple(rows)
 
 
-def _folder() -> Path:
-    return cast(Path, resources.files("gpudoc.knowledge") / "signatures")
-
-
 def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
     text = path.read_text("utf-8")
     return cast(Sequence[Row], parse_texts(text if examples else _EXAMPLES.sub("", text)) or ())
@@ -94,7 +90,7 @@ def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
 
 @functools.cache
 def _own_lists() -> Mapping[str, tuple[str, ...]]:
-    return _lists(_folder(), examples=False)
+    return _lists(_FOLDER, examples=False)
 
 
 def _lists(folder: Path, *, examples: bool) -> Mapping[str, tuple[str, ...]]:

@@ -8,8 +8,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
+
+from gpudoc.knowledge.tables import FOLDER
 
 TABLE = "wording.tsv"
 # two answers that are no cause: nothing is wrong, and what is wrong is nothing that doctor knows
@@ -123,7 +124,7 @@ def parsed(row: str) -> tuple[float, list[tuple[int, float]]]:
 @functools.cache
 def table() -> Table:
     """The project's own table, read at the first question."""
-    return load(Path(str(resources.files("gpudoc.knowledge").joinpath(TABLE))))
+    return load(FOLDER / TABLE)
 
 
 def load(path: Path) -> Table:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from gpudoc.knowledge.tables import read_table
+from gpudoc.knowledge.tables import Row, read_rows, read_table
 
 Kind = Literal[
     "application",
@@ -62,19 +63,16 @@ def all_sxids() -> tuple[Xid, ...]:
     return tuple(_table("sxids").values())
 
 
+def find_steps(action: str, when: Literal["now", "later"]) -> Sequence[object]:
+    """The steps of an action at once or afterwards, as a row of a cause has them; none for an action without any."""
+    return cast(Sequence[object], _steps().get(action, {}).get(when, ()))
+
+
+@functools.cache
+def _steps() -> dict[str, Row]:
+    return {str(row["action"]): row for row in read_table("xid.yaml", "steps")}
+
+
 @functools.cache
 def _table(section: str) -> dict[int, Xid]:
-    rows = read_table("xid.yaml", section)
-    return {
-        int(str(row["code"])): Xid(
-            code=int(str(row["code"])),
-            name=str(row["name"]),
-            kind=cast(Kind, row["kind"]),
-            severity=cast(Level, row["severity"]),
-            action=str(row["action"]),
-            meaning=str(row["meaning"]),
-            then=str(row.get("then", "")),
-            cause=str(row.get("cause", "")),
-        )
-        for row in rows
-    }
+    return {row.code: row for row in read_rows("xid.yaml", section, Xid)}

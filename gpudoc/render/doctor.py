@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from gpudoc.doctor.areas import AREAS, area_of, count_by_area
-from gpudoc.doctor.document import plain_remedy
 from gpudoc.doctor.model import Cause, Finding, Observation, Report, Setting
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.snapshot import dump_facts
+from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.render import console
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, show
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
@@ -118,7 +118,7 @@ def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
 
 
 def _plain_cause(cause: Cause) -> dict[str, object]:
-    fix = [plain_remedy(r) for r in cause.fix(Setting())]
+    fix = [dump_facts(r) for r in cause.fix(Setting())]
     row = {"id": cause.id, "family": cause.family, "title": cause.title, "meaning": cause.meaning, "why": cause.why}
     return {**row, "fix": fix, "explains": list(cause.explains), "sources": list(cause.sources)}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpudoc.doctor.areas import AREAS, area_of
 from gpudoc.doctor.model import Finding, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.knowledge.cause_rows import AREAS, area_of
 from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, page

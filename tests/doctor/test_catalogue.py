@@ -25,6 +25,11 @@ ROW = """- id: flux_capacitor_dry
       - say: Run dry.
         run: sudo dry
         disruptive: true
+    poetry:
+      - say: Find the card.
+        card: unknown
+      - advice: reset
+        card: known
   sources:
     - https://example.org/flux
 """
@@ -60,6 +65,12 @@ def test_a_remedy_is_that_of_the_place_or_the_packager_in_its_words():
     assert "with flux" in fix(Setting(place="docker"))[-1].say
     (dry,) = fix(Setting(packager="uv"))
     assert (dry.needs_root, dry.disruptive) == (True, True)
+
+
+def test_a_step_may_be_for_evidence_that_names_the_card():
+    fix = catalogue(ROW)["flux_capacitor_dry"].fix
+    assert [step.say for step in fix(Setting(packager="poetry"))] == ["Find the card."]
+    assert fix(Setting(packager="poetry", cards=(Card(index=3),)))[-1].run == "sudo nvidia-smi --gpu-reset -i 3"
 
 
 def test_a_command_fits_the_packager_and_the_torch_that_is_there():

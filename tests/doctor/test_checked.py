@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from gpudoc.doctor.checked import _FACTS, ruled_out
-from gpudoc.doctor.registry import CATALOGUE
-from gpudoc.facts.model import Driver, Gpu, Link, Machine, TorchBuild
+from gpudoc.doctor.checked import ruled_out
+from gpudoc.facts.model import Driver, Gpu, Link, Machine, TorchBuild, fact_at
+from gpudoc.knowledge.cause_rows import ruled_out_by
 from tests.doctor.causes.judge import report_of
 
 
@@ -20,8 +20,11 @@ def test_a_fact_of_gpus_must_be_that_of_each():
     assert ruled_out(Machine(gpus=()), ()) == ()
 
 
-def test_each_names_a_cause_that_exists():
-    assert set(_FACTS) <= set(CATALOGUE)
+def test_each_fact_of_a_row_is_one_of_a_machine_or_of_its_gpus():
+    assert len(ruled_out_by()) > 15
+    for path in {path for paths in ruled_out_by().values() for path in paths}:
+        of_gpus = path.startswith("gpus.")
+        fact_at(Gpu(index=0) if of_gpus else Machine(), path.removeprefix("gpus."))
 
 
 def test_a_log_of_losses_rules_nothing_out_and_is_healthy():

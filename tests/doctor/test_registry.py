@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import itertools
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 import gpudoc.doctor
+from gpudoc.doctor import causes
 from gpudoc.doctor.model import Card, Packager, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
@@ -82,3 +86,20 @@ def test_every_step_that_a_finder_writes_tells_what_to_do():
 def test_what_is_no_step_is_told_apart(say):
     assert unclear((Remedy(say=say),))
     assert not unclear((Remedy(say="Look who holds the memory."),))
+
+
+def test_every_file_of_the_causes_that_has_finders_is_asked_once():
+    files = [path for path in Path(causes.__path__[0]).glob("*.py") if "\nFINDERS" in path.read_text("utf-8")]
+    asked = {finder.find for finder in FINDERS}
+    for path in files:
+        own = importlib.import_module(f"{causes.__name__}.{path.stem}").FINDERS
+        assert {finder.find for finder in own} <= asked, path.name
+    assert len(set(FINDERS)) == len(FINDERS)
+
+
+def test_what_judges_brings_in_nothing_that_watches_parses_or_asks_the_system():
+    code = "import sys, gpudoc.doctor.registry; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"multiprocessing", "psutil", "yaml", "tempfile", "importlib.resources", "gpudoc.facts.live.job"}
+    assert "gpudoc.doctor.causes.watched" in done.stdout.split()
+    assert not heavy & set(done.stdout.split())

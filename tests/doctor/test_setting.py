@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from gpudoc.doctor.model import Evidence
+from gpudoc.doctor.model import Evidence, Packager, Place
 from gpudoc.doctor.setting import describe, known
 from gpudoc.facts.model import Absent, Container, Driver, Gpu, GpuProcess, Host, Machine, PythonFacts
 from gpudoc.facts.readers import read
+from gpudoc.knowledge.tables import read_table
 
 
 def of_text(text):
@@ -33,6 +36,11 @@ def of_machine(**parts):
 def test_packager_and_place_are_those_of_the_text(text, packager, place):
     setting = of_text(text)
     assert (setting.packager, setting.place) == (packager, place)
+
+
+def test_the_rows_are_named_as_places_and_packagers_are():
+    for section, names in (("places", get_args(Place)), ("packagers", get_args(Packager))):
+        assert {row["name"] for row in read_table("places.yaml", section)} <= set(names)
 
 
 def test_facts_of_a_machine_beat_words():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor.model import Card, Setting
-from gpudoc.doctor.xid_advice import advise_for, advise_recovery
+from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
 from gpudoc.knowledge.xids import all_sxids, all_xids, find_sxid, find_xid
 
 ONE = Setting(cards=(Card(index=3),), num_gpus=8)
@@ -48,3 +48,22 @@ def test_every_action_of_the_table_has_steps():
 def test_a_recovery_s_name_decides():
     assert "sudo reboot" in text(advise_recovery("Node Reboot Required"))
     assert "sudo reboot" not in text(advise_recovery("GPU Reset Required"))
+
+
+def test_a_question_to_nvidia_smi_names_the_cards_that_are_known():
+    address = Setting(cards=(Card(pci_address="0000:3b:00.0"),))
+    runs = [CONTAINED(setting)[0].run for setting in (ONE, address, Setting())]
+    assert runs == [f"nvidia-smi{which} -q -d ECC,ROW_REMAPPER" for which in (" -i 3", " -i 0000:3b:00.0", "")]
+    assert got_over(ONE)[1].run == "nvidia-smi nvlink --errorcounters -i 3"
+
+
+def test_what_is_contained_is_reset_once_its_jobs_have_ended():
+    assert CONTAINED(ONE)[-1].say.startswith("Reset GPU 3 when its jobs have ended,")
+    assert CONTAINED(ONE)[-1].disruptive
+
+
+def test_a_restart_of_the_virtual_machine_is_marked_and_stands_behind_a_look_at_who_uses_it():
+    look, restart, *_ = advise_for(find_xid(151), "fatal")(ONE)
+    assert "--query-compute-apps" in look.run
+    assert restart.disruptive
+    assert not look.disruptive

@@ -12,9 +12,9 @@ from typing import cast, get_args
 
 import yaml
 
-from gpudoc.doctor.areas import AREAS, area_of
 from gpudoc.doctor.model import Cause, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
+from gpudoc.knowledge.cause_rows import AREAS, area_of
 from gpudoc.knowledge.signature_rows import Signature, load_folder
 from tools.handbook.page import Page, fenced, plain, sentence, table
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from gpudoc.doctor.areas import AREAS, area_of
 from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.knowledge.cause_rows import AREAS, area_of
 from tools.handbook.api import api_pages
 from tools.handbook.causes import area_title, cause_pages, place_of
 from tools.handbook.commands import command_pages, rows_page

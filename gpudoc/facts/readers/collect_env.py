@@ -52,7 +52,7 @@ def _read_field(key: str, value: str, line: Line, gather: Gather) -> None:
     known = stated(value)
     match key:
         case "pytorch version" if known:
-            _read_torch(known, line, gather)
+            gather.put_torch(known.split()[0], line)
         case "cuda used to build pytorch":
             _read_build(value, line, gather)
         case "rocm used to build pytorch" if known and version_pair(known):
@@ -78,19 +78,6 @@ def _read_field(key: str, value: str, line: Line, gather: Gather) -> None:
             _read_platform(known, line, gather)
         case _:
             pass
-
-
-def _read_torch(version: str, line: Line, gather: Gather) -> None:
-    gather.put("torch.version", version.split()[0], line)
-    tag = re.search(r"\+(cpu|cu\d+|rocm[\d.]*|xpu)", version)
-    if tag and tag[1] == "cpu":
-        gather.put("torch.accelerator", "cpu", line)
-    elif tag and tag[1].startswith("cu"):
-        gather.put("torch.accelerator", "cuda", line)
-        digits = tag[1][2:]
-        gather.put("torch.cuda_version", (int(digits[:-1]), int(digits[-1])), line)
-    elif tag:
-        gather.put("torch.accelerator", re.sub(r"[\d.]", "", tag[1]), line)
 
 
 def _read_build(value: str, line: Line, gather: Gather) -> None:

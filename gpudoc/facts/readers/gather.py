@@ -20,11 +20,15 @@ from gpudoc.facts.model import (
     PythonFacts,
     TorchBuild,
 )
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line
 
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
 
 _RESULTS = ("skip", "pass", "warn", "fail")
+# what a build is for: the local part of pip's version, conda's build string (py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...)
+_PIP_BUILD = Pattern(r"\+(?:(cpu|rocm|xpu)|cu(\d+)(\d))")
+_CONDA_BUILD = Pattern(r"(?:^|_)(cpu)(?:_|$)|cuda_?(\d+)\.?(\d)")
 
 
 class Gather:
@@ -50,10 +54,14 @@ class Gather:
             self._values[part][name] = value
             self.origins[path] = line.origin
 
-    def get(self, path: str) -> object:
-        """What was recorded for `path` so far, or None."""
-        part, name = path.split(".")
-        return self._values.get(part, {}).get(name)
+    def put_torch(self, version: str, line: Line, build: str = "") -> None:
+        """Record a torch version and what it was built for, as far as its version or conda's `build` says."""
+        self.put("torch.version", version, line)
+        built = _PIP_BUILD.search(version) or _CONDA_BUILD.search(build)
+        if built is not None:
+            self.put("torch.accelerator", built[1] or "cuda", line)
+        if built is not None and built[2]:
+            self.put("torch.cuda_version", (int(built[2]), int(built[3])), line)
 
     def put_gpu(self, index: int, line: Line, **facts: object) -> None:
         """Record facts of the GPU with this index."""

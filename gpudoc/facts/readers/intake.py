@@ -30,7 +30,6 @@ from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
 from gpudoc.facts.readers.model import Line, Reading, Text
-from gpudoc.reading import read_bytes
 
 # a file above the first is mapped and read in pieces; beyond the second it is no report
 _MAPPED_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
@@ -48,6 +47,8 @@ def load(path: Path) -> Data:
             raise GpudocError(f"{path} is a directory", hint=f"name the file in it, for example {path}/train.log")
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
+            from gpudoc.reading import read_bytes
+
             data = read_bytes(path, "report or log", most_bytes=_MOST_HELD_BYTES)
             return unpacked(data, str(path)) if data[:2] == _GZIP else data
         size = status.st_size

@@ -116,7 +116,7 @@ def _read_line(line: Line, gather: Gather) -> None:
         # a version with torch's own kind of suffix is torch's, wherever in the sentence it stands
         found = _TORCH.search(text) or (None if _OTHER_PACKAGE.search(text) else _LOCAL.search(text))
         if found:
-            put_torch(found[1], line, gather)
+            gather.put_torch(found[1], line)
         paired = _WITH_CUDA.search(text)
         if paired:
             gather.put("torch.cuda_version", (int(paired[1]), int(paired[2])), line)
@@ -144,21 +144,6 @@ def _read_line(line: Line, gather: Gather) -> None:
             gather.put_gpu(gather.gpu_indices()[0], line, capability=(int(found[1]), int(found[2])))
 
 
-def put_torch(version: str, line: Line, gather: Gather) -> None:
-    """Record a torch version and what its local part says of the build."""
-    gather.put("torch.version", version, line)
-    tag = re.search(r"\+(cpu|cu(\d+)(\d)|rocm)", version)
-    if tag is None:
-        return
-    if tag[1] == "cpu":
-        gather.put("torch.accelerator", "cpu", line)
-    elif tag[1] == "rocm":
-        gather.put("torch.accelerator", "rocm", line)
-    else:
-        gather.put("torch.accelerator", "cuda", line)
-        gather.put("torch.cuda_version", (int(tag[2]), int(tag[3])), line)
-
-
 def _read_answer(lines: Sequence[Line], place: int, gather: Gather) -> None:
     """An interactive session: the call on one line, its answer on one of the next two."""
     text = lines[place].text
@@ -169,7 +154,7 @@ def _read_answer(lines: Sequence[Line], place: int, gather: Gather) -> None:
             gather.put("torch.is_available", said[1] == "True", answer)
             return
         if _VERSION_CALL.search(text) and (said := _BARE_VERSION.match(answer.text)):
-            put_torch(said[1], answer, gather)
+            gather.put_torch(said[1], answer)
             return
         if _CUDA_CALL.search(text) and (said := _BARE_CUDA.match(answer.text)):
             gather.put("torch.cuda_version", (int(said[1]), int(said[2])), answer)

@@ -59,7 +59,7 @@ _SCRIPTS_MEET = Pattern(
 class Text:
     """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
 
-    __slots__ = ("_starts", "flat", "lines", "lowered")
+    __slots__ = ("_found", "_starts", "flat", "lines", "lowered")
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self.lines = lines
@@ -77,11 +77,17 @@ class Text:
         self.flat = "\n".join(parts)
         # without its line ends, so that a message which was wrapped is found in it
         self.lowered = self.flat.replace("\n", " ").lower()
+        # what is looked for here: many rows ask for the same lists of words
+        self._found: dict[Words, re.Match[str] | None] = {}
 
     def find(self, pattern: Pattern | Words) -> Mention | None:
         """The first place where `pattern` matches the flat text, or None."""
-        flat = self.flat
-        match = pattern.search(flat, self.lowered) if isinstance(pattern, Words) else pattern.search(flat)
+        if isinstance(pattern, Words):
+            if pattern not in self._found:
+                self._found[pattern] = pattern.search(self.flat, self.lowered)
+            match = self._found[pattern]
+        else:
+            match = pattern.search(self.flat)
         return None if match is None else Mention(match, self._line_at(match.start()))
 
     def find_all(self, pattern: Pattern | Words, most: int = 200) -> Iterator[Mention]:

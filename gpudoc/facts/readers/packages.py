@@ -67,19 +67,6 @@ def _looks_built(word: str | None) -> bool:
 def _put(gather: Gather, line: Line, name: str, version: str, channel: str, build: str) -> None:
     kind = "conda" if channel == "conda" else "pip"
     gather.recognise("package_list")
-    # a conda build string says what pip says in the version's local part: py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...
     gather.put_package(Package(name=name, version=version, location=build, channel=kind), line)
-    lowered = name.lower()
-    if lowered not in ("torch", "pytorch"):
-        return
-    gather.put("torch.version", version, line)
-    tag = re.search(r"\+(cpu|cu(\d+)(\d)|rocm)", version)
-    cuda = re.search(r"cuda_?(\d+)\.?(\d)", build)
-    if (tag and tag[1] == "cpu") or re.search(r"(?:^|_)cpu(?:_|$)", build):
-        gather.put("torch.accelerator", "cpu", line)
-    elif tag and tag[1] == "rocm":
-        gather.put("torch.accelerator", "rocm", line)
-    elif tag or cuda:
-        found = (tag[2], tag[3]) if tag else (cuda[1], cuda[2]) if cuda else ("0", "0")
-        gather.put("torch.accelerator", "cuda", line)
-        gather.put("torch.cuda_version", (int(found[0]), int(found[1])), line)
+    if name.lower() in ("torch", "pytorch"):
+        gather.put_torch(version, line, build)

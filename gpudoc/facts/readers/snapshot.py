@@ -1,11 +1,14 @@
-"""A Machine as plain JSON values and back; the `facts` of gpudoc's documents."""
+"""Frozen records as plain JSON values and back: a Machine, the `facts` of gpudoc's documents, and what is said of it.
+
+A field that a document calls otherwise says so (`metadata={"key": "from"}`); one with the key None is never written.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping
-from typing import TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gpudoc.facts.model import NOT_READ, Absent, Machine
 
@@ -35,8 +38,8 @@ def _dump(value: object) -> object:
     if isinstance(value, Absent):
         return {_ABSENT_KEY: value.reason}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {name: plain for name, item in fields if item != NOT_READ and (plain := _dump(item)) != {}}
+        fields = ((key, getattr(value, field.name)) for key, field in _fields(type(value)))
+        return {key: plain for key, item in fields if item != NOT_READ and (plain := _dump(item)) != {}}
     if isinstance(value, Mapping):
         return {str(key): _dump(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -50,19 +53,24 @@ def _hints(kind: type) -> dict[str, object]:
     return _HINTS[kind]
 
 
+def _fields(kind: type) -> Iterator[tuple[str, dataclasses.Field[object]]]:
+    for field in dataclasses.fields(kind):
+        key = field.metadata.get("key", field.name)
+        if key is not None:
+            yield key, field
+
+
 def load_facts(kind: type[D], document: Mapping[str, object]) -> D:
     """The dataclass of facts in `document`; ValueError without a field that has no default."""
     hints = _hints(kind)
     given: dict[str, object] = {}
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # D is always a dataclass here
-        if field.name in document:
-            given[field.name] = _load(hints[field.name], document[field.name])
-    required = [
-        f.name
-        for f in dataclasses.fields(kind)  # type: ignore[arg-type]
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
-    lacking = [name for name in required if name not in given or isinstance(given[name], Absent)]
+    lacking = []
+    for key, field in _fields(kind):
+        if key in document:
+            given[field.name] = _load(hints[field.name], document[key])
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and (field.name not in given or isinstance(given[field.name], Absent)):
+            lacking.append(key)
     if lacking:
         raise _WrongShapeError(f"{kind.__name__} without {', '.join(lacking)}")
     return kind(**given)
@@ -88,7 +96,7 @@ def hint_allows_absence(hint: object) -> bool:
 
 def _empty(hint: object, problem: Exception) -> object:
     origin = get_origin(hint)
-    if origin is not None and issubclass(origin, Mapping):
+    if isinstance(origin, type) and issubclass(origin, Mapping):
         return {}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint()
@@ -102,9 +110,13 @@ def _convert(hint: object, value: object) -> object:
             return Absent(str(value[_ABSENT_KEY]))
         wanted = [a for a in arguments if a not in (Absent, type(None))]
         return None if value is None and type(None) in arguments else _convert(wanted[0], value)
+    if origin is Literal:
+        if value not in arguments:
+            raise _WrongShapeError(f"{value!r} is not one of {', '.join(map(str, arguments))}")
+        return value
     if origin is tuple:
         return _convert_tuple(arguments, value)
-    if origin is not None and issubclass(origin, Mapping):
+    if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise _WrongShapeError(f"expected an object, not {type(value).__name__}")
         return {str(key): _convert(arguments[1], item) for key, item in value.items()}

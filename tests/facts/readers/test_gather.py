@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpudoc.facts.model import NOT_READ, GpuProcess, Package
 from gpudoc.facts.readers.gather import Gather, stated, version_pair
 from gpudoc.facts.readers.model import Line
@@ -22,6 +24,26 @@ def test_gpus_come_in_order_with_their_processes_and_links():
     first, second = gather.machine().gpus
     assert (first.name, first.link.width) == ("A", 8)
     assert second.processes[0].pid == 7
+
+
+@pytest.mark.parametrize(
+    ("version", "build", "accelerator", "cuda"),
+    [
+        ("2.3.1+cu121", "", "cuda", (12, 1)),
+        ("2.3.1+cpu", "py3.10_cuda11.7_cudnn8.5.0_0", "cpu", NOT_READ),
+        ("2.4.0+rocm6.1", "", "rocm", NOT_READ),
+        ("2.6.0+xpu", "", "xpu", NOT_READ),
+        ("2.1.0", "py3.10_cuda11.8_cudnn8.7.0_0", "cuda", (11, 8)),
+        ("2.1.0", "cuda112py39h3046bfc_200", "cuda", (11, 2)),
+        ("2.1.0", "cpu_py311h6d93b4c_0", "cpu", NOT_READ),
+        ("2.1.0", "", NOT_READ, NOT_READ),
+    ],
+)
+def test_the_version_or_the_build_string_tells_what_torch_was_built_for(version, build, accelerator, cuda):
+    gather = Gather()
+    gather.put_torch(version, Line(1, ""), build)
+    torch = gather.machine().torch
+    assert (torch.version, torch.accelerator, torch.cuda_version) == (version, accelerator, cuda)
 
 
 def test_package_names_are_compared_in_their_normal_form():

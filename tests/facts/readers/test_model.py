@@ -42,3 +42,21 @@ def test_a_line_follows_another_of_the_same_input_nearby():
     assert not Line(13, "b", "x.log").follows(first, within=2)
     assert not Line(11, "b", "y.log").follows(first, within=2)
     assert not Line(3, "b", "x.log").follows(first, within=2)
+
+
+class _Counted(Words):
+    """Words that count how often a text was searched for them."""
+
+    asked = 0
+
+    def search(self, flat, lowered):
+        _Counted.asked += 1
+        return super().search(flat, lowered)
+
+
+def test_a_text_is_searched_once_for_words_that_many_rows_ask_for():
+    text = Text((Line(1, "CUDA out of memory"),))
+    words, others = _Counted("out of memory"), _Counted("no such words")
+    assert [text.find(words)[0], text.find(words)[0]] == ["out of memory"] * 2
+    assert text.find(others) is text.find(others) is None
+    assert _Counted.asked == 2

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import Literal
+
+import pytest
 
 from gpudoc.facts.model import NOT_READ, Absent, Driver, Gpu, Link, Machine, Package, PciDevice, PythonFacts
 from gpudoc.facts.readers import snapshot
@@ -35,3 +39,22 @@ def test_a_value_of_the_wrong_type_is_absent_with_the_reason_and_the_rest_is_kep
 
 def test_a_device_without_what_it_must_have_makes_the_list_absent():
     assert isinstance(snapshot.load({"pci": [{"address": "x"}]}).pci, Absent)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Row:
+    word: Literal["good", "bad"]
+    origin: str = dataclasses.field(default="", metadata={"key": "from"})
+    advice: object = dataclasses.field(default=None, metadata={"key": None})
+
+
+def test_a_field_may_have_another_name_in_a_document_or_none():
+    plain = snapshot.dump_facts(_Row(word="bad", origin="line 3", advice=print))
+    assert plain == {"word": "bad", "from": "line 3"}
+    assert snapshot.load_facts(_Row, {**plain, "advice": "rm"}) == _Row(word="bad", origin="line 3")
+
+
+@pytest.mark.parametrize("plain", [{"word": "ugly"}, {"word": None}, {"from": "line 3"}, {"word": "bad", "from": 3}])
+def test_what_is_none_of_the_words_of_a_field_or_lacks_one_is_refused(plain):
+    with pytest.raises(ValueError, match=r"not one of good, bad|without word|expected str"):
+        snapshot.load_facts(_Row, plain)
