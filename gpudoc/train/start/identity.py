@@ -108,7 +108,7 @@ def _cpu_name() -> str:
 
 def _instructions() -> str:
     """'AVX512', or 'AVX2 ONEDNN_MAX_CPU_ISA=AVX2' under a switch."""
-    used = str(torch.backends.cpu.get_cpu_capability())  # type: ignore[no-untyped-call]
+    used = str(torch.backends.cpu.get_cpu_capability())
     return " ".join([used, *(f"{name}={os.environ[name]}" for name in _SWITCHES if os.environ.get(name))])
 
 
