@@ -83,6 +83,7 @@ def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tupl
         *_memory_difference(there, here),
         *_workload_differences(profile.workload, workload),
         *_compare(False, ("driver", there.driver, here.driver), ("CPU cores", there.cpu_cores, here.cpu_cores)),
+        *_compare(False, ("instruction set", there.instructions, here.instructions)),
         *_compare(False, ("power limit", there.power_limit_w, here.power_limit_w)),
         *_size_difference("RAM", there.ram_bytes, here.ram_bytes),
         *_size_difference("/dev/shm", there.shm_bytes, here.shm_bytes),
@@ -144,7 +145,7 @@ def _is_about(profile: Profile, workload: WorkloadKey) -> bool:
 
 def _tuned(entry: Stored, found: tuple[Difference, ...], passed_over: tuple[str, ...]) -> Match:
     hardware = entry.profile.hardware
-    where = f"made on {hardware.name or hardware.device} with torch {hardware.torch}"
+    where = f"made on {hardware.title} with torch {hardware.torch}"
     note = "everything else is the same here"
     if found:
         note = "; ".join(str(difference) for difference in found) + ": checked in the first steps"

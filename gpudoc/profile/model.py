@@ -31,7 +31,10 @@ class Made(Part):
 
 
 class Hardware(Part):
-    """The kind of machine, without anything that names this very one; sizes in bytes."""
+    """The kind of machine, without anything that names this very one; sizes in bytes.
+
+    `instructions` is the instruction set that torch computes with on a CPU, with the switches that limit it.
+    """
 
     device: Literal["cuda", "cpu", "mps", "xpu"]
     name: str = ""
@@ -45,6 +48,12 @@ class Hardware(Part):
     ram_bytes: int | None = Field(default=None, gt=0)
     shm_bytes: int | None = Field(default=None, ge=0)
     power_limit_w: float | None = Field(default=None, gt=0)
+    instructions: str | None = None
+
+    @property
+    def title(self) -> str:
+        """'AMD EPYC 9654, AVX512': the name, or the device where it has none, and the instruction set."""
+        return ", ".join(filter(None, (self.name or self.device, self.instructions)))
 
 
 class WorkloadKey(Part):

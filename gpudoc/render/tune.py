@@ -68,7 +68,7 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
     lines += ["", *_settings(result), *_memory(result, width), "", *_levers(result, width)]
     made = result.profile.made
     assert made is not None
-    spent = f"{made.trials} trials in {format_seconds(made.seconds)}"
+    spent = f"{made.trials} trials in {format_seconds(made.seconds)} on {result.profile.hardware.title}"
     if verbose:
         lines += [f"settings, and why ({spent})"]
         for sentence in result.profile.why:

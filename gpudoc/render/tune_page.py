@@ -41,7 +41,7 @@ def render_page(result: Result | ScalingResult) -> str:
         Section("Behind the figures", (_trials(result),)),
     ]
     hardware = result.profile.hardware
-    lead = f"{result.context.config.name} on {hardware.name or hardware.device}, torch {hardware.torch}: "
+    lead = f"{result.context.config.name} on {hardware.title}, torch {hardware.torch}: "
     made = result.profile.made
     return page(
         "gpudoc tune",

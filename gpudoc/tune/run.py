@@ -241,7 +241,7 @@ class _Search:
             "model": told.workload.model,
             "data": told.workload.data,
             "device": self._choice.name,
-            "name": told.card.name if told.card is not None else "",
+            "machine": told.hardware.title,
             "torch": told.torch,
             "cpus": str(told.num_threads),
             "limit": str(self._options.memory_limit_bytes),

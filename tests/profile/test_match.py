@@ -81,6 +81,17 @@ def test_a_soft_field_that_one_side_does_not_know_is_no_difference():
     assert not differences(profile(), GPU.model_copy(update={"driver": None}), KEY)
 
 
+def test_another_cpu_or_instruction_set_asks_for_a_check():
+    there = GPU.model_copy(update={"device": "cpu", "name": "AMD EPYC", "instructions": "AVX512"})
+    save(profile(hardware=there), LOCAL_FOLDER / "p.yaml")
+    assert not match(there, KEY).check
+    found = match(there.model_copy(update={"name": "Intel Xeon", "instructions": "AVX2"}), KEY)
+    assert found.check
+    assert "made on AMD EPYC, AVX512 with torch" in found.sentence
+    assert "device name EPYC there, INTEL XEON here; instruction set AVX512 there, AVX2 here" in found.sentence
+    assert not match(there.model_copy(update={"instructions": None}), KEY).check
+
+
 def test_a_cpu_with_less_memory_is_a_miss_and_with_more_a_check():
     cpu = GPU.model_copy(update={"device": "cpu", "name": "EPYC"})
     save(profile(hardware=cpu), LOCAL_FOLDER / "p.yaml")

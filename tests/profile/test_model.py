@@ -36,6 +36,12 @@ def test_a_profile_from_before_the_newer_levers_has_them_at_what_training_did_th
     )
 
 
+def test_a_machine_is_named_with_its_instruction_set():
+    assert Hardware(device="cpu", name="AMD EPYC", instructions="AVX512").title == "AMD EPYC, AVX512"
+    assert Hardware(device="cuda", name="NVIDIA H100").title == "NVIDIA H100"
+    assert Hardware(device="cpu").title == "cpu"
+
+
 def test_a_preset_is_what_has_no_workload():
     assert Profile.model_validate(MINIMAL).is_preset
     assert not Profile.model_validate({**MINIMAL, "workload": {"config": "a", "model": "b"}}).is_preset

@@ -47,7 +47,7 @@ def result(tmp_path):
     )
     profile = Profile(
         made=Made(at="2026-01-01T00:00:00+00:00", gpudoc="0.1.0", seconds=41.2, trials=12),
-        hardware=Hardware(device="cpu", name="<a CPU>", torch="2.13.0"),
+        hardware=Hardware(device="cpu", name="<a CPU>", torch="2.13.0", instructions="AVX2"),
         workload=WorkloadKey(config="quickstart", model="abc"),
         settings=Settings(precision="bf16", micro_batch=64, loader=Loader(num_workers=2)),
         evidence=Evidence(
@@ -97,6 +97,7 @@ def test_what_stays_on_the_screen_is_a_short_summary_with_one_speed(result, colu
         "  largest batch 118, 950 MiB of 1 GiB: it ran, and 119 did not fit",
     ):
         assert row in screen.lines
+    assert "12 trials in 41.2 s on <a CPU>, AVX2; why each setting" in text
     assert "the micro batch is at what global_batch: auto allows" in text
     assert screen.lines[-1] == "next     gpudoc train --model quickstart"
     assert screen.raw.count("\n") <= len(screen.lines) + 1

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,19 @@ def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
         if kept == len(whole):
             assert again == whole
             assert learned(folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", ["", "SSE41"])
+def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned, tmp_path, monkeypatch, switch):
+    folder = tmp_path / "copy"
+    shutil.copytree(tuned[0], folder)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", switch)
+    process = start(folder)
+    told = next(line for line in process.stderr if "your default" in line or "going on with" in line)
+    process.kill()
+    process.communicate()
+    assert ("going on with" in told) == (not switch)
 
 
 @pytest.mark.slow

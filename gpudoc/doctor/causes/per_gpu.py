@@ -13,12 +13,10 @@ from typing import TypeVar, Union
 from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.live import nvml_gpus, seen_of
 from gpudoc.doctor.causes.said_facts import origin_of
-from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Severity, Skip
-from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine
+from gpudoc.doctor.model import RANK, Card, Evidence, Finder, Finding, Observation, Severity, Skip
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine, fact_at
 
 A = TypeVar("A")
-
-_RANK: dict[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +79,6 @@ def read(gpu: object, judge: Callable[..., A], paths: tuple[str, ...] = ()) -> A
 
 def _path(name: str) -> str:
     return f"link.{name.removeprefix('link_')}" if name.startswith("link_") else name
-
-
-def fact_at(gpu: object, path: str) -> object:
-    """The fact at a dotted path of one GPU."""
-    value: object = gpu
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def _no_reason(machine: Machine) -> str:
@@ -166,7 +156,7 @@ class GpuCheck:
         return seen, next(iter(unread or ([] if asked else absent)), "")
 
     def _finding(self, found: list[tuple[Gpu, Sign, Seen]], *, text: Evidence | None = None) -> Finding:
-        gpu, _, lead = min(found, key=lambda entry: (_RANK[entry[2].severity], -entry[2].confidence))
+        gpu, _, lead = min(found, key=lambda entry: (RANK[entry[2].severity], -entry[2].confidence))
         gpus = list({entry.index: entry for entry, _, _ in found}.values())
         more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
         evidence = [_quote(one, sign, seen, text) for one, sign, seen in found]

@@ -17,6 +17,9 @@ from gpudoc.units import GIB
 from gpudoc.workload.batch import Batch, tensors_in
 from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
 
+# what keeps torch's libraries and glibc from instructions that the CPU has: kernels and their scratch memory differ
+_SWITCHES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
+
 
 def hardware_here(device: torch.device, limit_bytes: int | None = None, count: int = 1) -> Hardware:
     """This kind of machine as a profile names it; memory is the card's or, on a CPU, the host's or the given limit."""
@@ -43,6 +46,7 @@ def hardware_here(device: torch.device, limit_bytes: int | None = None, count: i
         cpu_cores=float(num_cpus()),
         ram_bytes=_ram_bytes(),
         shm_bytes=_shm_bytes(),
+        instructions=_instructions(),
     )
 
 
@@ -100,6 +104,12 @@ def _cpu_name() -> str:
     except OSError:
         return ""
     return row.partition(":")[2].strip()
+
+
+def _instructions() -> str:
+    """'AVX512', or 'AVX2 ONEDNN_MAX_CPU_ISA=AVX2' under a switch."""
+    used = str(torch.backends.cpu.get_cpu_capability())
+    return " ".join([used, *(f"{name}={os.environ[name]}" for name in _SWITCHES if os.environ.get(name))])
 
 
 def _ram_bytes() -> int | None:

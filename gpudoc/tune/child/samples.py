@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import mmap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.utils.data import Sampler, default_collate
@@ -19,6 +21,8 @@ SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
 # memory of this size is given back to the system when it is freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
 _RETURNED_BYTES = 1 << 20
+# 64 samples below this weigh 1 MiB, which is less than a peak differs by from process to process
+_LIGHT_BYTES = 1 << 14
 # what a tensor object takes in addition to its data
 _OBJECT_BYTES = 480
 _INDICES_AT_ONCE = 1024
@@ -53,9 +57,12 @@ class Samples:
         self._held: list[object] = []
         self._held_of: Sequence[object] = ()
         typical, longest, self.num_scanned = _scan(dataset, count)
-        self._typical = typical
-        self._longest = longest
-        self.sizes_differ = len({sample_bytes(sample) for sample in (*longest, *typical)}) > 1
+        back = {id(sample): taken_back(sample) for sample in (*typical, *longest)}
+        self._typical = [back[id(sample)] for sample in typical]
+        self._longest = [back[id(sample)] for sample in longest]
+        # they stand for no part of a batch that training reads: a trial then makes copies of all of it
+        self._are_outside = is_outside(self._longest[0])
+        self.sizes_differ = len({sample_bytes(sample) for sample in back.values()}) > 1
 
     def worst(self, batch: int) -> Batch:
         """A batch of the longest samples, repeated."""
@@ -76,21 +83,24 @@ class Samples:
 
     @property
     def kept_bytes(self) -> int:
-        """Memory of the kept samples, which training does not have."""
+        """Memory of the kept samples, which training does not have; 0 where no limit counts it."""
+        if self._are_outside:
+            return 0
         kept = {id(sample): sample for sample in (*self._typical, *self._longest)}
         return sum(map(sample_bytes, kept.values()))
 
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
         chosen = [samples[index % len(samples)] for index in range(batch)]
+        stand_in = 0 if self._are_outside else len(samples)
         # training reads new samples for every batch. The heap keeps the space of small ones when they are freed, and no
         # large tensor of the step fits into it: so as many copies are held until the next batch
         if samples is not self._held_of:
             self.let_go()
         self._held_of = samples
-        del self._held[max(0, batch - len(samples)) :]
-        self._held += [copy_of(sample) for sample in chosen[len(samples) + len(self._held) :]]
+        del self._held[max(0, batch - stand_in) :]
+        self._held += [copy_of(sample) for sample in chosen[stand_in + len(self._held) :]]
         try:
-            return self._collate(chosen)
+            return self._collate([*chosen[:stand_in], *self._held])
         except (RuntimeError, TypeError) as problem:
             if batch > 1 and self.sizes_differ and self._collate is default_collate:
                 raise GpudocError(
@@ -114,6 +124,76 @@ def collect_samples(workload: Workload) -> Samples:
             hint="tune on a list of a few hundred of its samples; gpudoc train takes it as it is, with --batch-size N",
         )
     return Samples(workload.dataset, workload.collate, workload.num_samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A tensor in memory that forked trials share, which RLIMIT_DATA does not count.
+
+    The tensor object is made last: it would lie in the heap between the places of two large samples.
+    """
+
+    memory: mmap.mmap
+    dtype: torch.dtype
+    shape: torch.Size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return len(self.memory)
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor itself."""
+        return torch.frombuffer(self.memory, dtype=torch.uint8).view(self.dtype).view(self.shape)
+
+
+def put_outside(sample: object) -> object:
+    """The sample with an `Outside` for each large tensor of its own."""
+    return _mapped(sample, _moved)
+
+
+def taken_back(sample: object) -> object:
+    """The sample with a tensor for each `Outside`."""
+    return _mapped(sample, lambda part: part.tensor() if isinstance(part, Outside) else part)
+
+
+def _mapped(sample: object, change: Callable[[object], object]) -> object:
+    if type(sample) is dict:
+        return {key: _mapped(value, change) for key, value in sample.items()}
+    if type(sample) is list:
+        return [_mapped(value, change) for value in sample]
+    if type(sample) is tuple:
+        return tuple(_mapped(value, change) for value in sample)
+    return change(sample)
+
+
+def _moved(part: object) -> object:
+    if not isinstance(part, torch.Tensor) or not _is_movable(part):
+        return part
+    outside = Outside(mmap.mmap(-1, part.nbytes), part.dtype, part.shape)
+    outside.tensor().copy_(part)
+    return outside
+
+
+def _is_movable(tensor: torch.Tensor) -> bool:
+    """A large plain tensor with memory of its own: what a data set keeps in memory takes none when it is read."""
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    if not plain or tensor.requires_grad or tensor.is_quantized or tensor.nbytes < _LIGHT_BYTES:
+        return False
+    return tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def is_outside(sample: object) -> bool:
+    """Whether `put_outside` moves, or has moved, most of this sample."""
+    return 2 * _bytes_outside(sample) > sample_bytes(sample)
+
+
+def _bytes_outside(sample: object) -> int:
+    if isinstance(sample, Mapping):
+        return sum(map(_bytes_outside, sample.values()))
+    if isinstance(sample, list | tuple):
+        return sum(map(_bytes_outside, sample))
+    return sample.nbytes if isinstance(sample, torch.Tensor) and _is_movable(sample) else 0
 
 
 def copy_of(sample: object) -> object:
@@ -167,7 +247,7 @@ def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object], int
     """Typical samples, the longest ones (longest first), and how many were looked at."""
     kept = min(MAX_KEPT, count)
     typical_indexes = [index * count // kept for index in range(kept)]
-    typical = [dataset[index] for index in typical_indexes]
+    typical = [put_outside(dataset[index]) for index in typical_indexes]
     longest = sorted(typical, key=sample_bytes, reverse=True)
     if kept == count:
         return typical, longest, count
@@ -180,5 +260,5 @@ def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object], int
         sample = dataset[index]
         num_scanned += 1
         if sample_bytes(sample) > sample_bytes(longest[-1]):
-            longest = sorted([*longest, sample], key=sample_bytes, reverse=True)[:kept]
+            longest = sorted([*longest, put_outside(sample)], key=sample_bytes, reverse=True)[:kept]
     return typical, longest, count if stride == 1 and num_scanned >= count else min(num_scanned, count - 1)

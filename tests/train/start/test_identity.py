@@ -38,6 +38,17 @@ def test_the_hardware_is_this_machines():
     assert 1 <= num_cpus() == found.cpu_cores
 
 
+def test_a_switch_that_limits_the_instructions_of_a_cpu_is_a_part_of_the_hardware(monkeypatch):
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    used = torch.backends.cpu.get_cpu_capability()
+    assert hardware_here(CPU).instructions == used
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    limited = hardware_here(CPU)
+    assert limited.instructions == f"{used} ONEDNN_MAX_CPU_ISA=SSE41"
+    assert limited.title.endswith(f"{used} ONEDNN_MAX_CPU_ISA=SSE41")
+
+
 def test_a_digest_sees_every_bit_type_and_shape():
     base = {"a": torch.zeros(4), "b": [1, {"c": torch.ones(2, dtype=torch.bfloat16)}]}
     same = {"b": [1, {"c": torch.ones(2, dtype=torch.bfloat16)}], "a": torch.zeros(4)}

@@ -1,0 +1,104 @@
+"""Whether the largest batch holds on other CPUs: the search, then `gpudoc train` on both sides of its answer.
+
+    python benchmarks/tune_isa.py [--only mlp,conv] [--isa AVX2,SSE4] [--limit 384] [--steps 500]
+                                  [--results rows.jsonl [--resume]] [--budget 600] [--record FILE]
+
+A CPU with fewer instructions is played by the switches of PyTorch, oneDNN, MKL and glibc, which change packed weights,
+scratch memory and the order of allocations. Each row is a search under one of them, then training at the answer for
+`--steps` steps with five checkpoints, and at the batch that the search saw fail, both under the same limit without a
+rescue. Memory decides, so that other work beside it does not matter. Exit code 1 when an answer did not live, or the
+batch above it did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from in_parts import add_options, open_parts
+from tune_exactness import search, train
+from tune_workloads import KINDS, write_workload
+
+from gpudoc.profile import store
+from gpudoc.units import MIB
+
+ISAS = {
+    "as it is": {},
+    "AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "SSE4": {"ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ATEN_CPU_CAPABILITY": "default"},
+    "glibc without AVX": {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS"},
+}
+COLUMNS = ("model", "switches", "CPU", "limit MiB", "largest", "train there", "fails at", "train there", "right")
+
+
+def steps_trained(kind: str, limit_mib: int, batch: int, steps: int) -> tuple[int, str]:
+    """How many steps training made at `batch`, and the CPU as the run's own profile names it."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_workload(Path(folder), kind)
+        done = train(folder, kind, limit_mib, batch, steps)
+        profile = Path(folder) / "run" / "profile.yaml"
+        cpu = store.load(profile).hardware.title if profile.exists() else "?"
+        if done.returncode == 0:
+            return steps, cpu
+        told = re.search(r"out of memory at step (\d+)", done.stderr)
+        if told is None:
+            raise SystemExit(f"{kind} at {batch} ended in another way: {done.stderr[-800:]}")
+        return int(told[1]), cpu
+
+
+def row(kind: str, limit_mib: int, steps: int) -> dict[str, object]:
+    """One search and both trainings."""
+    with tempfile.TemporaryDirectory() as folder:
+        found, _ = search(str(write_workload(Path(folder), kind)), limit_mib * MIB, [], settle=True)
+    lived, cpu = steps_trained(kind, limit_mib, found.batch, steps)
+    died = steps if found.fails_at is None else steps_trained(kind, limit_mib, found.fails_at, steps)[0]
+    return {"cpu": cpu, "batch": found.batch, "lived": lived, "above": found.fails_at, "died": died, "of": steps}
+
+
+def as_text(row: dict) -> str:
+    """A row of the table."""
+    lived, died, steps = row["lived"], row["died"], row["of"]
+    cells = [*(row[name] for name in ("model", "isa", "cpu", "limit", "batch")), f"{lived} of {steps} steps"]
+    cells += [row["above"], f"{died} of {steps} steps", "yes" if died < steps == lived else "NO"]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> int:
+    """Measure what is missing, print the table, and write it where a record was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(KINDS))
+    parser.add_argument("--isa", default=",".join(ISAS))
+    parser.add_argument("--limit", type=int, default=384, help="MiB")
+    parser.add_argument("--steps", type=int, default=500)
+    add_options(parser)
+    options = parser.parse_args()
+    parts = open_parts(options)
+    known = {(row["model"], row["isa"], row["limit"]) for row in parts.rows}
+    for kind in options.only.split(","):
+        for isa in options.isa.split(","):
+            if (kind, isa, options.limit) in known or parts.time_is_up():
+                continue
+            os.environ.update(ISAS[isa])
+            try:
+                parts.add(model=kind, isa=isa, limit=options.limit, **row(kind, options.limit, options.steps))
+            finally:
+                for name in ISAS[isa]:
+                    del os.environ[name]
+            print(as_text(parts.rows[-1]), flush=True)
+    table = [as_text(one) for one in parts.rows]
+    wrong = sum(line.endswith("NO |") for line in table)
+    head = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    text = "\n".join([*head, *table, "", f"{len(table) - wrong} of {len(table)} right. {parts.about()}"])
+    print(text)
+    if options.record:
+        options.record.write_text(f"# The largest batch under other instruction sets\n\n{text}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
