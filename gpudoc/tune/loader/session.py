@@ -19,7 +19,6 @@ from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.fork_client import environment_of
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Message, decode, encode
-from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
 _CHILD = "from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin, {}))"
@@ -38,8 +37,7 @@ class MeasurementError(Exception):
 class LoaderSession:
     """Asks a fresh process for figures; use as a context manager, which leaves no process behind."""
 
-    def __init__(self, workload: Workload, *, batch_size: int, device: str, variant: Variant) -> None:
-        loaded = Loaded(name=workload.name, folder=workload.folder, config=workload.config, builtin=workload.builtin)
+    def __init__(self, loaded: Loaded, *, batch_size: int, device: str, variant: Variant) -> None:
         self._order = Open(loaded=loaded, batch_size=batch_size, device=device, variant=variant)
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
