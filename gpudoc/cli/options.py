@@ -14,10 +14,11 @@ def import_torch(needed: bool, quiet: bool) -> None:
     """Import torch if that is needed; a terminal shows that something is going on during those seconds."""
     if not needed:
         return
+    from gpudoc.process.imports import uncollected
     from gpudoc.render.live import Live
 
     # of several ranks that share a terminal the first one speaks
-    with Live(plain=quiet or os.environ.get("RANK", "0") != "0") as progress:
+    with Live(plain=quiet or os.environ.get("RANK", "0") != "0") as progress, uncollected():
         progress.advance(0.0, 0.0, "importing PyTorch")
         import torch  # noqa: F401
 

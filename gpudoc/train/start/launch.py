@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
 from gpudoc.train.ranks.pulse import FOLDER
 from gpudoc.writing import own_prefix
@@ -152,8 +153,9 @@ def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
 
 def agent(arguments: Sequence[str]) -> int:
     """The process that is torchrun: `agent([parent's pid, torchrun options...])`; 0 when all ranks ended with 0."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import parse_args, run
+    with uncollected():
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.run import parse_args, run
 
     die_with_parent(int(arguments[0]), signal.SIGTERM)
     known = options_of_this_torch()

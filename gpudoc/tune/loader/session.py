@@ -21,7 +21,9 @@ from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Message, decode, encode
 from gpudoc.workload.config import Loaded
 
-_CHILD = "from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin, {}))"
+_CHILD = (
+    "import gc; gc.disable(); from gpudoc.tune.loader.child import main; gc.enable(); sys.exit(main(sys.stdin, {}))"
+)
 START_SECONDS = 300.0
 RUN_GRACE_SECONDS = 60.0
 
