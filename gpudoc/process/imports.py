@@ -9,11 +9,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection inside: nearly all that an import makes stays, and is looked through again and again."""
+    """No garbage collection inside, and what is there by then is never looked through again: nearly all of it stays.
+
+    For imports alone, before anything of the user's is there: its garbage would stay as well.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
             gc.enable()

@@ -21,6 +21,9 @@ def run(request: Request) -> Iterator[Event]:
     stop = Stop(slurm_deadline())
     with stop.listening():
         with uncollected():
+            # every optimizer imports it when it is made
+            import torch._dynamo  # noqa: F401
+
             from gpudoc.train.blame import in_kernel
             from gpudoc.train.start.build import build
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from gpudoc.policy import Policy
-from gpudoc.process.imports import uncollected
 from gpudoc.profile.model import Levers
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.train.start import levers
@@ -69,13 +68,10 @@ def build_parts(workload: Workload, model: nn.Module, form: Form, device: torch.
     if form.lr is not None:
         overrides["lr"] = form.lr
     forward = ranks.wrap(model, form.precision.dtype)
-    with uncollected():
-        # the first one imports torch's compiler
-        optimizer = workload.build_optimizer(model, overrides, target)
     return Parts(
         model=model,
         forward=levers.compile_around(forward, form.compile_mode) if form.compile else forward,
-        optimizer=optimizer,
+        optimizer=workload.build_optimizer(model, overrides, target),
         step=workload.step().to(device),
         device=device,
         precision=form.precision,
