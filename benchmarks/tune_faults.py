@@ -15,7 +15,6 @@ import datetime
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
 import tempfile
@@ -197,18 +196,15 @@ def _learned(folder: Path) -> dict[str, object]:
 def _full_disk(folder: Path) -> Row:
     write_workload(folder)
     start = time.monotonic()
-    # its journal has the name that the next one's has; what it would find is not wanted
-    with _tune(folder, "10s") as first:
-        while (journal := _journal(folder)) is None and first.poll() is None:
-            time.sleep(0.05)
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=300)
-    assert journal is not None
-    journal.unlink()
-    journal.symlink_to("/dev/full")
-    (folder / "profile.yaml").unlink(missing_ok=True)
-    search = _tune(folder, "10s")
-    _, err = search.communicate(timeout=300)
+    with _tune(folder, "10s") as search:
+        while (journal := _journal(folder)) is None and search.poll() is None:
+            time.sleep(0.02)
+        assert journal is not None, "the search ended without a journal"
+        # the first record meets a full disk
+        full = journal.with_suffix(".full")
+        full.symlink_to("/dev/full")
+        full.replace(journal)
+        _, err = search.communicate(timeout=300)
     said = "the journal cannot be written (No space left on device)"
     ended = "said, and the search goes on" if said in err and (folder / "profile.yaml").exists() else err[-300:]
     words = next((line.strip() for line in err.splitlines() if said in line), "")

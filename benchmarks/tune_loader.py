@@ -35,7 +35,7 @@ from gpudoc.tune.loader.search import bounds_here, tune_loader
 from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderBounds, LoaderSetting, ram_needed_bytes
 from gpudoc.tune.trial.messages import Variant
-from gpudoc.workload.build import load_workload
+from gpudoc.workload.config import load_config
 from gpudoc.workload.images import draw_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,7 +149,7 @@ def write_case(folder, name):
     )
     program = LOADTUNE.format(name=target.split(":")[1], args=args, width=width, batch=batch)
     (folder / f"loadtune_{name}.py").write_text(textwrap.dedent(program))
-    return load_workload(str(path)), batch
+    return load_config(str(path)), batch
 
 
 def suggested_by_lightning():

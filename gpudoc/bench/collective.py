@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
 from gpudoc.units import MIB
 
@@ -27,8 +28,9 @@ def main() -> None:
     """
     rank, ranks, parent, meeting, backend, kind, *sizes = sys.argv[1:]
     die_with_parent(int(parent))
-    import torch
-    import torch.distributed as dist
+    with uncollected():
+        import torch
+        import torch.distributed as dist
 
     device = torch.device(f"cuda:{rank}" if kind == "cuda" else "cpu")
     if kind == "cuda":

@@ -21,6 +21,7 @@ from gpudoc.bench.gpu import CudaGpu
 from gpudoc.bench.model import Case
 from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Plan, fewest_samples
 from gpudoc.process.ending import how_it_ended
+from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
 
 # a round that got less of its planned time would only be half a round; those that MIN_SAMPLES need are run all the same
@@ -71,7 +72,8 @@ def main() -> None:
 
 def describe_torch() -> dict[str, str]:
     """Version and build of the torch that measures."""
-    import torch
+    with uncollected():
+        import torch
 
     return {"torch": str(torch.__version__), "torch_cuda": str(torch.version.cuda or "none")}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +10,17 @@ from typing import Annotated
 import typer
 
 
-@contextmanager
-def importing_torch(quiet: bool) -> Iterator[None]:
-    """Show on a terminal that something is going on during the seconds that an import of torch takes."""
+def import_torch(needed: bool, quiet: bool) -> None:
+    """Import torch if that is needed; a terminal shows that something is going on during those seconds."""
+    if not needed:
+        return
+    from gpudoc.process.imports import uncollected
     from gpudoc.render.live import Live
 
     # of several ranks that share a terminal the first one speaks
-    with Live(plain=quiet or os.environ.get("RANK", "0") != "0") as progress:
+    with Live(plain=quiet or os.environ.get("RANK", "0") != "0") as progress, uncollected():
         progress.advance(0.0, 0.0, "importing PyTorch")
-        yield
+        import torch  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, importing_torch
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, import_torch
 
 ModelSource = Annotated[
     str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")
@@ -94,13 +94,12 @@ def train(
             profile=profile, allow=allow, slurm=slurm, gpus=gpus, device=device, on_hang=on_hang, json=json, plain=plain
         )
         return run_command(context.obj.command, wish, typed_options(context))
-    with importing_torch(plain or json):
-        from gpudoc.render.train import Screen, show, show_proof, tell
-        from gpudoc.train.request import Request
-        from gpudoc.train.run import run
-        from gpudoc.train.settings import parse_flags, parse_limit
-        from gpudoc.train.start.place import as_rank, elsewhere, is_follower
-        from gpudoc.train.start.watch import check
+    from gpudoc.render.train import Screen, show, show_proof, tell
+    from gpudoc.train.request import Request
+    from gpudoc.train.run import run
+    from gpudoc.train.settings import parse_flags, parse_limit
+    from gpudoc.train.start.place import as_rank, elsewhere, is_follower, needs_torch
+    from gpudoc.train.start.watch import check
 
     counts = {"steps": steps, "epochs": epochs, "micro_batch": batch_size, "num_workers": num_workers}
     request = Request(
@@ -119,6 +118,7 @@ def train(
         shared=shared,
         on_hang=check(on_hang),
     )
+    import_torch(needs_torch(request, gpus=gpus, slurm=slurm), quiet=plain or json)
     screen = Screen(as_json=json, plain=plain, verbose=verbose, html=html, quiet=is_follower())
     if prove_resume:
         return show_proof(request, screen)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, importing_torch
+from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag
 
 Model = Annotated[
     str,
@@ -82,12 +82,11 @@ def tune(
     refuse_for_config({"--allow": allow, "--in-place": in_place})
     if target:
         return _predict(model, target, as_json=as_json, plain=plain)
-    with importing_torch(plain or as_json):
-        from gpudoc.render.live import Live
-        from gpudoc.render.tune import show
-        from gpudoc.render.tune_page import save as save_page
-        from gpudoc.tune.options import Options
-        from gpudoc.tune.run import run
+    from gpudoc.render.live import Live
+    from gpudoc.render.tune import show
+    from gpudoc.render.tune_page import save as save_page
+    from gpudoc.tune.options import Options
+    from gpudoc.tune.run import run
 
     options = Options.of(
         source=model,

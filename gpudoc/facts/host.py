@@ -86,6 +86,11 @@ def cpus_usable(root: Path = ROOT) -> float:
     return float(allowed) if isinstance(quota, Absent) else min(float(allowed), quota)
 
 
+def num_cpus() -> int:
+    """Whole CPUs that this process may keep busy, one at the least."""
+    return max(1, int(cpus_usable()))
+
+
 def memory_available_bytes(root: Path = ROOT) -> Fact[int]:
     """Bytes that can be used without swapping (`free -b`, column available)."""
     return _meminfo(root).get("MemAvailable", Absent("not in /proc/meminfo"))

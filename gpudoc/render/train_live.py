@@ -10,8 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gpudoc.train.events import Progressed, Started
-from gpudoc.train.step.meters import PHASES
+from gpudoc.train.events import PHASES, Progressed, Started
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 _SPARKS = "▁▂▃▄▅▆▇█"

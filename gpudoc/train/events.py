@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from gpudoc.train.settings import Settings
     from gpudoc.train.step.meters import Split
 
+# where the time of training goes. "host": the GPU had nothing to do because Python was late with its work; "compile":
+# torch.compile was at work
+PHASES = (
+    *("data_wait", "transfer", "compute", "communicate", "host", "compile"),
+    *("checkpoint", "evaluate", "other"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Said:

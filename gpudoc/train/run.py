@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.imports import uncollected
 from gpudoc.train.events import Event, Finished
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.stop import Stop, slurm_deadline
@@ -19,8 +20,12 @@ def run(request: Request) -> Iterator[Event]:
     """
     stop = Stop(slurm_deadline())
     with stop.listening():
-        from gpudoc.train.blame import in_kernel
-        from gpudoc.train.start.build import build
+        with uncollected():
+            # every optimizer imports it when it is made
+            import torch._dynamo  # noqa: F401
+
+            from gpudoc.train.blame import in_kernel
+            from gpudoc.train.start.build import build
 
         began = time.perf_counter()
         built = yield from build(request, stop)

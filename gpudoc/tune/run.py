@@ -93,8 +93,12 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     look_around(options, choice, machine, progress, 1)
     # the largest batch is searched for under another allocator than the default is timed with (stages.py)
     others = (Variant(allocator="exact"),) if options.goal == "largest" and choice.device == "cpu" else ()
+    search = _Search(options, loaded, choice, machine, progress, started)
+    if choice.device == "cpu":
+        # without GPUs nothing need be imported to see a mistake
+        search.choose_ranks(0)
     with terminating_like_ctrl_c(), Launcher(options.source, (Variant(), *others)) as launcher:
-        return _Search(options, loaded, choice, machine, progress, started).run(launcher)
+        return search.run(launcher)
 
 
 @contextmanager
@@ -135,7 +139,8 @@ class _Search:
         told = self._inspect(launcher, anywhere, 1)
         if launcher.no_fork:
             self._progress.say(f"every trial imports anew and is not forked: {launcher.no_fork}")
-        self._choose_ranks(told)
+        if self._on_gpu:
+            self.choose_ranks(told.card.count if told.card is not None else 0)
         self._progress.say(self._options.cost(max(self._ranks, self._most), on_gpu=self._on_gpu))
         if self._on_gpu and self._ranks > 1:
             look_around(self._options, self._choice, self._machine, self._progress, self._ranks)
@@ -196,12 +201,11 @@ class _Search:
                 exit_code=ExitCode.BAD_ANSWER,
             ) from None
 
-    def _choose_ranks(self, told: Inspection) -> None:
+    def choose_ranks(self, num_gpus: int) -> None:
         """How many ranks every trial has, and how many are measured at most; GpudocError for what cannot be."""
         asked = self._options.gpus
         names_one = ":" in self._options.device
         device = self._options.device if self._on_gpu and names_one else self._choice.device
-        num_gpus = told.card.count if told.card is not None else 0
         self._ranks = choose_ranks(asked, device=device, num_gpus=num_gpus)
         if "scaling" in self._options.parts:
             self._most = most_ranks(

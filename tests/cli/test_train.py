@@ -53,3 +53,24 @@ def test_the_help_does_not_import_torch():
     program = "import sys; from gpudoc.cli.app import run; run(['train', '--help']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, timeout=60)
     assert done.returncode == 0
+
+
+WITHOUT_TORCH = """
+import sys
+# whoever imports it fails
+sys.modules["torch"] = None
+import gpudoc.train.start.recorder, gpudoc.train.start.watching
+from gpudoc.cli.app import run
+from gpudoc.train.start import place
+place.launch = lambda arguments, **how: print(how["ranks"], "ranks are started") or 0
+line = ["train", "--device", "cpu", "--model"]
+print(run([*line, "none.yaml"]), run([*line, "quickstart", "--gpus", "2"]))
+"""
+
+
+def test_ranks_are_started_and_a_config_is_refused_without_torch(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert done.stdout == "2 ranks are started\n2 0\n", done.stderr
+    assert "no such config" in done.stderr

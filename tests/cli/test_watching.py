@@ -167,9 +167,10 @@ def test_a_command_that_a_signal_ends_gives_the_shells_code():
 )
 def test_another_users_job_is_judged_with_what_is_left():
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-    job = subprocess.Popen([*nobody, "/usr/bin/python3", "-c", "while True: sum(range(1000))"])
+    spins = "print(flush=True)\nwhile True: sum(range(1000))"
+    job = subprocess.Popen([*nobody, "/usr/bin/python3", "-c", spins], stdout=subprocess.PIPE)
     try:
-        time.sleep(1.5)
+        job.stdout.readline()
         command = [sys.executable, "-m", "gpudoc", "doctor", "--pid", str(job.pid), "--seconds", "2"]
         done = subprocess.run(
             ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace", *command],
@@ -177,7 +178,7 @@ def test_another_users_job_is_judged_with_what_is_left():
         )  # fmt: skip
     finally:
         job.kill()
-        job.wait()
+        job.communicate()
     assert "less certain: no stacks: ptrace refused" in done.stdout
     assert done.returncode == 0
 

@@ -36,6 +36,12 @@ def test_the_usable_cpus_are_the_smaller_of_affinity_and_quota(tmp_path):
     assert host.cpus_usable(tmp_path) == 2.5
 
 
+def test_whole_cpus_are_one_at_the_least(monkeypatch):
+    assert host.num_cpus() == max(1, int(host.cpus_usable()))
+    monkeypatch.setattr(host, "cpus_usable", lambda: 0.5)
+    assert host.num_cpus() == 1
+
+
 def test_memory_is_in_bytes(tmp_path):
     put(tmp_path, "proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  1024 kB\nSwapTotal: 0 kB\nHugePages_Total: 3\n")
     facts = host.collect(tmp_path)

@@ -5,6 +5,13 @@ from __future__ import annotations
 import sys
 import textwrap
 
+# torch's compiler, which an optimizer imports and none of these scripts uses, takes as long to import as torch itself;
+# one line, in place of the empty one that a script begins with
+EAGER = (
+    "import sys, types; sys.modules['torch._dynamo'] = types.SimpleNamespace(graph_break=lambda: None, "
+    "disable=lambda call, *_, **__: call, trace_rules=types.SimpleNamespace(clear_lru_cache=lambda: None))"
+)
+
 WAITING = """
     import argparse, time, torch
     from torch.utils.data import DataLoader, Dataset
@@ -59,7 +66,9 @@ HUNGRY = """
 
 def written(folder, text, name="train.py"):
     """The command that runs `text` as a script in `folder`."""
-    (folder / name).write_text(textwrap.dedent(text))
+    # DDP reads the compiler's settings
+    eager = EAGER if text.startswith("\n") and "DistributedDataParallel" not in text else ""
+    (folder / name).write_text(eager + textwrap.dedent(text))
     return (sys.executable, name)
 
 

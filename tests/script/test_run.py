@@ -18,6 +18,7 @@ from gpudoc.script.run import run
 from gpudoc.train.start import watch
 from gpudoc.train.start.stacks import stands_of as stacks_of
 from tests.script.family import MARK, alive, marked
+from tests.script.scripts import EAGER
 from tests.waiting import wait_until
 
 TOLD = [sys.executable, "-m", "tests.script.told"]
@@ -164,9 +165,9 @@ def test_a_script_that_a_signal_to_us_ends_is_no_failure_to_explain(tmp_path):
 
 
 def test_ctrl_c_lets_the_script_end_by_itself(tmp_path):
-    # a shell may lose an interrupt that comes just when its command ends
-    code = "import os, signal, sys, time; signal.signal(2, lambda *_: sys.exit(6)); "
-    code += "os.system(sys.argv[1]); time.sleep(600)"
+    # a shell may lose an interrupt that comes just when its command ends, and os.system ignores one meanwhile
+    code = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(6)); "
+    code += 'open(sys.argv[1].split()[1], "w").close(); time.sleep(600)'
     run = Run(tmp_path, f"exec {sys.executable} -c '{code}' 'READY'")
     run.process.send_signal(signal.SIGINT)
     assert run.finish() == ["6", "True", "True"]
@@ -292,7 +293,7 @@ for x in DataLoader(Data(), batch_size=8 if sampler is None else 4, sampler=samp
 
 
 def test_a_training_script_whose_loader_worker_hangs_after_20_steps_is_named_by_the_workers_line(tmp_path, closely):
-    (tmp_path / "train.py").write_text(HANGS)
+    (tmp_path / "train.py").write_text(EAGER + HANGS)
     _, finished = run_here(sys.executable, str(tmp_path / "train.py"), on_hang="end")
     line = HANGS.splitlines().index("            time.sleep(0.05)") + 1
     assert finished.ended_for.say.endswith(f"train.py:{line} in Data.__getitem__()")

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from gpudoc.script.hook import environment, read
 from gpudoc.script.messages import Order
+from tests.script.scripts import EAGER
 
 LOOK = Order(purpose="look")
-HEAD = """
+HEAD = f"""{EAGER}
 import sys, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 

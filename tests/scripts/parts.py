@@ -14,6 +14,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 LASTS_S = float(os.environ.get("SCRIPT_SECONDS", "600"))
+# or until this file is there
+UNTIL = os.environ.get("SCRIPT_UNTIL")
 SPEED_FILE = os.environ.get("SPEED_FILE")
 # the loader setting that mends a script, tried by the comparison of estimated and real gains
 FIXED = os.environ.get("FIXED") == "1"
@@ -38,7 +40,7 @@ class Pace:
                 file.write(json.dumps([now, self.steps]) + "\n")
 
     def time_is_up(self):
-        return time.monotonic() - BEGAN > LASTS_S
+        return time.monotonic() - BEGAN > LASTS_S or bool(UNTIL and pathlib.Path(UNTIL).exists())
 
 
 PACE = Pace()

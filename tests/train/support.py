@@ -131,6 +131,21 @@ def train_here(cwd: pathlib.Path, *arguments: object) -> int:
 
 
 @contextlib.contextmanager
+def as_in_a_process() -> Iterator[None]:
+    """Inside, this process computes as those that `train` starts, bit for bit: with one thread. A run that asks for
+    deterministic kernels leaves none behind."""
+    import torch
+
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(strict)
+
+
+@contextlib.contextmanager
 def own_modules(folder: pathlib.Path) -> Iterator[None]:
     """Modules of `folder` are imported from there, and then forgotten like the folder: other tests use their names."""
     others = {path.stem: sys.modules.pop(path.stem) for path in folder.glob("*.py") if path.stem in sys.modules}

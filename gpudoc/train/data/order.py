@@ -8,11 +8,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpudoc.errors import GpudocError
+
+if TYPE_CHECKING:
+    # who only reckons with batches need not import torch
+    import torch
 
 _MASK = (1 << 64) - 1
 # the samples of a stream without a length: it has one epoch, which no run comes to the end of
@@ -110,6 +112,8 @@ class Order:
             # before the new one comes, so that no epoch takes more memory than the second
             for old in [known for known in self._permutations if known < epoch - 1]:
                 del self._permutations[old]
+            import torch
+
             generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
             found = _compact(torch.randperm(self.num_samples, generator=generator))
             self._permutations[epoch] = found
@@ -118,6 +122,8 @@ class Order:
 
 def _compact(drawn: torch.Tensor) -> array[int]:
     """The numbers at 4 bytes each (8 beyond 2^31), sliced 3 µs faster than a tensor; a list would take 36."""
+    import torch
+
     code, dtype = ("i", torch.int32) if len(drawn) < 1 << 31 else ("q", torch.int64)
     # written in place: a copy on the way would make the heap grow at a limit
     found = array(code, (0,)) * len(drawn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.host import num_cpus
 from gpudoc.process.beside import Beside
 from gpudoc.train.data.stream import most_workers
 from gpudoc.train.events import Finished
@@ -11,7 +12,6 @@ from gpudoc.train.job import Job
 from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
 from gpudoc.train.report.summary import End, document
 from gpudoc.train.request import Request, go_on
-from gpudoc.train.start.identity import num_cpus
 from gpudoc.train.state.checkpoint import found_in
 from gpudoc.train.state.run_dir import write_whole
 from gpudoc.train.step.meters import Split

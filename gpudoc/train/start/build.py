@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gpudoc.errors import ExitCode
+from gpudoc.facts.host import num_cpus
 from gpudoc.policy import spares_more
 from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
@@ -28,7 +29,7 @@ from gpudoc.train.ranks.protocol import Ranks, on_rank_0
 from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings, Surroundings, choose_fsdp, resolve
 from gpudoc.train.start.assemble import Decisions, Live, assemble, make_live
-from gpudoc.train.start.identity import hardware_here, num_cpus, workload_key
+from gpudoc.train.start.identity import hardware_here, workload_key
 from gpudoc.train.start.parts import be_deterministic
 from gpudoc.train.start.preflight import Flight, check_device, collect_quickly, open_device
 from gpudoc.train.start.profiles import Chosen, RunProfile, lasting, of_run

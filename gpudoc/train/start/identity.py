@@ -8,7 +8,7 @@ import os
 import torch
 from torch import nn
 
-from gpudoc.facts.host import cpus_usable, memory_usable_bytes
+from gpudoc.facts.host import memory_usable_bytes, num_cpus
 from gpudoc.facts.model import Absent
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.train.data.stream import first_batch
@@ -66,11 +66,6 @@ def input_signature(workload: Workload) -> str:
     """Shapes and types of one collated sample without the batch dimension, for example 'int64[128], int64[128]'."""
     batch: Batch = first_batch(workload, workload.config.train.seed)
     return ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape[1:])}" for t in tensors_in(batch))
-
-
-def num_cpus() -> int:
-    """The CPUs that this process may run on (`nproc`), cut by the cgroup's quota."""
-    return max(1, int(cpus_usable()))
 
 
 def digest(tensors: object) -> str:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
 from gpudoc.train.ranks.pulse import FOLDER
 from gpudoc.writing import own_prefix
@@ -140,32 +141,30 @@ def launch(
 
 
 def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
-    """What torchrun is started with, as far as this torch knows the option."""
+    """What torchrun is started with; the agent adds `options_of_this_torch`."""
     options = [f"--nproc-per-node={ranks}", f"--max-restarts={MAX_RESTARTS}", f"--nnodes={nodes.count}"]
     options += ["--rdzv-backend=c10d", f"--rdzv-endpoint={nodes.endpoint}"]
     if nodes.run_id:
         options.append(f"--rdzv-id={nodes.run_id}")
     if nodes.count == 1:
         options.append("--local-addr=127.0.0.1")
-    if _agent_knows("signals_to_handle"):
-        options.append("--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")
-    if _agent_knows("shutdown_timeout"):
-        options.append(f"--shutdown-timeout={SHUTDOWN_SECONDS}")
     return options
 
 
 def agent(arguments: Sequence[str]) -> int:
     """The process that is torchrun: `agent([parent's pid, torchrun options...])`; 0 when all ranks ended with 0."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import parse_args, run
+    with uncollected():
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.run import parse_args, run
 
     die_with_parent(int(arguments[0]), signal.SIGTERM)
-    if not _agent_knows("signals_to_handle"):
+    known = options_of_this_torch()
+    if not any("SIGUSR1" in option for option in known):
         # an older torchrun would die of these at once; the process that started it sends SIGTERM instead
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     try:
-        run(parse_args(list(arguments[1:])))  # type: ignore[no-untyped-call]
+        run(parse_args([*known, *arguments[1:]]))  # type: ignore[no-untyped-call]
     except ChildFailedError as problem:
         # a rank that was killed is the cause; one that lost it as a peer ends with a code of its own, perhaps in the
         # same moment, and torchrun looks at them in the order of their numbers
@@ -221,10 +220,16 @@ def exit_rank(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _agent_knows(option: str) -> bool:
+def options_of_this_torch() -> list[str]:
+    """What else torchrun is told where it knows the option. It has to be imported for that, so its process asks."""
     from torch.distributed.launcher.api import LaunchConfig
 
-    return option in {field.name for field in dataclasses.fields(LaunchConfig)}
+    wanted = {
+        "signals_to_handle": "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
+        "shutdown_timeout": f"--shutdown-timeout={SHUTDOWN_SECONDS}",
+    }
+    names = {field.name for field in dataclasses.fields(LaunchConfig)}
+    return [option for name, option in wanted.items() if name in names]
 
 
 def _exit_code(place: Path, status: int) -> int:

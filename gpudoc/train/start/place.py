@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.host import num_cpus
 from gpudoc.process.arguments import without
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.start.launch import OnHang, choose_ranks, end, launch, nodes_here
 from gpudoc.train.start.slurm import Job, sbatch_text
+from gpudoc.workload.config import load_config
 from gpudoc.writing import write_whole
 
 # what gloo and NCCL say in the ranks that are left, besides PeerLostError
@@ -32,18 +34,9 @@ def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Else
     """Start ranks and wait for them, or write an sbatch file; None when this process is the one that trains."""
     if slurm is not None:
         return _write_sbatch(request, gpus, slurm)
-    if "RANK" in os.environ or (gpus in (None, "auto", "1") and request.device == "cpu"):
+    if _trains_here(request, gpus):
         return None
-    import torch
-
-    from gpudoc.doctor.device import choose
-    from gpudoc.facts.model import Machine
-    from gpudoc.train.start.identity import num_cpus
-    from gpudoc.train.start.preflight import with_torch
-
-    # this process only counts the GPUs; its ranks put their contexts there
-    device = choose(request.device, with_torch(Machine())).required().device
-    num_gpus = torch.cuda.device_count() if device == "cuda" else 0
+    device, num_gpus = _count_gpus(request.device)
     ranks = choose_ranks(gpus, device=request.device if ":" in request.device else device, num_gpus=num_gpus)
     nodes = nodes_here()
     if ranks * nodes.count == 1:
@@ -51,6 +44,35 @@ def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Else
     arguments = without(request.arguments, "--gpus")
     on_hang = OnHang(then=request.on_hang, go_on=lambda run: go_on(request, run), asks_nccl=device == "cuda")
     return Elsewhere(launch(arguments, ranks=ranks, nodes=nodes, cpus=num_cpus(), on_hang=on_hang))
+
+
+def needs_torch(request: Request, *, gpus: str | None, slurm: Path | None) -> bool:
+    """Whether this process imports torch: it trains, or counts the GPUs. Ranks on a CPU are started without it.
+
+    GpudocError for what is wrong with the config, which is said before seconds are spent; ranks say it as ranks do.
+    """
+    if "RANK" not in os.environ:
+        load_config(request.model)
+    return slurm is None and (request.device != "cpu" or _trains_here(request, gpus))
+
+
+def _trains_here(request: Request, gpus: str | None) -> bool:
+    return "RANK" in os.environ or (request.device == "cpu" and gpus in (None, "auto", "1"))
+
+
+def _count_gpus(asked: str) -> tuple[str, int]:
+    """The kind of device that `asked` comes to, and how many GPUs there are; their contexts are the ranks'."""
+    if asked == "cpu":
+        # this process then never needs torch, which takes seconds to import
+        return asked, 0
+    import torch
+
+    from gpudoc.doctor.device import choose
+    from gpudoc.facts.model import Machine
+    from gpudoc.train.start.preflight import with_torch
+
+    device = choose(asked, with_torch(Machine())).required().device
+    return device, torch.cuda.device_count() if device == "cuda" else 0
 
 
 def is_follower() -> bool:
@@ -91,9 +113,6 @@ def _waits_for_device() -> bool:
 
 
 def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
-    from gpudoc.train.start.identity import num_cpus
-    from gpudoc.workload.config import load_config
-
     # a login node has no GPU, and the job's nodes are meant
     on_gpu = request.device != "cpu"
     ranks = 1 if gpus in (None, "auto") else choose_ranks(gpus, device="cpu", num_gpus=0)

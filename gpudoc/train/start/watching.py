@@ -11,19 +11,22 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.stacks import little_stacks
 from gpudoc.train.events import Event, Hung, Progressed, Said
-from gpudoc.train.job import Job
 from gpudoc.train.ranks.pulse import ENDED, FOLDER, Beat, Pulse, read_beats, run_folder
 from gpudoc.train.start import recorder
 from gpudoc.train.start.stacks import stand_here, stands_of
 from gpudoc.train.start.watch import LOOK_S, Watch
 from gpudoc.train.stop import Stop
+
+if TYPE_CHECKING:
+    # who only starts ranks and watches them need not import torch
+    from gpudoc.train.job import Job
 
 # a process that is told to end may save its state, as long as that moves
 GRACE_S = 30.0

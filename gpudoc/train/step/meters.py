@@ -10,14 +10,10 @@ from typing import NamedTuple
 
 import torch
 
+from gpudoc.train.events import PHASES
 from gpudoc.train.step.compilations import Compilations
 from gpudoc.train.step.head_start import HeadStart
 
-# "host": the GPU had nothing to do because Python was late with its work; "compile": torch.compile was at work
-PHASES = (
-    *("data_wait", "transfer", "compute", "communicate", "host", "compile"),
-    *("checkpoint", "evaluate", "other"),
-)
 clock = time.perf_counter
 
 

@@ -32,7 +32,7 @@ from gpudoc.tune.model.loader import (
     predict_period,
 )
 from gpudoc.tune.trial.messages import Variant
-from gpudoc.workload.build import Workload
+from gpudoc.workload.config import Loaded
 
 MOST_SETTINGS = 4
 ROUNDS = 3
@@ -178,7 +178,7 @@ class Search:
 
 
 def tune_loader(
-    workload: Workload,
+    loaded: Loaded,
     *,
     batch_size: int,
     device: str,
@@ -193,7 +193,7 @@ def tune_loader(
     limits = bounds or bounds_here()
     started = time.monotonic()
     progress.say(f"loader: timing one worker and the step at batch {batch_size}")
-    with LoaderSession(workload, batch_size=batch_size, device=device, variant=variant or Variant()) as session:
+    with LoaderSession(loaded, batch_size=batch_size, device=device, variant=variant or Variant()) as session:
         costs = session.costs(min(3.0, 0.06 * limits.seconds))
         batches_per_epoch = max(1, -(-session.num_samples // session.batch_size))
         search = Search(
@@ -201,7 +201,7 @@ def tune_loader(
             costs=costs,
             bounds=limits,
             batches_per_epoch=batches_per_epoch,
-            persistent=_runs_epochs(workload, batches_per_epoch),
+            persistent=_runs_epochs(loaded, batches_per_epoch),
             stretch_s=min(3.0, max(0.3, 0.7 * limits.seconds / (MOST_SETTINGS * (ROUNDS + 1)))),
             progress=progress,
             started=started,
@@ -377,7 +377,7 @@ def _period(run: Run, batches_per_epoch: int, *, persistent: bool) -> float:
     return run.step_s + max(0.0, boundary - run.step_s) / batches_per_epoch
 
 
-def _runs_epochs(workload: Workload, batches_per_epoch: int) -> bool:
+def _runs_epochs(loaded: Loaded, batches_per_epoch: int) -> bool:
     """Whether training passes over the data more than once, so that workers kept alive are used again."""
-    train = workload.config.train
+    train = loaded.config.train
     return train.steps > batches_per_epoch if train.steps is not None else train.epochs > 1

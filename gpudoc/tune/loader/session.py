@@ -19,10 +19,11 @@ from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.fork_client import environment_of
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Message, decode, encode
-from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
-_CHILD = "from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin, {}))"
+_CHILD = (
+    "import gc; gc.disable(); from gpudoc.tune.loader.child import main; gc.enable(); sys.exit(main(sys.stdin, {}))"
+)
 START_SECONDS = 300.0
 RUN_GRACE_SECONDS = 60.0
 
@@ -38,8 +39,7 @@ class MeasurementError(Exception):
 class LoaderSession:
     """Asks a fresh process for figures; use as a context manager, which leaves no process behind."""
 
-    def __init__(self, workload: Workload, *, batch_size: int, device: str, variant: Variant) -> None:
-        loaded = Loaded(name=workload.name, folder=workload.folder, config=workload.config, builtin=workload.builtin)
+    def __init__(self, loaded: Loaded, *, batch_size: int, device: str, variant: Variant) -> None:
         self._order = Open(loaded=loaded, batch_size=batch_size, device=device, variant=variant)
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None

@@ -11,7 +11,6 @@ from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.loader.search import LoaderChoice, bounds_here, tune_loader
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
-from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Loaded
 
 # the share of the time that is left when the closing comparison has its part
@@ -39,7 +38,7 @@ class Feeder:
         seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
         start, meter = time.monotonic(), Meter()
         choice = tune_loader(
-            Workload(self._loaded),
+            self._loaded,
             batch_size=request.batches[0],
             device=session.where.device,
             variant=request.variant,

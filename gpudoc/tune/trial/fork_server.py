@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import GpudocError
 from gpudoc.process.ending import signal_group
+from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import adopt_orphans, die_with_parent
 from gpudoc.tune.trial.wire import (
     GO_ON,
@@ -60,10 +61,11 @@ def main(handle: int, source: str, parent: int) -> None:
     channel = _stand_by(handle, parent)
     asked = False
     try:
-        from gpudoc.tune.child.prepare import import_beforehand, prepare, why_not_fork
+        with uncollected():
+            from gpudoc.tune.child.prepare import import_beforehand, prepare, why_not_fork
 
-        # another fork server may do the same now; the user's code runs in one at a time, since it may write files
-        import_beforehand()
+            # another fork server may do the same now; the user's code runs in one at a time, since it may write files
+            import_beforehand()
         asked = _await_order(channel)
         prepared = prepare(source)
         no_fork = why_not_fork(prepared.num_threads)
@@ -109,8 +111,10 @@ def run_alone(handle: int, source: str, parent: int, order: bytes, rank: int) ->
     channel = socket.socket(fileno=handle)
     start = decode(Start, order, "the fork server")
     try:
-        from gpudoc.tune.child.prepare import prepare
+        with uncollected():
+            from gpudoc.tune.child.prepare import import_beforehand, prepare
 
+            import_beforehand()
         prepared = prepare(source)
     except Exception as problem:
         from gpudoc.tune.trial.failure import describe_failure

@@ -90,9 +90,12 @@ print(json.dumps({"code": end.exit_code, "signal": end.signal, "interrupted": bo
 
 
 def test_a_training_command_is_watched_from_its_first_step_by_an_ancestor(tmp_path):
-    speed = tmp_path / "speed"
-    code = f"import os; os.environ['SPEED_FILE'] = {str(speed)!r}; os.environ['SCRIPT_SECONDS'] = '12'\n"
-    with start(code + LAUNCH, 3, sys.executable, SCRIPTS / "healthy_mlp.py") as watcher:
+    speed, seen = tmp_path / "speed", tmp_path / "seen"
+    code = f"import os; os.environ.update(SPEED_FILE={str(speed)!r}, SCRIPT_UNTIL={str(seen)!r})\n"
+    # the script ends once it was watched
+    watched = f"lambda watch: (seen.append(watch), open({str(seen)!r}, 'w').close())"
+    code += LAUNCH.replace("watched=seen.append", f"watched={watched}")
+    with start(code, 3, sys.executable, SCRIPTS / "healthy_mlp.py") as watcher:
         answer = json.loads(watcher.communicate(timeout=200)[0])
     assert answer["code"] == 0
     assert answer["threads"] >= 1

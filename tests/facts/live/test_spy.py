@@ -7,6 +7,7 @@ import pytest
 
 from gpudoc.facts.live import spy
 from gpudoc.facts.model import Absent
+from tests.waiting import wait_until
 
 LABEL = {"name": 'process 5:"python x.py"', "file": "", "line": 0}
 THREAD = {"name": "thread (5): MainThread", "file": "", "line": 0}
@@ -77,7 +78,7 @@ def test_a_process_that_is_gone_is_absent_with_the_reason(tmp_path):
     program = spy.find()
     assert isinstance(program, str)
     recorder = spy.Recorder(program, 2**22 - 1, tmp_path / "stacks.json", 1)
-    time.sleep(2.0)
+    wait_until((tmp_path / "stacks.err").read_bytes)
     found = recorder.finish()
     assert isinstance(found, Absent)
     assert "ended" in found.reason

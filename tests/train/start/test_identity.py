@@ -6,7 +6,8 @@ import json
 
 import torch
 
-from gpudoc.train.start.identity import digest, hardware_here, input_signature, num_cpus, workload_key
+from gpudoc.facts.host import num_cpus
+from gpudoc.train.start.identity import digest, hardware_here, input_signature, workload_key
 from gpudoc.workload.build import load_workload
 from tests.train.support import write_workload
 

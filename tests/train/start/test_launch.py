@@ -15,7 +15,14 @@ import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.start import launch
-from gpudoc.train.start.launch import Nodes, choose_ranks, end, nodes_here, torchrun_options
+from gpudoc.train.start.launch import (
+    Nodes,
+    choose_ranks,
+    end,
+    nodes_here,
+    options_of_this_torch,
+    torchrun_options,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,9 +71,10 @@ def test_one_node_is_assumed_unless_slurm_says_more():
 def test_torchrun_is_given_only_what_it_knows():
     from torch.distributed.run import parse_args
 
-    options = torchrun_options(2, Nodes(count=2, endpoint="n1:20007", run_id="7.1"))
+    options = [*options_of_this_torch(), *torchrun_options(2, Nodes(count=2, endpoint="n1:20007", run_id="7.1"))]
     parsed = parse_args([*options, "-m", "gpudoc", "train"])
     assert (parsed.nproc_per_node, parsed.nnodes, parsed.rdzv_endpoint, parsed.rdzv_id) == ("2", "2", "n1:20007", "7.1")
+    assert parsed.shutdown_timeout == launch.SHUTDOWN_SECONDS
     assert "--local-addr=127.0.0.1" in torchrun_options(2, Nodes())
 
 

@@ -27,7 +27,7 @@ def run(folder, *arguments):
 
 
 def test_alone_a_data_set_that_hangs_is_named_by_its_line_and_the_run_can_go_on(tmp_path, closely, monkeypatch, capfd):
-    write_faulty(tmp_path, "data:0")
+    write_faulty(tmp_path, "data:0", net={"sleep": 0.02})
     # a machine that does much else may keep a process from running for a second
     monkeypatch.setattr(watch, "FLOOR_S", 3.0)
     # so that it may also be kept from looking before the run hangs

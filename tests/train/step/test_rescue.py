@@ -19,7 +19,7 @@ from gpudoc.train.step.course import Rescues
 from gpudoc.train.step.rescue import Rescuer, RescueRules
 from gpudoc.workload import recompute
 from gpudoc.workload.flops import Counter
-from tests.train.support import ROOT, environment, metrics, summary, train
+from tests.train.support import ROOT, as_in_a_process, environment, metrics, summary, train, train_here
 
 HUNGRY = '''
 import torch
@@ -150,8 +150,9 @@ def test_a_real_allocation_fails_and_the_run_finishes_with_its_global_batch(resc
 def test_the_rescued_run_is_bit_equal_to_one_that_planned_the_smaller_micro_batch(rescued):
     folder, _ = rescued
     small = summary(folder / "runs" / "cfg")["rescues"][-1]["rescue"]["to_batch"]
-    planned = train(folder, *LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", small)
-    assert planned.returncode == 0, planned.stderr
+    with as_in_a_process():
+        line = (*LINE, "--profile", "off", "--run-dir", "planned", "--batch-size", small)
+        assert train_here(folder, *line) == 0
     assert not summary(folder / "planned")["rescues"]
     assert digests(folder / "runs/cfg") == digests(folder / "planned")
     losses = [
@@ -232,14 +233,15 @@ def test_reading_without_rescue_ends_with_what_the_data_set_said(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, workers):
+def test_a_sample_that_no_memory_is_enough_for_is_named(tmp_path, capfd, workers):
     write_large(tmp_path, 1, broken=7)
-    done = train(tmp_path, *LINE, "--profile", "off", "--num-workers", workers)
-    assert done.returncode == 1, done.stderr
-    assert "micro batch 16 -> 8" in done.stderr
-    assert "with one sample: the data set failed while reading sample 7: MemoryError: Unable to" in done.stderr
-    assert "hungry_workload.py:" in done.stderr
-    assert "Traceback" not in done.stderr
+    with as_in_a_process():
+        assert train_here(tmp_path, *LINE, "--profile", "off", "--num-workers", workers) == 1
+    said = capfd.readouterr().err
+    assert "micro batch 16 -> 8" in said
+    assert "with one sample: the data set failed while reading sample 7: MemoryError: Unable to" in said
+    assert "hungry_workload.py:" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(("optimizer", "named"), [(torch.optim.AdamW, True), (torch.optim.SGD, False)])

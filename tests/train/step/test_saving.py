@@ -12,7 +12,7 @@ from gpudoc.train.state import checkpoint, writer
 from gpudoc.train.step import saving
 from gpudoc.train.step.saving import NO_ROOM, Saving
 from gpudoc.train.step.step import Stepper
-from tests.train.support import summary, train, train_here, write_workload
+from tests.train.support import as_in_a_process, summary, train, train_here, write_workload
 
 LIMIT = "600MiB"
 LINE = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight")
@@ -53,7 +53,7 @@ def test_a_full_disk_at_the_end_is_a_failure_that_names_the_newest_whole_one(tmp
     assert checkpoint.newest_good(tmp_path / "runs/cfg/checkpoints")[0].name == "step-2"
 
 
-def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path):
+def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path, capsys):
     """State of 192 MiB beside 64 MiB of gradients; a copy of it does not fit, the file of the weights does."""
     write_workload(
         tmp_path, model={"width": 4096, "hidden": 4096}, data={"width": 4096, "count": 24}, checkpoint_every=2
@@ -65,8 +65,9 @@ def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path):
     run = tmp_path / "runs/cfg"
     assert steps_in(run) == [4, 2]
     assert all(checkpoint.verify(path) is None for _, path in checkpoint.found_in(run / "checkpoints"))
-    free = train(tmp_path, *LINE, "--run-dir", "free", "--steps", "4")
-    assert NO_ROOM not in free.stderr
+    with as_in_a_process():
+        assert train_here(tmp_path, *LINE, "--run-dir", "free", "--steps", "4") == 0
+    assert NO_ROOM not in capsys.readouterr().err
     files = [
         json.loads((folder / "checkpoints/step-4/manifest.json").read_text())["files"]["model.safetensors"]
         for folder in (run, tmp_path / "free")

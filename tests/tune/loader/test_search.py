@@ -20,7 +20,7 @@ from gpudoc.tune.model.loader import (
     predict_period,
     ram_needed_bytes,
 )
-from gpudoc.workload.build import load_workload
+from gpudoc.workload.config import load_config
 from tests.tune.model.test_loader import MIB, costs
 
 
@@ -221,9 +221,7 @@ def test_a_sleepy_data_set_gets_as_many_workers_as_it_needs(tmp_path):
     config.write_text(
         'model: {target: "sleepy:Slow"}\ndata: {target: "sleepy:Sleepy"}\nloss: {target: "torch.nn:MSELoss"}\n'
     )
-    choice = tune_loader(
-        load_workload(str(config)), batch_size=16, device="cpu", bounds=LoaderBounds(cpus=2, seconds=8)
-    )
+    choice = tune_loader(load_config(str(config)), batch_size=16, device="cpu", bounds=LoaderBounds(cpus=2, seconds=8))
     assert choice.num_workers >= 2
     assert choice.samples_per_s > 2 * choice.samples_per_s_without_workers
     assert not choice.pin_memory

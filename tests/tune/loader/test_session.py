@@ -21,7 +21,7 @@ from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import BrokenMessageError
-from gpudoc.workload.build import load_workload
+from gpudoc.workload.config import load_config
 
 MODULE = """
 import os, signal, sys, time, torch
@@ -74,7 +74,7 @@ def session(tmp_path):
             'loss: {target: "torch.nn:MSELoss"}\n'
         )
         opened.append(
-            LoaderSession(load_workload(str(config)), batch_size=batch_size, device="cpu", variant=Variant(**variant))
+            LoaderSession(load_config(str(config)), batch_size=batch_size, device="cpu", variant=Variant(**variant))
         )
         return opened[-1]
 
@@ -110,14 +110,9 @@ def test_costs_and_runs_are_measured_on_the_users_data(session, monkeypatch):
             assert 0 <= run.wait_share <= 1
 
 
-def test_a_data_set_that_fetches_whole_batches_is_measured_as_such(session):
-    with session("Batched") as asked:
+def test_a_data_set_may_fetch_whole_batches_and_a_batch_larger_than_it_is_the_data_set(session):
+    with session("Batched", batch_size=1000) as asked:
         assert asked.costs(0.2).mean_batch_s > 0
-
-
-def test_a_batch_larger_than_the_data_set_is_the_data_set(session):
-    with session("Plain", batch_size=1000) as asked:
-        asked.costs(0.2)
         assert asked.batch_size == 64
 
 
@@ -184,8 +179,8 @@ def test_nothing_survives_a_killed_parent(tmp_path):
         from gpudoc.tune.model.loader import LoaderSetting
         from gpudoc.tune.loader.session import LoaderSession
         from gpudoc.tune.trial.messages import Variant
-        from gpudoc.workload.build import load_workload
-        asked = LoaderSession(load_workload(sys.argv[1]), batch_size=8, device="cpu", variant=Variant())
+        from gpudoc.workload.config import load_config
+        asked = LoaderSession(load_config(sys.argv[1]), batch_size=8, device="cpu", variant=Variant())
         asked.costs(0.1)
         print(asked._process.pid, flush=True)
         while True:

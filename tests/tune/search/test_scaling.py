@@ -320,6 +320,8 @@ def test_a_profile_is_not_asked_of_a_measurement(tmp_path, monkeypatch, capfd):
     write_workload(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # neither needs a trial's process, which imports torch and the workload first
+    monkeypatch.setattr("gpudoc.tune.run.Launcher", lambda *_: pytest.fail("a fork server was started"))
     line = ["tune", "--model", "cfg.yaml", "--device", "cpu", "--only", "scaling"]
     assert app.run([*line, "--gpus", "2", "--out", "profile.yaml"]) == 2
     assert "there is no profile for --out" in capfd.readouterr().err

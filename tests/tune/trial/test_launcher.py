@@ -64,9 +64,11 @@ def launch(tmp_path):
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory):
-    """One launcher for all tests that need no workload of their own: each batch of ENDS fails as it says."""
+    """One launcher for all tests that need no workload of their own: each batch of ENDS fails as it says, and so does
+    every loader worker."""
     with launchers(tmp_path_factory.mktemp("standing")) as start:
-        yield start(net={"faults": {str(batch): fault for batch, (fault, _) in ENDS.items()}})
+        faults = {str(batch): fault for batch, (fault, _) in ENDS.items()}
+        yield start(net={"faults": faults}, data={"die_at": 0})
 
 
 def fit(batch, **changes):
@@ -150,10 +152,9 @@ def test_a_resting_trial_goes_on_with_the_script_or_is_killed(standing):
     assert ended.measured["settled"] == 1.0
 
 
-def test_a_killed_loader_worker_is_named(launch):
-    launcher = launch(data={"die_at": 0})
+def test_a_killed_loader_worker_is_named(standing):
     request = Request(kind="joint", batches=(8,), feed=Feed(num_workers=1), seconds_per_batch=1.0)
-    assert launcher.run(request, CPU).end is End.WORKER_DIED
+    assert standing.run(request, CPU).end is End.WORKER_DIED
 
 
 def test_orphans_in_another_session_are_found_and_killed(standing):

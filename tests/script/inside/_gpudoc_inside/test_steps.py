@@ -116,7 +116,7 @@ for epoch in range(2):
         step(x, y)
     with torch.no_grad():
         for x, y in test:
-            time.sleep(0.2)
+            time.sleep(0.1)
 """
 
 
@@ -125,7 +125,7 @@ def test_the_sums_of_a_run_end_with_its_last_step_and_tell_evaluation_apart(tmp_
     (looked,) = watch_text(tmp_path, EVALUATES, Order(purpose="look")).seen
     assert (seen.total.steps, seen.total.samples) == (looked.total.steps, looked.total.samples)
     # one evaluation lies between the steps; the second one comes after the last of them
-    assert 0.6 <= seen.total.evaluate_s <= seen.total.seconds
+    assert 0.3 <= seen.total.evaluate_s <= seen.total.seconds
     assert 0 < seen.total.wait_s < seen.total.seconds - seen.total.evaluate_s
 
 
