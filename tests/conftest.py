@@ -69,6 +69,16 @@ LONGEST = (
     "facts/test_nvml.py",
     "tune/child/test_probe.py",
     "train/step/test_boundary.py",
+    # over the stand-in
+    "standin/test_tune.py",
+    "standin/test_train.py",
+    "standin/test_fleet.py",
+    "standin/test_rescue.py",
+    "standin/test_contexts.py",
+    "standin/test_bench.py",
+    "standin/test_script.py",
+    "standin/test_sharing.py",
+    "standin/test_hangs.py",
 )
 
 

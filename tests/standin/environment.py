@@ -37,7 +37,8 @@ NOT_NEEDED = re.compile(r"(torch|build|editables|hatchling|import-linter|mypy|ru
 RERUN = "make cuda-check"
 # what a test may take, in seconds, of which each starts several commands; pytest's usual limit is for one busy CPU less
 PATIENCE_S = 3600
-PARALLEL = ("-n", "2", "--dist", "loadfile")
+# a worker takes a file at a time, in the order that tests/conftest.py gives
+PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 # the first PyTorch runs everything, the others what the stand-in promises and one test of each command
 SAMPLE = (
     *(f"tests/standin/test_{name}.py" for name in ("runtime", "memory", "faults", "nvml", "streams", "collectives")),
@@ -190,7 +191,17 @@ class Environment:
     def test(self, arguments: Sequence[str], branches: bool = False) -> int:
         """The exit status of the tests that need CUDA; with `branches` also which of gpudoc's they took."""
         cache = f"cache_dir={self.folder / 'pytest'}"
-        command = ("pytest", "-m", "standin or gpu", "-o", cache, "-o", f"timeout={PATIENCE_S}", *arguments)
+        command = (
+            "pytest",
+            "-m",
+            "standin or gpu",
+            "-o",
+            cache,
+            "-o",
+            f"timeout={PATIENCE_S}",
+            "--durations=25",
+            *arguments,
+        )
         if not branches:
             return self.run(*command)
         taken, missing = self.folder / "branches.taken", self.folder / "branches.txt"

@@ -9,10 +9,13 @@ import secrets
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.fleet.allocation import free_port
+from tests.standin import forked
 
 ROOT = Path(__file__).parents[2]
 # no test takes so long; on a machine that does much else a command takes minutes
@@ -84,19 +87,36 @@ class StandIn:
         )
 
     def python(self, code: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Python code in a process of its own."""
-        return self.run(sys.executable, "-c", code, **more)
+        """Python code in a process of its own, in which PyTorch and training are imported already."""
+        return self._forked([more], code=code)
 
     def gpudoc(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """gpudoc in a process of its own."""
+        """gpudoc in a process of its own, as it is typed."""
         return self.run(sys.executable, "-m", "gpudoc", *arguments, **more)
 
+    def forked(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """gpudoc in a process of its own, in which PyTorch and training are imported already."""
+        return self._forked([more], *arguments)
+
     def ranks(self, number: int, code: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Python code in as many processes as torchrun starts, with RANK, LOCAL_RANK and WORLD_SIZE."""
-        script = self.home / "ranks.py"
-        script.write_text(code)
-        start = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}")
-        return self.run(*start, str(script), OMP_NUM_THREADS="1", **more)
+        """`python` as so many processes, with the variables that torchrun gives."""
+        common = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(number),
+            "LOCAL_WORLD_SIZE": str(number),
+            "OMP_NUM_THREADS": "1",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+            **more,
+        }
+        own = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(number)]
+        return self._forked(own, code=code)
+
+    def _forked(
+        self, own: Sequence[Mapping[str, str]], *arguments: str, code: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        environments = [{**self.environment, **more} for more in own]
+        return forked.run(arguments, environments, code=code, folder=self.home, timeout_s=PATIENCE_S)
 
     def holders(self) -> Sequence[tuple[int, int, int]]:
         """(pid, GPU, bytes) of every living process that has a context."""

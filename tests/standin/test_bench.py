@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,9 @@ def test_copies_of_all_sizes_are_checked_without_killing_the_context(patient):
 
 def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leaves_nothing(patient):
     gpus = patient(gpus=2, memory="2560M")
-    done = gpus.python(
+    done = gpus.run(
+        sys.executable,
+        "-c",
         "import sys; from gpudoc.cli.app import main\n"
         "sys.argv = ['gpudoc', 'bench', '--quick', '--device', 'cuda:1', '--json']\n"
         "try:\n    main()\n"
@@ -139,6 +142,6 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    done = gpus.python(code)
+    done = gpus.run(sys.executable, "-c", code)
     assert "all-reduce over 2 processes hung for 10 s" in done.stdout, done.stderr
     assert left_behind(gpus) == []

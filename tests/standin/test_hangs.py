@@ -32,7 +32,7 @@ def test_a_gpu_that_is_slower_is_named_with_its_clock_and_link(standin, tmp_path
     """From step 51 on DDP reduces in backward, and there the rank with the faster GPU waits."""
     place(tmp_path, model={"hidden": 20_000}, steps=80)
     gpus = standin(gpus=2, memory="2G", slow_gpu=1, slow_times=3, gbps=1, clock="virtual")
-    done = gpus.gpudoc(*line(tmp_path, "run", "--no-preflight"))
+    done = gpus.forked(*line(tmp_path, "run", "--no-preflight"))
     assert done.returncode == 0, done.stderr
     slow = summary(Path(tmp_path) / "run")["ranks"]["slow"]
     assert (slow["rank"], slow["where"]) == (1, "computing"), done.stderr

@@ -35,7 +35,7 @@ def write(folder, *, model=None, data=None, optimizer=None, evaluated=False, **t
 
 
 def train(gpus, run, *arguments, steps=4):
-    return gpus.gpudoc("train", *LINE, "--steps", str(steps), "--run-dir", run, *map(str, arguments))
+    return gpus.forked("train", *LINE, "--steps", str(steps), "--run-dir", run, *map(str, arguments))
 
 
 def summary(folder, run):

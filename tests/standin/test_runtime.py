@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 pytestmark = pytest.mark.standin
@@ -47,6 +49,7 @@ def test_what_is_forked_after_cuda_was_used_cannot_use_it(standin):
 
 def test_every_context_is_written_down(standin):
     gpus = standin(gpus=2)
-    done = gpus.python("import os, torch; torch.zeros(1, device='cuda:1'); print(os.getpid())")
+    code = "import os, torch; torch.zeros(1, device='cuda:1'); print(os.getpid())"
+    done = gpus.run(sys.executable, "-c", code)
     assert [(pid, gpu) for pid, gpu, _ in gpus.contexts()] == [(int(done.stdout), 1)], done.stderr
     assert "torch.zeros" in gpus.contexts()[0][2]

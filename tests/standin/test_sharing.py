@@ -11,11 +11,12 @@ from tests.standin.gpus import StandIn
 
 pytestmark = pytest.mark.standin
 WORKS = "while True: x = x @ x / 100; torch.cuda.synchronize()"
-LINES = {
-    "train": ("train", "--profile", "off", "--steps", "2", "--run-dir", "run"),
-    "tune": ("tune", "--model", "quickstart", "--budget", "20s", "--max-batch", "2", "--only", "batch"),
-    "bench": ("bench", "--quick", "--only", "matmul"),
-}
+TRAIN = ("train", "--profile", "off", "--steps", "2", "--run-dir", "run")
+LINES = (
+    TRAIN,
+    ("tune", "--model", "quickstart", "--budget", "20s", "--max-batch", "2", "--only", "batch"),
+    ("bench", "--quick", "--only", "matmul"),
+)
 
 
 @contextmanager
@@ -35,24 +36,24 @@ def neighbour(gpus: StandIn, does: str, *, after_s: int = 0) -> Iterator[int]:
         process.wait()
 
 
-@pytest.mark.parametrize("command", LINES)
-def test_beside_a_process_that_computes_it_ends_and_names_it(standin, command):
+def test_beside_a_process_that_computes_each_command_ends_and_names_it(standin):
     gpus = standin(gpus=2, memory="4G")
     with neighbour(gpus, WORKS) as pid:
-        refused = gpus.gpudoc(*LINES[command], "--device", "cuda:0")
-    assert refused.returncode == 1, refused.stderr
-    assert "others compute on cuda:0: " in refused.stderr
-    assert f"(pid {pid}, " in refused.stderr
-    assert "--device cuda:1, where nobody computes; or --shared" in refused.stderr
+        for arguments in LINES:
+            refused = gpus.gpudoc(*arguments, "--device", "cuda:0")
+            assert refused.returncode == 1, (arguments, refused.stderr)
+            assert "others compute on cuda:0: " in refused.stderr
+            assert f"(pid {pid}, " in refused.stderr
+            assert "--device cuda:1, where nobody computes; or --shared" in refused.stderr
 
 
 def test_with_shared_it_trains_beside_it_and_beside_one_that_rests_it_needs_no_word(standin):
     gpus = standin(memory="4G")
     with neighbour(gpus, WORKS) as pid:
-        beside = gpus.gpudoc(*LINES["train"], "--device", "cuda:0", "--shared")
+        beside = gpus.forked(*TRAIN, "--device", "cuda:0", "--shared")
     assert beside.returncode == 0, beside.stderr
     assert f"(pid {pid}, " in beside.stdout + beside.stderr
     with neighbour(gpus, "input()", after_s=3):
-        rests = gpus.gpudoc("train", "--profile", "off", "--steps", "2", "--run-dir", "other", "--device", "cuda:0")
+        rests = gpus.forked("train", "--profile", "off", "--steps", "2", "--run-dir", "other", "--device", "cuda:0")
     assert rests.returncode == 0, rests.stderr
     assert "others compute" not in rests.stdout + rests.stderr

@@ -59,7 +59,7 @@ def run(gpus, *arguments, model=None, data=None, **train):
     }
     (folder / "cfg.yaml").write_text(json.dumps(config))
     line = ("train", "--model", "cfg.yaml", "--profile", "off", "--plain", "--no-preflight", "--run-dir", "run")
-    done = gpus.gpudoc(*line, *map(str, arguments))
+    done = gpus.forked(*line, *map(str, arguments))
     assert done.returncode == 0, done.stderr
     return done, [row for row in metrics(folder / "run") if "lr" in row]
 

@@ -90,21 +90,11 @@ def losses(run_dir: Path) -> list[float]:
     return [row["loss"] for row in metrics(run_dir) if "loss" in row and "lr" in row]
 
 
-def watched(gpus: StandIn, *command: str) -> tuple[int, str, set[tuple[int, int]]]:
-    """A command, what it said, and every (pid, GPU) that ever had a context meanwhile."""
-    process = subprocess.Popen(
-        command, cwd=gpus.home, env=gpus.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    seen: set[tuple[int, int]] = set()
-    while process.poll() is None:
-        seen |= {(pid, gpu) for pid, gpu, _ in gpus.holders()}
-        time.sleep(0.02)
-    assert process.stdout is not None
-    return process.returncode, process.stdout.read(), seen
-
-
 def gpudoc(gpus: StandIn, name: str, *arguments: object) -> tuple[int, str, set[tuple[int, int]]]:
-    return watched(gpus, sys.executable, "-m", "gpudoc", *line(gpus.home, name, *arguments))
+    """The command's status, what it said, and every (process, GPU) that had a context meanwhile."""
+    before = len(gpus.contexts())
+    done = gpus.forked(*line(gpus.home, name, *arguments))
+    return done.returncode, done.stdout + done.stderr, {(pid, gpu) for pid, gpu, _ in gpus.contexts()[before:]}
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +124,10 @@ def test_every_gpu_is_taken_by_one_process_and_none_by_the_launcher(standin, tmp
 def test_torchrun_gives_every_rank_its_own_gpu(standin, tmp_path, alone):
     place(tmp_path)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--local-addr=127.0.0.1"]
-    code, said, seen = watched(
-        standin(gpus=2, memory="4G"), *torchrun, "-m", "gpudoc", *line(tmp_path, "run", "--no-preflight")
-    )
-    assert code == 0, said
-    assert sorted(gpu for _, gpu in seen) == [0, 1], said
+    gpus = standin(gpus=2, memory="4G")
+    done = gpus.run(*torchrun, "-m", "gpudoc", *line(tmp_path, "run", "--no-preflight"))
+    assert done.returncode == 0, done.stderr
+    assert sorted(gpu for _, gpu, _ in gpus.contexts()) == [0, 1], done.stderr
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=1e-5)
 
 
@@ -189,7 +178,7 @@ def test_a_full_gpu_is_told_with_its_holder_and_another_ones_fill_is_nothing(sta
     place(tmp_path)
     gpus = standin(gpus=2, memory="2G")
     with filled(gpus, 1, 1148 << 20) as holder:
-        refused = gpus.gpudoc(*line(tmp_path, "full", "--device", "cuda:1"))
+        refused = gpus.forked(*line(tmp_path, "full", "--device", "cuda:1"))
         code, said, seen = gpudoc(gpus, "other", "--device", "cuda:0", "--steps", 2)
     assert refused.returncode == 1, refused.stderr
     assert "cuda:1 has no room to begin: 450 MiB of 2 GiB is free; " in refused.stderr
@@ -223,7 +212,7 @@ def test_code_that_says_cuda_means_the_gpu_that_was_asked_for(standin, tmp_path)
 
 def test_the_first_error_of_a_kernel_is_told_and_not_what_the_dead_gpu_says_after_it(standin, tmp_path):
     place(tmp_path, data={"bad_label": 5}, checkpoint_every=2)
-    done = standin().gpudoc(*line(tmp_path, "run", "--set", "seed=3"))
+    done = standin().forked(*line(tmp_path, "run", "--set", "seed=3"))
     assert done.returncode == 1, done.stderr
     told = next(row for row in done.stderr.splitlines() if row.startswith("gpudoc: "))
     assert "a kernel failed on the GPU by step" in told
@@ -235,7 +224,7 @@ def test_the_first_error_of_a_kernel_is_told_and_not_what_the_dead_gpu_says_afte
 
 def test_more_processes_than_gpus_are_refused(standin, tmp_path):
     place(tmp_path)
-    done = standin(gpus=2).gpudoc(*line(tmp_path, "run", "--gpus", 3))
+    done = standin(gpus=2).forked(*line(tmp_path, "run", "--gpus", 3))
     assert done.returncode == 2
     assert "--gpus 3: this machine has 2 usable" in done.stderr
 
@@ -277,7 +266,7 @@ def test_a_trace_of_some_steps_is_written(tmp_path, monkeypatch):
 
 def test_resume_is_exact_on_a_gpu(standin, tmp_path):
     place(tmp_path, model={"dropout": 0.3})
-    done = standin().gpudoc(
+    done = standin().forked(
         *["train", "--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume", "--plain"]
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -290,15 +279,25 @@ def content(run_dir: Path, step: int) -> dict[str, str]:
     return {name: row["sha256"] for name, row in files.items() if name in ("model.safetensors", "optimizer.pt")}
 
 
+FEW_RESTARTS = """
+import sys
+from gpudoc.cli.app import main
+from gpudoc.train.start import launch
+launch.MAX_RESTARTS = 1
+sys.argv = {}
+main()
+"""
+
+
 def test_a_killed_rank_takes_the_others_with_it_and_the_run_ends_as_if_it_had_lived(standin, tmp_path):
     """SIGKILL, once and then at every start: on the GPUs the others wait in NCCL for a rank that will not come."""
     train = ["--gpus", 2, "--no-preflight", "--set", "checkpoint_every=2"]
     place(tmp_path, model={"dropout": 0.3})
-    whole = standin(gpus=2, memory="2G").gpudoc(*line(tmp_path, "whole", *train))
+    whole = standin(gpus=2, memory="2G").forked(*line(tmp_path, "whole", *train))
     assert whole.returncode == 0, whole.stderr
     place(tmp_path, model={"dropout": 0.3, "killed": 6})
     once = standin(gpus=2, memory="2G")
-    done = once.gpudoc(*line(tmp_path, "once", *train))
+    done = once.forked(*line(tmp_path, "once", *train))
     assert done.returncode == 0, done.stderr
     # from which step depends on the moment: what was on its way to the disk, and what the rank that lives still saves
     assert summary(tmp_path / "once")["resumed_from"] in ("step-2", "step-4", "step-5")
@@ -308,7 +307,7 @@ def test_a_killed_rank_takes_the_others_with_it_and_the_run_ends_as_if_it_had_li
     assert once.holders() == []
     place(tmp_path, model={"dropout": 0.3, "killed": 2, "attempts": 99})
     always = standin(gpus=2, memory="2G")
-    done = always.gpudoc(*line(tmp_path, "always", *train))
+    done = always.python(FEW_RESTARTS.format(["gpudoc", *line(tmp_path, "always", *train)]))
     assert done.returncode == 1, done.stderr
     assert "rank 1 ended by SIGKILL" in done.stderr
     assert "Traceback" not in done.stderr
@@ -320,7 +319,7 @@ def test_a_run_goes_on_with_another_number_of_gpus(standin, tmp_path, alone):
     gpus = standin(gpus=4, memory="2G")
     for ranks, steps in ((4, 5), (1, 9), (2, 12)):
         arguments = ["--gpus", ranks, "--steps", steps, "--no-preflight"]
-        done = gpus.gpudoc(*line(tmp_path, "run", *arguments))
+        done = gpus.forked(*line(tmp_path, "run", *arguments))
         assert done.returncode == 0, done.stderr
     assert "1 -> 2 processes: the order of samples goes on" in done.stderr
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=1e-5)
@@ -350,14 +349,14 @@ def test_a_stopped_run_says_75_and_goes_on(standin, tmp_path, ranks, alone):
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 75
     assert 0 < summary(tmp_path / "run")["steps"] < 12
-    done = gpus.gpudoc(*arguments)
+    done = gpus.forked(*arguments)
     assert done.returncode == 0, done.stderr
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=1e-5)
 
 
 def test_a_model_that_fills_the_gpus_is_spread_over_them(standin, tmp_path):
     place(tmp_path, model={"hidden": 2_000_000}, steps=1)
-    done = standin(gpus=2, memory="460M", context_bytes="20M", nccl_bytes="5M").gpudoc(
+    done = standin(gpus=2, memory="460M", context_bytes="20M", nccl_bytes="5M").forked(
         *line(tmp_path, "run", "--no-preflight")
     )
     assert done.returncode == 0, done.stderr
@@ -367,7 +366,7 @@ def test_a_model_that_fills_the_gpus_is_spread_over_them(standin, tmp_path):
 def test_waiting_for_gradients_is_told_while_they_are_exchanged_inside_backward(standin, tmp_path):
     """From step 51 on DDP reduces in backward; links that are this slow are waited for."""
     place(tmp_path, model={"hidden": 20_000}, steps=54)
-    done = standin(gpus=2, memory="2G", peer_gbps=1).gpudoc(*line(tmp_path, "run", "--no-preflight"))
+    done = standin(gpus=2, memory="2G", peer_gbps=1).forked(*line(tmp_path, "run", "--no-preflight"))
     assert done.returncode == 0, done.stderr
     rows = [row for row in metrics(tmp_path / "run") if "lr" in row]
     for row in (rows[10], rows[-1]):

@@ -103,7 +103,7 @@ def rescues(gpus, model, batch, *arguments):
     steps = str(4000 // batch + 3)
     command = ("train", "--model", model, "--batch-size", str(batch), "--steps", steps, "--profile", "off")
     run = f"run-{batch}"
-    done = gpus.gpudoc(*command, "--precision", "fp32", "--no-preflight", "--run-dir", run, *arguments)
+    done = gpus.forked(*command, "--precision", "fp32", "--no-preflight", "--run-dir", run, *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads((gpus.home / run / "summary.json").read_text())["rescues"]
 
@@ -300,6 +300,6 @@ def test_a_training_applies_the_levers_of_its_profile(standin, net):
     module.write_text(
         module.read_text().replace("        return self.last(", f"        {told}\n        return self.last(")
     )
-    trained = gpus.gpudoc("train", "--model", net, "--profile", "levers.yaml", "--steps", "2", "--no-preflight")
+    trained = gpus.forked("train", "--model", net, "--profile", "levers.yaml", "--steps", "2", "--no-preflight")
     assert trained.returncode == 0, trained.stderr
     assert "told high True" in trained.stdout

@@ -86,29 +86,10 @@ def test_the_page_shows_the_curves_and_every_trial(tuned_briefly):
 
 
 @pytest.mark.slow
-def test_a_kill_after_any_record_repeats_no_trial_and_learns_the_same(tuned):
-    folder, _, _ = tuned
-    path = journal_of(folder)
-    finish(start(folder, "--json"))
-    before = learned(folder)
-    whole = path.read_text().splitlines(keepends=True)
-    for kept in (len(whole) // 2, len(whole)):
-        path.write_text("".join(whole[:kept]))
-        finish(start(folder, "--json"))
-        again = path.read_text().splitlines(keepends=True)
-        assert again[:kept] == whole[:kept]
-        requests = [json.dumps(json.loads(line)["request"], sort_keys=True) for line in again[1:]]
-        assert len(set(requests)) == len(requests)
-        if kept == len(whole):
-            assert again == whole
-            assert learned(folder) == before
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["", "SSE41"])
-def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned, tmp_path, monkeypatch, switch):
+def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned_briefly, tmp_path, monkeypatch, switch):
     folder = tmp_path / "copy"
-    shutil.copytree(tuned[0], folder)
+    shutil.copytree(tuned_briefly[0], folder)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", switch)
     process = start(folder)
     told = next(line for line in process.stderr if "your default" in line or "going on with" in line)
@@ -118,7 +99,7 @@ def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned, tmp_pa
 
 
 @pytest.mark.slow
-def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
+def test_kill_nine_leaves_no_process_and_who_goes_on_repeats_no_trial_and_learns_the_same(tmp_path):
     write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
     process = start(tmp_path)
     for line in process.stderr:
@@ -130,10 +111,25 @@ def test_kill_nine_leaves_no_process_and_the_next_run_goes_on(tmp_path):
     process.communicate()
     _, alive = psutil.wait_procs(children, timeout=20)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
-    done = len(journal_of(tmp_path).read_text().splitlines()) - 1
+    path = journal_of(tmp_path)
+    done = len(path.read_text().splitlines()) - 1
     assert done >= 1
     _, err = finish(start(tmp_path))
     assert f"going on with {done} finished trials" in err
+    # as after a kill in the middle, and after the last record
+    whole = path.read_text().splitlines(keepends=True)
+    half = whole[: len(whole) // 2]
+    path.write_text("".join(half))
+    finish(start(tmp_path))
+    whole = path.read_text().splitlines(keepends=True)
+    assert whole[: len(half)] == half
+    assert len(whole) > len(half)
+    requests = [json.dumps(json.loads(line)["request"], sort_keys=True) for line in whole[1:]]
+    assert len(set(requests)) == len(requests)
+    before = learned(tmp_path)
+    finish(start(tmp_path))
+    assert path.read_text().splitlines(keepends=True) == whole
+    assert learned(tmp_path) == before
 
 
 @pytest.mark.parametrize(

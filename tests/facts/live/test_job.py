@@ -169,7 +169,7 @@ def test_a_job_that_stands_still_after_its_watch_is_looked_at_again(tmp_path, mo
 
 @pytest.mark.slow
 def test_ranks_that_a_launcher_starts_are_watched_from_their_first_step():
-    code = "import os; os.environ['SCRIPT_SECONDS'] = '15'\n"
+    code = "import os; os.environ['SCRIPT_SECONDS'] = '10'\n"
     ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     with start(code + LAUNCH, 3, sys.executable, *ranks, SCRIPTS / "healthy_mlp.py") as watcher:
         answer = json.loads(watcher.communicate(timeout=200)[0])

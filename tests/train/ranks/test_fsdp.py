@@ -16,7 +16,7 @@ from gpudoc.train.state.loaded import load
 from tests.standin.gpus import IS_STANDIN
 from tests.train.ranks.test_distributed import told, torchrun
 from tests.train.start.test_place import CONFIG, MODULE
-from tests.train.support import metrics, train
+from tests.train.support import metrics, train_here
 
 GIB = 2**30
 
@@ -162,11 +162,11 @@ def state_of(run, step):
 
 
 @pytest.mark.slow
-def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path):
+def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path, capfd):
     """Sharded steps 1 to 4, sharded 5 to 7, one process 8 to 12: the weights of one process all the way."""
     write_run(tmp_path)
-    whole_run = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "alone")
-    assert whole_run.returncode == 0, whole_run.stderr
+    line = ("--model", "c.yaml", "--profile", "off", "--no-preflight")
+    assert train_here(tmp_path, *line, "--run-dir", "alone") == 0
     for steps in ("4", "7"):
         done = torchrun(tmp_path, SHARDED_RUN, arguments=(steps,))
         assert done.returncode == 0, done.stderr[-3000:]
@@ -180,9 +180,9 @@ def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path):
     assert all((path / "dcp" / "__1_0.distcp").exists() for path in kept.values())
     parts, weights = load(kept[7]).model, load_file(kept[7] / "model.safetensors")
     assert digest(dict(sorted(parts.items()))) == digest(dict(sorted(weights.items())))
-    last = train(tmp_path, "--model", "c.yaml", "--profile", "off", "--run-dir", "run", "--steps", "12")
-    assert last.returncode == 0, last.stderr
-    assert "2 -> 1 processes" in last.stderr
+    capfd.readouterr()
+    assert train_here(tmp_path, *line, "--run-dir", "run", "--steps", "12") == 0
+    assert "2 -> 1 processes" in capfd.readouterr().err
     alone, sharded = (
         load_file(tmp_path / run / "checkpoints" / "step-12" / "model.safetensors") for run in ("alone", "run")
     )

@@ -24,9 +24,9 @@ SINCE = 30
 
 
 def strikes(fault, kind):
-    """Whether this is the rank for the fault "kind:rank", and the file that ends it is not there."""
-    what, _, rank = fault.partition(":")
-    return what == kind and RANK == rank and not pathlib.Path("go").exists()
+    """Whether this is the rank for the fault "kind:rank", or "kind,other:rank", and no file is there that ends it."""
+    kinds, _, rank = fault.partition(":")
+    return kind in kinds.split(",") and RANK == rank and not pathlib.Path("go").exists()
 
 
 class Data(Points):

@@ -7,15 +7,25 @@ import sys
 
 import pytest
 
-from tests.train.support import train, train_here, write_workload
+from tests.train.support import train_here, write_workload
 
 
-def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path, monkeypatch, capfd):
+@pytest.fixture
+def prove(tmp_path, monkeypatch):
+    """`gpudoc train --prove-resume` in this process; the runs that it compares are processes of their own."""
+
+    def prove(*arguments):
+        line = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume", *arguments)
+        monkeypatch.setattr(sys, "argv", ["gpudoc", "train", "--device", "cpu", *line])
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        return train_here(tmp_path, *line)
+
+    return prove
+
+
+def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path, prove, capfd):
     write_workload(tmp_path, model={"dropout": 0.2, "norm": True}, data={"draw": "python torch"})
-    line = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume", "--json")
-    monkeypatch.setattr(sys, "argv", ["gpudoc", "train", "--device", "cpu", *line])
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert train_here(tmp_path, *line) == 0
+    assert prove("--json") == 0
     document = json.loads(capfd.readouterr().out)
     assert document["schema"] == "gpudoc.prove.v1"
     assert document["exact"] is True
@@ -23,7 +33,7 @@ def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path, mon
 
 
 @pytest.mark.slow
-def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path):
+def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path, prove, capfd):
     write_workload(tmp_path)
     module = tmp_path / "tiny_workload.py"
     module.write_text(
@@ -33,16 +43,16 @@ def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path):
             "        x = self.inputs[index] + float(self.own.random())\n",
         )
     )
-    done = train(tmp_path, "--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume", "--plain")
-    assert done.returncode == 1, done.stderr
-    assert "not exact: the loss of step 6" in done.stdout
-    assert "state outside the checkpoint" in done.stdout
+    assert prove("--plain") == 1
+    said = capfd.readouterr().out
+    assert "not exact: the loss of step 6" in said
+    assert "state outside the checkpoint" in said
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_by_itself_is_no_verdict(tmp_path):
+def test_a_run_that_fails_by_itself_is_no_verdict(tmp_path, prove, capfd):
     write_workload(tmp_path, data={"raise_at": 3})
-    done = train(tmp_path, "--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--prove-resume")
-    assert done.returncode == 1
-    assert "does not work by itself" in done.stderr
-    assert "sample 3 is broken" in done.stderr
+    assert prove() == 1
+    said = capfd.readouterr().err
+    assert "does not work by itself" in said
+    assert "sample 3 is broken" in said
