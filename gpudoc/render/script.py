@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
 from gpudoc.script.advice import by_option, describe_loader
 from gpudoc.script.look import Look
@@ -102,6 +103,8 @@ def _found(result: Result) -> list[str]:
         feed = found.feed
         ahead = f" x {feed.prefetch_factor} batches" if feed.num_workers else ""
         lines.append(f"  loader        {feed.num_workers:>6,}  workers{ahead}")
+    if found.variant.wait_policy == "passive":
+        lines.append(f"  threads       {'sleep':>6}  while they wait for each other")
     return lines
 
 
@@ -110,6 +113,9 @@ def _to_write(result: Result) -> list[str]:
     if result.lines:
         lines += ["", "to write into the script (or run it with the profile, without a change)"]
         lines += [f"  {line}" for line in result.lines]
+    waits = missing_for_any(result.findings.variant.wait_policy, {})
+    if waits:
+        lines += ["", "to set where it is started (or run it with the profile)", f"  export {in_shell(waits)}"]
     if result.offered:
         lines += ["", "for the offered batch, if you want that training"]
         lines += [f"  {line}" for line in result.offered]

@@ -110,6 +110,7 @@ def _time(session: Session, largest: Largest, useful: int) -> tuple[Point, ...]:
         request = Request(
             kind="speed",
             batches=(batch,),
+            variant=session.variant,
             feed=session.feed,
             ranks=session.look.ranks,
             steps=_TIMED_STEPS,

@@ -14,7 +14,7 @@ from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.model.memory import fit_memory
 from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.journal import Journal
-from gpudoc.tune.trial.messages import End, Feed, Kind, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Feed, Kind, Point, Request, Trial, Variant
 from gpudoc.units import format_bytes, format_seconds
 
 FIT_STEPS = 2
@@ -37,7 +37,7 @@ class Session:
     """Runs trials of one script; satisfies `largest.Prober`.
 
     `reference` is the script's own batch of one rank, `feed` the loader that trials of a batch are fed with (None: the
-    script's own). `check` looks at all trials of a batch so far and raises
+    script's own), `variant` what else they are launched with. `check` looks at all trials of a batch so far and raises
     when the batch did not arrive. What is in the journal is not run again, and its seconds count as spent.
     """
 
@@ -49,6 +49,7 @@ class Session:
     reference: int = 1
     limit_bytes: int | None = None
     feed: Feed | None = None
+    variant: Variant = field(default_factory=Variant)
     spent_s: float = 0.0
     share_s: float = 0.0
     reserved_s: float = 0.0
@@ -168,7 +169,8 @@ class Session:
         return self.spent_s + self.launch_s + steps_s <= self.share_s
 
     def _request(self, kind: Kind, batch: int, *, steps: int) -> Request:
-        return Request(kind=kind, batches=(batch,), feed=self.feed, ranks=self.look.ranks, steps=steps)
+        ranks = self.look.ranks
+        return Request(kind=kind, batches=(batch,), variant=self.variant, feed=self.feed, ranks=ranks, steps=steps)
 
 
 def describe(trial: Trial) -> str:

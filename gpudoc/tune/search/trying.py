@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
-from gpudoc.doctor.spinning import crowd_here, find_spinning
-from gpudoc.process.openmp import own_openmp
+from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import Losses, VariantTrial
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
@@ -74,7 +74,13 @@ def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) 
     found.variant = best.variant
 
 
-def give_up(found: Findings, why: str) -> None:
+class Tried(Protocol):
+    """What a search has tried so far."""
+
+    tried: list[VariantTrial]
+
+
+def give_up(found: Tried, why: str) -> None:
     """What was kept is not used after all, and why."""
     found.tried = [
         row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}"}) if row.kept else row
@@ -85,9 +91,7 @@ def give_up(found: Findings, why: str) -> None:
 def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
     """The abilities with whether threads spun for CPUs on which others computed during these trials."""
     noise = noise_of(trials)
-    if noise is None or find_spinning(crowd_here(noise.most_cpus)) is None:
-        return abilities
-    return replace(abilities, threads_spin=not own_openmp().is_told)
+    return abilities if noise is None else replace(abilities, threads_spin=may_sleep(noise.most_cpus))
 
 
 def _reference(session: Session, request: Request, plain: Trial) -> Reference | None:
