@@ -92,7 +92,7 @@ def _found(result: Result) -> list[str]:
     sized = found.sized
     if sized is not None and sized.largest is not None:
         largest = sized.largest
-        proof = "proved from both sides" if largest.is_proved else f"run, not proved; {largest.predicted} predicted"
+        proof = largest.proof if largest.is_proved else f"{largest.proof}; {largest.predicted} predicted"
         peak = "" if largest.line is None else f", peak {format_bytes(largest.line.at(largest.batch))}"
         lines.append(f"  largest batch {largest.batch:>6,}  {proof}{peak} of {format_bytes(largest.limit_bytes)}")
     if sized is not None and sized.choice is not None:
