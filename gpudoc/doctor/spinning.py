@@ -40,6 +40,12 @@ def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
     return Crowd(threads=threads or known, cpus=cpus_usable(), other_cpus=other_cpus, openmp=own_openmp())
 
 
+def may_sleep(other_cpus: float) -> bool:
+    """Whether threads of what is started here spin beside others, and nobody has said how they are to wait."""
+    crowd = crowd_here(other_cpus)
+    return find_spinning(crowd) is not None and not crowd.openmp.is_told
+
+
 def find_spinning(crowd: Crowd) -> Finding | None:
     """The finding where more threads compute together than others leave CPUs, and those that wait do not sleep."""
     if crowd.threads < 2 or crowd.other_cpus < _FELT_CPUS or crowd.openmp.is_passive:

@@ -16,14 +16,13 @@ _REAPED = ("children_user", "children_system")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """CPUs that others kept busy on average, and that this process and all below it did; both in whole CPUs.
+    """CPUs that others kept busy on average, in whole CPUs.
 
-    `share` is what both took of the CPUs that this process may use; `stolen_share` what a hypervisor took of all CPU
-    time, None where the kernel does not count it.
+    `share` is what they, this process and all below it took of the CPUs that this process may use; `stolen_share` what
+    a hypervisor took of all CPU time, None where the kernel does not count it.
     """
 
     other_cpus: float
-    own_cpus: float
     share: float
     stolen_share: float | None
 
@@ -53,7 +52,6 @@ class Meter:
         own, others = max(0.0, own_s / span), max(0.0, (busy_s - own_s) / span)
         return Beside(
             other_cpus=others,
-            own_cpus=own,
             share=(own + others) / cpus_allowed(),
             stolen_share=max(0.0, delta["steal"] / total) if "steal" in delta else None,
         )

@@ -55,7 +55,12 @@ class OpenMp:
     @property
     def cure(self) -> str:
         """The line for a shell that lets waiting threads sleep."""
-        return f"export {' '.join(f'{name}={value}' for name, value in self.passive.items())}"
+        return f"export {in_shell(self.passive)}"
+
+
+def in_shell(variables: Mapping[str, str]) -> str:
+    """The variables as a shell sets them, before a command or after `export`."""
+    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 def openmp_of(pid: int, root: Path = Path("/proc")) -> OpenMp:
@@ -92,6 +97,12 @@ def missing_environment(wait_policy: str, device_type: str | None = None) -> dic
         return {}
     found = own_openmp()
     return {} if found.is_told else found.passive
+
+
+def missing_for_any(wait_policy: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The same for a command with this environment, whose torch may have any runtime."""
+    found = OpenMp(None, {name: environment[name] for name in WAITING if name in environment})
+    return {} if wait_policy != "passive" or found.is_told else found.passive
 
 
 def _first(files: Iterable[str]) -> Runtime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
 from gpudoc.script.advice import by_option, describe_loader
 from gpudoc.script.look import Look
@@ -91,7 +92,7 @@ def _found(result: Result) -> list[str]:
     sized = found.sized
     if sized is not None and sized.largest is not None:
         largest = sized.largest
-        proof = "proved from both sides" if largest.is_proved else f"run, not proved; {largest.predicted} predicted"
+        proof = largest.proof if largest.is_proved else f"{largest.proof}; {largest.predicted} predicted"
         peak = "" if largest.line is None else f", peak {format_bytes(largest.line.at(largest.batch))}"
         lines.append(f"  largest batch {largest.batch:>6,}  {proof}{peak} of {format_bytes(largest.limit_bytes)}")
     if sized is not None and sized.choice is not None:
@@ -102,6 +103,8 @@ def _found(result: Result) -> list[str]:
         feed = found.feed
         ahead = f" x {feed.prefetch_factor} batches" if feed.num_workers else ""
         lines.append(f"  loader        {feed.num_workers:>6,}  workers{ahead}")
+    if found.variant.wait_policy == "passive":
+        lines.append(f"  threads       {'sleep':>6}  while they wait for each other")
     return lines
 
 
@@ -110,6 +113,9 @@ def _to_write(result: Result) -> list[str]:
     if result.lines:
         lines += ["", "to write into the script (or run it with the profile, without a change)"]
         lines += [f"  {line}" for line in result.lines]
+    waits = missing_for_any(result.findings.variant.wait_policy, {})
+    if waits:
+        lines += ["", "to set where it is started (or run it with the profile)", f"  export {in_shell(waits)}"]
     if result.offered:
         lines += ["", "for the offered batch, if you want that training"]
         lines += [f"  {line}" for line in result.offered]

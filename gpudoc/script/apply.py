@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
 from gpudoc.script.messages import LoaderOrder, Order
@@ -21,12 +23,16 @@ _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The command as it is started, the order for the inside, what is said of both, and the profile's file name."""
+    """The command as it is started, the order for the inside, what is said of both, and the profile's file name.
+
+    `environment` are variables that it is started with besides this process's own.
+    """
 
     words: tuple[str, ...]
     order: Order
     profile: str | None = None
     sentences: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
@@ -93,7 +99,10 @@ def _apply(words: tuple[str, ...], found: Remembered, allow_batch: bool) -> Appl
         said.append(f"{training[0].at}: batch_size {batch}, the script says {own} (--allow batch, {source})")
     elif batch != own:
         said.append(_offer(batch, source))
-    return Applied(words=words, order=order, profile=found.path.name, sentences=tuple(said))
+    waits = missing_for_any(profile.settings.wait_policy, os.environ)
+    if waits:
+        said.append(f"threads sleep while they wait: {in_shell(waits)} ({source})")
+    return Applied(words=words, order=order, profile=found.path.name, sentences=tuple(said), environment=waits)
 
 
 def _loader_order(profile: Profile) -> LoaderOrder:

@@ -11,7 +11,7 @@ from gpudoc.script.look import Look
 from gpudoc.script.session import Session
 from gpudoc.tune.model.speed import sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch, explain_knee, explain_largest
-from gpudoc.tune.search.largest import Largest, find_largest, settle_largest
+from gpudoc.tune.search.largest import BUDGET_ENDS, Largest, find_largest, settle_largest
 from gpudoc.tune.trial.messages import Point, Request
 
 Lever = Literal["flag", "loader", "none"]
@@ -56,6 +56,11 @@ def size_batch(session: Session, *, goal: str, max_batch: int | None) -> Sized:
     assert limit is not None
     session.share_s = session.spent_s + _LARGEST_SHARE * max(0.0, session.free_s)
     largest = find_largest(session, limit_bytes=limit, cap=cap)
+    largest.ceiling = _ceiling(session.look, cap, max_batch)
+    if largest.batch == cap and not largest.complete:
+        # what memory was calibrated with ran in a launch of its own
+        largest.complete = True
+        largest.notes = [note for note in largest.notes if not note.startswith(BUDGET_ENDS)]
     steps = _steady_steps(session, largest.batch)
     if steps >= _LEAST_STEADY_STEPS:
         largest = settle_largest(session, largest, steps=steps)
@@ -91,6 +96,15 @@ def cap_of(look: Look, max_batch: int | None) -> int:
     return min(most, max_batch or most)
 
 
+def _ceiling(look: Look, cap: int, max_batch: int | None) -> str:
+    """Why no batch larger than the cap was tried."""
+    if cap == max_batch:
+        return "--max-batch allows no larger one"
+    each = "" if look.ranks == 1 else f" for each of {look.ranks} ranks"
+    known = look.training is not None and look.training.samples
+    return f"the data set has no more samples{each}" if known else "no larger one is tried"
+
+
 def useful_batch(session: Session, cap: int) -> int:
     """The largest batch that is offered for its speed."""
     return max(1, min(cap, MOST_TIMES * session.reference))
@@ -110,6 +124,7 @@ def _time(session: Session, largest: Largest, useful: int) -> tuple[Point, ...]:
         request = Request(
             kind="speed",
             batches=(batch,),
+            variant=session.variant,
             feed=session.feed,
             ranks=session.look.ranks,
             steps=_TIMED_STEPS,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpudoc.profile.model import VariantTrial
 from gpudoc.script.batch import Lever, Sized
 from gpudoc.script.loader import Fed
 from gpudoc.script.look import Look
 from gpudoc.stats import median
-from gpudoc.tune.trial.messages import Feed, Trial
+from gpudoc.tune.trial.messages import Feed, Trial, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,19 @@ class Findings:
     lever: Lever = "none"
     why_no_lever: str = ""
     defaults: list[Trial] = field(default_factory=list)
+    tried: list[VariantTrial] = field(default_factory=list)
+    tried_variant: Variant = field(default_factory=Variant)
     fed: Fed | None = None
     sized: Sized | None = None
     joints: list[Trial] = field(default_factory=list)
     unchanged: bool = False
     kept_default: str = ""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def variant(self) -> Variant:
+        """What the script is to be started with besides its loader and its batch."""
+        return Variant() if self.kept_default else self.tried_variant
 
     @property
     def feed(self) -> Feed | None:

@@ -125,8 +125,16 @@ class Measures:
             pin_memory=setting.pin_memory,
             persistent_workers=setting.num_workers > 0,
         )
-        request = Request(kind="loader", batches=(), feed=feed, steps=_STRETCH_STEPS, seconds_per_batch=seconds)
-        trial = self.session.run(request.model_copy(update={"repeat": turn}))
+        request = Request(
+            kind="loader",
+            batches=(),
+            variant=self.session.variant,
+            feed=feed,
+            steps=_STRETCH_STEPS,
+            seconds_per_batch=seconds,
+            repeat=turn,
+        )
+        trial = self.session.run(request)
         if not trial.fits or "mean_step_s" not in trial.measured:
             raise MeasurementError(trial.detail or trial.end.value)
         if "num_workers" in trial.refused:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.beside import Beside
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.shortage import Shortage
 from gpudoc.script.cell import blame
@@ -32,7 +33,8 @@ class Told:
     """One launch as it went: what its processes told, how it ended, and what it took from outside.
 
     `status` is None where the trial was ended because it had been measured or its time was over (`timed_out`).
-    `loads` are figures of its processes as the system counts them; `full`: it wrote all that its cell had room for.
+    `loads` are figures of its processes as the system counts them, `beside` what others did with the CPUs meanwhile;
+    `full`: it wrote all that its cell had room for.
     """
 
     seen: tuple[Seen, ...]
@@ -46,6 +48,7 @@ class Told:
     full: bool = False
     room_bytes: int = 0
     loads: Mapping[str, float] = field(default_factory=dict)
+    beside: Beside | None = None
 
     @property
     def num_steps(self) -> int:
@@ -67,7 +70,7 @@ def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
     stage = "steps" if told.num_steps else "start"
     common = {"request": request, "end": end, "detail": detail, "stage": stage, "seconds": round(told.seconds, 3)}
     if look is None:
-        return Trial.model_validate({**common, "failed_batch": None if end is End.FITS else batch})
+        return Trial.model_validate({**common, "failed_batch": None if end is End.FITS else batch}).beside(told.beside)
     trains = next(one for one in told.seen if one.trains)
     stretch = steady(trains, warm_steps)
     # an optimizer step may take several batches
@@ -96,7 +99,7 @@ def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
             "legs": waits,
             "failed_batch": None if end is End.FITS else batch,
         }
-    )
+    ).beside(told.beside)
 
 
 def _end_of(told: Told) -> tuple[End, str]:

@@ -37,6 +37,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
         settings=model.Settings.model_validate(
             {
                 "precision": look.precision,
+                "wait_policy": found.variant.wait_policy,
                 "micro_batch": found.batch or look.batch or 1,
                 "accumulation": look.micro_batches,
                 "loader": _loader(found),
@@ -60,7 +61,8 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
 
 def why(found: Findings, noise: Noise | None = None, device: str = "") -> list[str]:
     """One plain sentence for each thing that was decided, after what puts all of them in doubt."""
-    sentences: list[str] = [] if noise is None else [str(noise), *about_threads(device, noise)]
+    sentences: list[str] = [] if noise is None else [str(noise), *about_threads(device, noise, found.tried)]
+    sentences += [row.why for row in found.tried]
     if found.fed is not None:
         sentences += found.fed.reasons
     if found.kept_default:
@@ -98,6 +100,7 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         memory_limit_bytes=context.limit_bytes,
         memory_model=memory_model(largest),
         trials=tuple(_row(trial) for trial in trials if trial.request.kind not in ("loader", "calibrate")),
+        variants=tuple(found.tried),
         loader=tuple(row for trial in trials if (row := _loader_row(trial)) is not None),
         default=_row(found.defaults[0]) if found.defaults else None,
         speedup_over_default=None if gained is None else round(gained.ratio, 3),

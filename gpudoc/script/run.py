@@ -120,7 +120,7 @@ def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on
     """
     with tempfile.TemporaryDirectory(prefix=own_prefix("run"), ignore_cleanup_errors=True) as name:
         watching = _Watching(Path(name), listener, Standing(Path(name), on_hang))
-        environment = hook.environment(Path(name), applied.order, os.environ)
+        environment = hook.environment(Path(name), applied.order, {**os.environ, **applied.environment})
         through = Through(listener.output, all_to_stderr=all_to_stderr)
         kills = oom_kills()
         try:

@@ -12,8 +12,9 @@ from gpudoc.stats import median
 from gpudoc.tune.loader.reasons import name
 from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.model.memory import fit_memory
+from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.journal import Journal
-from gpudoc.tune.trial.messages import End, Feed, Kind, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Feed, Kind, Point, Request, Trial, Variant
 from gpudoc.units import format_bytes, format_seconds
 
 FIT_STEPS = 2
@@ -36,8 +37,8 @@ class Session:
     """Runs trials of one script; satisfies `largest.Prober`.
 
     `reference` is the script's own batch of one rank, `feed` the loader that trials of a batch are fed with (None: the
-    script's own). `check` looks at all trials of a batch so far and raises when the batch did not arrive. What is in
-    the journal is not run again, and its seconds count as spent.
+    script's own), `variant` what else they are launched with. `check` looks at all trials of a batch so far and raises
+    when the batch did not arrive. What is in the journal is not run again, and its seconds count as spent.
     """
 
     runner: Runner
@@ -48,11 +49,13 @@ class Session:
     reference: int = 1
     limit_bytes: int | None = None
     feed: Feed | None = None
+    variant: Variant = field(default_factory=Variant)
     spent_s: float = 0.0
     share_s: float = 0.0
     reserved_s: float = 0.0
     check: Callable[[Sequence[Trial]], None] | None = None
     _accounted: set[str] = field(default_factory=set)
+    _again: Again = field(default_factory=Again)
     _seconds: list[float] = field(default_factory=list)
     _said_lost: bool = False
 
@@ -73,18 +76,26 @@ class Session:
             if why:
                 self.say(why)
             self.advance(request.kind)
-            known = self.runner.run(request, patience_s=self.patience_s(request))
+            known = self._again.least_disturbed(
+                lambda: self._launch(request), budget_s=self.budget_s, say=self.progress.say
+            )
             self.journal.add(known)
             self.say(describe(known))
+        elif request.key() not in self._accounted:
+            self._seconds.append(known.seconds)
         key = request.key()
         if key not in self._accounted:
             self._accounted.add(key)
             self.spent_s += known.seconds
-            self._seconds.append(known.seconds)
         if self.journal.lost and not self._said_lost:
             self._said_lost = True
             self.say(f"the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this")
         return known
+
+    def _launch(self, request: Request) -> Trial:
+        trial = self.runner.run(request, patience_s=self.patience_s(request))
+        self._seconds.append(trial.seconds)
+        return trial
 
     def patience_s(self, request: Request) -> float:
         """How long a launch may take: several times as long as the look's, since a larger batch takes longer."""
@@ -158,7 +169,8 @@ class Session:
         return self.spent_s + self.launch_s + steps_s <= self.share_s
 
     def _request(self, kind: Kind, batch: int, *, steps: int) -> Request:
-        return Request(kind=kind, batches=(batch,), feed=self.feed, ranks=self.look.ranks, steps=steps)
+        ranks = self.look.ranks
+        return Request(kind=kind, batches=(batch,), variant=self.variant, feed=self.feed, ranks=ranks, steps=steps)
 
 
 def describe(trial: Trial) -> str:

@@ -10,9 +10,11 @@ from gpudoc.script.batch import check_lever, size_batch
 from gpudoc.script.command import Command
 from gpudoc.script.findings import Findings, gain, is_own
 from gpudoc.script.loader import tune_loader
-from gpudoc.script.options import Options
+from gpudoc.script.options import PARTS, Options
 from gpudoc.script.session import Session
-from gpudoc.tune.trial.messages import Request, Trial
+from gpudoc.script.threads import try_sleeping
+from gpudoc.tune.search.trying import give_up
+from gpudoc.tune.trial.messages import Request, Trial, Variant
 from gpudoc.units import format_seconds
 
 _LOADER_SHARE = 0.45
@@ -50,8 +52,10 @@ def say_plan(options: Options, launch_s: float | None) -> str:
 
 
 def run_stages(session: Session, options: Options, found: Findings) -> None:
-    """Loader, batch, and the comparison with trial 0; what is found stands in `found` at any moment."""
+    """How threads wait, loader, batch, and the comparison with trial 0; what is found is in `found` at any moment."""
     session.reserved_s = (2 * _PAIRS - 1) * (session.launch_s + _PAIR_S)
+    if options.goal == "throughput" and options.parts == frozenset(PARTS):
+        try_sleeping(session, found)
     if "loader" in options.parts:
         share = _LOADER_SHARE if "batch" in options.parts else 1.0
         found.fed = tune_loader(session, seconds=max(0.0, share * session.free_s))
@@ -109,7 +113,7 @@ def _compare(session: Session, options: Options, found: Findings) -> None:
     feed = found.feed
     takes_batch = found.lever == "flag" or "batch" in options.allow
     batch = found.batch if takes_batch and found.batch != found.look.batch else None
-    changed = batch is not None or (feed is not None and not is_own(feed, found.look))
+    changed = batch is not None or found.variant != Variant() or (feed is not None and not is_own(feed, found.look))
     if not changed:
         # a batch that is only offered is no part of what was compared
         found.unchanged = found.batch in (None, found.look.batch)
@@ -123,6 +127,7 @@ def _compare(session: Session, options: Options, found: Findings) -> None:
             request = Request(
                 kind=kind,
                 batches=(batch,) if batch is not None and kind == "joint" else (),
+                variant=found.variant if kind == "joint" else Variant(),
                 feed=feed if kind == "joint" else None,
                 steps=_PAIR_STEPS,
                 seconds_per_batch=_PAIR_S,
@@ -144,6 +149,7 @@ def _judge(found: Findings, batch: int | None) -> None:
         reason = f"the found ones reached {gained.text} their speed in the end"
     else:
         return
+    give_up(found, reason)
     found.kept_default = f"the script's own settings are kept: {reason}"
     found.unchanged = True
     if batch is not None and found.sized is not None:

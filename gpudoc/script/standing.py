@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpudoc.train.events import Hung
     from gpudoc.train.ranks.pulse import Beat
     from gpudoc.train.start.hang import Stand
+    from gpudoc.train.start.watch import Watch
 
 _LOOK_S = 1.0
 _CLOSE_S = 2.0
@@ -57,19 +58,24 @@ class Standing:
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
-    def _run(self) -> None:
+    def watch(self, clock: Callable[[], float] = time.monotonic) -> Watch:
+        """The watch over the command's ranks."""
         # a tenth of a second of imports that a command without training does without
         from gpudoc.train.start.watch import Watch
 
-        watch = Watch(
+        return Watch(
             beats=lambda: living(self._folder),
             stands=look_at,
             say=self._said.put,
             record=self.over.append,
             seen=lambda: gone(self._folder),
-            patience_s=Patience(),
+            patience_s=Patience(clock),
             on_hang=self._on_hang,
+            clock=clock,
         )
+
+    def _run(self) -> None:
+        watch = self.watch()
         while not self._closed.wait(_LOOK_S):
             if watch.look():
                 self.ended_for = watch.hung

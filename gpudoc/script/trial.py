@@ -8,9 +8,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
+from gpudoc.process.openmp import missing_for_any
 from gpudoc.script import launch
 from gpudoc.script.batch import Lever
 from gpudoc.script.cell import Cell
@@ -84,9 +86,9 @@ class Launches:
         limit = self.memory_limit_bytes
         if request.kind in _UNDER_LIMIT:
             limit = None if "unlimited" in request.extra else self.batch_limit_bytes or limit
-        meter = Meter()
-        told = self._launch(words, order, patience_s, limit)
-        trial = trial_of(request, told, warm_steps=order.warm_steps).beside(meter.read())
+        waits = missing_for_any(request.variant.wait_policy, self.starting)
+        told = self._launch(words, order, patience_s, limit, waits)
+        trial = trial_of(request, told, warm_steps=order.warm_steps)
         return trial.model_copy(update={"refused": _refused(told, self.keys), "notes": _notes(told, self.keys)})
 
     def _order(self, request: Request) -> Order:
@@ -112,14 +114,21 @@ class Launches:
             seconds=request.seconds_per_batch,
         )
 
-    def _launch(self, words: tuple[str, ...], order: Order, patience_s: float, limit_bytes: int | None) -> Told:
+    def _launch(
+        self,
+        words: tuple[str, ...],
+        order: Order,
+        patience_s: float,
+        limit_bytes: int | None,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Told:
         self.count += 1
         with tempfile.TemporaryDirectory(prefix="trial-", dir=self.scratch) as name:
             folder = Path(name) / "events"
             folder.mkdir()
-            variables = environment(folder, order, {**self.starting, **TRACKERS_OFF})
+            variables = environment(folder, order, {**self.starting, **TRACKERS_OFF, **more})
             cell = Cell(scratch=self.scratch, network=self.network) if self.isolated else None
-            kills, began = oom_kills(), time.monotonic()
+            kills, began, meter = oom_kills(), time.monotonic(), Meter()
             running = launch.start(
                 words,
                 environment=variables,
@@ -132,6 +141,7 @@ class Launches:
             self.last = replace(
                 ended,
                 seconds=time.monotonic() - began,
+                beside=meter.read(),
                 cgroup_killed=oom_kills() > kills,
                 has_network=self.network or cell is None or not cell.isolation.network,
                 room_bytes=0 if cell is None else cell.room,

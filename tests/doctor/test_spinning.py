@@ -1,6 +1,7 @@
 import pytest
 
-from gpudoc.doctor.spinning import Crowd, find_spinning
+from gpudoc.doctor import spinning
+from gpudoc.doctor.spinning import Crowd, find_spinning, may_sleep
 from gpudoc.process.openmp import OpenMp
 
 GOMP = OpenMp("libgomp")
@@ -36,3 +37,20 @@ def test_the_finding_has_the_setting_of_the_runtime_and_fewer_threads():
 
 def test_at_least_one_thread_is_advised():
     assert find_spinning(crowd(others=2.0)).fix[1].run == "export OMP_NUM_THREADS=1"
+
+
+@pytest.mark.parametrize(
+    ("others", "settings", "may"),
+    [
+        (1.0, {}, True),
+        (0.1, {}, False),
+        (1.0, {"OMP_WAIT_POLICY": "active"}, False),
+        (1.0, {"KMP_BLOCKTIME": "9"}, True),
+    ],
+    ids=["spins", "alone", "told", "told another runtime"],
+)
+def test_threads_of_what_is_started_here_may_sleep(monkeypatch, others, settings, may):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
+    assert may_sleep(others) is may

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpudoc.process import openmp
-from gpudoc.process.openmp import OpenMp, missing_environment, openmp_of, own_openmp
+from gpudoc.process.openmp import WAITING, OpenMp, missing_environment, missing_for_any, openmp_of, own_openmp
 
 ROW = "7f00-7f01 r-xp 00000000 fe:00 1234                       {}\n"
 
@@ -99,6 +99,13 @@ def test_a_profile_that_lets_threads_sleep_needs_the_variables_of_the_runtime(ru
 def test_how_somebody_told_the_threads_to_wait_stays(monkeypatch):
     monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp", {"GOMP_SPINCOUNT": "100"}))
     assert missing_environment("passive", "cpu") == {}
+
+
+def test_a_command_whose_torch_is_not_known_gets_the_variables_of_every_runtime():
+    assert missing_for_any("default", {}) == {}
+    assert missing_for_any("passive", {"PATH": "/bin"}) == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+    for name in WAITING:
+        assert missing_for_any("passive", {name: "1"}) == {}
 
 
 def test_only_what_says_how_threads_wait_leaves_a_process(tmp_path):

@@ -67,7 +67,8 @@ class Pretended:
     """Satisfies `session.Runner`: every request is answered from the model, and counted in `requests`.
 
     A batch takes `sample_s` of waiting for each sample, split among the workers; a step `fixed_s` + `step_s` a sample;
-    memory `fixed_bytes` + `bytes_per_sample` a sample under `limit_bytes`.
+    memory `fixed_bytes` + `bytes_per_sample` a sample under `limit_bytes`. Threads that sleep while they wait make it
+    `asleep` times as fast. What `beside` holds is measured in every launch.
     """
 
     def __init__(self, **model):
@@ -79,6 +80,8 @@ class Pretended:
         self.limit_bytes = model.get("limit_bytes", 256 << 20)
         self.refuses = model.get("refuses", {})
         self.eats = model.get("eats", False)
+        self.asleep = model.get("asleep", 1.0)
+        self.beside = model.get("beside", {})
         self.requests = []
 
     def run(self, request, *, patience_s):
@@ -93,12 +96,15 @@ class Pretended:
             return trial_of(request, failed, warm_steps=0)
         workers = request.feed.num_workers if request.feed is not None else 0
         make_s, train_s = self.sample_s * batch, self.fixed_s + self.step_s * batch
+        if request.variant.wait_policy == "passive":
+            train_s /= self.asleep
         wait = make_s if workers == 0 else max(0.0, make_s / workers - train_s)
         count = max(request.steps, 4)
         event = steps([train_s + wait] * count, [wait] * count, samples=batch, peak_bytes=needed)
         built = loader(batch_size=self.batch if self.eats else batch)
         trial = trial_of(request, told(seen(event, loaders=[built])), warm_steps=0)
-        return trial.model_copy(update={"refused": dict(self.refuses)})
+        measured = {**trial.measured, **self.beside}
+        return trial.model_copy(update={"refused": dict(self.refuses), "measured": measured})
 
     def asked(self, kind):
         return [request for request in self.requests if request.kind == kind]

@@ -7,6 +7,7 @@ import pytest
 from gpudoc import facts
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Host, Machine
+from gpudoc.process.openmp import WAITING
 from gpudoc.profile.model import Hardware, Loader, Made, Profile, Script, ScriptLoader, Settings
 from gpudoc.profile.store import save, user_folder
 from gpudoc.script.apply import apply
@@ -31,13 +32,16 @@ def here(tmp_path, monkeypatch):
     return asked
 
 
-def keep(command=COMMAND, *, tuned=("loader", "batch"), lever="loader", workers=6, torch=""):
+def keep(command=COMMAND, *, tuned=("loader", "batch"), lever="loader", workers=6, torch="", waits="default"):
     profile = Profile(
         made=Made(at="now", gpudoc="0.1.0", seconds=1, trials=1),
         hardware=Hardware(device="cpu", memory_bytes=8 << 30, torch=torch),
         workload=workload_of(command),
         settings=Settings(
-            precision="fp32", micro_batch=48, loader=Loader(num_workers=workers, prefetch_factor=4, pin_memory=True)
+            precision="fp32",
+            micro_batch=48,
+            loader=Loader(num_workers=workers, prefetch_factor=4, pin_memory=True),
+            wait_policy=waits,
         ),
         script=Script(
             loaders=(
@@ -88,6 +92,21 @@ def test_the_batch_of_a_loader_is_taken_when_it_is_allowed():
 def test_what_was_not_tuned_stays_the_scripts_own():
     keep(tuned=())
     assert apply(COMMAND, profile="auto", allow_batch=True).order == Order(purpose="run", keys=(AT,))
+
+
+def test_threads_sleep_where_the_profile_says_so_and_nobody_says_how_they_wait(monkeypatch):
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    keep()
+    assert apply(COMMAND, profile="auto", allow_batch=False).environment == {}
+    keep(waits="passive")
+    applied = apply(COMMAND, profile="auto", allow_batch=False)
+    assert applied.environment == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+    assert (
+        "threads sleep while they wait: OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0 (profile p.yaml)" in applied.sentences
+    )
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert apply(COMMAND, profile="auto", allow_batch=False).environment == {}
 
 
 def test_off_takes_nothing():

@@ -16,6 +16,21 @@ def test_the_largest_batch_is_shown_from_both_sides():
     assert len(runner.requests) <= 12
 
 
+@pytest.mark.parametrize("share_s", [1e9, 20.0], ids=["time for all", "time to calibrate"])
+@pytest.mark.parametrize(
+    ("samples", "max_batch", "says"),
+    [(64, None, "the data set has no more samples"), (4096, 64, "--max-batch allows no larger one")],
+)
+def test_a_batch_that_holds_all_there_is_is_proved_from_below_and_says_why_it_ends(samples, max_batch, says, share_s):
+    session = session_of(Pretended(), built=loader(samples=samples), budget_s=share_s / 0.6)
+    found = size_batch(session, goal="largest", max_batch=max_batch)
+    largest = found.largest
+    assert (largest.batch, largest.fails_at, largest.is_proved) == (64, None, True)
+    assert found.reasons[0] == f"batch 64: the largest that fits, proved from below: {says}"
+    assert found.reasons[1].startswith(f"largest batch 64 under 256 MiB: it ran, and {says}")
+    assert not [reason for reason in found.reasons if "budget" in reason]
+
+
 def test_for_speed_the_smallest_batch_that_is_as_fast_is_offered():
     runner = Pretended(fixed_s=0.001, step_s=0.01, sample_s=0.0)
     found = size_batch(session_of(runner), goal="throughput", max_batch=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -84,6 +85,13 @@ def test_the_order_reaches_the_script_and_what_it_told_is_known(monkeypatch):
     assert finished.split.data_wait == finished.split.steps == 1.0
     assert finished.split.start + finished.split.end <= finished.seconds
     assert finished.ranks[0].loaders[0].refused == {"pin_memory": "no GPU"}
+
+
+def test_what_the_profile_sets_stands_in_the_commands_environment():
+    words = ("sh", "-c", "echo $OMP_WAIT_POLICY $HOME")
+    heard = Heard()
+    run(Applied(words=words, order=Order(purpose="run"), environment={"OMP_WAIT_POLICY": "passive"}), heard)
+    assert heard.streams[1].decode().split() == ["passive", os.environ["HOME"]]
 
 
 def test_a_line_that_is_no_event_does_not_end_the_run():

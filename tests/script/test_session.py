@@ -77,3 +77,50 @@ def test_the_batches_are_checked_after_each_trial():
     session.fit(8)
     session.fit(16)
     assert checked == [[(8,)], [(8,), (16,)]]
+
+
+class Beside(Pretended):
+    """Others keep so many CPUs busy during one launch after the other, then none."""
+
+    def __init__(self, *others, **model):
+        super().__init__(**model)
+        self.others = list(others)
+
+    def run(self, request, *, patience_s):
+        trial = super().run(request, patience_s=patience_s)
+        told = {"other_cpus": self.others.pop(0) if self.others and request.kind != "look" else 0.0, "busy_share": 1.0}
+        return trial.model_copy(update={"measured": {**trial.measured, **told}})
+
+
+def timed(repeat):
+    return Request(kind="default", batches=(), steps=24, repeat=repeat)
+
+
+def test_a_launch_that_others_disturbed_is_repeated_and_the_least_disturbed_kept():
+    runner = Beside(1.5, 0.5)
+    session = session_of(runner)
+    before_s = session.launch_s
+    found = session.run(timed(0))
+    assert len(runner.requests) == 3
+    assert (found.measured["other_cpus"], found.seconds, session.spent_s) == (0.0, 15.0, 15.0)
+    assert [trial.measured["other_cpus"] for trial in session.journal.trials] == [0.0]
+    # a launch takes as long as one takes, however often it was repeated
+    assert session.launch_s == before_s == 5.0
+
+
+def test_launches_on_a_machine_that_stays_busy_and_those_that_time_nothing_run_once():
+    runner = Beside(*[1.0] * 9)
+    session = session_of(runner)
+    session.fit(8)
+    assert len(runner.requests) == 1
+    session.run(timed(0))
+    assert len(runner.requests) == 4
+    session.run(timed(1))
+    assert len(runner.requests) == 5
+
+
+def test_repeated_launches_stay_within_their_share_of_the_budget():
+    runner = Beside(*[1.0] * 9)
+    session_of(runner, budget_s=60.0).run(timed(0))
+    # of 60 s 9, in which one launch of 5 s can be repeated
+    assert len(runner.requests) == 2

@@ -15,7 +15,7 @@ from gpudoc.train.ranks import pulse as signs
 from gpudoc.train.ranks.pulse import OWN_CODE, Beat, open_pulse
 from gpudoc.train.start import stacks
 from gpudoc.train.start.hang import Stand, judge
-from gpudoc.train.start.watch import FIRST_S
+from gpudoc.train.start.watch import END_TIMES, FIRST_S, FLOOR_S
 from tests.waiting import wait_until
 
 MAIN = Frame("main", "/home/me/work/train.py", 40)
@@ -160,6 +160,86 @@ def test_who_has_ended_is_told_of_and_is_not_watched(tmp_path, monkeypatch):
     other._words[signs._PID] = ended.pid
     assert [one.rank for one in living(tmp_path)] == [0]
     ended.wait()
+
+
+class TwoRanks:
+    """Two processes that use nothing, as ranks of a command that made 20 steps of a second each; on a clock of its own.
+
+    Then rank 1 stands in the script's own code, and rank 0 waits for it in a collective.
+    """
+
+    def __init__(self, folder, on_hang, pids):
+        self.now, self.standing = 0.0, Standing(folder, on_hang)
+        self.watch = self.standing.watch(lambda: self.now)
+        self.ranks = [open_pulse(rank, 2) for rank in range(2)]
+        for step in range(20):
+            for rank, pid in zip(self.ranks, pids, strict=True):
+                rank._words[signs._PID] = pid
+                rank.begin(step)
+                rank.now(OWN_CODE)
+            assert not self.look()
+
+    def look(self):
+        self.now += 1.0
+        return self.watch.look()
+
+    def said(self):
+        lines = []
+        while not self.standing._said.empty():
+            lines += self.standing._said.get().splitlines()
+        return lines
+
+    def seconds_until(self, found, most):
+        """The seconds until `found(whether to end)` holds; None where that is not so within `most`."""
+        began = self.now
+        while self.now - began < most:
+            if found(self.look()):
+                return self.now - began
+        return None
+
+
+@pytest.fixture
+def two_ranks(tmp_path, monkeypatch, process):
+    monkeypatch.setenv(signs.FOLDER, str(tmp_path))
+    pids = [process(""), process("")]
+    frames = dict(zip(pids, [(MAIN, REDUCE), (MAIN,)], strict=True))
+    monkeypatch.setattr(stacks, "_looks", lambda asked: {pid: frames[pid] for pid in asked})
+    return lambda on_hang: TwoRanks(tmp_path, on_hang, pids)
+
+
+def test_two_ranks_that_stand_are_reported_within_a_minute_and_waited_for(two_ranks):
+    here = two_ranks("report")
+    after_s = here.seconds_until(lambda _: here.watch.hung is not None, most=60)
+    assert after_s is not None
+    assert after_s > FLOOR_S
+    told = here.said()
+    assert told[0].startswith("nothing has moved for ")
+    assert "rank 1 of 2 runs its own code at work/train.py:40 in main(); rank 0 waits for it in all_reduce()" in told[0]
+    assert told[-1] == "  it goes on waiting; --on-hang end would end the run"
+    # for as long as it takes, and said once
+    assert here.seconds_until(bool, most=3600) is None
+    assert here.said() == []
+    here.ranks[1].now(OWN_CODE)
+    assert not here.look()
+    (again,) = here.said()
+    assert again.startswith("it moves again after 1 h ")
+    assert [hung.ranks for hung in here.standing.over] == [(1,)]
+
+
+def test_two_ranks_that_stand_are_ended_at_four_times_what_it_took_to_report_them(two_ranks):
+    here = two_ranks("end")
+    after_s = here.seconds_until(lambda _: here.watch.hung is not None, most=60)
+    assert here.said()[-1].startswith("  --on-hang end: the run ends when it stands for ")
+    more_s = here.seconds_until(bool, most=3600)
+    assert END_TIMES * after_s <= after_s + more_s <= END_TIMES * after_s + FLOOR_S
+
+
+def test_two_ranks_of_which_one_moves_in_time_are_not_reported(two_ranks):
+    here = two_ranks("end")
+    for _ in range(10):
+        assert here.seconds_until(bool, most=FLOOR_S - 2) is None
+        here.ranks[0].now(OWN_CODE)
+    assert here.said() == []
 
 
 def test_nothing_runs_before_a_rank_shows_itself(tmp_path, monkeypatch):

@@ -1,11 +1,12 @@
 import pytest
 
+from gpudoc.process.openmp import WAITING as WAITING_VARIABLES
 from gpudoc.script.cell import what_can_be
 from gpudoc.script.command import Command
 from gpudoc.script.look import look_at
 from gpudoc.script.outcome import refusal
 from gpudoc.script.trial import Launches
-from gpudoc.tune.trial.messages import End, Feed, Request
+from gpudoc.tune.trial.messages import End, Feed, Request, Variant
 from tests.script.family import alive, marked
 from tests.script.scripts import HUNGRY, RANKS, WAITING, written
 
@@ -80,6 +81,18 @@ def test_a_command_without_steps_is_told_and_ended(tmp_path, here, code, says, h
     assert says in found.message
     assert hint in found.hint
     assert alive(launches.starting) == []
+
+
+def test_threads_sleep_in_a_trial_that_asks_for_it_and_what_went_on_beside_it_is_known(tmp_path, here):
+    code = "import os, time; print([os.environ.get(n) for n in ('OMP_WAIT_POLICY', 'KMP_BLOCKTIME')]); time.sleep(0.1)"
+    own = {name: value for name, value in marked().items() if name not in WAITING_VARIABLES}
+    launches = launches_of(tmp_path, written(here, code), isolated=False, starting=own)
+    request = Request(kind="variant", batches=())
+    trial = launches.run(request, patience_s=60)
+    assert "[None, None]" in launches.last.tail
+    assert trial.measured["other_cpus"] >= 0
+    launches.run(request.model_copy(update={"variant": Variant(wait_policy="passive")}), patience_s=60)
+    assert "['passive', '0']" in launches.last.tail
 
 
 def test_trackers_are_off_in_a_trial(tmp_path, here):

@@ -158,18 +158,14 @@ class Distributed:
         self._probation = PROBATION_STEPS
         self._parallel: nn.parallel.DistributedDataParallel | None = None
         self._some_unused = False
-        self._overlaps = False
-
-    @property
-    def is_overlapping(self) -> bool:
-        """Whether this step's backward holds collectives: a rank that fails in one leaves the others waiting."""
-        return self._overlaps
+        # whether this step's backward holds collectives: a rank that fails in one leaves the others waiting
+        self.is_overlapping = False
 
     def vote(self, flags: int) -> int:
         """The bitwise or of every rank's flags; raises when this rank failed in a backward where others wait for it."""
-        if flags & OOM and self._overlaps:
+        if flags & OOM and self.is_overlapping:
             raise abandoned()
-        if self._overlaps and self._parallel is not None:
+        if self.is_overlapping and self._parallel is not None:
             _check_used(self._parallel)
         votes = torch.tensor([flags], dtype=torch.int32)
         with talking(self.pulse, VOTE):
@@ -179,7 +175,7 @@ class Distributed:
             self._probation = PROBATION_STEPS
         if found:
             # this step is not finished
-            self._overlaps = False
+            self.is_overlapping = False
         return found
 
     def total(self, values: Sequence[float]) -> list[float]:
@@ -230,19 +226,19 @@ class Distributed:
 
         Settled for the whole step: a rank that fails in an earlier micro batch must know that the others will reduce.
         """
-        self._overlaps = self._parallel is not None and self._probation == 0 and not self._some_unused
+        self.is_overlapping = self._parallel is not None and self._probation == 0 and not self._some_unused
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """Around one micro batch's forward and backward; only the last may reduce."""
         del model
-        if self._parallel is None or (last and self._overlaps):
+        if self._parallel is None or (last and self.is_overlapping):
             return nullcontext()
         return self._parallel.no_sync()
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make every rank's gradients their mean; one that no rank has stays None."""
-        if self._overlaps:
-            self._overlaps = False
+        if self.is_overlapping:
+            self.is_overlapping = False
             return
         with torch.no_grad(), talking(self.pulse, REDUCE):
             for bucket in buckets(parameters):

@@ -115,7 +115,7 @@ class Sharded(Distributed):
 
     def begin_step(self) -> None:
         """Before a step's first micro batch: forward and backward hold collectives, always."""
-        self._overlaps = True
+        self.is_overlapping = True
         if self._how.reshard == "auto" and self._steps == _SETTLED_STEPS and self._model is not None:
             # every rank must gather as often as the others, so the one with the least room decides
             if not self.total([float(not self._has_room())])[0]:
@@ -138,7 +138,7 @@ class Sharded(Distributed):
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Backward did it already, and what it needed at most can be read."""
         del parameters
-        self._overlaps = False
+        self.is_overlapping = False
         if self._steps < _SETTLED_STEPS:
             self._steps += 1
             if self.device.type == "cuda":

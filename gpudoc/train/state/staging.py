@@ -41,13 +41,10 @@ class Staging:
         self.in_place = False
         self._stream: torch.cuda.Stream | None = None
         self._kept: dict[str, torch.Tensor] = {}
-        self._room_bytes: int | None = None
+        self._most_bytes: int | None = None
+        # what is kept for the next checkpoint, as torch's allocator of pinned memory takes it
+        self.pinned_bytes = 0
         self._sources: list[torch.Tensor] = []
-
-    @property
-    def pinned_bytes(self) -> int:
-        """Pinned memory that is kept for the next checkpoint."""
-        return sum(kept.nbytes for kept in self._kept.values())
 
     def take(self, name: str, tensor: torch.Tensor, *, moves: bool = False, contiguous: bool = False) -> torch.Tensor:
         """A copy of `tensor` on the host, whole once `finish` was waited for; `name` finds the memory of last time.
@@ -90,19 +87,19 @@ class Staging:
         kept = self._kept.get(name)
         if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
             return kept
-        if self._room_bytes is None:
-            self._room_bytes = (default_limit_bytes() or 0) // self._local_world
-        # torch's allocator of pinned memory rounds up to a power of two
+        if self._most_bytes is None:
+            self._most_bytes = (default_limit_bytes() or 0) // self._local_world
+        # it rounds up to a power of two
         needed = 1 << max(0, tensor.nbytes - 1).bit_length()
-        if needed > self._room_bytes:
+        if self.pinned_bytes + needed > self._most_bytes:
             return None
         form = torch.contiguous_format if contiguous else torch.preserve_format
         try:
             kept = torch.empty_like(tensor, device="cpu", memory_format=form, pin_memory=True)
         except RuntimeError:
             # the system allows less than it has: a locked-memory limit, a small container
-            self._room_bytes = 0
+            self._most_bytes = 0
             return None
-        self._room_bytes -= needed
+        self.pinned_bytes += needed
         self._kept[name] = kept
         return kept

@@ -10,6 +10,8 @@ from typing import Protocol, cast
 # of the functions that were compiled again, so many are told
 _MOST_TOLD = 5
 _MOST_WORDS = 300
+# where the update lives that an optimizer compiles for itself: torchao's 8-bit ones once for each shape of parameters
+_OPTIMIZERS = ("/torch/optim/", "/torchao/optim/", "/torchao/prototype/low_bit_optim/")
 
 
 class _Record(Protocol):
@@ -36,11 +38,13 @@ class Again:
 class Compilations:
     """Counts from when it is made, by torch's own records, which it makes anyway; they are read at log points only.
 
-    torch keeps the newest 64 records: of more than that between two log points the first ones are not counted.
+    torch keeps the newest 64 records: of more than that between two log points the first ones are not counted. What the
+    optimizer compiles is counted in `of_optimizer` too, and is no function that was compiled again.
     """
 
     count: int = 0
     seconds: float = 0.0
+    of_optimizer: int = 0
     again: dict[str, Again] = field(default_factory=dict)
     _last: object = None
 
@@ -57,7 +61,9 @@ class Compilations:
                 # the second half of a function that is counted already
                 continue
             self.count += 1
-            if record.recompile_reason:
+            if any(place in (record.co_filename or "") for place in _OPTIMIZERS):
+                self.of_optimizer += 1
+            elif record.recompile_reason:
                 place = f"{record.co_name} ({Path(record.co_filename or '?').name}:{record.co_firstlineno})"
                 found = self.again.setdefault(place, Again(place))
                 found.times += 1
@@ -71,11 +77,13 @@ class Compilations:
         return "" if most is None else f"{most.place} {most.times} more times, the last because {most.reason}"
 
     def document(self) -> dict[str, object]:
-        """Count, recompilations, seconds, and the functions that were compiled again, the most often first."""
+        """Count, recompilations, those of the optimizer, seconds, and the functions that were compiled again, the most
+        often first."""
         told = sorted(self.again.values(), key=lambda one: -one.times)[:_MOST_TOLD]
         return {
             "count": self.count,
             "recompilations": sum(one.times for one in self.again.values()),
+            "of_optimizer": self.of_optimizer,
             "seconds": round(self.seconds, 3),
             "again": [{"function": one.place, "times": one.times, "reason": one.reason} for one in told],
         }

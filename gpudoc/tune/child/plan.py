@@ -75,23 +75,23 @@ def _ladder(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
 
 
 def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
-    """The cheapest policy with which the request's batch fits, by its name, and the factor that its steps take."""
+    """The cheapest policy with which the request's batch fits, by its name, and the factor that its steps take.
+
+    Asked for the `most`, that batch is the largest up to the request's with which any policy fits.
+    """
     from gpudoc.knowledge.cards import find_card
     from gpudoc.plan.policies import Question, cheapest
+    from gpudoc.policy import SELECTIVE
     from gpudoc.workload.recompute import policies_of
 
-    batch, limit_bytes = request.batches[0], int(request.extra["limit_bytes"])
-    accumulation = min(2, request.num_micros(batch))
+    is_most = "most" in request.extra
+    accumulation = min(2, request.num_micros(1 if is_most else request.batches[0]))
 
+    @functools.cache
     def plan_of(policy: Policy) -> Plan | None:
         emit(Beat())
         variant = request.variant.model_copy(update={"activation_checkpointing": policy})
         return _planned(prepared, request.model_copy(update={"variant": variant}), place, accumulation)
-
-    def left_bytes(plan: Plan) -> int:
-        if place.device.startswith("cuda"):
-            return limit_bytes - _need(plan, request).reserved_bytes(batch)
-        return limit_bytes - _peak_on_cpu(prepared, plan)(batch)
 
     card = None
     if place.device.startswith("cuda"):
@@ -99,10 +99,17 @@ def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
 
         card = find_card(torch.cuda.get_device_name(place.device))
     is_selective, num_blocks = policies_of(prepared.workload)
+    batch = request.batches[0]
+    if is_most:
+        # the plain step keeps most and whole blocks least: a part of them holds no larger batch than all
+        plans = map(plan_of, (True, SELECTIVE) if is_selective else (True,))
+        batch = max((_largest(prepared, request, place, plan) for plan in plans if plan is not None), default=0)
+    if batch < 1:
+        return {}
     found = cheapest(
         Question(
-            plan_of=functools.cache(plan_of),
-            left_bytes=left_bytes,
+            plan_of=plan_of,
+            left_bytes=lambda plan: _left_bytes(prepared, request, place, plan, batch),
             is_selective=is_selective,
             num_blocks=num_blocks,
             batch=batch,
@@ -110,6 +117,24 @@ def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
         )
     )
     return {} if found is None else {f"{POLICY}{found.policy}".lower(): found.slowdown}
+
+
+def _left_bytes(prepared: Prepared, request: Request, place: Place, plan: Plan, batch: int) -> int:
+    """What the plan leaves of the limit at `batch`; below zero where it does not fit."""
+    limit_bytes = int(request.extra["limit_bytes"])
+    if place.device.startswith("cuda"):
+        return limit_bytes - _need(plan, request).reserved_bytes(batch)
+    return limit_bytes - _peak_on_cpu(prepared, plan)(batch)
+
+
+def _largest(prepared: Prepared, request: Request, place: Place, plan: Plan) -> int:
+    """The largest batch up to the request's with which the plan fits; 0 for none."""
+    from gpudoc.plan.memory import largest_that
+
+    if place.device.startswith("cuda"):
+        return _need(plan, request).largest_batch(request.batches[0])
+    limit_bytes, peak = int(request.extra["limit_bytes"]), _peak_on_cpu(prepared, plan)
+    return largest_that(lambda batch: peak(batch) <= limit_bytes, request.batches[0])
 
 
 def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:

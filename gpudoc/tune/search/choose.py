@@ -35,8 +35,7 @@ def choose_batch(
     best = fastest(points)
     top = None if best is None else best.batch
     if goal == "largest" and largest is not None:
-        proof = "proved from both sides" if largest.is_proved else "the largest that was run"
-        return BatchChoice(largest.batch, top, f"micro_batch {largest.batch}: the largest that fits, {proof}")
+        return BatchChoice(largest.batch, top, f"micro_batch {largest.batch}: the largest that fits, {largest.proof}")
     roomy = [p for p in points if p.batch <= useful and _leaves_room(p, largest)]
     if not roomy and points:
         smallest = min(points, key=lambda p: p.batch)
@@ -111,7 +110,7 @@ def explain_largest(largest: Largest) -> str:
     if not largest.complete:
         return text + f": it ran, and more may fit; {largest.predicted} is predicted"
     if largest.batch == largest.cap:
-        text += ": it ran, and no larger one is of use"
+        text += f": it ran, and {largest.ceiling}"
     elif largest.fails_at is not None and largest.fails_with is not None:
         text += f": it ran, and {largest.fails_at} ended with {largest.fails_with.value}"
     return text + (", steady state included" if largest.settled else "")

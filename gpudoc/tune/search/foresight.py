@@ -30,17 +30,30 @@ def foresee_ladder(session: Session) -> tuple[tuple[str, int], ...]:
 
 
 def foresee_policy(
-    session: Session, batch: int, share: float = 1.0, *, capability: tuple[int, int] | None = None
+    session: Session,
+    batch: int,
+    share: float = 1.0,
+    *,
+    capability: tuple[int, int] | None = None,
+    is_most: bool = False,
 ) -> tuple[Policy, float] | None:
     """The cheapest activation checkpointing with which `batch` should fit into `share` of the limit, and its factor in
-    time; None where none does, where it fits without, or where the plan cannot say."""
+    time; None where none does, where it fits without, or where the plan cannot say.
+
+    With `is_most` in place of `batch` the largest up to it with which any should fit.
+    """
     limit_bytes = share * float(session.where.limit_bytes or 0)
     request = Request(
         kind="plan",
         batches=(batch,),
         variant=session.variant,
         accumulate_below=session.accumulate_below,
-        extra={**_versions(capability), "policy": 1.0, "limit_bytes": limit_bytes},
+        extra={
+            **_versions(capability),
+            "policy": 1.0,
+            **({"most": 1.0} if is_most else {}),
+            "limit_bytes": limit_bytes,
+        },
     )
     trial = session.plan(request, PLAN_SECONDS)
     told = _told(trial, POLICY)

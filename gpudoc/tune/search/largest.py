@@ -12,6 +12,7 @@ from gpudoc.tune.trial.messages import End, Point, Trial
 from gpudoc.units import MIB, format_bytes
 
 MAX_LAUNCHES = 24
+BUDGET_ENDS = "the budget ends"
 _BISECT_AFTER = 4
 # peaks of fresh processes that are so far apart tell the slope, since each wanders by about 1 MiB
 _TELLING_BYTES = 8 * MIB
@@ -42,7 +43,10 @@ class Prober(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Largest:
-    """The largest batch and how it is known; `fails_at` is the smallest batch shown to fail, None when the cap fits."""
+    """The largest batch and how it is known; `fails_at` is the smallest batch shown to fail, None when the cap fits.
+
+    `ceiling` says why no larger one than the cap was tried.
+    """
 
     batch: int
     cap: int
@@ -56,7 +60,15 @@ class Largest:
     num_oom: int = 0
     complete: bool = True
     settled: bool = False
+    ceiling: str = "no larger one is of use"
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def proof(self) -> str:
+        """How it is known, in words that stand behind it."""
+        if not self.is_proved:
+            return "run, not proved"
+        return "proved from both sides" if self.fails_at is not None else f"proved from below: {self.ceiling}"
 
     @property
     def is_proved(self) -> bool:
@@ -296,7 +308,7 @@ class _Search:
         if self._low == 0:
             self._low = self._highest_run()
         self._found.notes.append(
-            f"the budget ends before batch {batch} could be proved; predicted largest batch: {self._found.predicted}"
+            f"{BUDGET_ENDS} before batch {batch} could be proved; predicted largest batch: {self._found.predicted}"
         )
 
     def _finish(self) -> Largest:

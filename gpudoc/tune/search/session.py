@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from gpudoc.errors import GpudocError
 from gpudoc.progress import Progress
 from gpudoc.stats import median
+from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, Running, Where
@@ -27,8 +28,6 @@ _IN_WORDS = {
     "speed": "speed",
     "joint": "the choice with your data",
 }
-# how often a trial that others disturbed is measured again, and what that may take of the budget
-_MOST_AGAIN, _AGAIN_SHARE = 2, 0.15
 _TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
 
 
@@ -69,8 +68,7 @@ class Session:
     samples_per_s: float | None = None
     _held: tuple[tuple[int, Variant], Running] | None = None
     _said_lost: bool = False
-    _is_busy: bool = False
-    _again_s: float = 0.0
+    _again: Again = field(default_factory=Again)
     _accounted: set[str] = field(default_factory=set)
     _overheads_s: list[float] = field(default_factory=list)
     _warm: set[tuple[str, str]] = field(default_factory=lambda: {Variant().environment})
@@ -107,30 +105,14 @@ class Session:
             if why:
                 self.progress.say(why)
             self._advance(request)
-            known = self._undisturbed(request)
+            known = self._again.least_disturbed(
+                lambda: self.launcher.run(request, self._where(request)),
+                budget_s=self.budget_s,
+                say=self.progress.say,
+            )
             self.journal.add(known)
             self._say_result(known)
         return self._account(known)
-
-    def _undisturbed(self, request: Request) -> Trial:
-        """The trial of `request`, up to three times while others disturb it and the budget allows; the least disturbed.
-
-        A machine that stays busy is believed: the trials that follow run once.
-        """
-        best = self.launcher.run(request, self._where(request))
-        seconds = best.seconds
-        for _ in range(_MOST_AGAIN):
-            again_s = self._again_s + best.seconds
-            if not best.fits or not best.is_disturbed or self._is_busy or again_s > _AGAIN_SHARE * self.budget_s:
-                break
-            self.progress.say(f"  others kept {best.measured['other_cpus']:.1f} CPUs busy: measured again")
-            again = self.launcher.run(request, self._where(request))
-            seconds += again.seconds
-            self._again_s += again.seconds
-            if again.fits:
-                best = min(best, again, key=lambda trial: trial.measured.get("other_cpus", 0.0))
-        self._is_busy = self._is_busy or (best.fits and best.is_disturbed)
-        return best.model_copy(update={"seconds": round(seconds, 3)})
 
     def attempt(self, request: Request, why: str = "") -> Trial:
         """The same for a variant that may fail, which the trial then says."""

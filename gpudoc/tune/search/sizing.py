@@ -159,25 +159,36 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
 
 
 def _recompute_for_size(session: Session, plan: Plan, found: Findings) -> None:
-    """For the largest batch: activation checkpointing when one calibration each predicts that more fits with it."""
+    """For the largest batch: activation checkpointing when one calibration each predicts that more fits with it.
+
+    Of the policies that let most fit the plan names the cheapest; where it cannot, or that one fails, it is all blocks.
+    """
     if not _may_recompute(plan, found.variant):
         return
     plain = _predict(session, plan, found.variant)
     if not plain or plain >= plan.cap or session.spent_s > session.share_s:
         return
-    variant = found.variant.model_copy(update={_RECOMPUTE_NAME: True})
-    session.say("activation checkpointing may let more fit: calibrating with it")
-    try:
-        recomputed = _predict(session, plan, variant) or 0
-    except VariantFailedError as problem:
-        _reject_recomputing(session, found, problem)
+    ways: dict[Policy, str] = {}
+    if plan.abilities.has_policies:
+        foreseen = foresee_policy(session, plan.cap, capability=plan.abilities.capability, is_most=True)
+        if foreseen is not None:
+            ways[foreseen[0]] = f"; the cheapest with which as many fit, {foreseen[1]:.2f} times a step's time at least"
+    ways.setdefault(True, "")
+    for policy, told in ways.items():
+        variant = found.variant.model_copy(update={_RECOMPUTE_NAME: policy})
+        session.say(f"{in_words(policy)} may let more fit: calibrating with it")
+        try:
+            recomputed = _predict(session, plan, variant) or 0
+        except VariantFailedError as problem:
+            _reject_recomputing(session, found, problem)
+            continue
+        said = f"{recomputed} samples are predicted to fit with it, {plain} without"
+        if recomputed > (1 + SAME_SHARE) * plain:
+            found.variant = variant
+            found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing {_shown(policy)}: {said}{told}"
+        else:
+            found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
         return
-    said = f"{recomputed} samples are predicted to fit with it, {plain} without"
-    if recomputed > (1 + SAME_SHARE) * plain:
-        found.variant = variant
-        found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing on: {said}"
-    else:
-        found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
 
 
 def _predict(session: Session, plan: Plan, variant: Variant) -> int | None:

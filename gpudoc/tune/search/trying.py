@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
-from gpudoc.doctor.spinning import crowd_here, find_spinning
-from gpudoc.process.openmp import own_openmp
+from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import Losses, VariantTrial
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
 from gpudoc.tune.model.noise import noise_of
-from gpudoc.tune.search.choose import is_faster, speedup
+from gpudoc.tune.search.again import wins
+from gpudoc.tune.search.choose import speedup
 from gpudoc.tune.search.session import Session, why_rejected
 from gpudoc.tune.search.variants import LEVERS, Abilities, Lever
 from gpudoc.tune.trial.messages import Request, Trial, Variant
@@ -61,8 +63,8 @@ def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) 
         found.variants.append(trial)
         tolerance = max(best.tolerance, lever.tolerance)
         check = _check(reference, trial, tolerance)
-        wins = _wins(session, found, trial, best.trial)
-        row = _row(lever, trial, speedup([best.trial], [trial]), check, wins)
+        is_faster = wins(trial, best.trial, partial(_once_more, session, found))
+        row = _row(lever, trial, speedup([best.trial], [trial]), check, is_faster)
         found.tried.append(row)
         session.say(f"  {row.why}")
         if row.kept:
@@ -72,7 +74,13 @@ def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) 
     found.variant = best.variant
 
 
-def give_up(found: Findings, why: str) -> None:
+class Tried(Protocol):
+    """What a search has tried so far."""
+
+    tried: list[VariantTrial]
+
+
+def give_up(found: Tried, why: str) -> None:
     """What was kept is not used after all, and why."""
     found.tried = [
         row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}"}) if row.kept else row
@@ -83,9 +91,7 @@ def give_up(found: Findings, why: str) -> None:
 def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
     """The abilities with whether threads spun for CPUs on which others computed during these trials."""
     noise = noise_of(trials)
-    if noise is None or find_spinning(crowd_here(noise.most_cpus)) is None:
-        return abilities
-    return replace(abilities, threads_spin=not own_openmp().is_told)
+    return abilities if noise is None else replace(abilities, threads_spin=may_sleep(noise.most_cpus))
 
 
 def _reference(session: Session, request: Request, plain: Trial) -> Reference | None:
@@ -108,15 +114,10 @@ def _can_afford(session: Session, plan: Plan, found: Findings, lever: Lever, var
     return session.left_s >= 0.4 * session.budget_s and after_s >= _KEPT_FOR_THE_BATCH * session.budget_s
 
 
-def _wins(session: Session, found: Findings, other: Trial, plain: Trial) -> bool:
-    """Whether the other variant is faster beyond doubt; where others disturbed either, both are measured once more."""
-    after, before = [other], [plain]
-    if is_faster(after, before) and (other.is_disturbed or plain.is_disturbed):
-        for keep in (before, after):
-            again = keep[0].request.model_copy(update={"repeat": 1})
-            keep.append(session.attempt(again))
-            found.variants.append(keep[-1])
-    return is_faster(after, before)
+def _once_more(session: Session, found: Findings, request: Request) -> Trial:
+    """A trial that is made again because others disturbed it."""
+    found.variants.append(session.attempt(request))
+    return found.variants[-1]
 
 
 def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Check:
@@ -127,16 +128,16 @@ def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Chec
     return _Check(agree(losses), losses, explain_losses(losses))
 
 
-def _row(lever: Lever, trial: Trial, times: float | None, check: _Check, wins: bool) -> VariantTrial:
+def _row(lever: Lever, trial: Trial, times: float | None, check: _Check, is_faster: bool) -> VariantTrial:
     """What came of a lever, in numbers and in one line."""
-    is_kept = trial.fits and wins and check.agrees
+    is_kept = trial.fits and is_faster and check.agrees
     verdict = "kept" if is_kept else "not used"
     if not trial.fits:
         why = why_rejected(trial)
     elif times is None:
         why = f"it runs where nothing did, and {check.told}: {verdict}"
     else:
-        near = " (such timings differ by that much)" if times > 1 and not wins else ""
+        near = " (such timings differ by that much)" if times > 1 and not is_faster else ""
         but = ", but" if times > 1 and not check.agrees else ","
         why = f"{times:.2f} times the speed{near}{but} {check.told}: {verdict}"
     return VariantTrial(

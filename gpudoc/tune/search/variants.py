@@ -82,15 +82,17 @@ class Lever:
         return changes and self.works(abilities)
 
 
+SLEEPING = Lever(
+    name="threads that sleep while they wait",
+    changes={"wait_policy": "passive"},
+    works=lambda a: a.device == "cpu" and a.threads_spin,
+    for_speed_alone=True,
+)
+
 # In the order of expected gain. A new lever is a row here, a field of profile.model.Levers, and its function in
 # train/start/levers.py.
 LEVERS: tuple[Lever, ...] = (
-    Lever(
-        name="threads that sleep while they wait",
-        changes={"wait_policy": "passive"},
-        works=lambda a: a.device == "cpu" and a.threads_spin,
-        for_speed_alone=True,
-    ),
+    SLEEPING,
     Lever(
         name="TF32 in matrix products",
         changes={"matmul_precision": "high"},

@@ -134,7 +134,7 @@ class Point(Part):
 
 
 # whose answer is a speed
-TIMED: frozenset[Kind] = frozenset({"default", "variant", "speed", "loader", "joint", "scaling"})
+TIMED: frozenset[Kind] = frozenset({"look", "default", "variant", "speed", "loader", "joint", "scaling"})
 # others that keep so many CPUs busy are felt once all are in use: by how much, nobody can say
 _FELT_CPUS, _FELT_SHARE = 0.25, 0.8
 _STOLEN_SHARE = 0.02

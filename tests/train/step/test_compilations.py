@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 import types
 
@@ -42,6 +43,24 @@ def test_a_function_that_is_compiled_once_more_is_named_with_the_reason(compiled
     assert "2 more times, the last because" in found.worst()
 
 
+def test_what_the_optimizer_compiles_for_every_shape_is_no_function_compiled_again(tmp_path):
+    """As torchao does: its update is compiled anew for each shape of parameters, from a file of its package."""
+    module = tmp_path / "torchao" / "optim" / "adam.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def single_param_adam(p, grad):\n    p.sub_(0.1 * grad)\n")
+    found = runpy.run_path(str(module))
+    torch._dynamo.reset()
+    counted = Compilations()
+    for length in (4, 5, 6):
+        update = torch.compile(found["single_param_adam"], backend="eager", fullgraph=True, dynamic=False)
+        update(torch.ones(length), torch.ones(length))
+    assert counted.read() > 0
+    told = counted.document()
+    assert (told["count"], told["of_optimizer"], told["recompilations"], told["again"]) == (3, 3, 0, [])
+    assert counted.worst() == ""
+    torch._dynamo.reset()
+
+
 def test_what_was_compiled_before_it_was_made_is_not_counted(compiled):
     _, function = compiled
     function(torch.ones(4), 2.0)
@@ -75,4 +94,4 @@ def test_without_torchs_records_nothing_was_compiled(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", types.SimpleNamespace())
     found = Compilations()
     assert found.read() == 0.0
-    assert found.document() == {"count": 0, "recompilations": 0, "seconds": 0.0, "again": []}
+    assert found.document() == {"count": 0, "recompilations": 0, "of_optimizer": 0, "seconds": 0.0, "again": []}

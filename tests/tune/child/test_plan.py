@@ -61,3 +61,22 @@ def test_asked_for_a_policy_it_names_the_cheapest_with_which_the_batch_fits(plan
     assert ask(roomy) == {}
     assert ask(read_process_memory().data_bytes + 320 * MIB) == {"policy selective": 1.0}
     assert ask(MIB) == {}
+
+
+def test_asked_for_the_most_it_names_the_cheapest_with_which_as_many_fit_as_with_any(planned):
+    net = {"depth": 4, "spread": 4096}
+    limit_bytes = read_process_memory().data_bytes + 320 * MIB
+
+    def ask(cap, **extra):
+        told = planned(limit_bytes, batch=cap, extra={"policy": 1.0, **extra}, net=net)
+        assert told[-1] == Ended()
+        return {fact.name: fact.value for fact in told if isinstance(fact, Fact)}
+
+    # a data set of 16 samples is reached without whole blocks, one of 8 without any policy
+    assert ask(16, most=1.0) == ask(16) == {"policy selective": 1.0}
+    assert ask(8, most=1.0) == {}
+    # no policy holds 10,000 samples, and some hold more than 16
+    assert ask(10_000) == {}
+    ((name, factor),) = ask(10_000, most=1.0).items()
+    assert name.startswith("policy ")
+    assert factor >= 1

@@ -315,6 +315,32 @@ class OnlyWhole(Foreseeing):
         return trial.model_copy(update=failed)
 
 
+def test_the_largest_batch_uses_the_policy_that_the_plan_says_lets_most_fit():
+    machine = Foreseeing(1000)
+    session, plan, found = search(machine, goal="largest", has_policies=True)
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing == "selective"
+    assert found.reasons["activation_checkpointing"] == (
+        "activation_checkpointing selective: 225 samples are predicted to fit with it, 112 without; the cheapest with "
+        "which as many fit, 1.05 times a step's time at least"
+    )
+    (asked,) = questions(machine)
+    assert (asked.batches, asked.extra["most"], asked.extra["limit_bytes"]) == ((plan.cap,), 1.0, 1000 * MIB)
+    assert True not in {request.variant.activation_checkpointing for request in machine.asked}
+
+
+def test_the_largest_batch_recomputes_every_block_where_a_part_cannot_be():
+    session, plan, found = search(OnlyWhole(1000), goal="largest", has_policies=True)
+    size_batch(session, plan, found)
+    assert found.variant.activation_checkpointing is True
+    assert abs(found.largest.batch - 450) <= 1
+    assert found.rejected == {
+        "activation_checkpointing selective": (
+            "activation_checkpointing selective: rejected, it failed in train: changed in place"
+        )
+    }
+
+
 def test_where_a_part_cannot_be_recomputed_every_block_is():
     machine = OnlyWhole(1000, fixed_s=2.0)
     session, plan, found = search(machine, has_policies=True)

@@ -7,7 +7,6 @@ import pytest
 from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.findings import Findings, Plan
-from gpudoc.tune.search import trying
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.trying import give_up, try_variants
@@ -208,8 +207,7 @@ def crowded(monkeypatch):
     def plant(*speeds, others=1.0, **settings):
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
         monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
-        for place in (spinning, trying):
-            monkeypatch.setattr(place, "own_openmp", lambda: OpenMp("libgomp", settings))
+        monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
         machine = Planted(dict(speeds))
         machine.beside = {"other_cpus": others, "busy_share": 0.95}
         return machine

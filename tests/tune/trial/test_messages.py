@@ -45,7 +45,7 @@ def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
 def test_what_was_seen_beside_a_trial_joins_what_it_measured():
     plain = Trial(request=Request(kind="speed", batches=(2,)), end=End.FITS, measured={"settled": 1.0})
     assert plain.beside(None) == plain
-    found = plain.beside(Beside(other_cpus=0.5, own_cpus=1.5, share=1.0, stolen_share=None))
+    found = plain.beside(Beside(other_cpus=0.5, share=1.0, stolen_share=None))
     assert found.measured == {"settled": 1.0, "other_cpus": 0.5, "busy_share": 1.0}
 
 

@@ -83,7 +83,7 @@ class Feed:
         self._wrap(owner)
         # workers are started here, and the script waits for that
         if threading.get_ident() == self._thread:
-            self._stretch(number, began).wait_s += self._clock() - began
+            self._stretch(number, began, self._grad()).wait_s += self._clock() - began
 
     def _wrap(self, owner: Any) -> None:
         if owner in self._wrapped:
@@ -103,7 +103,8 @@ class Feed:
             if known is None:
                 return draw(iterator)
             before = self._looking(known[0]) if self._unseen else None
-            asks(self._grad())
+            grad = self._grad()
+            asks(grad)
             began = clock()
             try:
                 batch = draw(iterator)
@@ -111,7 +112,7 @@ class Feed:
                 goes_on()
             ended = clock()
             try:
-                self._note(known, batch, began, ended)
+                self._note(known, batch, began, ended, grad)
                 if before is not None:
                     self._look(known[0], batch, before)
             except Exception as problem:
@@ -128,8 +129,7 @@ class Feed:
             self._recent = (weakref.ref(iterator), known)
         return known
 
-    def _stretch(self, number: int, began: float) -> Stretch:
-        grad = self._grad()
+    def _stretch(self, number: int, began: float, grad: bool) -> Stretch:
         if self.stretches:
             last = self.stretches[-1]
             if last.loader == number and last.grad is grad:
@@ -139,9 +139,9 @@ class Feed:
         self.stretches.append(new)
         return new
 
-    def _note(self, known: Any, batch: Any, began: float, ended: float) -> None:
+    def _note(self, known: Any, batch: Any, began: float, ended: float, grad: bool) -> None:
         number, asked = known
-        stretch = self._stretch(number, began)
+        stretch = self._stretch(number, began, grad)
         stretch.ended = ended
         if threading.get_ident() == self._thread:
             stretch.wait_s += ended - began

@@ -1,0 +1,60 @@
+"""Threads that sleep while they wait: tried where others compute beside a script and OpenMP's threads spin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpudoc.doctor.spinning import may_sleep
+from gpudoc.profile.model import VariantTrial
+from gpudoc.script.findings import Findings
+from gpudoc.script.session import Session
+from gpudoc.tune.model.noise import noise_of
+from gpudoc.tune.search.again import wins
+from gpudoc.tune.search.choose import speedup
+from gpudoc.tune.search.variants import SLEEPING
+from gpudoc.tune.trial.messages import Request, Trial, Variant
+
+# both, and each once more because others disturb them
+_LAUNCHES = 4
+_STEPS, _SECONDS = 24, 3.0
+
+
+def try_sleeping(session: Session, found: Findings) -> None:
+    """Where others left the look too few CPUs: the session's variant, and what came of it in `tried`."""
+    noise = noise_of(found.defaults)
+    if session.look.on_gpu or noise is None or not may_sleep(noise.most_cpus):
+        return
+    if session.free_s < _LAUNCHES * session.launch_s:
+        found.notes.append(f"{SLEEPING.name}: not tried, no time was left; a longer --budget")
+        return
+    plain = Request(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
+    asleep = plain.model_copy(update={"variant": Variant.model_validate(SLEEPING.changes)})
+    before = session.run(plain, f"others keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin beside them")
+    after = session.run(asleep, f"trying {SLEEPING.name}")
+    is_kept = before.fits and after.fits and wins(after, before, session.run)
+    row = _row(after, speedup([before], [after]), is_kept=is_kept)
+    found.tried.append(row)
+    session.say(f"  {row.why}")
+    if is_kept:
+        session.variant = found.tried_variant = asleep.variant
+        # what is decided next is decided for steps as they now go
+        measured = after.measured
+        session.look = replace(
+            session.look,
+            step_s=measured["mean_step_s"],
+            wait_share=measured["wait_share"],
+            samples_per_s=measured.get("samples_per_s"),
+        )
+
+
+def _row(trial: Trial, times: float | None, *, is_kept: bool) -> VariantTrial:
+    verdict = "kept" if is_kept else "not used"
+    told = f"{trial.end.value}: {trial.detail[:200]}" if times is None else f"{times:.2f} times the speed"
+    near = " (such timings differ by that much)" if times is not None and times > 1 and not is_kept else ""
+    return VariantTrial(
+        name=SLEEPING.name,
+        changes=dict(SLEEPING.changes),
+        times=None if times is None else round(times, 4),
+        kept=is_kept,
+        why=f"{SLEEPING.name}: {told}{near}: {verdict}",
+    )

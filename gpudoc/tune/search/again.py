@@ -1,0 +1,50 @@
+"""What others disturbed is measured again: one rule for the trials of a config and the launches of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpudoc.tune.search.choose import is_faster
+from gpudoc.tune.trial.messages import Request, Trial
+
+# how often one is measured again, and what all of that may take of the budget
+_MOST, _SHARE = 2, 0.15
+
+
+@dataclass(slots=True)
+class Again:
+    """What measuring again has taken so far, and whether the machine stayed busy all the same."""
+
+    spent_s: float = 0.0
+    _is_busy: bool = False
+
+    def least_disturbed(self, run: Callable[[], Trial], *, budget_s: float, say: Callable[[str], None]) -> Trial:
+        """The trial that `run` makes, made up to three times while others disturb it and the budget allows.
+
+        It is the least disturbed, with the seconds of all. A machine that stays busy is believed: what follows runs
+        once.
+        """
+        best = run()
+        seconds = best.seconds
+        for _ in range(_MOST):
+            is_paid = self.spent_s + best.seconds <= _SHARE * budget_s
+            if not best.fits or not best.is_disturbed or self._is_busy or not is_paid:
+                break
+            say(f"  others kept {best.measured['other_cpus']:.1f} CPUs busy: measured again")
+            again = run()
+            seconds += again.seconds
+            self.spent_s += again.seconds
+            if again.fits:
+                best = min(best, again, key=lambda trial: trial.measured.get("other_cpus", 0.0))
+        self._is_busy = self._is_busy or (best.fits and best.is_disturbed)
+        return best.model_copy(update={"seconds": round(seconds, 3)})
+
+
+def wins(other: Trial, plain: Trial, run: Callable[[Request], Trial]) -> bool:
+    """Whether the other is faster beyond doubt; where others disturbed either, `run` measures both once more."""
+    after, before = [other], [plain]
+    if is_faster(after, before) and (other.is_disturbed or plain.is_disturbed):
+        for keep in (before, after):
+            keep.append(run(keep[0].request.model_copy(update={"repeat": 1})))
+    return is_faster(after, before)

@@ -1,0 +1,109 @@
+"""Threads that sleep: tried where others compute beside the look, kept where the pretended script is faster with it."""
+
+import pytest
+
+from gpudoc.doctor import spinning
+from gpudoc.process.openmp import OpenMp
+from gpudoc.profile.model import Profile
+from gpudoc.render.script import as_text
+from gpudoc.script.record import why
+from gpudoc.tune.model.noise import Noise
+from gpudoc.tune.trial.messages import Variant
+from tests.script.pretended import Pretended, result_of, session_of
+from tests.script.test_stages import options, search
+
+NAME = "threads that sleep while they wait"
+ASLEEP = Variant(wait_policy="passive")
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """A script with two threads on two CPUs, of which others keep one busy."""
+
+    def plant(asleep, others=1.0, **settings):
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+        monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
+        return Pretended(asleep=asleep, beside={"other_cpus": others, "busy_share": 0.95}, fixed_s=0.2)
+
+    return plant
+
+
+def test_they_are_kept_where_steps_are_faster_and_everything_after_is_launched_so(crowded):
+    runner = crowded(5.0)
+    found = search(runner, options())
+    (row,) = found.tried
+    assert (row.name, row.kept, row.changes) == (NAME, True, {"wait_policy": "passive"})
+    assert row.times == pytest.approx((0.208 + 0.08) / (0.208 / 5 + 0.08), rel=1e-3)
+    assert found.variant == ASLEEP
+    tried = runner.asked("variant")
+    # others disturb both, so both are measured once more
+    assert [(request.variant, request.repeat) for request in tried[-2:]] == [(Variant(), 1), (ASLEEP, 1)]
+    for kind in ("loader", "fit", "speed", "joint"):
+        assert {request.variant for request in runner.asked(kind)} == {ASLEEP}
+    assert {request.variant for request in runner.asked("default")} == {Variant()}
+
+
+def test_the_loader_is_searched_for_the_steps_as_they_now_go(crowded):
+    """Beside slow steps two workers are enough; beside quick ones they are not."""
+    spins, sleeps = (search(crowded(asleep), options()).feed.num_workers for asleep in (1.0, 10.0))
+    assert spins < sleeps
+
+
+def test_they_are_no_more_than_tried_where_steps_are_not_faster(crowded):
+    found = search(crowded(1.0), options())
+    (row,) = found.tried
+    assert (row.kept, found.variant) == (False, Variant())
+    assert row.why == f"{NAME}: 1.00 times the speed: not used"
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({"others": 0.1}, {}),
+        ({"OMP_WAIT_POLICY": "active"}, {}),
+        ({}, {"goal": "largest"}),
+        ({}, {"parts": frozenset({"loader"})}),
+        ({}, {"budget_s": 20.0}),
+    ],
+    ids=["alone", "told how", "for size", "one part", "no time"],
+)
+def test_they_are_left_alone(crowded, changes, asked):
+    runner = crowded(5.0, **changes)
+    budget = {"budget_s": asked["budget_s"]} if "budget_s" in asked else {}
+    found = search(runner, options(**asked), **budget)
+    assert runner.asked("variant") == []
+    assert found.variant == Variant()
+
+
+def test_what_loses_in_the_end_is_not_kept(crowded):
+    runner = crowded(5.0)
+    run = runner.run
+
+    def fickle(request, *, patience_s):
+        trial = run(request, patience_s=patience_s)
+        lost = {"measured": {**trial.measured, "samples_per_s": 1.0}}
+        return trial.model_copy(update=lost) if request.kind == "joint" else trial
+
+    runner.run = fickle
+    found = search(runner, options())
+    assert found.variant == Variant()
+    assert not found.tried[0].kept
+    assert "given up: the found ones reached" in found.tried[0].why
+
+
+def test_the_profile_and_the_screen_say_what_to_set(crowded):
+    runner, asked = crowded(5.0), options()
+    session = session_of(runner)
+    found = search(runner, asked)
+    session.journal.trials.clear()
+    result = result_of(asked, found, session)
+    profile = Profile.model_validate(result.profile.document())
+    assert profile.settings.wait_policy == "passive"
+    assert profile.evidence.variants == tuple(found.tried)
+    assert f"{NAME}: " in "\n".join(profile.why)
+    # a row of its own says it better than what would be said of any busy machine
+    assert not [sentence for sentence in why(found, Noise(1, 1, 1.0), "cpu") if "OpenMP threads spin" in sentence]
+    shown = as_text(result)
+    assert "  export OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0" in shown.splitlines()
+    assert "  threads        sleep  while they wait for each other" in shown.splitlines()

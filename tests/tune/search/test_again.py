@@ -1,0 +1,81 @@
+"""What is measured again: once, twice, or not at all; the rule with planted trials."""
+
+import pytest
+
+from gpudoc.tune.search.again import Again, wins
+from gpudoc.tune.trial.messages import End, Point, Request, Trial
+
+
+def trial(others=0.0, *, kind="speed", step_s=0.1, seconds=2.0, end=End.FITS, repeat=0):
+    return Trial(
+        request=Request(kind=kind, batches=(8,), repeat=repeat),
+        end=end,
+        points=(Point(batch=8, step_s=(step_s,) * 8),),
+        measured={"other_cpus": others, "busy_share": 1.0},
+        seconds=seconds,
+    )
+
+
+class Plays:
+    """Each run is the next of the planted trials; `asked` are the requests of those that were asked for by one."""
+
+    def __init__(self, *trials):
+        self.trials, self.said, self.asked = list(trials), [], []
+
+    def run(self, request=None):
+        self.asked.append(request)
+        return self.trials.pop(0)
+
+    def best(self, again, budget_s=60.0):
+        return again.least_disturbed(self.run, budget_s=budget_s, say=self.said.append)
+
+
+@pytest.mark.parametrize(
+    ("trials", "others", "left"),
+    [
+        ([trial(0.0), trial(9.0)], 0.0, 1),
+        ([trial(2.0, kind="fit"), trial(0.0)], 2.0, 1),
+        ([trial(2.0, end=End.OOM_HOST), trial(0.0)], 2.0, 1),
+        ([trial(2.0), trial(0.0), trial(9.0)], 0.0, 1),
+        ([trial(2.0), trial(1.0), trial(3.0), trial(0.0)], 1.0, 1),
+        # what ends badly on the second run is not believed
+        ([trial(2.0), trial(0.0, end=End.HANG), trial(1.0)], 1.0, 0),
+    ],
+    ids=["quiet", "tells no speed", "does not fit", "once more", "least of three", "fails again"],
+)
+def test_the_least_disturbed_of_up_to_three_stands(trials, others, left):
+    plays = Plays(*trials)
+    assert plays.best(Again()).measured["other_cpus"] == others
+    assert len(plays.trials) == left
+
+
+def test_a_machine_that_stayed_busy_is_asked_once_from_then_on():
+    again = Again()
+    Plays(*[trial(2.0)] * 3).best(again)
+    plays = Plays(trial(2.0), trial(0.0))
+    assert plays.best(again).measured["other_cpus"] == 2.0
+    assert plays.said == []
+
+
+def test_all_that_is_measured_again_stays_within_its_share_of_the_budget():
+    again, run = Again(), [trial(1.0), trial(0.0)]
+    # 2 s each: of 40 s three are within the share, of which each call takes one
+    for repeats in (1, 1, 1, 0):
+        plays = Plays(*run)
+        plays.best(again, budget_s=40.0)
+        assert len(plays.said) == repeats
+
+
+def test_what_is_faster_beside_others_has_to_be_so_twice():
+    plain, other = trial(1.0), trial(0.0, step_s=0.05)
+    slow, quick = Plays(trial(step_s=0.1), trial(step_s=0.2)), Plays(trial(step_s=0.1), trial(step_s=0.05))
+    assert not wins(other, plain, slow.run)
+    assert wins(other, plain, quick.run)
+    # the plain one first, each once more
+    assert [request.repeat for request in quick.asked] == [1, 1]
+
+
+def test_what_is_faster_undisturbed_is_not_measured_again_and_what_is_slower_neither():
+    plays = Plays()
+    assert wins(trial(step_s=0.05), trial(), plays.run)
+    assert not wins(trial(1.0, step_s=0.2), trial(1.0), plays.run)
