@@ -51,6 +51,6 @@ def test_at_least_one_thread_is_advised():
 )
 def test_threads_of_what_is_started_here_may_sleep(monkeypatch, others, settings, may):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
     monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
     assert may_sleep(others) is may

@@ -38,8 +38,9 @@ def test_two_children_meet_in_a_store_sweep_and_compare_clocks(two):
     _store, _ = open_store(Place(engine="srun", world=2, port=port))
     common = {
         "do": "group", "id": "group/0", "world": 2, "address": "127.0.0.1", "port": port, "one_node": True,
-        "operations": ["all_reduce", "all_to_all", "clock"], "sizes": [8, 4096], "seconds": 60.0, "limit_s": 100.0,
+        "operations": ["all_reduce", "all_to_all", "clock"], "sizes": [8, 4096], "seconds": 600.0, "limit_s": 100.0,
     }  # fmt: skip
+    # time enough however slow the first exchange is, from which the larger one's time is estimated;
     # both begin before either is listened to
     for rank, hand in enumerate(two):
         assert hand.ask({"do": "digests", "size": 8, "seconds": 0.0}, 100).failed == ""

@@ -63,7 +63,7 @@ def test_what_others_disturbed_stands_before_all_reasons():
 
 def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
     monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
     _, found, _ = searched(parts=frozenset({"loader"}))
     noise = Noise(1, 1, 1.0)

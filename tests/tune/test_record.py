@@ -84,7 +84,7 @@ def test_what_others_disturbed_is_in_the_profile_and_its_first_reason(context, t
 @pytest.mark.parametrize(("device", "named"), [("cpu", True), ("cuda", False)])
 def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(context, device, named, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
     monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
     busy = DEFAULT.model_copy(update={"measured": {"other_cpus": 1.25, "busy_share": 0.95}})
     why = make_profile(dataclasses.replace(context, device=device), found(), [busy]).why
@@ -93,7 +93,7 @@ def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(contex
 
 def test_threads_that_were_tried_asleep_are_no_advice_any_more(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+    monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
     monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
     row = VariantTrial(name="asleep", changes={"wait_policy": "passive"}, times=0.9, why="asleep: not used")
     assert about_threads("cpu", Noise(1, 1, 1.25)) != []

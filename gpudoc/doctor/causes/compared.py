@@ -149,29 +149,9 @@ def _capabilities(machine: Machine) -> dict[str, tuple[int, int]]:
     return {name: capability for name, capability in cards if capability is not None}
 
 
-_WANTED_DRIVER = Pattern(
-    r"(?i)\b(?:requir\w+|needs?|needed|wants?|minimum|at least)\b[^.\n]{0,30}\bdriver(?:s| version|\w)*[^\d\n]{0,10}"
-    r"(\d{3})(?:\.\d+)*\b"
-)
-_OWN_DRIVER = Pattern(r"(?i)\bdrivers?(?: versions?)?(?: (?:is|from|at|of|are))?[ :=]{1,3}v?(\d{3})(?:\.\d+)*\b")
-_WISHES = words(r"\b(?:updat|upgrad)\w*", r"\bfail\w*", r"\berrors?\b", UNAVAILABLE, r"\b(?:too )?old(?:er)?\b")
-
-
-def _find_wanted_driver(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
-    """The driver that is asked for is newer than the one that is there."""
-    wanted = text.find(_WANTED_DRIVER)
-    if wanted is None or text.find(_WISHES) is None:
-        return
-    own = next((one for one in text.find_all(_OWN_DRIVER, most=10) if int(one[1]) < int(wanted[1])), None)
-    if own is not None:
-        seen = tuple(dict.fromkeys((quote(own, "driver"), quote(wanted, "needed"))))
-        yield Finding(id="driver_too_old", confidence=0.7, evidence=seen)
-
-
 FINDERS = (
     reported("visible_devices_hides_gpu", _find_masked, though_it_works=True),
     reported("driver_too_old", _find_told_cuda),
-    reported("driver_too_old", _find_wanted_driver),
     by_text("extension_missing_arch", _find_other_source),
     text_finder("mps_macos_too_old", _find_old_macos),
     text_finder("bf16_unsupported_gpu", _find_bf16),

@@ -8,7 +8,6 @@ from tests.doctor.causes.judge import told
 NONE_LEFT = "\nRuntimeError: No CUDA GPUs are available"
 LISTED = "GPU models and configuration: \n" + "".join(f"GPU {i}: NVIDIA A100-SXM4-40GB\n" for i in range(3))
 OFFERED = "nvidia-smi says CUDA Version: {}, I have torch {} and torch.cuda.is_available() is {}"
-WANTED = "Our image requires driver {} and fails with an error on the old machines, which have driver 470.223.02"
 NO_KERNEL = "no kernel image is available for execution on the device"
 MACOS = "torch {} on macOS {}, torch.backends.mps.is_available() is False"
 BF16 = "training_args: bf16: true, on a {}, it fails after 100 steps"
@@ -36,9 +35,6 @@ APART = [
     (OLD, OFFERED.format("11.4", "2.5.1+cu124", False)),
     (None, OFFERED.format("12.0", "2.5.1+cu124", False)),
     (None, OFFERED.format("10.1", "2.0 cu118", True)),
-    # the driver that is wanted against the one that is there
-    (OLD, WANTED.format(535)),
-    (None, WANTED.format(450)),
     # a missing kernel in a source that is none of torch's
     (("extension_missing_arch", "broken"), f"CUDA kernel failed : {NO_KERNEL}\nvoid ball_query(int) at L:40 in /src/ops/ball_query_gpu.cu"),
     (None, f"{NO_KERNEL} (launch_kernel at /opt/conda/conda-bld/pytorch_157/work/aten/src/ATen/native/cuda/Loops.cuh:102)"),

@@ -206,7 +206,7 @@ def crowded(monkeypatch):
 
     def plant(*speeds, others=1.0, **settings):
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        monkeypatch.setattr(spinning, "cpus_usable", lambda: 2.0)
+        monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
         monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
         machine = Planted(dict(speeds))
         machine.beside = {"other_cpus": others, "busy_share": 0.95}
