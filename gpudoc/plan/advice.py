@@ -116,9 +116,9 @@ class _Ladder:
             return False
         plan = self._variants.plan_or_none(self._settings)
         assert plan is not None
-        self.rungs.append(
-            self._judge(_Way(plan=saved.with_small_state(plan), change=saved.SMALL_STATE, how=saved.SMALL_STATE_HOW))
-        )
+        way = _Way(plan=saved.with_small_state(plan), change=saved.SMALL_STATE, how=saved.SMALL_STATE_HOW)
+        # training refuses it where weights are spread over GPUs
+        self.rungs.append(replace(self._judge(way), is_aside=True))
         return self.rungs[-1].fits
 
     def _policy(self) -> Policy:
@@ -162,6 +162,7 @@ class _Ladder:
         if traced is None:
             return []
         more = " --set activation_checkpointing=true" if words else ""
+        words += ", its state in full" if any(rung.is_aside for rung in self.rungs) else ""
         return [
             _Way(
                 plan=saved.over(traced, gpus),

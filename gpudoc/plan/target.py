@@ -41,7 +41,7 @@ class Rung:
     `how` is what to type. `micro_batch` is the largest that fits, up to the reference batch, and 1 where none does;
     `peak_bytes` is there. `slowdown` is GPU time a sample over that of the whole reference batch at once, at the least;
     None where it depends on a link that is not known. `moved_bytes` go over links in one micro batch, `host_bytes` lie
-    in the host's memory for each GPU.
+    in the host's memory for each GPU. Those after an `is_aside` do without it.
     """
 
     change: str
@@ -54,6 +54,7 @@ class Rung:
     gpus: int = 1
     moved_bytes: int = 0
     host_bytes: int = 0
+    is_aside: bool = False
 
     @property
     def fits(self) -> bool:

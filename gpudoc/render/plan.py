@@ -119,7 +119,7 @@ def _what_to_do(ladder: Sequence[Rung]) -> list[str]:
     first = next((number for number, rung in enumerate(ladder) if rung.fits), None)
     lines = []
     if first is not None:
-        steps = "; ".join(rung.how for rung in ladder[: first + 1])
+        steps = "; ".join(rung.how for rung in ladder[: first + 1] if rung is ladder[first] or not rung.is_aside)
         lines.append(f"The first that fits takes: {steps}. Predicted, not run.")
     lines += [
         f"{rung.change}: {format_bytes(rung.host_bytes)} of the host's memory for each GPU, and the update runs there."
