@@ -91,7 +91,7 @@ def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned_briefly
     folder = tmp_path / "copy"
     shutil.copytree(tuned_briefly[0], folder)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", switch)
-    process = start(folder)
+    process = start(folder, "--budget", "10s")
     told = next(line for line in process.stderr if "your default" in line or "going on with" in line)
     process.kill()
     process.communicate()
