@@ -58,6 +58,7 @@ def torchrun(folder, ranks: int, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 def test_three_ranks_under_torchrun_make_one_record(tmp_path):
     done = torchrun(tmp_path, 3, "--only", "digests,pairs", "--out", "fleet.json")
     # how fast a rank of a busy machine is says nothing, so the verdict may be either
@@ -129,6 +130,7 @@ def test_two_nodes_of_two_ranks_are_told_apart_and_leave_nothing(tmp_path):
     assert [fleet.said(rank).read_text() for rank in (1, 2, 3)] == ["", "", ""]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_is_named_and_the_others_finish(tmp_path):
     with Allocation(tmp_path, nodes=3, patch=IMPATIENT) as fleet:
         fleet.start(*BENCH, "--only", "steps,pairs", "--bad-hosts", "--out", "fleet.json")

@@ -66,6 +66,7 @@ def start(folder, fault, *arguments, ranks=2, floor_s=3.0, **more):
     return watched(folder, "--gpus", ranks, "--steps", "40", "--json", *arguments, floor_s=floor_s)
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named_and_waited_for(tmp_path):
     job = start(tmp_path, "data:1", net={"sleep": 0.03})
     try:

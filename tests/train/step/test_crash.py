@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from safetensors.torch import load_file
 
 from tests.train.ranks.test_distributed import torchrun
@@ -21,6 +22,7 @@ sys.exit(as_rank(lambda: [event for event in run(request)][-1].exit_code))
 """
 
 
+@pytest.mark.slow
 def test_ranks_start_again_with_half_the_micro_batch(tmp_path):
     """Rank 1 says in its eighth forward that memory ran out, once; rank 0 waits in a collective at that moment."""
     once = 'os.environ.get("RANK") == "1"'

@@ -53,6 +53,7 @@ def test_a_full_disk_at_the_end_is_a_failure_that_names_the_newest_whole_one(tmp
     assert checkpoint.newest_good(tmp_path / "runs/cfg/checkpoints")[0].name == "step-2"
 
 
+@pytest.mark.slow
 def test_without_memory_for_a_copy_steps_wait_for_the_checkpoint(tmp_path, capsys):
     """State of 192 MiB beside 64 MiB of gradients; a copy of it does not fit, the file of the weights does."""
     write_workload(

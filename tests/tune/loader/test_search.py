@@ -198,6 +198,7 @@ def test_bounds_here_are_shared_by_the_ranks():
     assert alone.ram_bytes == pytest.approx(2 * shared.ram_bytes, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_sleepy_data_set_gets_as_many_workers_as_it_needs(tmp_path):
     """Real processes: 16 samples of 3 ms against a step of about 10 ms need several workers on any machine."""
     (tmp_path / "sleepy.py").write_text(
