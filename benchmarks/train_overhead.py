@@ -4,8 +4,8 @@
 
 One process per peer and round would measure imports; here every loop runs in one process, in an order that rotates.
 The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss read every 10th
-step. Every loop has the same model, data, optimizer (fused AdamW) and thread count. `--step-ms` sleeps inside the
-model to make longer steps.
+step. Every loop has the same model, data, loss function, optimizer (fused AdamW) and thread count. `--step-ms` sleeps
+inside the model to make longer steps.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def gpudoc_loop(module, steps, seconds):
         config = {
             "model": {"target": "overhead_workload:build_model", "args": {"seconds": seconds}},
             "data": data,
-            "loss": {"target": "torch.nn:CrossEntropyLoss"},
+            "loss": {"target": "torch.nn.functional:cross_entropy"},
             "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 1e-3}},
             "train": {"global_batch": 1, "reference_batch": 1, "precision": "fp32", "checkpoint_every": 0},
         }

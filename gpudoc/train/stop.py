@@ -20,21 +20,19 @@ class Stop:
 
     def __init__(self, deadline: float | None = None) -> None:
         self.reason = ""
+        # true from the first request on
+        self.asked = False
         self.exit_code = ExitCode.OK
         self.deadline = deadline
         self.last_words = ""
         self._owner = os.getpid()
-
-    @property
-    def asked(self) -> bool:
-        """True from the first request on."""
-        return bool(self.reason)
 
     def ask(self, reason: str, exit_code: ExitCode) -> None:
         """Request the stop; the first reason counts."""
         if not self.reason:
             self.reason = reason
             self.exit_code = exit_code
+            self.asked = True
 
     def check_time(self, needed_s: float) -> None:
         """Request the stop when less than `needed_s` seconds are left before the deadline (Unix time)."""

@@ -163,8 +163,7 @@ def _torch_witness() -> Witness:
         address = _place_of(torch.default_generator) + _torch_layout()
     except (AttributeError, LookupError):
         return _WholeState
-    engine, normals = _engine(address), _kept_normals(address)
-    return lambda: (engine(), normals())
+    return _in_place(address)
 
 
 @functools.cache
@@ -185,14 +184,14 @@ def _torch_layout() -> int:
     held = ctypes.string_at(address + _TORCH_HEAD, 4 * _TORCH_WORDS)
     if struct.unpack(f"={_TORCH_WORDS}I", held) != struct.unpack(f"={_TORCH_WORDS}Q", told):
         raise LookupError
-    engine, normals = _engine(address), _kept_normals(address)
-    before = engine()
+    read = _in_place(address)
+    before, _ = read()
     for kind in (torch.float32, torch.float64):
         seen = []
         # the first one draws two and keeps one, which the second one takes without drawing
         for _ in range(2):
             torch.empty((), dtype=kind, device="cpu").normal_(generator=spare)
-            seen.append((engine(), normals()))
+            seen.append(read())
         (drawn, kept), (after, taken) = seen
         if drawn == before or after != drawn or taken == kept:
             raise LookupError
@@ -204,26 +203,17 @@ def _place_of(generator: torch.Generator) -> int:
     return cast(int, generator._cdata)  # type: ignore[attr-defined]
 
 
-def _engine(address: int) -> Witness:
-    """Seed and place, without what lies between them, and two words of the state: they tell the next 624 numbers."""
-    read = _bytes(address, _TORCH_HEAD + 8)
+def _in_place(address: int) -> Callable[[], tuple[object, object]]:
+    """Of torch's generator its seed, its place and two words of its state, which tell the next 624 numbers; and the
+    float and the double that are kept: what lies there while none is kept says nothing, nor does what pads the state.
+    """
+    read_state, read_normals = _bytes(address, _TORCH_HEAD + 8), _bytes(address + _TORCH_NORMALS_AT, _TORCH_NORMALS)
 
-    def engine() -> object:
-        held = read()
-        return held[:13], held[16:]
+    def read() -> tuple[object, object]:
+        held, kept = read_state(), read_normals()
+        return (held[:13], held[16:]), (kept[4] and kept[:4], kept[16] and kept[8:16])
 
-    return engine
-
-
-def _kept_normals(address: int) -> Witness:
-    """The float and the double that are kept; what lies there while none is kept says nothing."""
-    read = _bytes(address + _TORCH_NORMALS_AT, _TORCH_NORMALS)
-
-    def kept() -> object:
-        held = read()
-        return (held[4] and held[:4], held[16] and held[8:16]) if held[4] or held[16] else None
-
-    return kept
+    return read
 
 
 class _WholeState:
@@ -240,8 +230,8 @@ class _WholeState:
 
 
 def _bytes(address: int, size: int) -> Callable[[], bytes]:
-    place = (ctypes.c_char * size).from_address(address)
-    return lambda: place.raw
+    # a function of C's: it is called several times a step
+    return memoryview((ctypes.c_char * size).from_address(address)).tobytes
 
 
 def _numpy() -> _NumpyRandom | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpudoc.errors import GpudocError
@@ -50,7 +51,7 @@ class Order:
         """Whether the samples are a stream without a length."""
         return self.num_samples == ENDLESS
 
-    @property
+    @cached_property
     def steps_per_epoch(self) -> int:
         """Optimizer steps in one pass over the data; the last one may be smaller."""
         return -(-self.num_samples // self.global_batch)
@@ -103,21 +104,19 @@ class Order:
         """The data set's indices at the positions [start, end) of an epoch."""
         if not self.shuffled:
             return tuple(range(start, end))
-        return tuple(self._permutation(epoch)[start:end])
+        if epoch not in self._permutations:
+            self._shuffle(epoch)
+        return tuple(self._permutations[epoch][start:end])
 
-    def _permutation(self, epoch: int) -> array[int]:
-        found = self._permutations.get(epoch)
-        if found is None:
-            # the loader reads ahead into the next epoch while a rescue may still ask for this one; what is older goes
-            # before the new one comes, so that no epoch takes more memory than the second
-            for old in [known for known in self._permutations if known < epoch - 1]:
-                del self._permutations[old]
-            import torch
+    def _shuffle(self, epoch: int) -> None:
+        # the loader reads ahead into the next epoch while a rescue may still ask for this one; what is older goes
+        # before the new one comes, so that no epoch takes more memory than the second
+        for old in [known for known in self._permutations if known < epoch - 1]:
+            del self._permutations[old]
+        import torch
 
-            generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
-            found = _compact(torch.randperm(self.num_samples, generator=generator))
-            self._permutations[epoch] = found
-        return found
+        generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
+        self._permutations[epoch] = _compact(torch.randperm(self.num_samples, generator=generator))
 
 
 def _compact(drawn: torch.Tensor) -> array[int]:

@@ -12,6 +12,8 @@ from typing import Protocol
 from gpudoc.errors import GpudocError
 from gpudoc.train.state.run_dir import Run
 
+# NaN and infinity raise: JSON cannot say them
+_encode = json.JSONEncoder(allow_nan=False).encode
 NAMES = ("tensorboard", "wandb", "trackio")
 
 
@@ -30,7 +32,7 @@ class Sinks:
 
     def __init__(self, run: Run, extra: tuple[Sink, ...] = ()) -> None:
         try:
-            self._stream = run.metrics.open("a", encoding="utf-8")
+            self._stream = run.metrics.open("a", buffering=1, encoding="utf-8")
         except OSError as problem:
             raise GpudocError(f"{run.metrics}: cannot be written: {problem.strerror}", hint="--run-dir DIR") from None
         self._extra = extra
@@ -38,11 +40,10 @@ class Sinks:
     def add(self, document: Mapping[str, object]) -> None:
         """Write one object; numbers that JSON cannot say become null."""
         try:
-            text = json.dumps(document, allow_nan=False)
+            text = _encode(document)
         except ValueError:
-            text = json.dumps(finite(document))
+            text = _encode(finite(document))
         self._stream.write(text + "\n")
-        self._stream.flush()
         if self._extra:
             step = document.get("step")
             for sink in self._extra:

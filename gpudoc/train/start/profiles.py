@@ -65,7 +65,8 @@ def lasting(profile: Profile | None, settings: Settings, world: int, *, on_gpu: 
     fed = [t.samples_per_s for t in evidence.loader if t.num_workers == settings.num_workers and t.samples_per_s > 0]
     if not paces:
         return ""
-    pace = min(max(paces), max(fed)) if fed else max(paces)
+    # a trial's pace is that of all ranks that it ran, the loader's that of one
+    pace = min([max(paces) / profile.hardware.count, *([max(fed)] if fed else [])])
     seconds = settings.steps * settings.global_batch / (pace * world)
     hours = f", {world * seconds / 3600:.2f} GPU-hours" if on_gpu else ""
     return f"all its steps take about {format_seconds(seconds)}{hours}, at the pace that tune measured"

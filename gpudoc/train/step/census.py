@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import Node, get_gradient_edge, saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
 from gpudoc.train.ranks.protocol import inside, own_part
@@ -136,6 +136,7 @@ class _Watch:
         self._highest = _Highest()
         self._has_begun = False
         self._handles: list[RemovableHandle] = []
+        self._nodes: list[Node] = []
         self._saved: saved_tensors_hooks | None = None
         self.why = _why_not(stepper)
         self._begin()
@@ -146,6 +147,7 @@ class _Watch:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._nodes.clear()
         if self._saved is not None:
             self._saved.__exit__(None, None, None)
             self._saved = None
@@ -225,8 +227,11 @@ class _Watch:
         return ended
 
     def _hear(self, parameter: torch.Tensor) -> RemovableHandle:
-        handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(self._grown)  # type: ignore[no-untyped-call]
-        return handle
+        # a hook of the parameter's own would be called in every later backward, also after it was removed; one of the
+        # node that adds to its gradient goes with the node, which autograd makes anew for each graph
+        node = get_gradient_edge(parameter).node
+        self._nodes.append(node)
+        return node.register_hook(lambda *_: self._grown(parameter))
 
     def _grown(self, parameter: torch.Tensor) -> None:
         self._look()

@@ -24,6 +24,7 @@ class Fetcher:
         self, parts: Parts, feeds: Feeds, restart: Restart, give_way: Callable[[], bool], *, persistent: bool
     ) -> None:
         self._parts = parts
+        self._on_host = parts.device.type == "cpu"
         self._feeds = feeds
         self._restart = restart
         self._give_way = give_way
@@ -53,8 +54,7 @@ class Fetcher:
 
     def snapshot(self) -> Snapshot | None:
         """The random state that the loader just took; it knows nothing of a GPU's."""
-        on_host = self._parts.device.type == "cpu"
-        return self._feed.snapshot if on_host and isinstance(self._feed, DirectFeed) else None
+        return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
 
     def close(self) -> None:
         """End the loader; the next step opens another."""

@@ -149,10 +149,11 @@ class Loop(Driver):
         if parts.tracer.wanted:
             yield from parts.tracer.advance()
         if step % self._log_every == 0 or step == self._course.end_step:
-            yield self._parts.log.write(step, self._sequence.read())
+            yield parts.log.write(step, self._sequence.read())
             waits = self._sequence.stepper.waits
             yield from [] if waits is None else waits.notes()
-        yield from self._parts.boundary.act(step)
+        if step >= parts.boundary.due_at or parts.boundary.saving.writer.busy:
+            yield from parts.boundary.act(step)
 
     def _save_what_there_is(self) -> Iterator[Event]:
         """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -13,6 +14,10 @@ import torch
 from gpudoc.train.events import PHASES
 from gpudoc.train.step.compilations import Compilations
 from gpudoc.train.step.head_start import HeadStart
+
+# here, since an import at each log point costs more than the call; Windows has none
+with contextlib.suppress(ImportError):
+    import resource
 
 clock = time.perf_counter
 
@@ -292,10 +297,9 @@ def memory_peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
-        import resource
-    except ImportError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    except NameError:
         return _peak_of_windows()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 

@@ -24,18 +24,18 @@ class Tracer:
         self._left = steps
         self._skip = _SKIPPED_STEPS
         self._profile: profile | None = None
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is anything left to look at."""
-        return self._left > 0 or (self._census is not None and self._census.wanted)
+        # whether there is anything left to look at
+        self.wanted = self._left > 0 or census is not None
 
     def advance(self) -> Iterator[Event]:
         """A step ended: begin, go on, or write the trace."""
         if self._census is not None and self._census.wanted:
             self._census.advance()
-        if self._left == 0:
-            return
+        if self._left > 0:
+            yield from self._record()
+        self.wanted = self._left > 0 or (self._census is not None and self._census.wanted)
+
+    def _record(self) -> Iterator[Event]:
         if self._profile is None:
             self._skip -= 1
             if self._skip <= 0:

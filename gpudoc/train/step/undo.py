@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import is_not
+
 import torch
 from torch import nn
 
@@ -19,7 +21,7 @@ class Undo:
         self._generators = Generators(device)
         self._parameters = list(model.parameters())
         self._places = [(module._buffers, name) for module in model.modules() for name in module._buffers]
-        self._buffers: list[torch.Tensor | None] = []
+        self._buffers: list[torch.Tensor | None] = [None] * len(self._places)
         # pairs of copies and buffers of one type, which are copied by one kernel
         self._groups: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
         self.mark()
@@ -30,7 +32,7 @@ class Undo:
         A `snapshot` that the caller took, with nothing drawn since, is not taken a second time.
         """
         buffers = [owner.get(name) for owner, name in self._places]
-        if len(buffers) != len(self._buffers) or any(a is not b for a, b in zip(buffers, self._buffers, strict=True)):
+        if any(map(is_not, buffers, self._buffers)):
             self._buffers = buffers
             self._groups = _grouped(buffers)
         for copies, originals in self._groups:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gpudoc.errors import GpudocError
+from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.data.feed import DirectFeed, Feeds, LoaderSettings
 from gpudoc.train.data.order import ENDLESS, Chunk, Order
 from gpudoc.train.data.stream import StoppedError, StreamReader
@@ -171,7 +171,7 @@ def test_a_stop_is_heard_while_samples_are_passed_over():
     reader = StreamReader(Numbers(), None, 3)
     stop = Stop()
     feed = Feeds(reader, LoaderSettings(), stop).open(order(), 5, 6)
-    stop.reason = "Ctrl+C"
+    stop.ask("Ctrl+C", ExitCode.INTERRUPTED)
     assert feed.take(order().chunks(5)[0]) is None
     with pytest.raises(StoppedError):
         reader[order().chunks(5)[0]]

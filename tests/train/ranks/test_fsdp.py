@@ -40,8 +40,8 @@ def test_plain_tensors_stay_as_they_are():
     assert spread_like(tensor, torch.zeros(2)) is tensor
 
 
-def test_sharded_ranks_train_as_one_process_does(tmp_path):
-    done = torchrun(
+def test_sharded_ranks_train_as_one_process_does(forked, tmp_path):
+    done = forked.run(
         tmp_path,
         """
         from gpudoc.train.ranks.protocol import own_part, whole
@@ -107,8 +107,8 @@ def test_sharded_ranks_train_as_one_process_does(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(tmp_path):
-    done = torchrun(
+def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(forked, tmp_path):
+    done = forked.run(
         tmp_path,
         """
         from gpudoc.train.ranks.fsdp import Sharded
@@ -162,13 +162,13 @@ def state_of(run, step):
 
 
 @pytest.mark.slow
-def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path, capfd):
+def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(forked, tmp_path, capfd):
     """Sharded steps 1 to 4, sharded 5 to 7, one process 8 to 12: the weights of one process all the way."""
     write_run(tmp_path)
     line = ("--model", "c.yaml", "--profile", "off", "--no-preflight")
     assert train_here(tmp_path, *line, "--run-dir", "alone") == 0
     for steps in ("4", "7"):
-        done = torchrun(tmp_path, SHARDED_RUN, arguments=(steps,))
+        done = forked.run(tmp_path, SHARDED_RUN, arguments=(steps,))
         assert done.returncode == 0, done.stderr[-3000:]
         assert any("spread over 2 processes (FSDP2)" in text for text in told(tmp_path, 0))
     assert any("goes on from step-4" in text for text in told(tmp_path, 0))
@@ -191,7 +191,7 @@ def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_sharded_run_in_two_pieces_is_the_run_in_one(tmp_path):
+def test_a_sharded_run_in_two_pieces_is_the_run_in_one(forked, tmp_path):
     """Bit for bit; the second piece begins at the older checkpoint, since a shard of the newer one is damaged."""
     found = {}
     for pieces in (("9",), ("7", "9")):
@@ -199,7 +199,7 @@ def test_a_sharded_run_in_two_pieces_is_the_run_in_one(tmp_path):
         folder.mkdir()
         write_run(folder)
         for steps in pieces:
-            done = torchrun(folder, SHARDED_RUN, arguments=(steps,))
+            done = forked.run(folder, SHARDED_RUN, arguments=(steps,))
             assert done.returncode == 0, done.stderr[-3000:]
             shard = folder / "run" / "checkpoints" / "step-7" / "dcp" / "__1_0.distcp"
             if steps == "7":

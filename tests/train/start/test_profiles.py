@@ -33,6 +33,9 @@ def test_how_long_a_run_takes_is_said_at_the_pace_that_was_measured():
     known = tuned().model_copy(update={"evidence": Evidence(trials=trials, loader=fed)})
     assert lasting(known, settings, 1, on_gpu=False).startswith("all its steps take about 10 min 00 s, at")
     assert "5 min 00 s, 0.17 GPU-hours" in lasting(known, settings, 2, on_gpu=True)
+    # its trials ran two ranks, and 100 samples/s are those of both
+    both = known.model_copy(update={"hardware": known.hardware.model_copy(update={"count": 2})})
+    assert "8 min 00 s, 0.27 GPU-hours" in lasting(both, settings, 2, on_gpu=True)
     assert lasting(tuned(), settings, 1, on_gpu=True) == lasting(None, settings, 1, on_gpu=True) == ""
 
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.train.support import train_here, write_workload
+from gpudoc.train.start import prove as room
+from tests.train.support import as_in_a_process, train_here, write_workload
 
 
 @pytest.fixture
@@ -23,7 +24,28 @@ def prove(tmp_path, monkeypatch):
     return prove
 
 
-def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path, prove, capfd):
+@pytest.fixture
+def in_this_process(tmp_path, monkeypatch, capfd):
+    """The runs to compare are no processes; the one to be killed ends by itself, at the step of its checkpoint."""
+
+    def one(line):
+        with as_in_a_process():
+            assert train_here(tmp_path, *line) == 0
+        # what is said from here on is the verdict
+        capfd.readouterr()
+
+    def one_that_ends_early(line, run):
+        one([*line, "--steps", str(room.KILL_AFTER)])
+        (run / "summary.json").unlink()
+
+    monkeypatch.setattr(room, "_run", one)
+    monkeypatch.setattr(room, "_run_and_kill", one_that_ends_early)
+
+
+@pytest.mark.parametrize("how", ["in_this_process", pytest.param("killed", marks=pytest.mark.slow)])
+def test_a_workload_that_draws_from_the_global_generators_is_exact(request, tmp_path, prove, capfd, how):
+    if how == "in_this_process":
+        request.getfixturevalue(how)
     write_workload(tmp_path, model={"dropout": 0.2, "norm": True}, data={"draw": "python torch"})
     assert prove("--json") == 0
     document = json.loads(capfd.readouterr().out)
@@ -32,8 +54,7 @@ def test_a_workload_that_draws_from_the_global_generators_is_exact(tmp_path, pro
     assert not list(tmp_path.glob("runs/*")), "a proof leaves nothing behind"
 
 
-@pytest.mark.slow
-def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path, prove, capfd):
+def test_state_hidden_in_the_data_set_is_found_and_explained(tmp_path, prove, in_this_process, capfd):
     write_workload(tmp_path)
     module = tmp_path / "tiny_workload.py"
     module.write_text(

@@ -16,7 +16,7 @@ from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.loaded import load
 from gpudoc.train.state.sharded import _Unpickler, reason_of
-from tests.train.ranks.test_distributed import told, torchrun
+from tests.train.ranks.test_distributed import told
 
 # a bias of 3 over 2 ranks is cut unevenly, and one of 1 leaves a rank without any of it
 HEAD = """
@@ -82,10 +82,10 @@ ranks.leave()
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tmp_path_factory, forked):
     """(folder with step-1 and step-2 of two ranks, digests of the weights and optimizer at step 2)."""
     folder = tmp_path_factory.mktemp("written")
-    done = torchrun(folder, WRITE)
+    done = forked.run(folder, WRITE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert told(folder, 0) == told(folder, 1)
     return folder / "checkpoints", told(folder, 0)["found"]
@@ -120,10 +120,10 @@ def test_one_process_reads_the_shards_as_full_tensors(written):
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_any_number_of_ranks_reads_them(written, tmp_path, ranks):
+def test_any_number_of_ranks_reads_them(written, forked, tmp_path, ranks):
     folder, expected = written
     shutil.copytree(folder, tmp_path / "checkpoints")
-    done = torchrun(tmp_path, READ, ranks=ranks)
+    done = forked.run(tmp_path, READ, ranks=ranks)
     assert done.returncode == 0, done.stderr[-3000:]
     for rank in range(ranks):
         assert told(tmp_path, rank) == {"found": expected, "from": "step-2", "bad": []}
@@ -151,9 +151,9 @@ def test_a_damaged_shard_is_found_by_its_digest_and_named(written, tmp_path, fil
 
 
 @pytest.mark.slow
-def test_a_full_disk_on_one_rank_is_an_error_on_all_and_leaves_no_ruin(tmp_path):
+def test_a_full_disk_on_one_rank_is_an_error_on_all_and_leaves_no_ruin(forked, tmp_path):
     """Wherever it happens, on either rank; the ranks are in step afterwards, so that the next one is written."""
-    done = torchrun(
+    done = forked.run(
         tmp_path,
         HEAD
         + """
@@ -187,8 +187,8 @@ ranks.leave()
 
 @pytest.mark.parametrize("where", ["inside shards"])
 @pytest.mark.slow
-def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(tmp_path, where):
-    done = torchrun(
+def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(forked, tmp_path, where):
+    done = forked.run(
         tmp_path,
         HEAD
         + f"""
@@ -242,9 +242,9 @@ def test_a_member_of_an_enumeration_may_be_got_by_name_and_nothing_else():
 
 
 @pytest.mark.slow
-def test_weights_of_another_model_are_refused_by_name(written, tmp_path):
+def test_weights_of_another_model_are_refused_by_name(written, forked, tmp_path):
     shutil.copytree(written[0], tmp_path / "checkpoints")
-    done = torchrun(
+    done = forked.run(
         tmp_path,
         HEAD
         + """

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 
 from gpudoc.train.step.census import Census, Composition, owned
 from gpudoc.train.step.step import Micro
@@ -98,11 +99,16 @@ def test_nothing_of_the_watching_stays():
     model = nn.Linear(6, 1).double()
     found = stepper(model)
     census = Census(found, course())
-    steps(census, found, 3)
+    steps(census, found, 2)
+    for parameter in model.parameters():
+        get_gradient_edge(parameter).node.metadata["watched"] = True
+    steps(census, found, 1)
     seen = dict(census.found.activations)
     before = len(nn.modules.module._global_forward_pre_hooks), len(nn.modules.module._global_forward_hooks)
     assert before == (0, 0)
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    # an empty dict of hooks would be looked through in every later backward, once for each parameter
+    assert all(parameter._post_accumulate_grad_hooks is None for parameter in model.parameters())
+    assert not any(get_gradient_edge(parameter).node.metadata for parameter in model.parameters()), "an old node lives"
     steps(census, found, 2)
     assert census.found.activations == seen
 

@@ -89,5 +89,5 @@ def test_a_plain_step_calls_little_of_its_own_and_copies_no_state_of_generators(
     assert {name: builtin.get(name, 0) for name in ("get_state", "equal", "zero_", "getstate")} == dict.fromkeys(
         ("get_state", "equal", "zero_", "getstate"), 0
     )
-    assert python <= 75
-    assert sum(builtin.values()) <= 75
+    assert python <= 55
+    assert sum(builtin.values()) <= 55

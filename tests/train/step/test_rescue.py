@@ -121,7 +121,7 @@ LINE = ("--model", "cfg.yaml", "--no-preflight", "--steps", 2)
 
 @pytest.fixture(scope="module")
 def rescued(tmp_path_factory):
-    """32 samples at 24 MiB do not fit under 700 MiB; fewer do."""
+    """32 samples at 24 MiB do not fit under 900 MiB; fewer do."""
     folder = tmp_path_factory.mktemp("rescued")
     write(folder, 24)
     store = {"GPUDOC_PROFILE_DIR": str(folder / "store")}
