@@ -3,7 +3,6 @@
     python benchmarks/tune_exactness.py table [--only mlp,conv,transformer] [--limits 384,512,...]
     python benchmarks/tune_exactness.py cap          # a true limit between 4096 and 7781
     python benchmarks/tune_exactness.py after        # gpudoc train for 500 steps at what was found, under the limit
-    python benchmarks/tune_exactness.py peer         # Lightning's binsearch on the same models and limits
     python benchmarks/tune_exactness.py plan         # the search with the plan's first probe beside the one without
     python benchmarks/tune_exactness.py record       # the table as Markdown, under benchmarks/records/
 
@@ -14,7 +13,6 @@ Truth: the largest batch of which the first steps fit, by bisection in fresh pro
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import json
 import os
@@ -251,93 +249,13 @@ def train(folder: str, kind: str, limit_mib: int, batch: int, steps: int) -> sub
     return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-PEER = r"""
-import json, resource, sys, time
-start = time.perf_counter()
-sys.path.insert(0, sys.argv[1])
-import torch, lightning, warnings, logging
-from lightning.pytorch.tuner import Tuner
-from torch import nn
-import tune_models as m
-warnings.filterwarnings("ignore"); logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-kind, limit = sys.argv[2], int(sys.argv[3])
-trials = []
-
-class Module(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net, self.batch_size, self.loss = m.build(kind), 2, nn.CrossEntropyLoss()
-    def forward(self, x): return self.net(x)
-    def training_step(self, batch, _):
-        x, y = batch
-        if not trials or trials[-1] != len(x): trials.append(len(x))
-        return self.loss(self(x), y)
-    def configure_optimizers(self): return torch.optim.AdamW(self.parameters(), lr=1e-4)
-    def train_dataloader(self): return torch.utils.data.DataLoader(m.Random(kind, 200000), batch_size=self.batch_size)
-
-resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-model = Module()
-trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-                            enable_progress_bar=False, enable_model_summary=False)
-result = Tuner(trainer).scale_batch_size(model, mode="binsearch")
-print(json.dumps({"batch": result, "trials": trials, "wall_s": round(time.perf_counter() - start, 2)}))
-"""
-
-
-def command(folder: str, limit_mib: int, source: str) -> tuple[dict, float]:
-    """The evidence of `gpudoc tune --goal largest --only batch`, and its seconds from the first import to the last."""
-    line = [sys.executable, "-m", "gpudoc", "tune", "--model", source, "--device", "cpu", "--goal", "largest"]
-    line += ["--only", "batch", "--memory-limit", f"{limit_mib}MiB", "--fresh", "--json", "--out", "tuned.yaml"]
-    package = str(Path(__file__).resolve().parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])}
-    start = time.perf_counter()
-    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["profile"]["evidence"], time.perf_counter() - start
-
-
-def peer(kinds: list[str], limits: list[int], more_mib: int) -> None:
-    """Lightning's binsearch in a fresh process with the same allocator, next to our command run again beside it.
-
-    With `more_mib` its process may have so much more, which its imports take: both then look for the same batch.
-    """
-    from gpudoc.process.allocator import MALLOC
-
-    for kind in kinds:
-        with tempfile.TemporaryDirectory() as folder:
-            source = str(write_workload(Path(folder), kind))
-            for limit_mib in limits:
-                theirs = [sys.executable, "-c", PEER, folder, kind, str((limit_mib + more_mib) * MIB)]
-                environment = {**os.environ, **MALLOC}
-                start = time.perf_counter()
-                done = subprocess.run(theirs, capture_output=True, text=True, env=environment, cwd=folder, check=False)
-                theirs_s = time.perf_counter() - start
-                found, ours_s = command(folder, limit_mib, source)
-                answer = {}
-                with contextlib.suppress(ValueError, IndexError):
-                    answer = json.loads(done.stdout.strip().splitlines()[-1])
-                keep(
-                    what="peer",
-                    model=kind,
-                    limit_mib=limit_mib,
-                    more_mib=more_mib,
-                    lightning=answer or done.stderr.strip().splitlines()[-1:],
-                    lightning_wall_s=round(theirs_s, 2),
-                    ours=found["largest_batch"],
-                    ours_trials=len(found["trials"]),
-                    load=os.getloadavg()[0],
-                    ours_wall_s=round(ours_s, 2),
-                    ratio=round(ours_s / theirs_s, 3),
-                )
-
-
 def main() -> int:
     """Run one part; returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["table", "cap", "after", "peer", "plan", "record"])
+    parser.add_argument("part", choices=["table", "cap", "after", "plan", "record"])
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--more", type=int, default=0, help="peer: MiB that its process may have besides")
     parser.add_argument("--no-truth", action="store_true", help="table: search only")
     options = parser.parse_args()
     kinds, limits = options.only.split(","), [int(part) for part in options.limits.split(",")]
@@ -348,8 +266,6 @@ def main() -> int:
             cap()
         case "after":
             after(kinds, limits, options.steps)
-        case "peer":
-            peer(kinds, limits, options.more)
         case "plan":
             plan(kinds, limits)
         case _:

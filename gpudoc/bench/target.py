@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpudoc.bench.environment import FULL_S, QUICK_S
 from gpudoc.doctor.device import Choice, choose, has_gpu
+from gpudoc.doctor.setting import known
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.facts import collect
 from gpudoc.facts.model import Machine
@@ -48,10 +49,14 @@ def find_target(device: str) -> Target:
 def before_measuring(target: Target, *, quick: bool, shared: bool) -> list[str]:
     """What is said before the first figure: who else computes on the GPU, and how long it takes at most.
 
-    GpudocError (exit 1) when others compute there and `shared` was not given.
+    GpudocError (exit 1) when others compute there and `shared` was not given. Who computes on further GPUs is said.
     """
-    others = (
-        require_alone(target.machine, [target.choice.index], shared=shared) if target.choice.device == "cuda" else ""
-    )
+    said, machine = [], target.machine
+    if target.choice.device == "cuda":
+        others = require_alone(machine, [target.choice.index], shared=shared)
+        rest = [n for n in range(len(known(machine.gpus) or ())) if n != target.choice.index]
+        beyond = require_alone(machine, rest, shared=True)
+        said += [f"! {others}; every figure holds beside them only"] * bool(others)
+        said += [f"! {beyond}; figures over several GPUs hold beside them only"] * bool(beyond)
     lasts = f"takes about {format_seconds(QUICK_S if quick else FULL_S)}, and what --data and several GPUs need on top"
-    return [f"! {others}; every figure holds beside them only"] * bool(others) + [lasts] * (not quick)
+    return [*said, lasts] if not quick else said

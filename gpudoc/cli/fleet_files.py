@@ -36,7 +36,6 @@ def are_fleets(sources: Sequence[str]) -> bool:
 
 def _is_fleet(source: str) -> bool:
     from gpudoc.facts.readers import intake
-    from gpudoc.fleet.documents import is_record
 
     path = Path(source)
     if source == "-" or not path.is_file():
@@ -44,6 +43,8 @@ def _is_fleet(source: str) -> bool:
     data = intake.load(path)
     if b'"gpudoc.fleet.' not in data[:200_000]:
         return False
+    from gpudoc.fleet.documents import is_record
+
     return b'"gpudoc.fleet.' in data[:_HEAD] or is_record(intake.read_document(data))
 
 

@@ -67,7 +67,7 @@ def tune(
     Example: gpudoc tune --model cfg.yaml --budget 5m | gpudoc tune -- python train.py --batch-size {batch}
     """
     started = time.monotonic()
-    foreign = {"--target": target, "--gpus": gpus, "--shared": shared, "--device": "" if device == "auto" else device}
+    foreign = {"--target": target, "--gpus": gpus, "--device": "" if device == "auto" else device}
     from gpudoc.cli.scripts import Shown, refuse_both, refuse_for_config, tune_script
 
     if context.obj.command or not model:
@@ -76,7 +76,8 @@ def tune(
 
         typed = Typed(
             budget=budget, goal=goal, only=only, allow=allow, memory_limit=memory_limit, max_batch=max_batch,
-            out=out, in_place=in_place, fresh=fresh, foreign=tuple(name for name, value in foreign.items() if value),
+            out=out, in_place=in_place, fresh=fresh, shared=shared,
+            foreign=tuple(name for name, value in foreign.items() if value),
         )  # fmt: skip
         return tune_script(context.obj.command, typed, Shown(as_json=as_json, plain=plain, verbose=verbose, html=html))
     refuse_for_config({"--allow": allow, "--in-place": in_place})

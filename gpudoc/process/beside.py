@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from gpudoc.process.cgroup import CpuQuota, cpu_quota
+
 # the kernel counts in ticks of 10 ms, so that a shorter span says nothing
 _LEAST_S = 0.05
 _RUNNING = ("user", "system")
@@ -16,15 +18,18 @@ _REAPED = ("children_user", "children_system")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """CPUs that others kept busy on average, in whole CPUs.
+    """CPUs that others kept busy on average, in whole CPUs, and what part of all those that this process may use.
 
-    `share` is what they, this process and all below it took of the CPUs that this process may use; `stolen_share` what
-    a hypervisor took of all CPU time, None where the kernel does not count it.
+    `share` is what they, this process and all below it took of these; `stolen_share` what a hypervisor took of the time
+    that was wanted on them, None where the kernel does not count it.
+    `throttled_share` of the periods of its cgroup's CPU quota ended with the quota used up; None without a quota.
     """
 
     other_cpus: float
+    other_share: float
     share: float
     stolen_share: float | None
+    throttled_share: float | None = None
 
 
 def cpus_allowed() -> int:
@@ -32,28 +37,41 @@ def cpus_allowed() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _cpu_times() -> dict[str, float]:
+    """Seconds of each kind on the CPUs that this process may run on (`grep ^cpu /proc/stat`)."""
+    rows = psutil.cpu_times(percpu=True)
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(len(rows)))
+    # CPUs that are offline have no row: then a row's place is not its number
+    mine = [row for number, row in enumerate(rows) if number in allowed or max(allowed) >= len(rows)]
+    return {name: sum(getattr(row, name) for row in mine) for name in rows[0]._fields}
+
+
 class Meter:
-    """Counts from when it is made, by `head -1 /proc/stat` and the times of this process and its descendants."""
+    """Counts from when it is made, by /proc/stat, cpu.stat and the times of this process and its descendants."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._started, self._own_s, self._all = time.perf_counter(), self._own(), psutil.cpu_times()
+        self._quota = cpu_quota()
+        self._started, self._own_s, self._all = time.perf_counter(), self._own(), _cpu_times()
 
     def read(self) -> Beside | None:
         """What was used since; None when that was below 50 ms ago, or where the kernel does not count."""
         span = time.perf_counter() - self._started
-        after, own_s = psutil.cpu_times(), self._own() - self._own_s
-        delta = {name: getattr(after, name) - getattr(self._all, name) for name in after._fields}
+        after, own_s = _cpu_times(), self._own() - self._own_s
+        delta = {name: seconds - self._all[name] for name, seconds in after.items()}
         # guest time is already inside user time
         total = sum(value for name, value in delta.items() if not name.startswith("guest"))
         if span < _LEAST_S or total <= 0:
             return None
-        busy_s = total - delta["idle"] - delta.get("iowait", 0.0) - delta.get("steal", 0.0)
+        stolen_s = max(0.0, delta.get("steal", 0.0))
+        busy_s = total - delta["idle"] - delta.get("iowait", 0.0) - stolen_s
         own, others = max(0.0, own_s / span), max(0.0, (busy_s - own_s) / span)
         return Beside(
             other_cpus=others,
+            other_share=others / cpus_allowed(),
             share=(own + others) / cpus_allowed(),
-            stolen_share=max(0.0, delta["steal"] / total) if "steal" in delta else None,
+            stolen_share=stolen_s / max(stolen_s + busy_s, _LEAST_S) if "steal" in delta else None,
+            throttled_share=_throttled(self._quota, cpu_quota()),
         )
 
     def _own(self) -> float:
@@ -68,3 +86,9 @@ class Meter:
             except psutil.Error:
                 continue
         return float(total)
+
+
+def _throttled(before: CpuQuota | None, after: CpuQuota | None) -> float | None:
+    if before is None or after is None:
+        return None
+    return max(0, after.throttled_periods - before.throttled_periods) / max(1, after.periods - before.periods)

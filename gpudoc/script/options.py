@@ -32,6 +32,7 @@ class Options:
     max_batch: int | None = None
     out: Path | None = None
     fresh: bool = False
+    shared: bool = False
 
     @property
     def only_looks(self) -> bool:
@@ -52,6 +53,7 @@ class Typed:
     out: Path | None = None
     in_place: bool = False
     fresh: bool = False
+    shared: bool = False
     # what a command decides by itself, by the option's name
     foreign: tuple[str, ...] = ()
 
@@ -85,6 +87,7 @@ def options_of(words: tuple[str, ...], typed: Typed) -> Options:
         max_batch=typed.max_batch,
         out=typed.out,
         fresh=typed.fresh,
+        shared=typed.shared,
     )
 
 

@@ -99,7 +99,7 @@ def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
             "legs": waits,
             "failed_batch": None if end is End.FITS else batch,
         }
-    ).beside(told.beside)
+    ).beside(told.beside, on_gpu=look.on_gpu)
 
 
 def _end_of(told: Told) -> tuple[End, str]:

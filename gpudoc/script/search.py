@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc import facts
+from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.model import Machine
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
@@ -135,6 +137,15 @@ def _how_isolated(options: Options, found: Isolation, isolated: bool) -> str:
     return f"trials see every file system through a private layer that is thrown away, and {network}"
 
 
+def look_around(options: Options, look: Look, machine: Machine, progress: Progress) -> None:
+    """GpudocError (exit 1) when others compute on the GPUs that the script was seen on and --shared was not given."""
+    _, _, number = look.device.partition(":")
+    first = int(number) if number.isdigit() and look.ranks == 1 else 0
+    others = require_alone(machine, range(first, first + look.ranks), shared=options.shared)
+    if others:
+        progress.say(f"! {others}; what is found holds beside them only")
+
+
 class _Search:
     def __init__(
         self, options: Options, launches: Launches, progress: Progress, started: float, isolation: str
@@ -184,6 +195,8 @@ class _Search:
                 hint="leave it out: the card is the limit; or --max-batch N",
             )
         machine = facts.collect(quick=True)
+        if look.on_gpu:
+            look_around(self._options, look, machine, self._progress)
         own = look.training
         self._launches.lever = found.lever
         self._launches.keys = () if own is None else (own.key,)

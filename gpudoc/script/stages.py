@@ -136,16 +136,19 @@ def _compare(session: Session, options: Options, found: Findings) -> None:
             why = "the found settings" if kind == "joint" else "the script as it is"
             trial = session.run(request, f"comparing: {why}, once more" if turn else f"comparing: {why}")
             (found.joints if kind == "joint" else found.defaults).append(trial)
-    _judge(found, batch)
+    _judge(found, batch, is_sure=options.goal == "throughput")
 
 
-def _judge(found: Findings, batch: int | None) -> None:
-    """Keep trial 0's settings where the found ones fail or lose; `batch` is the one that was part of them."""
+def _judge(found: Findings, batch: int | None, *, is_sure: bool) -> None:
+    """Keep trial 0's settings where the found ones fail or lose; `batch` is the one that was part of them.
+
+    With `is_sure` they lose as well where they are not faster beyond what the launches differ by.
+    """
     failed = next((trial for trial in found.joints if not trial.fits), None)
     gained = gain(found.defaults, found.joints)
     if failed is not None:
         reason = f"the found ones failed in the end ({failed.detail[:120] or failed.end.value})"
-    elif gained is not None and gained.ratio < 1.0:
+    elif gained is not None and (gained.ratio < 1.0 or (is_sure and gained.low <= 1.0)):
         reason = f"the found ones reached {gained.text} their speed in the end"
     else:
         return

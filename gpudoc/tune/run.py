@@ -51,7 +51,7 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "4"
+_METHOD = "5"
 _AUTO_FACTOR, _AUTO_SHARE = 8, 50
 # to end the fork servers and to write the profile
 _CLOSING_S = 1.0

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -100,8 +100,7 @@ class Workload:
         function = self._resolve(section.target)
         if isinstance(function, type):
             return call(section.target, function, self._arguments(section, function))  # type: ignore[return-value]
-        arguments = self._arguments(section, function)
-        return lambda *values: function(*values, **arguments)  # type: ignore[return-value]
+        return partial(function, **self._arguments(section, function))  # type: ignore[return-value]
 
     def build_optimizer(
         self, model: nn.Module, overrides: Mapping[str, object] | None = None, target: str | None = None
@@ -229,7 +228,7 @@ class Step:
         """The mean loss over the batch's items, a scalar tensor; GpudocError when it is not one."""
         if self._loss is None:
             return self._scalar(_loss_in(self._forward(model, batch)))
-        if isinstance(batch, list | tuple) and len(batch) > 1:
+        if isinstance(batch, (list, tuple)) and len(batch) > 1:
             return self._scalar(self._of(model, model(*batch[:-1]), batch[-1]))
         if isinstance(batch, Mapping):
             return self._scalar(self._of(model, model(**batch), batch))

@@ -81,7 +81,7 @@ class Counted:
     """A meter that counts how often processes are read."""
 
     reads = 0
-    seen = Beside(other_cpus=1.25, share=0.9, stolen_share=0.01)
+    seen = Beside(other_cpus=1.25, other_share=0.3, share=0.9, stolen_share=0.01)
 
     def read(self):
         Counted.reads += 1

@@ -1,8 +1,13 @@
 import subprocess
 import sys
 import time
+from collections import namedtuple
 
+import psutil
+
+from gpudoc.process import beside
 from gpudoc.process.beside import Meter, cpus_allowed
+from gpudoc.process.cgroup import CpuQuota
 
 
 def own_cpus(found):
@@ -54,3 +59,25 @@ def test_what_a_hypervisor_took_is_a_share():
     meter = Meter()
     time.sleep(0.06)
     assert 0 <= meter.read().stolen_share <= 1
+
+
+def test_only_the_cpus_that_it_may_use_count(monkeypatch):
+    Row = namedtuple("Row", "user system idle iowait steal guest")
+    read = [[Row(0, 0, 0, 0, 0, 0)] * 4, [Row(90, 0, 0, 0, 0, 0)] * 2 + [Row(2, 0, 6, 0, 2, 0), Row(0, 0, 10, 0, 0, 0)]]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: read.pop(0))
+    monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _pid: {2, 3})
+    monkeypatch.setattr(beside.time, "perf_counter", iter([0.0, 10.0]).__next__)
+    monkeypatch.setattr(Meter, "_own", lambda _self: 0.0)
+    found = Meter().read()
+    assert (found.other_cpus, found.other_share, found.share) == (0.2, 0.1, 0.1)
+    # of the time that was wanted on them, not of all that there was
+    assert found.stolen_share == 0.5
+
+
+def test_how_often_a_quota_was_used_up_is_counted_and_unknown_without_one(monkeypatch):
+    quotas = [CpuQuota(2.0, 1.0, 10, 100), CpuQuota(2.0, 3.0, 15, 120), None, None]
+    monkeypatch.setattr(beside, "cpu_quota", lambda: quotas.pop(0))
+    for told in (0.25, None):
+        meter = Meter()
+        time.sleep(0.06)
+        assert meter.read().throttled_share == told

@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from gpudoc.process.lifetime import is_running
 from gpudoc.process.loader_workers import shorten_socket_paths, start_workers
 from tests.process import loads_with_a_worker
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def test_a_worker_hands_over_tensors_below_a_long_temporary_folder(long_folder):
     assert not Path(sockets).exists()
 
 
+@pytest.mark.slow
 def test_without_a_short_folder_torch_waits_in_vain(long_folder):
     done = run("as it is", TMPDIR=str(long_folder))
     assert "AF_UNIX path too long" in done.stderr
@@ -49,10 +50,7 @@ def test_a_short_folder_stays_the_one(tmp_path, monkeypatch):
 def test_a_worker_whose_parent_ended_before_it_looked_ends_too():
     done = run("orphan", "start_worker")
     worker = int(done.stdout.split()[0])
-    until = time.monotonic() + 30
-    while is_running(worker) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not is_running(worker)
+    wait_until(lambda: not is_running(worker))
 
 
 def test_threads_that_send_indices_have_little_stack_and_workers_the_usual():

@@ -68,6 +68,20 @@ def test_settings_that_lose_in_the_end_are_not_kept():
     assert found.gain.ratio == 1.0
 
 
+def test_settings_that_are_faster_in_some_launches_alone_are_not_kept_for_their_speed():
+    class Wanders(Pretended):
+        def run(self, request, *, patience_s):
+            trial = super().run(request, patience_s=patience_s)
+            if request.kind != "joint":
+                return trial
+            speed = 20.0 if request.repeat else 200.0
+            return trial.model_copy(update={"measured": {**trial.measured, "samples_per_s": speed}})
+
+    found = search(Wanders(), options(parts=frozenset({"loader"})))
+    assert (found.feed, found.unchanged) == (None, True)
+    assert "own settings are kept" in found.kept_default
+
+
 def test_nothing_changed_is_nothing_to_compare():
     runner = Pretended(sample_s=0.0)
     found = search(runner, options(parts=frozenset({"loader"})))

@@ -21,7 +21,10 @@ def faults():
     del sys.modules["tune_faults"]
 
 
-@pytest.mark.parametrize("name", ["full disk for the journal", "OOM only in the last partial batch"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("full disk for the journal", marks=pytest.mark.slow), "OOM only in the last partial batch"],
+)
 def test_the_fault_is_told_apart_and_nothing_is_left(faults, monkeypatch, name):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     row = faults.run_fault(name)

@@ -109,7 +109,7 @@ def test_kill_nine_leaves_no_process_and_who_goes_on_repeats_no_trial_and_learns
     assert children
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
     path = journal_of(tmp_path)
     done = len(path.read_text().splitlines()) - 1

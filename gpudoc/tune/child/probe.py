@@ -5,26 +5,25 @@ from __future__ import annotations
 import functools
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader
 
-from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
 from gpudoc.process.memory import read_process_memory
 from gpudoc.process.stacks import num_threads, stack_bytes
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
+from gpudoc.tune.child.alike import tell_alike
 from gpudoc.tune.child.first_steps import FirstSteps
 from gpudoc.tune.child.heartbeat import beat_while_compiling
 from gpudoc.tune.child.pace import Pace, steps_per_block
-from gpudoc.tune.child.samples import Samples, Shuffled
+from gpudoc.tune.child.samples import Samples, Shuffled, endless, make_loader
 from gpudoc.tune.child.scaling import Stand, measure_legs, ready
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.model.memory import growth_per_step, next_calibration_batch
+from gpudoc.tune.model.memory import growth_per_step, is_roomy, is_still, next_calibration_batch
 from gpudoc.tune.trial.failure import describe_failure
 from gpudoc.tune.trial.messages import End, Feed, Point, Request
 from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Measured, Place, Stage, Waiting
@@ -33,6 +32,8 @@ from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
 _MIN_TIMED_STEPS = 3
+# where nothing is chosen for its speed
+_SHORT_TIMED_STEPS = 2
 _MAX_TIMED_BLOCKS = 60
 # what training holds besides: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
 # threads that draw and that look for a hang (1 MiB each), and room
@@ -96,6 +97,7 @@ class Probe:
         self._emit = emit
         self._device = rank.take_device(place)
         self._started = time.monotonic()
+        self._left_out = False
         if request.variant.compile:
             beat_while_compiling(emit, self._is_over)
         self._slack = bytearray(_WANDERING_BYTES if self._device.type == "cpu" else 0)
@@ -111,11 +113,15 @@ class Probe:
         match self._request.kind:
             case "calibrate":
                 self._calibrate()
+            case "alike":
+                self._stage("alike", self._request.batches[0])
+                tell_alike(self._trainee, self._prepared.samples, self._request, self._emit, self._is_over)
             case "fit":
                 self._fit(self._request.batches[0])
             case "steady":
                 self._measure(self._request.batches[0], 2, whole=True)
-                self._settle(self._request.batches[0], self._request.steps)
+                enough = int(self._request.extra.get("enough", 0))
+                self._settle(self._request.batches[0], self._request.steps, enough)
             case "default" | "joint" if self._request.feed is not None:
                 self._feed(self._request.batches[0], self._request.feed)
             case "variant":
@@ -145,21 +151,31 @@ class Probe:
         self._measure(batch, self._request.steps, whole=True)
         if self._request.stay:
             self._wait()
-            self._settle(batch, int(Path(self._place.orders).read_text()))
+            if self._left_out:
+                self._meet_other_batches(batch)
+                self._timed_step(self._worst_step(batch))
+            num_steps, enough = map(int, Path(self._place.orders).read_text().split())
+            self._settle(batch, num_steps, enough)
 
     def _measure(self, batch: int, num_steps: int, *, whole: bool = False) -> Point:
         """Steps on the worst samples; the point is told at once, so that a later crash does not lose it.
 
-        With `whole`, the other batches of a training follow the first step, since what they allocate may stay.
+        With `whole`, the other batches of a training follow the first step, since what they allocate may stay. They are
+        left out where the process can do that later and has much room: such a batch is not the largest.
         """
         self._stage("train", batch)
         self._reset_peak()
-        seconds = []
+        seconds, before = [], self._resting_bytes()
         for count in range(num_steps):
             if whole and count == 1:
-                self._meet_other_batches(batch)
+                may = self._request.stay and self._request.ranks == 1 and batch < self._place.cap
+                self._left_out = may and is_roomy(self._point(batch, ()), before, self._place.limit_bytes or 0)
+                if not self._left_out:
+                    self._meet_other_batches(batch)
                 self._trainee.end_probation()
                 self._stage("train", batch)
+            if self._left_out and count > 1:
+                break
             seconds.append(self._timed_step(self._worst_step(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
         self._emit(Measured(point=point))
@@ -178,8 +194,8 @@ class Probe:
         self._trainee.evaluate(evaluated.worst(batch))
         evaluated.let_go()
 
-    def _settle(self, batch: int, num_steps: int) -> None:
-        """What training meets later: a checkpoint, and many more steps."""
+    def _settle(self, batch: int, num_steps: int, enough: int) -> None:
+        """What training meets later: a checkpoint, and many more steps, or `enough` that leave memory as it is."""
         self._slack = bytearray(0)
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
@@ -194,6 +210,9 @@ class Probe:
             self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
             self._emit(Beat())
+            if is_still(sizes, enough):
+                break
+        self._emit(Fact(name="steady_steps", value=len(sizes)))
         self._check_growth(sizes, retries_before)
 
     def _check_growth(self, sizes: list[int], retries_before: int) -> None:
@@ -278,41 +297,25 @@ class Probe:
         self._stage("speed", batch)
         self._reset_peak()
         self._trainee.end_probation()
-        loader = iter(endless(self._make_loader(batch, feed)))
+        order = Shuffled(self._trainee.order, self._place.rank, self._ranks.world)
+        loader = iter(endless(make_loader(self._prepared.workload, order, batch, feed)))
         ahead = max(1, feed.num_workers * feed.prefetch_factor)
 
         def step() -> None:
             self._trainee.step([next(loader)])
 
         step_s = 0.0
-        for _ in range(max(self._warm, ahead)):
+        is_short = "short" in self._request.extra
+        for _ in range(max(1 if is_short else self._warm, ahead)):
             step_s = self._pace.time(step, 1)
             if self._is_late():
                 ahead = 1
                 break
         # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
-        count = max(ahead, self._block(step_s))
-        blocks = self._time_blocks(step, count, self._request.seconds_per_batch, max(_MIN_TIMED_STEPS, ahead))
+        count, least = max(ahead, self._block(step_s)), _SHORT_TIMED_STEPS if is_short else _MIN_TIMED_STEPS
+        blocks = self._time_blocks(step, count, self._request.seconds_per_batch, max(least, ahead))
         point = self._point(batch, tuple(blocks))
         self._emit(Measured(point=point))
-
-    def _make_loader(self, batch: int, feed: Feed) -> DataLoader[object]:
-        workload = self._prepared.workload
-        shorten_socket_paths()
-        return DataLoader(
-            workload.dataset,
-            batch_size=batch,
-            sampler=Shuffled(self._trainee.order, self._place.rank, self._ranks.world),
-            # each iterator draws a seed, which must not come from the generator that the model draws from
-            generator=torch.Generator().manual_seed(self._place.rank),
-            collate_fn=workload.collate,
-            drop_last=True,
-            num_workers=feed.num_workers,
-            prefetch_factor=feed.prefetch_factor if feed.num_workers else None,
-            pin_memory=feed.pin_memory,
-            persistent_workers=feed.persistent_workers and feed.num_workers > 0,
-            worker_init_fn=start_worker if feed.num_workers else None,
-        )
 
     def _timed_step(self, step: _Step) -> float:
         """Seconds per micro batch of one optimizer step."""
@@ -392,9 +395,3 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
             emit(describe_failure(failure))
     else:
         emit(Ended())
-
-
-def endless(loader: DataLoader[object]) -> Iterator[object]:
-    """The loader's batches, epoch after epoch."""
-    while True:
-        yield from start_workers(loader, pins=loader.pin_memory)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils.data import Sampler, default_collate
+from torch.utils.data import DataLoader, Sampler, default_collate
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
 from gpudoc.train.data.order import Order
+from gpudoc.tune.trial.messages import Feed
 from gpudoc.workload.batch import Batch, num_bytes
 from gpudoc.workload.build import Collate, Dataset, Workload
 
@@ -36,6 +38,7 @@ class Shuffled(Sampler[int]):
 
     def __init__(self, order: Order, rank: int, world: int) -> None:
         self._order = order
+        self.rank = rank
         self._epoch, self._world = rank, world
 
     def __len__(self) -> int:
@@ -46,6 +49,31 @@ class Shuffled(Sampler[int]):
         self._epoch += self._world
         for start in range(0, count, _INDICES_AT_ONCE):
             yield from self._order.indices(epoch, start, min(start + _INDICES_AT_ONCE, count))
+
+
+def make_loader(workload: Workload, order: Shuffled, batch: int, feed: Feed) -> DataLoader[object]:
+    """A real loader of the training set, as training would make it."""
+    shorten_socket_paths()
+    return DataLoader(
+        workload.dataset,
+        batch_size=batch,
+        sampler=order,
+        # each iterator draws a seed, which must not come from the generator that the model draws from
+        generator=torch.Generator().manual_seed(order.rank),
+        collate_fn=workload.collate,
+        drop_last=True,
+        num_workers=feed.num_workers,
+        prefetch_factor=feed.prefetch_factor if feed.num_workers else None,
+        pin_memory=feed.pin_memory,
+        persistent_workers=feed.persistent_workers and feed.num_workers > 0,
+        worker_init_fn=start_worker if feed.num_workers else None,
+    )
+
+
+def endless(loader: DataLoader[object]) -> Iterator[object]:
+    """The loader's batches, epoch after epoch."""
+    while True:
+        yield from start_workers(loader, pins=loader.pin_memory)
 
 
 class Samples:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpudoc.stats import median, median_interval
+from gpudoc.stats import median
 from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.speed import speed_interval
 from gpudoc.tune.trial.messages import Trial
 
 
@@ -53,11 +54,8 @@ def speed_with_data(trials: Sequence[Trial]) -> Span | None:
         point = trial.points[-1] if trial.fits and trial.points else None
         if point is None or not point.samples_per_s or not point.step_s:
             continue
-        quick, slow = median_interval(point.step_s)
-        samples = point.batch * trial.request.ranks
-        middle = point.samples_per_s * trial.request.ranks
-        # the point's middle is a step that was measured, which may lie outside the interval by half a step
-        spans.append(Span(middle, min(middle, samples / slow), max(middle, samples / quick)))
+        of_one = (point.samples_per_s, *speed_interval(point))
+        spans.append(Span(*(trial.request.ranks * speed for speed in of_one)))
     if not spans:
         return None
     middle = median([span.middle for span in spans])

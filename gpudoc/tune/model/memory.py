@@ -22,6 +22,10 @@ _TOLERANCE_BYTES = 2 * MIB
 _TOLERANCE_SHARE = 0.01
 _NOISE_BYTES = 4 * MIB
 _LEAK_BYTES = 2 * MIB
+# more than the search leaves between the largest batch and the one that fails
+_ROOMY_BYTES, _ROOMY_SAMPLES = 8 * MIB, 4
+# less than any tensor that the heap gives back to the system
+_STILL_BYTES = MIB // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,24 @@ def growth_exponent(points: Sequence[Point]) -> float | None:
         return 1.0
     middle = math.log(((b2 + b1) / 2) / ((b1 + b0) / 2))
     return 1.0 + math.log(upper / lower) / middle
+
+
+def is_roomy(first: Point, before: int, limit_bytes: int) -> bool:
+    """Whether after the first step, from `before` bytes at rest, the second will leave room for several more samples.
+
+    It has the same peak on top of the optimizer's state, which came to rest in between.
+    """
+    peak, rest = first.peak_bytes or limit_bytes, first.rest_bytes or limit_bytes
+    room = limit_bytes - peak - max(0, rest - before)
+    return room > max(_ROOMY_BYTES, _ROOMY_SAMPLES * (peak - before) / first.batch)
+
+
+def is_still(series: Sequence[int], count: int) -> bool:
+    """Whether memory at rest stayed as it was over the first `count` steps, from its size after each step.
+
+    A heap that moved in them may move again: one that was still from step 5 to 12 grew by 3 MiB at step 13.
+    """
+    return len(series) == count > 0 and max(series) - min(series) < _STILL_BYTES
 
 
 def growth_per_step(series: Sequence[int]) -> float:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpudoc.tune.trial.messages import TIMED, Trial
+from gpudoc.tune.trial.messages import FELT_CPUS, STOLEN_SHARE, THROTTLED_SHARE, TIMED, Trial
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Of `num_timed` trials that were to tell a speed, those that others disturbed, and how many CPUs these took."""
+    """Of `num_timed` trials that were to tell a speed, those that others disturbed, and how many CPUs these took.
+
+    `told` is all that disturbed them, in words.
+    """
 
     num_disturbed: int
     num_timed: int
     most_cpus: float
+    told: str = ""
 
     def __str__(self) -> str:
         return (
-            f"others kept up to {self.most_cpus:.1f} CPUs busy during {self.num_disturbed} of {self.num_timed} timings,"
+            f"{self.told} during {self.num_disturbed} of {self.num_timed} timings,"
             " so that the speeds and what was chosen by them are in doubt"
         )
 
@@ -26,5 +30,22 @@ class Noise:
 def noise_of(trials: Sequence[Trial]) -> Noise | None:
     """What disturbed the trials; None when nothing did."""
     timed = [trial for trial in trials if trial.request.kind in TIMED and trial.fits]
-    disturbed = [trial.measured.get("other_cpus", 0.0) for trial in timed if trial.is_disturbed]
-    return Noise(len(disturbed), len(timed), max(disturbed)) if disturbed else None
+    disturbed = [trial for trial in timed if trial.is_disturbed]
+    if not disturbed:
+        return None
+    return Noise(len(disturbed), len(timed), _most(disturbed, "other_cpus"), disturbance_of(disturbed))
+
+
+def disturbance_of(trials: Sequence[Trial]) -> str:
+    """What others did at most during these trials, in words."""
+    others, stolen, throttled = (_most(trials, name) for name in ("other_cpus", "stolen_share", "throttled_share"))
+    told = [
+        f"others kept up to {others:.1f} CPUs busy" if others >= FELT_CPUS else "",
+        f"a hypervisor took up to {stolen:.0%} of the CPU time" if stolen >= STOLEN_SHARE else "",
+        f"the cgroup's CPU quota was used up in {throttled:.0%} of its periods" if throttled >= THROTTLED_SHARE else "",
+    ]
+    return ", ".join(filter(None, told))
+
+
+def _most(trials: Sequence[Trial], name: str) -> float:
+    return max(trial.measured.get(name, 0.0) for trial in trials)

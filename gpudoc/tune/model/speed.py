@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpudoc.stats import fit_line
+from gpudoc.stats import fit_line, median_interval
 from gpudoc.tune.trial.messages import Point
 
 SAME_SHARE = 0.03
@@ -67,10 +67,39 @@ def fastest(points: Sequence[Point]) -> Point | None:
     return max((p for p in points if p.samples_per_s), key=lambda p: p.samples_per_s or 0.0, default=None)
 
 
-def smallest_as_fast(points: Sequence[Point], share: float = SAME_SHARE) -> Point | None:
-    """The smallest batch whose speed is within `share` of the fastest."""
+def speed_interval(point: Point) -> tuple[float, float]:
+    """The least and the most samples per second that a point's steps allow; ValueError without any."""
+    quick, slow = median_interval(point.step_s)
+    # the point's middle is a step that was measured, which may lie outside the interval by half a step
+    middle = point.samples_per_s or 0.0
+    return min(middle, point.batch / slow), max(middle, point.batch / quick)
+
+
+def is_clearly_faster(point: Point, other: Point) -> bool:
+    """Whether it is faster by more than what counts as the same, and beyond what the steps of both differ by."""
+    share = (point.samples_per_s or 0.0) / (other.samples_per_s or 1.0)
+    return share > 1 + SAME_SHARE and speed_interval(point)[0] > speed_interval(other)[1]
+
+
+def pooled(points: Iterable[Point]) -> tuple[Point, ...]:
+    """One point for each batch, with the steps of all that were measured at it."""
+    found: dict[int, Point] = {}
+    for point in points:
+        before = found.get(point.batch)
+        steps = point.step_s if before is None else before.step_s + point.step_s
+        found[point.batch] = point.model_copy(update={"step_s": steps})
+    return tuple(found[batch] for batch in sorted(found))
+
+
+def smallest_as_fast(points: Sequence[Point], share: float = SAME_SHARE, *, plain: int | None = None) -> Point | None:
+    """The smallest batch whose speed is within `share` of the fastest.
+
+    From `plain` on, which needs no reason, a batch is also as fast where the fastest is not clearly faster.
+    """
     best = fastest(points)
     if best is None or best.samples_per_s is None:
         return None
     enough = (1 - share) * best.samples_per_s
-    return min((p for p in points if (p.samples_per_s or 0.0) >= enough), key=lambda p: p.batch)
+    timed = [p for p in points if p.samples_per_s]
+    unclear = [p for p in timed if plain is not None and p.batch >= plain and not is_clearly_faster(best, p)]
+    return min([p for p in timed if (p.samples_per_s or 0.0) >= enough] + unclear, key=lambda p: p.batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpudoc.tune.model.noise import disturbance_of
 from gpudoc.tune.search.choose import is_faster
 from gpudoc.tune.trial.messages import Request, Trial
 
@@ -31,20 +32,31 @@ class Again:
             is_paid = self.spent_s + best.seconds <= _SHARE * budget_s
             if not best.fits or not best.is_disturbed or self._is_busy or not is_paid:
                 break
-            say(f"  others kept {best.measured['other_cpus']:.1f} CPUs busy: measured again")
+            say(f"  {disturbance_of([best])}: measured again")
             again = run()
             seconds += again.seconds
             self.spent_s += again.seconds
             if again.fits:
-                best = min(best, again, key=lambda trial: trial.measured.get("other_cpus", 0.0))
+                best = min(best, again, key=lambda trial: trial.disturbance)
         self._is_busy = self._is_busy or (best.fits and best.is_disturbed)
         return best.model_copy(update={"seconds": round(seconds, 3)})
 
 
 def wins(other: Trial, plain: Trial, run: Callable[[Request], Trial]) -> bool:
-    """Whether the other is faster beyond doubt; where others disturbed either, `run` measures both once more."""
+    """Whether the other is faster beyond doubt, also than the plain one when `run` measures that once more after it.
+
+    What slowed the plain one, seen or not, may have ended before the other one began. Where others disturbed one of
+    them, the other one has to show it twice, too.
+    """
     after, before = [other], [plain]
-    if is_faster(after, before) and (other.is_disturbed or plain.is_disturbed):
-        for keep in (before, after):
-            keep.append(run(keep[0].request.model_copy(update={"repeat": 1})))
+    if plain.fits and is_faster(after, before):
+        before.append(run(_once_more(plain.request)))
+        if not before[-1].fits:
+            return False
+        if any(trial.is_disturbed for trial in (*before, *after)):
+            after.append(run(_once_more(other.request)))
     return is_faster(after, before)
+
+
+def _once_more(request: Request) -> Request:
+    return request.model_copy(update={"repeat": request.repeat + 1})

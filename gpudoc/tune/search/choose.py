@@ -42,7 +42,7 @@ def choose_batch(
         return BatchChoice(
             smallest.batch, top, f"micro_batch {smallest.batch}: nothing larger leaves 8 % of memory free"
         )
-    chosen = smallest_as_fast(roomy)
+    chosen = smallest_as_fast(roomy, plain=default)
     if chosen is None or best is None:
         batch = default if largest is None else min(default, largest.batch)
         return BatchChoice(batch, top, f"micro_batch {batch}: no speed was measured, so the reference batch")
@@ -56,8 +56,10 @@ def _why_batch(chosen: Point, roomy: Sequence[Point], useful: int, ceiling: str)
     text = f"micro_batch {chosen.batch}: {speed:,.4g} samples/s with data that is ready"
     if chosen.batch == best.batch:
         text += ", the fastest measured"
-    else:
+    elif speed >= (1 - SAME_SHARE) * top:
         text += f", within {SAME_SHARE:.0%} of the fastest ({best.batch}: {top:,.4g})"
+    else:
+        text += f", and the fastest ({best.batch}: {top:,.4g}) is so within what its steps differ by"
     text += f", with at least {MEMORY_LEFT_SHARE:.0%} of memory left"
     if chosen.batch == useful:
         text += f"; a larger one would exceed {ceiling}"

@@ -45,7 +45,8 @@ class Feeder:
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
             progress=session.progress,
         )
-        return _as_trial(choice, request, time.monotonic() - start).beside(meter.read())
+        trial = _as_trial(choice, request, time.monotonic() - start)
+        return trial.beside(meter.read(), on_gpu=session.where.device != "cpu")
 
 
 def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:

@@ -9,6 +9,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import cpus_usable
 from gpudoc.profile.match import match
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
+from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Setup, assess_point, conclude
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
@@ -152,6 +153,8 @@ class ScalingStage:
             pins=self._settings.feed.pin_memory,
         )
         verdict, command = conclude(self._points, setup)
+        noise = noise_of([trial for trial in self._session.journal.trials if trial.request.kind == "scaling"])
+        doubts = () if noise is None else (f"! {noise}; the same command measures those anew",)
         return Scaling(
             device="cuda" if self._on_gpu else "cpu",
             batch=self._settings.batch,
@@ -160,7 +163,7 @@ class ScalingStage:
             points=tuple(self._points),
             verdict=verdict,
             command=command,
-            notes=tuple(self._notes),
+            notes=(*doubts, *self._notes),
         )
 
     @property

@@ -17,11 +17,16 @@ from gpudoc.units import format_bytes, format_rate, format_seconds
 _SILENCE_FACTOR = 20.0
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
 FIT_STEPS = 3
+# after a checkpoint, where small steps were all alike and these leave memory as it is
+ENOUGH_STEPS = 5
+# batch normalization cannot train on one sample
+_SMALL_BATCH = 2
 _UNPLANNED = {"end": End.SIGNAL, "traceback": ""}
 _IN_WORDS = {
     "default": "your default",
     "variant": "other settings",
     "plan": "planning memory",
+    "alike": "are all steps alike",
     "calibrate": "memory, growing batches",
     "fit": "does it fit",
     "steady": "a longer run",
@@ -65,10 +70,12 @@ class Session:
     spent_s: float = 0.0
     share_s: float = 0.0
     reserved_s: float = 0.0
+    repeats: bool = True
     samples_per_s: float | None = None
     _held: tuple[tuple[int, Variant], Running] | None = None
     _said_lost: bool = False
     _again: Again = field(default_factory=Again)
+    _alike: set[Variant] = field(default_factory=set)
     _accounted: set[str] = field(default_factory=set)
     _overheads_s: list[float] = field(default_factory=list)
     _warm: set[tuple[str, str]] = field(default_factory=lambda: {Variant().environment})
@@ -107,7 +114,8 @@ class Session:
             self._advance(request)
             known = self._again.least_disturbed(
                 lambda: self.launcher.run(request, self._where(request)),
-                budget_s=self.budget_s,
+                # where nothing is chosen for its speed, what others disturb is only said
+                budget_s=self.budget_s if self.repeats else 0.0,
                 say=self.progress.say,
             )
             self.journal.add(known)
@@ -147,6 +155,19 @@ class Session:
             known = self.record(trial if trial.end is not End.USER_ERROR else trial.model_copy(update=_UNPLANNED))
         return known
 
+    def compare_steps(self, steps: int, seconds: float) -> None:
+        """Learn whether so many small steps under the variant do the same, within so many seconds.
+
+        What fails in such a trial says nothing of the large steps: then all of those are run.
+        """
+        request = self._request("alike", _SMALL_BATCH, steps=steps)
+        # threads that share so little work cost more time than they save
+        request = request.model_copy(update={"extra": {"threads": 1.0}})
+        where = replace(self._where(request), stop_s=seconds)
+        trial = self.find(request) or self.record(self.launcher.run(request, where))
+        if trial.fits and trial.measured.get("alike"):
+            self._alike.add(self.variant)
+
     def fit(self, batch: int) -> Trial:
         """The first steps at `batch`; on a CPU the process then rests, so that `steady` can go on with it."""
         request = self._request("fit", batch, steps=FIT_STEPS)
@@ -167,17 +188,20 @@ class Session:
 
     def steady(self, batch: int, *, steps: int) -> Trial:
         """The whole script at `batch`, in the process that rests there or in a new one."""
+        enough = ENOUGH_STEPS if self.variant in self._alike else 0
         request = self._request("steady", batch, steps=steps)
+        request = request.model_copy(update={"extra": {"enough": float(enough)} if enough else {}})
         known = self.find(request)
         if known is not None:
             return known
-        self.progress.say(f"steady state at batch {batch}: a checkpoint, {steps} more steps")
+        fewer = f", {enough} of them where memory stays as it is" if enough else ""
+        self.progress.say(f"steady state at batch {batch}: a checkpoint, {steps} more steps{fewer}")
         self._advance(request)
         if self._held is not None and self._held[0] == (batch, self.variant):
             running = self._held[1]
             self._held = None
             before = running.spent_s
-            running.go_on(steps)
+            running.go_on(steps, enough)
             ended = running.collect()
             assert ended is not None
             trial = ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before, 3)})

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy, in_words
 from gpudoc.tune.findings import Findings, Plan
-from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time
+from gpudoc.tune.model.memory import MemoryLine
+from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, is_clearly_faster
 from gpudoc.tune.search.foresight import foresee, foresee_ladder, foresee_policy
 from gpudoc.tune.search.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
@@ -17,9 +18,14 @@ from gpudoc.units import format_bytes
 
 STEADY_STEPS = 20
 LEAST_STEADY_STEPS = 4
+# those of a fit, the last partial batch, the one beside a checkpoint
+_STEPS_BEFORE = 5
+# small steps pay where they replace far larger ones
+_MANY_TIMES = 16
 # of what is left of the budget when the search for the largest batch begins
 _LARGEST_SHARE = 0.5
 _STEADY_SHARE = 0.35
+_ALIKE_SHARE = 0.05
 # one more forward pass, a third of a step: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016
 _RECOMPUTED = 4 / 3
 _RECOMPUTE_NAME = "activation_checkpointing"
@@ -111,7 +117,7 @@ def _recompute_for_speed(session: Session, plan: Plan, found: Findings, *, in_pa
         return
     ratio = faster.samples_per_s / (best.samples_per_s or 1.0)
     said = f"{ratio:.2f} times the speed at batch {faster.batch}, which does not fit without"
-    if ratio < 1 + SAME_SHARE:
+    if not is_clearly_faster(faster, best):
         found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
         return
     found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing {_shown(policy)}: {said}"
@@ -147,7 +153,10 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
     session.variant = variant
     limit = session.where.limit_bytes
     assert limit is not None
-    expected = foresee(session, cap=plan.cap, capability=plan.abilities.capability)
+    # a probe where memory ends may take minutes; a process that calibrates ends itself once its time is over
+    is_late = session.left_s <= 0 and plan.goal != "largest"
+    expected = None if is_late else foresee(session, cap=plan.cap, capability=plan.abilities.capability)
+    _compare_steps(session, plan, expected)
     largest = find_largest(session, limit_bytes=limit, cap=plan.cap, expected=expected)
     steps = affordable_steps(session, largest.batch)
     if steps < STEADY_STEPS and plan.goal != "largest":
@@ -156,6 +165,17 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
         largest.notes.append(f"steady state at batch {largest.batch} was not run: the budget is used up")
         return largest
     return settle_largest(session, largest, steps=max(LEAST_STEADY_STEPS, min(steps, STEADY_STEPS)))
+
+
+def _compare_steps(session: Session, plan: Plan, expected: MemoryLine | None) -> None:
+    """On a CPU, where a large step takes seconds: whether small ones tell that few large ones are enough.
+
+    Compiled steps cannot be looked into, and several ranks would have to agree.
+    """
+    if session.where.device != "cpu" or session.ranks > 1 or session.variant.compile or expected is None:
+        return
+    if min(plan.cap, expected.largest(session.where.limit_bytes or 0)) >= _MANY_TIMES:
+        session.compare_steps(STEADY_STEPS + _STEPS_BEFORE, _ALIKE_SHARE * max(0.0, session.free_s))
 
 
 def _recompute_for_size(session: Session, plan: Plan, found: Findings) -> None:

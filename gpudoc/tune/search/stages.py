@@ -6,8 +6,8 @@ from typing import Protocol
 
 from gpudoc.tune.findings import Findings as Findings
 from gpudoc.tune.findings import Plan as Plan
-from gpudoc.tune.model.speed import sizes_to_time
-from gpudoc.tune.search.choose import BatchChoice, choose_batch, speedup
+from gpudoc.tune.model.speed import pooled, sizes_to_time
+from gpudoc.tune.search.choose import BatchChoice, choose_batch
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
 from gpudoc.tune.search.trying import give_up, try_variants
@@ -32,13 +32,14 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     A variant that won at the reference batch and fails later is given up, and what follows is done without.
     """
     session.base = found.variant = plan.base
+    session.repeats = not plan.is_for_size_alone
     if plan.goal == "largest" and session.where.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})
     _run_default(session, plan, found)
     session.reserved_s = _comparison_s(session, plan, plan.reference)
-    if "speed" in plan.parts:
-        try_variants(session, plan, found, _timed_s(session, plan))
     try:
+        if "speed" in plan.parts:
+            try_variants(session, plan, found, _timed_s(session, plan))
         _choose(session, plan, found, loader)
     except VariantFailedError as problem:
         session.release()
@@ -60,8 +61,12 @@ def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner |
     _run_steady(session, found)
     # the closing comparison with what was chosen: one trial of each
     session.reserved_s = _comparison_s(session, plan, found.choice.batch)
-    if "loader" in plan.parts and loader is not None and session.free_s > _LEAST_LOADER_S:
-        loader(session, plan, found)
+    if "loader" in plan.parts and loader is not None:
+        # it is measured in a process that imports and reads all anew
+        if session.free_s > _LEAST_LOADER_S + session.journal.start_s:
+            loader(session, plan, found)
+        else:
+            found.notes.append("the loader was not tuned: the budget is used up")
     _compare_with_default(session, plan, found)
 
 
@@ -118,7 +123,7 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
     sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
     rate = session.samples_per_s or 1.0
     affordable = 0.4 * session.free_s - session.overhead_s
-    known = tuple(p for t in found.variants if t.request.variant == found.variant and t.fits for p in t.points)
+    known = pooled(p for t in found.variants if t.request.variant == found.variant and t.fits for p in t.points)
     if known and rate:
         # the reference batch was timed with this variant already
         sizes = tuple(size for size in sizes if size != plan.reference)
@@ -172,7 +177,7 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
         return
     why = "the choice with real data, beside the default"
     rounds = ((0, found.joints), (1, found.defaults), (1, found.joints))
-    for repeat, keep in rounds[:2] if plan.is_for_size_alone else rounds:
+    for repeat, keep in rounds[:1] if plan.is_for_size_alone else rounds:
         is_choice = keep is found.joints
         steps = _fed_steps(found.feed if is_choice else Feed())
         least_s = session.expected_s(batch if is_choice else plan.reference, steps=steps)
@@ -184,6 +189,7 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
         request = _default_request(session, plan, repeat)
         if is_choice:
             choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}
+            choice |= {"extra": {"short": 1.0}} if plan.is_for_size_alone else {}
             request = request.model_copy(update=choice)
         keep.append(session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else ""))
     if not found.joints:
@@ -198,11 +204,16 @@ def _fed_steps(feed: Feed) -> int:
 
 
 def _keep_the_faster(plan: Plan, found: Findings) -> None:
-    ratio = speedup(found.defaults, found.joints)
-    loses = ratio is not None and ratio < 1 and plan.goal == "throughput"
+    """The default stands where what was chosen for its speed is not faster beyond doubt."""
+    ratio = found.gain.ratio
+    loses = ratio is not None and not found.gain.is_sure and plan.goal == "throughput"
     assert found.choice is not None
     if loses and (found.largest is None or plan.reference <= found.largest.batch):
-        found.notes.append(f"the tuned settings reached {ratio:.2f} times the default's speed, so the default stands")
+        assert ratio is not None
+        within = f" ({ratio.low:.2f} to {ratio.high:.2f}: such timings differ by that much)" if ratio.high > 1 else ""
+        found.notes.append(
+            f"the tuned settings reached {ratio.middle:.2f} times the default's speed{within}, so the default stands"
+        )
         found.kept_default = True
         give_up(found, "with your data the default was not beaten")
         found.variant, found.feed, found.reasons = plan.base, Feed(), {}

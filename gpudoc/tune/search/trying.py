@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 from gpudoc.doctor.spinning import may_sleep
@@ -15,20 +14,12 @@ from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.again import wins
 from gpudoc.tune.search.choose import speedup
 from gpudoc.tune.search.session import Session, why_rejected
-from gpudoc.tune.search.variants import LEVERS, Abilities, Lever
+from gpudoc.tune.search.variants import LEVERS, SLEEPING, Abilities, Lever
 from gpudoc.tune.trial.messages import Request, Trial, Variant
 
-_KEPT_FOR_THE_BATCH = 0.3
+# of the budget: when no lever is begun any more, and what the last one leaves
+_LEAST_LEFT, _KEPT_FOR_THE_BATCH = 0.4, 0.3
 _TIMED_STEPS = 6
-
-
-@dataclass(slots=True)
-class _Best:
-    """The best variant so far, its trial, and how far its losses may lie from the reference's."""
-
-    variant: Variant
-    trial: Trial
-    tolerance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +36,75 @@ def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) 
     abilities = _beside_others(plan.abilities, found.defaults)
     if not any(lever.is_worth_a_trial(abilities, plan.goal, found.variant) for lever in LEVERS):
         return
+    if session.left_s < _LEAST_LEFT * session.budget_s:
+        found.notes.append("no lever was tried: the budget is kept for the batch")
+        return
     request = _request(session, plan, found.variant, timed_s)
     plain = session.run(request, "speed of one step with data that is ready")
     found.variants.append(plain)
     abilities = _beside_others(plan.abilities, [*found.defaults, plain])
-    reference = _reference(session, request, plain)
-    best = _Best(found.variant, plain, BOUNDS[found.variant.precision])
+    climb = _Climb(session, plan, found, _reference(session, request, plain), plain, BOUNDS[found.variant.precision])
     failed: set[str] = set()
     for lever in LEVERS:
-        if lever.family in failed or not lever.is_worth_a_trial(abilities, plan.goal, best.variant):
+        if lever.family in failed or not lever.is_worth_a_trial(abilities, plan.goal, found.variant):
             continue
-        variant = best.variant.model_copy(update=dict(lever.changes))
-        if not _can_afford(session, plan, found, lever, variant):
+        trial = climb.take(lever)
+        if trial is not None and not trial.fits and lever.family:
+            failed.add(lever.family)
+
+
+@dataclass(slots=True)
+class _Climb:
+    """Tries levers on top of the best so far: its last trial, and how far its losses may lie from the reference's."""
+
+    session: Session
+    plan: Plan
+    found: Findings
+    reference: Reference | None
+    best: Trial
+    tolerance: float
+
+    def take(self, lever: Lever) -> Trial | None:
+        """The lever's trial, None without time for it; kept when it wins.
+
+        One that loses while its threads spin beside others is tried once more with threads that sleep.
+        """
+        trial = self._try(lever)
+        if trial is None or not self._spins(trial):
+            return trial
+        self._try(lever.beside(SLEEPING))
+        return trial
+
+    def _try(self, lever: Lever) -> Trial | None:
+        session, found = self.session, self.found
+        variant = found.variant.model_copy(update=dict(lever.changes))
+        if not _can_afford(session, self.plan, found, lever, variant):
             found.notes.append(f"{lever.name} was not tried: the budget is kept for the batch")
-            continue
-        trial = session.attempt(_request(session, plan, variant, timed_s), f"trying {lever.name}")
-        found.variants.append(trial)
-        tolerance = max(best.tolerance, lever.tolerance)
-        check = _check(reference, trial, tolerance)
-        is_faster = wins(trial, best.trial, partial(_once_more, session, found))
-        row = _row(lever, trial, speedup([best.trial], [trial]), check, is_faster)
+            return None
+        request = self.best.request.model_copy(update={"variant": variant, "repeat": 0})
+        trial = self._run(request, f"trying {lever.name}")
+        tolerance = max(self.tolerance, lever.tolerance)
+        check = _check(self.reference, trial, tolerance)
+        row = _row(lever, trial, speedup([self.best], [trial]), check, wins(trial, self.best, self._run))
         found.tried.append(row)
         session.say(f"  {row.why}")
         if row.kept:
-            best = _Best(variant, trial, tolerance)
-        elif not trial.fits and lever.family:
-            failed.add(lever.family)
-    found.variant = best.variant
+            found.variant, self.tolerance = variant, tolerance
+        # what comes next is held against what was measured last
+        runs = (t for t in reversed(found.variants) if t.fits and t.request.variant == found.variant)
+        self.best = next(runs, self.best)
+        return trial
+
+    def _run(self, request: Request, why: str = "") -> Trial:
+        self.found.variants.append(self.session.attempt(request, why))
+        return self.found.variants[-1]
+
+    def _spins(self, trial: Trial) -> bool:
+        """Whether this lever was tried, lost, and its threads spun meanwhile for CPUs on which others computed."""
+        row = self.found.tried[-1]
+        lost = row.times is not None and row.times < 1 and agree(row.losses)
+        abilities = _beside_others(self.plan.abilities, [trial])
+        return lost and SLEEPING.is_worth_a_trial(abilities, self.plan.goal, trial.request.variant)
 
 
 class Tried(Protocol):
@@ -111,13 +144,7 @@ def _can_afford(session: Session, plan: Plan, found: Findings, lever: Lever, var
     if lever.family == "compile":
         expected_s = max([expected_s, *(t.seconds for t in found.variants if t.request.variant.compile)])
     after_s = session.left_s - expected_s
-    return session.left_s >= 0.4 * session.budget_s and after_s >= _KEPT_FOR_THE_BATCH * session.budget_s
-
-
-def _once_more(session: Session, found: Findings, request: Request) -> Trial:
-    """A trial that is made again because others disturbed it."""
-    found.variants.append(session.attempt(request))
-    return found.variants[-1]
+    return session.left_s >= _LEAST_LEFT * session.budget_s and after_s >= _KEPT_FOR_THE_BATCH * session.budget_s
 
 
 def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Check:

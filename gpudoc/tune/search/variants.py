@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudoc.policy import Policy, in_words
 from gpudoc.profile.model import Allocator
@@ -80,6 +80,12 @@ class Lever:
             return False
         changes = any(getattr(now, name) != value for name, value in self.changes.items())
         return changes and self.works(abilities)
+
+    def beside(self, other: Lever) -> Lever:
+        """Both at once, as one lever."""
+        tolerance = max(self.tolerance, other.tolerance)
+        changes = {**self.changes, **other.changes}
+        return replace(self, name=f"{self.name} and {other.name}", changes=changes, tolerance=tolerance)
 
 
 SLEEPING = Lever(

@@ -44,6 +44,7 @@ from gpudoc.tune.trial.wire import (
 from gpudoc.writing import own_prefix
 
 SILENCE_SECONDS = 60.0
+_TIMED_STAGES = ("speed", "scaling")
 
 
 class InspectionError(GpudocError):
@@ -99,6 +100,7 @@ class Running:
         self._spent_s = 0.0
         self._started_at = time.time()
         self._meter = Meter()
+        self._timing: Meter | None = None
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
         """Ask for the trial's processes; its time counts from `began`, when a fork server may have been started."""
@@ -158,9 +160,12 @@ class Running:
         """Seconds that the trial ran while it was followed."""
         return self._spent_s
 
-    def go_on(self, steps: int) -> None:
-        """Let a resting trial continue with the rest of the script and `steps` more steps."""
-        self._log.with_suffix(".steps").write_text(str(steps))
+    def go_on(self, steps: int, enough: int = 0) -> None:
+        """Let a resting trial continue with the rest of the script and `steps` more steps.
+
+        Of them `enough` will do where they leave memory as it is; 0 where all must run.
+        """
+        self._log.with_suffix(".steps").write_text(f"{steps} {enough}")
         signal_group(self._seen.group, signal.SIGUSR1)
 
     def kill(self) -> None:
@@ -184,6 +189,9 @@ class Running:
                 seen.how = how
             case Stage(stage=stage, batch=batch):
                 seen.stage, seen.batch = stage, batch or seen.batch
+                if stage in _TIMED_STAGES and self._timing is None:
+                    # what others did while it was built says nothing of its steps
+                    self._timing = Meter()
             case Measured(point=point, legs=legs):
                 self._take_point(point)
                 seen.legs = legs or seen.legs
@@ -256,7 +264,8 @@ class Running:
             losses=seen.losses,
             how=seen.how,
         )
-        return trial.beside(self._meter.read())
+        beside = None if self._timing is None else self._timing.read()
+        return trial.beside(beside or self._meter.read(), on_gpu=self._where.device != "cpu")
 
 
 def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpudoc.process.beside import Beside
 
 Kind = Literal[
-    "look", "plan", "default", "variant", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
+    "look", "plan", "default", "variant", "alike", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
 ]
 How = Literal["fork", "exec"]
 
@@ -136,16 +136,18 @@ class Point(Part):
 # whose answer is a speed
 TIMED: frozenset[Kind] = frozenset({"look", "default", "variant", "speed", "loader", "joint", "scaling"})
 # others that keep so many CPUs busy are felt once all are in use: by how much, nobody can say
-_FELT_CPUS, _FELT_SHARE = 0.25, 0.8
-_STOLEN_SHARE = 0.02
+FELT_CPUS, _FELT_SHARE = 0.25, 0.8
+# so many of the CPUs are felt with the rest idle, too: by the memory, the caches and the clocks that all share
+_FELT_PART = 1 / 8
+STOLEN_SHARE, THROTTLED_SHARE = 0.02, 0.05
 
 
 class Trial(Part):
     """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds.
 
     `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
-    `measured` holds other_cpus, busy_share and stolen_share too, of `process.beside`, while it ran; `losses` are those
-    of a variant's first steps.
+    `measured` holds other_cpus, other_share (of all CPUs), busy_share, stolen_share and throttled_share too, of
+    `process.beside`, while it was timed; `losses` are those of a variant's first steps.
     """
 
     request: Request
@@ -172,19 +174,31 @@ class Trial(Part):
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether its speed is in doubt, because others took part of the CPUs that it needed."""
+        """Whether its speed is in doubt, because others took part of the CPUs or of what all CPUs share."""
         told = self.measured
-        crowded = told.get("other_cpus", 0.0) >= _FELT_CPUS and told.get("busy_share", 0.0) >= _FELT_SHARE
-        return self.request.kind in TIMED and (crowded or told.get("stolen_share", 0.0) >= _STOLEN_SHARE)
+        others = told.get("other_cpus", 0.0) >= FELT_CPUS
+        crowded = told.get("busy_share", 0.0) >= _FELT_SHARE or told.get("other_share", 0.0) >= _FELT_PART
+        stolen = told.get("stolen_share", 0.0) >= STOLEN_SHARE
+        throttled = told.get("throttled_share", 0.0) >= THROTTLED_SHARE
+        return self.request.kind in TIMED and ((others and crowded) or stolen or throttled)
 
-    def beside(self, found: Beside | None) -> Trial:
-        """The same with what others did with the CPUs meanwhile."""
+    @property
+    def disturbance(self) -> tuple[float, ...]:
+        """How much it was disturbed: the least of several timings is the one to believe."""
+        names = ("other_cpus", "stolen_share", "throttled_share")
+        return (float(self.is_disturbed), *(self.measured.get(name, 0.0) for name in names))
+
+    def beside(self, found: Beside | None, *, on_gpu: bool = False) -> Trial:
+        """The same with what others did with the CPUs meanwhile; steps on a GPU share no memory with them."""
         if found is None:
             return self
-        told = {"other_cpus": round(found.other_cpus, 3), "busy_share": round(found.share, 3)}
-        if found.stolen_share is not None:
-            told["stolen_share"] = round(found.stolen_share, 4)
-        return self.model_copy(update={"measured": {**self.measured, **told}})
+        told = {"other_cpus": found.other_cpus, "busy_share": found.share}
+        told |= {} if on_gpu else {"other_share": found.other_share}
+        told |= {} if found.stolen_share is None else {"stolen_share": found.stolen_share}
+        told |= {} if found.throttled_share is None else {"throttled_share": found.throttled_share}
+        return self.model_copy(
+            update={"measured": {**self.measured, **{name: round(value, 4) for name, value in told.items()}}}
+        )
 
     def point(self, batch: int) -> Point | None:
         """The last point measured at `batch`, or None."""

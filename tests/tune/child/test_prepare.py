@@ -36,10 +36,11 @@ AT_IMPORT = {
     "no sums": "kept = torch.ones\nhere = os.getpid()\n"
     "torch.ones = lambda *_: 1 / 0 if os.getpid() != here else kept(*_)",
 }
-# torch is imported once, and each prepares for itself
+# what is imported beforehand is imported once, and each prepares for itself
 EACH = """
 import json, torch
-from gpudoc.tune.child.prepare import prepare, why_not_fork as why
+from gpudoc.tune.child.prepare import import_beforehand, prepare, why_not_fork as why
+import_beforehand()
 for name, os.environ["PLANT_AT_IMPORT"] in json.loads(sys.argv[1]).items():
     if not (child := os.fork()):
         print(json.dumps({name: why(prepare("cfg.yaml").num_threads)}), flush=True)

@@ -6,8 +6,8 @@ import torch
 from gpudoc.process.memory import read_process_memory
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child import probe
-from gpudoc.tune.child.probe import Prepared, Probe, endless
-from gpudoc.tune.child.samples import collect_samples
+from gpudoc.tune.child.probe import Prepared, Probe
+from gpudoc.tune.child.samples import collect_samples, endless
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import LEAST_STEPS
 from gpudoc.tune.trial.messages import Feed, Request
@@ -57,8 +57,51 @@ def test_the_steady_script_in_its_order(events):
     told = events(Request(kind="steady", batches=(100,), steps=9))
     assert stages(told) == ["build", "train", "partial batch", "eval", "train", "checkpoint", "steady"]
     facts = {event.name: event.value for event in told if isinstance(event, Fact)}
-    assert facts == {"settled": 1, "growth_bytes_per_step": 0.0}
+    assert facts == {"settled": 1, "steady_steps": 9, "growth_bytes_per_step": 0.0}
     assert "partial batch" not in stages(events(Request(kind="steady", batches=(128,), steps=1)))
+
+
+def facts_of(told):
+    return {event.name: event.value for event in told if isinstance(event, Fact)}
+
+
+@pytest.mark.parametrize(("fault", "alike"), [(None, 1.0), ("leak", 0.0), ("raise", 0.0)])
+def test_small_steps_of_a_workload_are_compared_in_a_trial_of_their_own(tmp_path, monkeypatch, fault, alike):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload, told = load_workload(str(write_workload(tmp_path, fault=fault))), []
+    prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
+    request = Request(kind="alike", batches=(2,), steps=25)
+    Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB), told.append).run()
+    assert (stages(told), facts_of(told)) == (["build", "alike"], {"alike": alike})
+
+
+def test_few_steady_steps_are_enough_while_memory_stays_as_it_is(events, monkeypatch):
+    request = Request(kind="steady", batches=(8,), steps=20, extra={"enough": 5.0})
+    monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: 100 * MIB)
+    assert facts_of(events(request))["steady_steps"] == 5
+    sizes = iter(range(100, 200))
+    monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(sizes) * MIB)
+    with pytest.raises(probe.StoppedError, match=r"memory grows by 1.00 MiB"):
+        events(request)
+    late = iter([100] * 4 + [110] * 31)
+    monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(late) * MIB)
+    assert facts_of(events(request))["steady_steps"] == 20
+
+
+def test_a_fit_with_much_room_leaves_the_other_batches_for_when_it_goes_on(events, monkeypatch, tmp_path):
+    orders = tmp_path / "steps"
+    orders.write_text("20 5")
+    monkeypatch.setattr(Probe, "_wait", lambda probe: None)
+    monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: 100 * MIB)
+    request = Request(kind="fit", batches=(100,), steps=3, stay=True)
+    order = ["build", "train", "train", "partial batch", "eval", "checkpoint", "steady"]
+    assert stages(events(request, cap=101, orders=str(orders))) == order
+    # at the cap such a batch may be the answer
+    order = ["build", "train", "partial batch", "eval", "train", "checkpoint", "steady"]
+    told = events(request, cap=100, orders=str(orders))
+    assert (stages(told), facts_of(told)["steady_steps"]) == (order, 5)
+    monkeypatch.setattr(probe, "is_roomy", lambda first, before, limit_bytes: False)
+    assert stages(events(request, cap=101, orders=str(orders))) == order
 
 
 def test_a_fit_meets_the_other_batches_between_its_steps_and_rests_no_longer_on_the_slack(events, monkeypatch):

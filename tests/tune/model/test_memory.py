@@ -68,3 +68,32 @@ def test_growth_over_steps():
     assert memory_model.growth_per_step([100 * MIB + (i % 3) * MIB for i in range(20)]) == 0
     assert memory_model.growth_per_step([100 * MIB + i * MIB for i in range(20)]) == pytest.approx(MIB)
     assert memory_model.growth_per_step([100 * MIB + min(i, 3) * 30 * MIB for i in range(20)]) == 0
+
+
+def test_memory_is_still_when_it_never_moved_and_a_leak_that_is_named_never_is():
+    flat = [100 * MIB] * 6
+    assert memory_model.is_still(flat[:5], 5)
+    assert not memory_model.is_still(flat[:4], 5)
+    assert not memory_model.is_still([], 0)
+    # one that moved at first may move again: a transformer's heap in KiB, which grows by 3 MiB at step 13
+    wandering = [-9988, -4612, -768, -768, 0, -768, -768, -768, -768, -768, -768, -768, 0, 2304, -768]
+    sizes = [100 * MIB + 1024 * size for size in wandering]
+    assert not any(memory_model.is_still(sizes[:count], 5) for count in range(16))
+    for leak in (MIB // 3 + 1, MIB, 40 * MIB):
+        growing = [100 * MIB + number * leak for number in range(20)]
+        assert memory_model.growth_per_step(growing)
+        assert not any(memory_model.is_still(growing[:count], 5) for count in range(21))
+
+
+@pytest.mark.parametrize(
+    ("peak", "rest", "roomy"), [(400, 110, True), (400, 200, False), (480, 110, False), (400, 187, True)]
+)
+def test_a_first_step_tells_the_room_of_the_second_which_finds_the_optimizers_state(peak, rest, roomy):
+    first = Point(batch=100, peak_bytes=peak * MIB, rest_bytes=rest * MIB)
+    assert memory_model.is_roomy(first, 100 * MIB, 500 * MIB) is roomy
+
+
+def test_room_for_less_than_a_few_samples_is_none():
+    first = Point(batch=10, peak_bytes=400 * MIB, rest_bytes=100 * MIB)
+    assert not memory_model.is_roomy(first, 100 * MIB, 520 * MIB)
+    assert memory_model.is_roomy(first, 100 * MIB, 521 * MIB)

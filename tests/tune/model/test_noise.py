@@ -2,9 +2,9 @@ from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.trial.messages import End, Request, Trial
 
 
-def trial(kind="speed", others=0.0, share=1.0, end=End.FITS):
+def trial(kind="speed", others=0.0, share=1.0, end=End.FITS, **measured):
     request = Request(kind=kind, batches=(8,))
-    return Trial(request=request, end=end, measured={"other_cpus": others, "busy_share": share})
+    return Trial(request=request, end=end, measured={"other_cpus": others, "busy_share": share, **measured})
 
 
 def test_only_timings_are_counted_and_the_most_is_said():
@@ -15,3 +15,11 @@ def test_only_timings_are_counted_and_the_most_is_said():
 
 def test_a_quiet_search_has_no_noise():
     assert noise_of([trial(), trial(others=4.0, share=0.5), trial(others=1.0, end=End.OOM_HOST)]) is None
+
+
+def test_what_no_other_process_did_is_said_as_what_it_is():
+    stolen, throttled = trial(stolen_share=0.3), trial(throttled_share=0.25)
+    assert str(noise_of([stolen, throttled, trial()])) == (
+        "a hypervisor took up to 30% of the CPU time, the cgroup's CPU quota was used up in 25% of its periods "
+        "during 2 of 3 timings, so that the speeds and what was chosen by them are in doubt"
+    )

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.tune.model.speed import fastest, fit_step_time, sizes_to_time, smallest_as_fast
+from gpudoc.tune.model.speed import fastest, fit_step_time, is_clearly_faster, pooled, sizes_to_time, smallest_as_fast
 from gpudoc.tune.trial.messages import Point
 
 
@@ -22,6 +22,23 @@ def test_the_smallest_batch_within_three_percent_of_the_fastest():
     assert fastest(points).batch == 64
     assert smallest_as_fast(points).batch == 16
     assert smallest_as_fast([]) is None
+
+
+def test_from_the_plainer_batch_on_a_larger_one_must_be_faster_beyond_what_steps_differ_by():
+    def scattered(batch, speed):
+        return Point(batch=batch, step_s=tuple(batch / speed * factor for factor in (0.8, 1.0, 1.2)))
+
+    points = [scattered(8, 70), scattered(32, 90), scattered(64, 100)]
+    assert smallest_as_fast(points).batch == 64
+    assert smallest_as_fast(points, plain=32).batch == 32
+    assert smallest_as_fast([*points[:2], scattered(64, 200)], plain=32).batch == 64
+    assert not is_clearly_faster(*at(8, 8))
+
+
+def test_a_batch_that_was_measured_several_times_is_one_point_with_all_its_steps():
+    early, late = Point(batch=8, step_s=(1.0, 2.0)), Point(batch=8, step_s=(3.0,), peak_bytes=7)
+    small = Point(batch=4, step_s=(1.0,))
+    assert pooled([early, small, late]) == (small, Point(batch=8, step_s=(1.0, 2.0, 3.0), peak_bytes=7))
 
 
 def test_sizes_end_with_the_largest_of_use_and_hold_the_reference():

@@ -57,6 +57,14 @@ def test_a_machine_that_stayed_busy_is_asked_once_from_then_on():
     assert plays.said == []
 
 
+def test_a_timing_that_a_hypervisor_disturbed_gives_way_to_one_that_nobody_did():
+    stolen = trial().model_copy(update={"measured": {"other_cpus": 0.0, "stolen_share": 0.3}})
+    quiet = stolen.model_copy(update={"measured": {"other_cpus": 0.1, "stolen_share": 0.0}})
+    plays = Plays(stolen, quiet)
+    assert plays.best(Again()).measured == quiet.measured
+    assert plays.said == ["  a hypervisor took up to 30% of the CPU time: measured again"]
+
+
 def test_all_that_is_measured_again_stays_within_its_share_of_the_budget():
     again, run = Again(), [trial(1.0), trial(0.0)]
     # 2 s each: of 40 s three are within the share, of which each call takes one
@@ -75,7 +83,21 @@ def test_what_is_faster_beside_others_has_to_be_so_twice():
     assert [request.repeat for request in quick.asked] == [1, 1]
 
 
-def test_what_is_faster_undisturbed_is_not_measured_again_and_what_is_slower_neither():
-    plays = Plays()
-    assert wins(trial(step_s=0.05), trial(), plays.run)
+def test_what_is_faster_undisturbed_is_held_once_more_against_the_plainer_one_and_what_is_slower_is_not():
+    quiet, plays = Plays(trial()), Plays()
+    assert wins(trial(step_s=0.05), trial(repeat=2), quiet.run)
+    assert [request.repeat for request in quiet.asked] == [3]
     assert not wins(trial(1.0, step_s=0.2), trial(1.0), plays.run)
+
+
+def test_what_slowed_the_plainer_one_alone_and_shows_in_no_counter_decides_nothing():
+    over = Plays(trial(step_s=0.05))
+    assert not wins(trial(step_s=0.05), trial(step_s=0.1), over.run)
+
+
+def test_without_a_second_look_at_the_plainer_one_nothing_is_faster():
+    assert not wins(trial(step_s=0.05), trial(step_s=0.1), Plays(trial(end=End.HANG)).run)
+
+
+def test_what_runs_where_the_plainer_one_does_not_wins_at_once():
+    assert wins(trial(), trial(end=End.OOM_HOST), Plays().run)

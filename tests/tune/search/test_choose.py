@@ -38,6 +38,13 @@ def test_throughput_takes_the_smallest_as_fast_that_leaves_memory():
     assert "99" in choice.why
 
 
+def test_a_larger_batch_that_is_faster_only_within_the_noise_is_not_taken():
+    points = [Point(batch=b, step_s=(0.7 * b / s, b / s, 1.3 * b / s)) for b, s in ((8, 50), (32, 90), (64, 100))]
+    choice = choose_batch("throughput", points, largest(), useful=1000, default=32)
+    assert choice.batch == 32
+    assert "the fastest (64: 100) is so within what its steps differ by" in choice.why
+
+
 def test_a_batch_above_the_global_batch_is_of_no_use():
     choice = choose_batch("throughput", at((8, 50), (32, 90), (64, 200)), largest(), useful=32, default=8)
     assert choice.batch == 32

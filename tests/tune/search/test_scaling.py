@@ -17,6 +17,7 @@ from gpudoc.facts.host import cpus_usable
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Loader, Made, Profile, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.render.tune import as_text
 from gpudoc.tune.search import scaling
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.scaling import (
@@ -103,6 +104,15 @@ def test_on_gpus_one_gpu_is_what_all_are_compared_with():
     assert scaling.verdict.startswith("4 GPUs train at 2.86 times the speed of one, 71% efficiency")
 
 
+def test_what_others_disturbed_is_said_with_the_answer():
+    class Busy(Machine):
+        def run(self, request, where):
+            return super().run(request, where).model_copy(update={"measured": {"other_cpus": 1.0, "busy_share": 1.0}})
+
+    (doubt,) = measured(Busy(), counts=(1, 2)).notes
+    assert doubt.startswith("! others kept up to 1.0 CPUs busy during 3 of 3 timings, so that the speeds")
+
+
 def test_what_the_journal_has_is_not_run_again(tmp_path):
     journal = Journal(None)
     first = measured(Machine(), journal=journal)
@@ -141,6 +151,7 @@ def test_an_interrupt_leaves_what_was_measured():
     )
     assert [p.ranks for p in result.scaling.points] == [1, 2]
     assert result.exit_code is ExitCode.INTERRUPTED
+    assert as_text(result).startswith("interrupted; what was measured: 4 trials in 1 s, no profile written")
 
 
 def test_ranks_that_do_not_fit_are_said_and_the_answer_is_bad():
@@ -285,6 +296,7 @@ def test_after_a_kill_no_trial_is_repeated(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_shows_what_was_measured(tmp_path):
     write_workload(tmp_path)
     process = start(tmp_path, "--budget", "15s")

@@ -54,7 +54,7 @@ def test_a_disturbed_timing_is_repeated_and_the_least_disturbed_kept():
     found = search.run(Request(kind="speed", batches=(8,)))
     assert (found.measured["other_cpus"], found.seconds) == (0.0, 6.0)
     assert [one.measured["other_cpus"] for one in search.journal.trials] == [0.0]
-    assert any("1.5 CPUs busy: measured again" in line for line in recorder.said)
+    assert any("up to 1.5 CPUs busy: measured again" in line for line in recorder.said)
     assert search.spent_s == 6.0
 
 
@@ -64,6 +64,35 @@ def test_a_machine_that_stays_busy_is_believed_and_later_timings_run_once():
     assert search.run(Request(kind="speed", batches=(8,))).measured["other_cpus"] == 1.0
     assert search.run(Request(kind="speed", batches=(9,))).measured["other_cpus"] == 4.0
     assert recorder.trials == []
+
+
+def test_where_speed_decides_nothing_a_disturbed_timing_is_not_repeated():
+    recorder = Recorder(beside(0.9))
+    assert session(recorder, repeats=False).run(Request(kind="default", batches=(8,))).is_disturbed
+    assert len(recorder.asked) == 1
+
+
+def resting(measured, end=End.FITS):
+    """A session after its comparison of small steps, and what it asks of steady ones."""
+    recorder = Recorder(trial(end, measured=measured), trial(), trial())
+    search = session(recorder)
+    search.compare_steps(25, seconds=7.0)
+    search.steady(1000, steps=20)
+    search.variant = Variant(precision="bf16")
+    search.steady(1000, steps=20)
+    return recorder.asked
+
+
+def test_few_steady_steps_may_be_enough_where_small_ones_were_alike_under_the_same_variant():
+    (alike, where), (steady, _), (other, _) = resting({"alike": 1.0})
+    assert (alike.kind, alike.batches, alike.steps, where.stop_s) == ("alike", (2,), 25, 7.0)
+    assert (steady.steps, steady.extra) == (20, {"enough": 5.0})
+    assert (other.steps, other.extra) == (20, {})
+
+
+@pytest.mark.parametrize(("measured", "end"), [({"alike": 0.0}, End.FITS), ({}, End.FITS), ({"alike": 1.0}, End.HANG)])
+def test_where_small_steps_tell_nothing_all_steady_steps_are_run(measured, end):
+    assert resting(measured, end)[1][0].extra == {}
 
 
 def test_repeats_stay_within_the_budget():

@@ -6,6 +6,7 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search import sizing
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import Largest
@@ -353,3 +354,30 @@ def test_where_a_part_cannot_be_recomputed_every_block_is():
     session, plan, found = search(OnlyWhole(400, per_sample=400), has_policies=True)
     size_batch(session, plan, found)
     assert found.variant.activation_checkpointing is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "largest", "is_asked"),
+    [
+        ({}, 16, True),
+        ({}, 15, False),
+        ({"compile": True}, 16, False),
+        ({"ranks": 2}, 16, False),
+        ({"device": "cuda:0"}, 16, False),
+        ({}, None, False),
+    ],
+)
+def test_small_steps_are_compared_on_a_cpu_where_the_largest_batch_is_many_times_theirs(
+    monkeypatch, changes, largest, is_asked
+):
+    machine = Machine(100)
+    session, plan, _ = search(machine)
+    session.ranks = changes.get("ranks", 1)
+    session.where = dataclasses.replace(session.where, device=changes.get("device", "cpu"))
+    line = None if largest is None else MemoryLine(batch=largest, peak_bytes=100 * MIB, bytes_per_sample=1.0 * MIB)
+    monkeypatch.setattr(sizing, "foresee", lambda session, **more: line)
+    monkeypatch.setattr(sizing, "find_largest", lambda *args, **more: Largest(batch=16, cap=16, limit_bytes=1))
+    monkeypatch.setattr(sizing, "settle_largest", lambda session, found, **more: found)
+    sizing._search(session, plan, Variant(compile=changes.get("compile", False)))
+    asked = [(request.batches, request.steps) for request in machine.asked if request.kind == "alike"]
+    assert asked == ([((2,), 25)] if is_asked else [])

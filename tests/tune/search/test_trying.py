@@ -204,11 +204,11 @@ ASLEEP = ("wait_policy", "passive")
 def crowded(monkeypatch):
     """Two threads of GCC's runtime on two CPUs, of which others keep one busy."""
 
-    def plant(*speeds, others=1.0, **settings):
+    def plant(*speeds, others=1.0, kind=Planted, **settings):
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
         monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
         monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
-        machine = Planted(dict(speeds))
+        machine = kind(dict(speeds))
         machine.beside = {"other_cpus": others, "busy_share": 0.95}
         return machine
 
@@ -230,9 +230,73 @@ def test_threads_that_spin_beside_others_are_let_sleep_first_and_kept_asleep_whe
 
 
 def test_threads_that_sleep_and_are_no_faster_are_left_as_they_were(crowded):
-    found = tried(crowded((ASLEEP, 1.02), (BF16, 1.5)))
-    assert (rows(found)["threads that sleep while they wait"].kept, found.variant.wait_policy) == (False, "default")
-    assert found.variant.precision == "bf16"
+    for times in (1.02, 0.9):
+        found = tried(crowded((ASLEEP, times), (BF16, 1.5)))
+        assert (rows(found)["threads that sleep while they wait"].kept, found.variant.wait_policy) == (False, "default")
+        assert found.variant.precision == "bf16"
+        # they are not tried once more together with themselves
+        assert not [name for name in rows(found) if name.startswith("threads") and " and " in name]
+
+
+class Waits(Planted):
+    """Products in bf16 wait for threads: beside others at half the speed where these spin, else at 1.4 times it."""
+
+    asleep = 1.4
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        if request.variant.precision == "bf16":
+            factor = self.asleep if request.variant.wait_policy == "passive" else 0.54
+            trial = trial.model_copy(update={"points": (Point(batch=8, step_s=(0.1 / factor,) * 3),)})
+        return trial
+
+
+PAIR = "bf16 and threads that sleep while they wait"
+
+
+def test_a_lever_that_loses_because_threads_spin_is_tried_once_more_with_threads_that_sleep(crowded):
+    machine = crowded(kind=Waits)
+    found = tried(machine)
+    assert found.variant == Variant(precision="bf16", wait_policy="passive")
+    lost, won = rows(found)["bf16"], rows(found)[PAIR]
+    assert (lost.kept, lost.times) == (False, pytest.approx(0.54))
+    assert (won.kept, won.times) == (True, pytest.approx(1.4))
+    assert (won.changes, won.losses.bound) == ({"precision": "bf16", "wait_policy": "passive"}, 0.02)
+    assert [row.name for row in found.tried][:3] == ["threads that sleep while they wait", "bf16", PAIR]
+    # others disturbed all of it, so both were measured once more
+    assert [(r.variant.precision, r.repeat) for r in machine.asked if r.repeat][:2] == [("fp32", 1), ("bf16", 1)]
+
+
+def test_the_pair_stays_out_where_it_does_not_beat_what_was_chosen(crowded):
+    machine = crowded(kind=Waits)
+    machine.asleep = 1.02
+    found = tried(machine)
+    assert (found.variant, rows(found)[PAIR].kept) == (Variant(), False)
+
+
+def test_the_pair_is_for_any_lever_and_only_where_threads_spun_in_that_trial(crowded):
+    slow = crowded((EXACT, 0.5))
+    assert "the exact allocator and threads that sleep while they wait" in rows(tried(slow))
+    quiet = crowded((EXACT, 0.5), others=0.0)
+    assert not [name for name in rows(tried(quiet)) if " and threads" in name]
+    assert all(request.variant.wait_policy == "default" for request in quiet.asked)
+    differs = crowded((EXACT, 0.5))
+    differs.losses = {EXACT: off(0.5)}
+    assert not [name for name in rows(tried(differs)) if name.startswith("the exact allocator and")]
+
+
+def test_the_plainer_one_is_measured_anew_for_every_lever_that_seems_faster():
+    class Drifts(Planted):
+        """The first two measurements of the plain step are slow: what slowed them shows nowhere and then ends."""
+
+        def run(self, request, where):
+            self.speeds = {} if len(self.asked) > 1 else {("wait_policy", "default"): 0.5}
+            return super().run(request, where)
+
+    machine = Drifts()
+    found = tried(machine, can_fuse=True)
+    assert (found.variant, [row.kept for row in found.tried]) == (Variant(), [False, False, False])
+    assert rows(found)["bf16"].times == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("seen", [{"others": 0.1}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "9"}])

@@ -8,10 +8,12 @@ import psutil
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.beside import Beside
 from gpudoc.tune.trial import launcher as launcher_file
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, trial_error
-from gpudoc.tune.trial.launcher import Launcher, Where
+from gpudoc.tune.trial.launcher import Launcher, Running, Where
 from gpudoc.tune.trial.messages import End, Feed, Request, Variant
+from gpudoc.tune.trial.wire import Stage, Told
 from gpudoc.units import GIB, MIB
 from tests.tune.planted import write_workload
 
@@ -86,6 +88,24 @@ ENDS = {
 }
 
 
+def test_what_others_did_counts_from_the_first_timed_step(monkeypatch, tmp_path):
+    seen = iter([0.0, 1.0])
+
+    class Planted:
+        def __init__(self):
+            self.others = next(seen)
+
+        def read(self):
+            return Beside(other_cpus=self.others, other_share=0.5, share=1.0, stolen_share=None)
+
+    monkeypatch.setattr(launcher_file, "Meter", Planted)
+    running = Running(None, Request(kind="variant", batches=(8,)), CPU, 1, tmp_path / "log")
+    for stage in ("build", "first steps", "speed", "speed"):
+        running._take(Told(trial=1, rank=0, event=Stage(stage=stage)))
+    trial = running._finish((End.FITS, ""))
+    assert (trial.measured["other_cpus"], trial.is_disturbed) == (1.0, True)
+
+
 def test_faults_are_told_apart_and_the_next_trial_still_runs(standing):
     launcher = standing
     below = launcher.run(fit(15), CPU)
@@ -113,11 +133,11 @@ def test_a_hang_in_backward_ends_at_the_deadline(standing):
 def test_the_memory_limit_is_real_and_repeats(launch):
     launcher = launch(net={"width": 4096}, data={"count": 100_000})
     exact = Variant(allocator="exact")
-    peaks = {launcher.run(fit(2000, variant=exact), CPU).points[0].peak_bytes for _ in range(3)}
+    peaks = {launcher.run(fit(500, variant=exact), CPU).points[0].peak_bytes for _ in range(3)}
     assert max(peaks) - min(peaks) <= MIB
     need = max(peaks)
-    assert launcher.run(fit(2000, variant=exact), Where(device="cpu", limit_bytes=need + 2 * MIB)).fits
-    below = launcher.run(fit(2000, variant=exact), Where(device="cpu", limit_bytes=need - 8 * MIB))
+    assert launcher.run(fit(500, variant=exact), Where(device="cpu", limit_bytes=need + 2 * MIB)).fits
+    below = launcher.run(fit(500, variant=exact), Where(device="cpu", limit_bytes=need - 8 * MIB))
     assert below.end is End.OOM_HOST
 
 

@@ -35,8 +35,10 @@ def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
 
     assert measured(other_cpus=0.9, busy_share=1.0).is_disturbed
     assert not measured(other_cpus=0.1, busy_share=1.0).is_disturbed
-    # on a machine with CPUs to spare nobody is in the way
-    assert not measured(other_cpus=8.0, busy_share=0.3).is_disturbed
+    # with CPUs to spare only so many are felt that they fill memory and caches, which all share
+    assert not measured(other_cpus=1.0, busy_share=0.3, other_share=1 / 16).is_disturbed
+    assert measured(other_cpus=1.0, busy_share=0.5, other_share=1 / 4).is_disturbed
+    assert measured(throttled_share=0.2).is_disturbed
     assert measured(stolen_share=0.05).is_disturbed
     assert not measured("fit", other_cpus=0.9, busy_share=1.0).is_disturbed
     assert not measured().is_disturbed
@@ -45,8 +47,12 @@ def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
 def test_what_was_seen_beside_a_trial_joins_what_it_measured():
     plain = Trial(request=Request(kind="speed", batches=(2,)), end=End.FITS, measured={"settled": 1.0})
     assert plain.beside(None) == plain
-    found = plain.beside(Beside(other_cpus=0.5, share=1.0, stolen_share=None))
-    assert found.measured == {"settled": 1.0, "other_cpus": 0.5, "busy_share": 1.0}
+    found = plain.beside(Beside(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=None))
+    assert found.measured == {"settled": 1.0, "other_cpus": 0.5, "other_share": 0.25, "busy_share": 1.0}
+    seen = Beside(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=0.0, throttled_share=0.4)
+    # a GPU shares no memory with the CPUs
+    on_gpu = plain.beside(seen, on_gpu=True).measured
+    assert on_gpu == {"settled": 1.0, "other_cpus": 0.5, "busy_share": 1.0, "stolen_share": 0, "throttled_share": 0.4}
 
 
 def test_a_batch_that_training_accumulates_is_tried_in_two_micro_batches():

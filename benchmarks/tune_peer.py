@@ -1,0 +1,197 @@
+"""The seconds of `gpudoc tune --goal largest --only batch` beside those of Lightning's batch size finder (binsearch).
+
+    python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--tree DIR]    # DIR: another commit's tree
+    python benchmarks/tune_peer.py record       # the table as Markdown, under benchmarks/records/
+
+Both run whole commands in fresh processes, imports and all, in turns: the same net, optimizer, data, allocator and
+limit. Answers are appended to benchmarks/records/tune_peer.jsonl. Needs the package lightning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tune_workloads import KINDS, write_workload
+
+TREE = Path(__file__).resolve().parents[1]
+RECORDS = TREE / "benchmarks" / "records"
+ROWS = RECORDS / "tune_peer.jsonl"
+LIMITS = (448, 512)
+MIB = 1 << 20
+
+PEER = r"""
+import json, resource, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+
+def private():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmData")) * 1024
+
+before = private()
+import lightning, warnings, logging
+from lightning.pytorch.tuner import Tuner
+from torch import nn
+import tune_models as m
+warnings.filterwarnings("ignore"); logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+kind, limit = sys.argv[2], int(sys.argv[3])
+trials = []
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net, self.batch_size, self.loss = m.build(kind), 2, nn.CrossEntropyLoss()
+    def forward(self, x): return self.net(x)
+    def training_step(self, batch, _):
+        x, y = batch
+        if not trials or trials[-1] != len(x): trials.append(len(x))
+        return self.loss(self(x), y)
+    def configure_optimizers(self): return torch.optim.AdamW(self.parameters(), lr=1e-4)
+    def train_dataloader(self): return torch.utils.data.DataLoader(m.Random(kind, 200000), batch_size=self.batch_size)
+
+more = private() - before
+resource.setrlimit(resource.RLIMIT_DATA, (limit + more, limit + more))
+model = Module()
+trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+                            enable_progress_bar=False, enable_model_summary=False)
+result = Tuner(trainer).scale_batch_size(model, mode="binsearch")
+print(json.dumps({"batch": result, "trials": trials, "more_mib": more >> 20}))
+"""
+
+
+def timed(line: list[str], folder: str, environment: dict[str, str]) -> tuple[subprocess.CompletedProcess, dict]:
+    """The finished command with its wall time, and the CPU time of it and of every process that it started."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    wall_s, after_ = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after_.ru_utime + after_.ru_stime - before.ru_utime - before.ru_stime
+    return done, {"wall_s": round(wall_s, 2), "cpu_s": round(cpu_s, 2)}
+
+
+def command(folder: str, limit_mib: int, source: str, package: Path) -> dict:
+    """What `gpudoc tune --goal largest --only batch` of the tree `package` found, from its first import to its last."""
+    line = [sys.executable, "-m", "gpudoc", "tune", "--model", source, "--device", "cpu", "--goal", "largest"]
+    line += ["--only", "batch", "--memory-limit", f"{limit_mib}MiB", "--fresh", "--budget", "1h", "--json"]
+    line += ["--out", "tuned.yaml"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    done, took = timed(line, folder, environment)
+    done.check_returncode()
+    evidence = json.loads(done.stdout)["profile"]["evidence"]
+    trials = [(trial["kind"], trial["batch"], trial["end"], trial["seconds"]) for trial in evidence["trials"]]
+    return {"batch": evidence["largest_batch"], "trials": trials, **took}
+
+
+def lightning(folder: str, limit_mib: int, kind: str) -> dict:
+    """What Lightning's binsearch found in a process with the same allocator, from its first import to its last.
+
+    It may have so much more memory as importing Lightning takes on top of PyTorch. That is generous, since our trials
+    import more than PyTorch too: where it finds 7782 it never met the limit, but stopped at 8192 and took off 5 %.
+    """
+    from gpudoc.process.allocator import MALLOC
+
+    line = [sys.executable, "-c", PEER, folder, kind, str(limit_mib * MIB)]
+    done, took = timed(line, folder, {**os.environ, **MALLOC})
+    try:
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        answer = {"failed": done.stderr.strip().splitlines()[-1:]}
+    return {**answer, **took}
+
+
+def peer(kinds: list[str], limits: list[int], package: Path) -> None:
+    """Lightning's binsearch and our command, one right after the other; the load is that of the minute before."""
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            source = str(write_workload(Path(folder), kind))
+            for limit_mib in limits:
+                load = os.getloadavg()[0]
+                theirs, ours = lightning(folder, limit_mib, kind), command(folder, limit_mib, source, package)
+                keep(
+                    {
+                        "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                        "commit": commit(package),
+                        "model": kind,
+                        "limit_mib": limit_mib,
+                        "lightning": theirs,
+                        "ours": ours,
+                        "load": round(load, 1),
+                        "ratio": round(ours["wall_s"] / theirs["wall_s"], 3),
+                        "cpu_ratio": round(ours["cpu_s"] / theirs["cpu_s"], 3),
+                    }
+                )
+
+
+def keep(row: dict) -> None:
+    """Append one pair of answers."""
+    RECORDS.mkdir(exist_ok=True)
+    with ROWS.open("a") as stream:
+        stream.write(json.dumps(row) + "\n")
+    print(row, flush=True)
+
+
+def commit(tree: Path) -> str:
+    """The commit of the tree that is measured; BENCHMARKED_COMMIT where that is no checkout."""
+    line = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tree)
+    return os.environ.get("BENCHMARKED_COMMIT") or done.stdout.strip()
+
+
+def write_record() -> None:
+    """The pairs as a table, with the machine."""
+    import torch
+
+    cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
+    machine = f"torch {torch.__version__}, Python {platform.python_version()}, CPU{cpu.partition(':')[2]}"
+    columns = ["commit", "net", "limit MiB", "Lightning's batch", "trials", "s", "CPU s", "our batch", "trials", "s"]
+    columns += ["CPU s", "ratio s", "ratio CPU s", "load"]
+    lines = [
+        "# Seconds of the largest batch, beside Lightning's batch size finder",
+        "",
+        f"{datetime.date.today()}, {machine}, {torch.get_num_threads()} threads. Whole commands, one after the other;",
+        "CPU seconds are those of all their processes, load that of the minute before. Lightning takes a margin of 5 %",
+        "off what it found, stops at 8192, and runs three steps a trial in one process.",
+        "",
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+    ]
+    for row in (json.loads(line) for line in ROWS.read_text().splitlines()):
+        theirs, ours = row["lightning"], row["ours"]
+        lines.append(
+            f"| {row['commit']} | {row['model']} | {row['limit_mib']} | {theirs.get('batch', 'failed')} | "
+            f"{len(theirs.get('trials', ()))} | {theirs['wall_s']} | {theirs['cpu_s']} | {ours['batch']} | "
+            f"{len(ours['trials'])} | {ours['wall_s']} | {ours['cpu_s']} | {row['ratio']} | {row['cpu_ratio']} | "
+            f"{row['load']} |"
+        )
+    path = RECORDS / f"{datetime.date.today()}-tune-peer.md"
+    path.write_text("\n".join(lines) + "\n")
+    print(path)
+
+
+def main() -> int:
+    """Run the pairs or write their record; returns 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["run", "record"])
+    parser.add_argument("--only", default=",".join(KINDS))
+    parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
+    parser.add_argument("--tree", type=Path, default=TREE, help="where the gpudoc to run lies")
+    options = parser.parse_args()
+    if options.part == "run":
+        peer(options.only.split(","), [int(part) for part in options.limits.split(",")], options.tree)
+    else:
+        write_record()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
