@@ -7,7 +7,8 @@ Each FOLDER holds cases as YAML: `url`, `input` (what somebody posted), `cause` 
 healthy or other) and, when a fair judge would accept others, `also_acceptable`. The reports themselves are their
 authors' and are not kept here: the list holds address, cause and the SHA-256 of the text, the table single words and
 numbers. Printed and written: how often the right cause comes first and among three on reports not seen, and how sure
-the table is of it.
+the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is weighed
+with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import torch
 import yaml
 
+from gpudoc.doctor import likelihood
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.model import Evidence
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
 from gpudoc.facts.readers.named import named_facts
@@ -45,17 +50,20 @@ STEPS = 150
 # what another cause that a judge would accept weighs beside the cause itself
 ALSO = 0.3
 BINS = 5
+# log odds as they are, until cases say otherwise
+AS_IT_IS, SHOWN_AS_IT_IS = (1.0, 0.0), (1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A report as its features, its cause, the others that count as right, and where it is from."""
+    """A report, its features, its cause, the others that count as right, and where it is from."""
 
     features: tuple[frozenset[str], ...]
     cause: str
     also: tuple[str, ...]
     url: str
     digest: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,8 @@ class Model:
     rarity: dict[str, float]
     weights: torch.Tensor
     bias: torch.Tensor
-    certainty: tuple[float, float] = (1.0, 0.0)
+    certainty: tuple[float, ...] = AS_IT_IS
+    shown: tuple[float, ...] = SHOWN_AS_IT_IS
 
     def scores(self, cases: Sequence[Case]) -> torch.Tensor:
         """Log-likelihoods [cases, answers], up to a constant for each case."""
@@ -125,30 +134,86 @@ def read_cases(folders: Sequence[Path]) -> list[Case]:
         reading = read(text)
         # no user's or host's name may become a word
         features = wording.features(Redactor().text(reading.text.flat), named_facts(reading))
-        found.setdefault(digest, Case(features, row["cause"], also, str(row.get("url", "")), digest))
+        found.setdefault(digest, Case(features, row["cause"], also, str(row.get("url", "")), digest, text))
     return list(found.values())
 
 
 def checked(cases: Sequence[Case], folds: int) -> tuple[Model, dict[str, str]]:
-    """The model of all cases, and what models of the others show on those left out: how often right, and how sure."""
+    """The model of all cases, and what models of the others show on those left out: how often right, and how sure.
+
+    The list has one report of a thread, so that no thread is in two folds.
+    """
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
-    held: list[Case] = []
-    scores: list[torch.Tensor] = []
+    parts: list[tuple[Model, list[Case]]] = []
     model = learn(cases)
     for fold in range(folds):
         out = set(order[fold::folds])
         part = learn([case for place, case in enumerate(cases) if place not in out], model.causes)
-        tested = [cases[place] for place in sorted(out)]
-        held += tested
-        scores.append(part.scores(tested))
-    shares = torch.softmax(torch.cat(scores), 1)
+        parts.append((part, [cases[place] for place in sorted(out)]))
+    shares = torch.softmax(torch.cat([part.scores(tested) for part, tested in parts]), 1)
     named = shares.topk(3)
-    accepted = [{case.cause, *case.also} for case in held]
+    accepted = [{case.cause, *case.also} for _, tested in parts for case in tested]
     rows = zip(named.indices.tolist(), accepted, strict=True)
     right = torch.tensor([[float(model.causes[place] in fair) for place in row] for row, fair in rows])
-    certainty = _certainty(named.values[:, 0], right[:, 0])
-    sure = [wording.sure_of(share, certainty) for share in named.values[:, 0].tolist()]
-    return replace(model, certainty=certainty), _figures(sure, right)
+    odds = [[wording.log_odds(share), 1.0] for share in named.values[:, 0].tolist()]
+    slope, shift = _logistic(odds, right[:, 0].tolist(), AS_IT_IS)
+    sure = [wording.sure_of(share, (slope, shift)) for share in named.values[:, 0].tolist()]
+    first = [_firsts(replace(part, certainty=(slope, shift)), tested) for part, tested in parts]
+    shown = _shown_weights([one for part in first for one in part])
+    figures = {
+        "held back": f"right first {right[:, 0].mean():.1%}, among three {right.amax(1).mean():.1%}",
+        "how sure": _bins(list(zip(sure, right[:, 0].tolist(), strict=True))),
+        "how sure doctor is": _bins(_shown_by_the_others(first)),
+    }
+    return replace(model, certainty=(slope, shift), shown=shown), figures
+
+
+@dataclass(frozen=True)
+class First:
+    """Doctor's first finding of a case: how sure it is, whether it is right, and how likely words make its cause.
+
+    `by_words` is one that nothing but words has found.
+    """
+
+    confidence: float
+    sure: float | None
+    right: bool
+    by_words: bool
+
+    def shown(self, weights: tuple[float, ...]) -> float:
+        """How sure doctor would show itself."""
+        own, other, words = weights
+        return self.confidence if self.by_words else wording.shown_as(self.confidence, self.sure, (own, other, words))
+
+
+def _firsts(model: Model, cases: Sequence[Case]) -> list[First]:
+    """What doctor finds first in each of the cases by a table that shows confidence as finders gave it."""
+    found = []
+    with mock.patch.object(wording, "table", return_value=wording.parse(table(model, {"": ""}))):
+        for case in cases:
+            reading = read(case.text)
+            report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading))
+            if report.findings:
+                one = report.findings[0]
+                sure = {answer.cause: answer.sure for answer in likelihood.likely_causes(reading)}.get(one.id)
+                by_words = all(seen.fact == likelihood.WORDS for seen in one.evidence)
+                found.append(First(one.confidence, sure, one.id in (case.cause, *case.also), by_words))
+    return found
+
+
+def _shown_weights(found: Sequence[First]) -> tuple[float, ...]:
+    own = [one for one in found if not one.by_words]
+    rows = [wording.spoken(one.confidence, one.sure) for one in own]
+    return _logistic([[odds, 1.0, words] for odds, words in rows], [float(one.right) for one in own], SHOWN_AS_IT_IS)
+
+
+def _shown_by_the_others(folds: Sequence[Sequence[First]]) -> list[tuple[float, float]]:
+    """How sure each finding is shown by the weights of the other folds, and whether it is right."""
+    shown = []
+    for place, fold in enumerate(folds):
+        weights = _shown_weights([one for other in (*folds[:place], *folds[place + 1 :]) for one in other])
+        shown += [(one.shown(weights), float(one.right)) for one in fold]
+    return shown
 
 
 def learn(cases: Sequence[Case], causes: tuple[str, ...] | None = None) -> Model:
@@ -220,28 +285,29 @@ def _wanted(cases: Sequence[Case], causes: tuple[str, ...]) -> torch.Tensor:
     return wanted / wanted.sum(1, keepdim=True)
 
 
-def _certainty(shares: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
-    """Slope and shift that make the log odds of shares those of being right."""
-    odds = torch.logit(shares, eps=1e-6)
-    both = torch.tensor([1.0, 0.0], requires_grad=True)
-    optimizer = torch.optim.LBFGS([both], max_iter=STEPS, line_search_fn="strong_wolfe")
+def _logistic(rows: list[list[float]], right: list[float], begin: tuple[float, ...]) -> tuple[float, ...]:
+    """Weights of the rows that make them the log odds of being right; without a row those to begin with."""
+    weights = torch.tensor(begin, requires_grad=True)
+    if not rows:
+        return begin
+    present, wanted = torch.tensor(rows), torch.tensor(right)
+    optimizer = torch.optim.LBFGS([weights], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        lost = torch.nn.functional.binary_cross_entropy_with_logits(both[0] * odds + both[1], right)
+        lost = torch.nn.functional.binary_cross_entropy_with_logits(present @ weights, wanted)
+        lost = lost + DECAY * (weights - torch.tensor(begin)).square().sum()
         lost.backward()
         return lost
 
     optimizer.step(loss)
-    slope, shift = both.tolist()
-    return slope, shift
+    return tuple(weights.tolist())
 
 
-def _figures(sure: Sequence[float], right: torch.Tensor) -> dict[str, str]:
-    """What is said of the table: right at 1 and at 3, and for each bin of sureness how often it was right."""
-    first = right[:, 0]
+def _bins(answers: Sequence[tuple[float, float]]) -> str:
+    """For each bin of sureness how sure the answers in it were, and how often right."""
     bins: list[list[tuple[float, float]]] = [[] for _ in range(BINS)]
-    for one, hit in zip(sure, first.tolist(), strict=True):
+    for one, hit in answers:
         bins[min(int(one * BINS), BINS - 1)].append((one, hit))
     said = [
         f"{sum(one for one, _ in rows) / len(rows):.1%} sure, {sum(hit for _, hit in rows) / len(rows):.1%} right"
@@ -249,10 +315,7 @@ def _figures(sure: Sequence[float], right: torch.Tensor) -> dict[str, str]:
         for rows in bins
         if rows
     ]
-    return {
-        "held back": f"right first {first.mean():.1%}, among three {right.amax(1).mean():.1%}",
-        "how sure": "; ".join(said),
-    }
+    return "; ".join(said)
 
 
 def table(model: Model, manifest: dict[str, str]) -> str:
@@ -261,6 +324,7 @@ def table(model: Model, manifest: dict[str, str]) -> str:
     lines.append(f"causes\t{' '.join(model.causes)}")
     lines.append(f"bias\t{' '.join(str(_hundredths(number)) for number in model.bias.tolist())}")
     lines.append(f"certainty\t{' '.join(str(_hundredths(number)) for number in model.certainty)}")
+    lines.append(f"shown\t{' '.join(str(_hundredths(number)) for number in model.shown)}")
     lines.append("")
     for (name, rarity), weights in zip(model.rarity.items(), model.weights.tolist(), strict=True):
         share = BLOCKS[2] if name.startswith(wording.FACT) else BLOCKS[1] if " " in name else BLOCKS[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.model import Card, Setting
+from gpudoc.doctor.model import Card
 from gpudoc.facts.identify import with_address
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.patterns import Pattern
@@ -71,13 +71,3 @@ def called(cards: Sequence[Card]) -> str:
         return f"the GPU{'s' if len(cards) > 1 else ''} at {places}"
     numbers = [str(card.index) for card in cards]
     return f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
-
-
-def mask_of_the_others(setting: Setting) -> str:
-    """CUDA_VISIBLE_DEVICES with every GPU but the ill ones; '' when their numbers or the count are not known."""
-    ill = [card.index for card in (*setting.cards, *setting.ill)]
-    if setting.num_gpus is None or not setting.cards or any(isinstance(index, Absent) for index in ill):
-        return ""
-    left = [str(index) for index in range(setting.num_gpus) if index not in ill]
-    # without the order of the bus CUDA numbers unequal GPUs by speed, and not as nvidia-smi does
-    return f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(left)}" if left else ""

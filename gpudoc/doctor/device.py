@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gpudoc.doctor.causes.live import is_jetson, nvml_gpus, pci_gpus, value, variables
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
-
-_NVIDIA, _AMD = 0x10DE, 0x1002
-_DISPLAY_CLASSES = (0x0300, 0x0302, 0x0380)
+from gpudoc.facts.topology import AMD, NVIDIA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,34 +64,20 @@ def choose(device: str, machine: Machine) -> Choice:
 
 def has_gpu(machine: Machine) -> bool:
     """Whether a GPU that torch could use is in the machine, working or not: on the bus, known to NVML, or to torch."""
-    if not isinstance(machine.gpus, Absent) and machine.gpus:
+    # a Jetson's GPU sits on no bus, and older ones have no NVML
+    if nvml_gpus(machine) or value(machine.torch.device_count, 0) > 0 or is_jetson(machine):
         return True
-    if not isinstance(machine.torch.device_count, Absent) and machine.torch.device_count > 0:
-        return True
-    if machine.host.jetson is True:
-        # its GPU sits on no bus, and older ones have no NVML
-        return True
-    if isinstance(machine.pci, Absent):
-        return False
-    rocm = machine.torch.accelerator == "rocm"
-    vendors = (_NVIDIA, _AMD) if rocm else (_NVIDIA,)
-    return any(d.vendor_id in vendors and _base_class(d.class_code) in _DISPLAY_CLASSES for d in machine.pci)
-
-
-def _base_class(code: int) -> int:
-    # sysfs writes class, subclass and interface (0x030000), lspci -n only the first two (0300)
-    return code >> 8 if code > 0xFFFF else code
+    vendors = (NVIDIA, AMD) if machine.torch.accelerator == "rocm" else (NVIDIA,)
+    return any(pci_gpus(machine, vendor) for vendor in vendors)
 
 
 def _masked(machine: Machine) -> bool:
-    environment: Mapping[str, str] = {} if isinstance(machine.environment, Absent) else machine.environment
-    return environment.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    return variables(machine).get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
 
 
 def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:
     torch = machine.torch
-    checks = () if isinstance(torch.kernel_checks, Absent) else torch.kernel_checks
-    failed = next((c for c in checks if c.device == index and not c.ran and c.error), None)
+    failed = next((c for c in value(torch.kernel_checks, ()) if c.device == index and not c.ran and c.error), None)
     count = torch.device_count
     if torch.is_available is True and failed is None:
         if isinstance(count, Absent) or index < count:

@@ -65,7 +65,7 @@ def diagnose(
     if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
     rest = look(evidence, ordered, crashed)
-    if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _in_doubt(ordered)):
+    if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _is_wrong(ordered)):
         ordered, rest = _with_likely(evidence.reading, ordered, catalogue, rest, unwanted)
     if evidence.source == "file":
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
@@ -94,11 +94,17 @@ def _with_likely(
     rest: Unexplained,
     unwanted: Collection[str],
 ) -> tuple[list[Finding], Unexplained]:
-    """The findings and what the text's words make likely, which stands below a mechanism that shows itself for sure."""
+    """The findings and what the text's words make likely, which stands below a mechanism that shows itself for sure.
+
+    Order, severity and verdict follow from the confidence that finders gave; what is shown is how often it is right.
+    """
     failure = rest.wrong or bool(found)
     if not failure and not is_told(reading.text):
         return found, rest
     likely = likelihood.likely_causes(reading)
+    shown = likelihood.calibrated(found, likely)
+    if not rest.wrong and len(found) >= _ENOUGH_CANDIDATES:
+        return shown, rest
     complaint, faulty = complains(reading.text), likelihood.is_of_a_fault(reading.text, likely)
     least = 0.0 if failure else _COMPLAINED if complaint or faulty else _TOLD_OF
     guesses = likelihood.guess(reading.text, likely, found, catalogue, least=least, unwanted=unwanted)
@@ -106,12 +112,12 @@ def _with_likely(
         # nothing failed and nobody says that something is wrong: words alone accuse nothing
         guesses = tuple(replace(one, severity="info") for one in guesses)
         if not faulty and reading.text.find(FIRST_PERSON) is None:
-            return [*found, *guesses], rest
+            return [*shown, *guesses], rest
     if not found and not guesses:
         return found, rest
     # a guess is nothing but its words
     weights = {f.id: likelihood.weight(f, likely) for f in found} | {g.id: g.confidence for g in guesses}
-    ranked = sorted((*found, *guesses), key=lambda f: (RANK[f.severity], -weights[f.id]))
+    ranked = sorted((*shown, *guesses), key=lambda f: (RANK[f.severity], -weights[f.id]))
     first = ranked[0]
     if first.severity == "broken":
         rest = Unexplained()
@@ -141,9 +147,8 @@ def _dead_probes(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Crash
     return tuple(Crashed(f"probe {name}", failures[name]) for name in ("nvml", "cuda") if failures.get(name))
 
 
-def _in_doubt(findings: Sequence[Finding]) -> bool:
-    """Whether something is wrong and fewer than three causes are named for it."""
-    return 0 < len(findings) < _ENOUGH_CANDIDATES and any(f.severity != "info" for f in findings)
+def _is_wrong(findings: Sequence[Finding]) -> bool:
+    return any(f.severity != "info" for f in findings)
 
 
 def _applies(finder: Finder, evidence: Evidence) -> bool:

@@ -14,6 +14,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers import intake
 from gpudoc.facts.readers.clean import Data
+from gpudoc.facts.readers.model import Reading
 from gpudoc.progress import SILENT, Progress
 
 
@@ -40,26 +41,20 @@ def examine(request: Request, progress: Progress = SILENT) -> Report:
     return replace(report, seconds={**report.seconds, "total": time.perf_counter() - began})
 
 
-def examine_machine(machine: Machine, request: Request = Request(), source: Source = "machine") -> Report:
+def examine_machine(machine: Machine, request: Request = Request()) -> Report:
     """The report of facts that were collected live; what the machine's parts said in words is read too."""
-    evidence = Evidence(
-        source=source,
-        machine=machine,
-        reading=intake.read_machine(machine),
-        expectation=Expectation(num_gpus=request.expect_gpus),
-    )
-    return diagnose(evidence, ignore=request.ignore)
+    return _judge("machine", machine, intake.read_machine(machine), request)
 
 
 def examine_text(inputs: Sequence[tuple[str, Data]], request: Request = Request()) -> Report:
     """The report of texts (name and bytes of each) that are the evidence of one machine."""
     reading = intake.read_all(inputs)
-    evidence = Evidence(
-        source="file",
-        machine=reading.machine,
-        reading=reading,
-        expectation=Expectation(num_gpus=request.expect_gpus),
-    )
+    return _judge("file", reading.machine, reading, request)
+
+
+def _judge(source: Source, machine: Machine, reading: Reading | None, request: Request) -> Report:
+    expected = Expectation(num_gpus=request.expect_gpus)
+    evidence = Evidence(source=source, machine=machine, reading=reading, expectation=expected)
     return diagnose(evidence, ignore=request.ignore)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gpudoc.doctor.model import RANK, Finding, Observation, Remedy, Report, Severity, observe
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Link, Machine, fact_at
+from gpudoc.knowledge.tables import read_rows
 from gpudoc.units import GIB, format_bytes
 
 # from this many machines on, the one that differs from all others can be told
@@ -16,13 +17,13 @@ _ENOUGH = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One fact that is not the same everywhere: its values by machine, the usual value, and who is odd."""
+class _Compared:
+    """A row of compared.yaml: a fact by its name and path, and how bad it is that machines differ in it."""
 
+    name: str
     fact: str
-    values: Mapping[str, str]
-    usual: str | None
-    odd: tuple[str, ...]
+    severity: Severity = "warning"
+    step_gib: int = 0
 
 
 def compare(reports: Sequence[tuple[str, Report]]) -> Report:
@@ -31,8 +32,9 @@ def compare(reports: Sequence[tuple[str, Report]]) -> Report:
         raise GpudocError("one report is nothing to compare with", hint="gpudoc doctor a.json b.json")
     names = _unique([name for name, _ in reports])
     machines = {name: report.machine for name, (_, report) in zip(names, reports, strict=True)}
-    found = [_finding(d, weight) for d, weight in _differences(machines)]
-    found += _verdicts(names, [report for _, report in reports])
+    facts = read_rows("compared.yaml", "facts", _Compared)
+    differing = {fact.name: one for fact in facts if (one := _difference(fact, machines)) is not None}
+    found = [*differing.values(), *_verdicts(names, [report for _, report in reports])]
     found.sort(key=lambda f: (RANK[f.severity], -f.confidence))
     odd = Counter(o.value.split(":")[0] for f in found for o in f.evidence if o.fact == "odd one")
     summary = tuple(
@@ -42,7 +44,7 @@ def compare(reports: Sequence[tuple[str, Report]]) -> Report:
         source="fleet",
         verdict="broken" if any(f.severity == "broken" for f in found) else "warning" if found else "healthy",
         findings=tuple(found),
-        passed=tuple(fact for fact, *_ in _FACTS if fact not in {f.title.split(" differs")[0] for f in found}),
+        passed=tuple(fact.name for fact in facts if fact.name not in differing),
         unexplained=summary,
         recognised=(f"{len(names)} machines",),
     )
@@ -57,39 +59,31 @@ def _unique(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _differences(machines: Mapping[str, Machine]) -> list[tuple[Difference, Severity]]:
-    found: list[tuple[Difference, Severity]] = []
-    for fact, paths, severity, step in _FACTS:
-        values = {name: text for name, machine in machines.items() if (text := _told(machine, paths, step)) is not None}
-        if len(set(values.values())) < 2:
-            continue
-        counts = Counter(values.values()).most_common()
-        clear = len(values) >= _ENOUGH and counts[0][1] > len(values) / 2
-        usual = counts[0][0] if clear else None
-        odd = tuple(name for name, text in values.items() if clear and text != usual)
-        found.append((Difference(fact=fact, values=values, usual=usual, odd=odd), severity))
-    return found
-
-
-def _finding(difference: Difference, severity: Severity) -> Finding:
+def _difference(fact: _Compared, machines: Mapping[str, Machine]) -> Finding | None:
+    """The finding of a fact that is not the same everywhere: who is odd where that is clear, else who has which."""
+    told = {name: _told(machine, fact) for name, machine in machines.items()}
+    values = {name: text for name, text in told.items() if text is not None}
     groups: dict[str, list[str]] = {}
-    for name, text in difference.values.items():
+    for name, text in values.items():
         groups.setdefault(text, []).append(name)
-    if difference.usual is not None:
-        shown = [observe("odd one", f"{n}: {difference.values[n]}", "") for n in difference.odd[:5]]
-        shown.append(observe("the others", difference.usual, f"{len(groups[difference.usual])} machines"))
-        more = f" and {len(difference.odd) - 3} more" if len(difference.odd) > 3 else ""
-        who = f"{', '.join(difference.odd[:3])}{more}"
-        title = f"{difference.fact} differs: {who}"
+    if len(groups) < 2:
+        return None
+    usual = max(groups, key=lambda text: len(groups[text]))
+    odd = [name for name, text in values.items() if text != usual]
+    if len(values) >= _ENOUGH and len(odd) < len(values) / 2:
+        shown = [observe("odd one", f"{name}: {values[name]}", "") for name in odd[:5]]
+        shown.append(observe("the others", usual, f"{len(groups[usual])} machines"))
+        who = f"{', '.join(odd[:3])}{f' and {len(odd) - 3} more' if len(odd) > 3 else ''}"
+        confidence = round(0.95 - len(odd) / len(values) / 2, 3)
     else:
-        shown = [observe(difference.fact, text, ", ".join(names[:4])) for text, names in list(groups.items())[:5]]
-        title = f"{difference.fact} differs: {len(groups)} values on {len(difference.values)} machines"
-    share = len(difference.odd) / len(difference.values) if difference.values else 0.5
+        shown = [observe(fact.name, text, ", ".join(names[:4])) for text, names in list(groups.items())[:5]]
+        who = f"{len(groups)} values on {len(values)} machines"
+        confidence = 0.6
     return Finding(
         id="machines_differ",
-        severity=severity,
-        confidence=round(0.95 - share / 2, 3) if difference.usual is not None else 0.6,
-        title=title,
+        severity=fact.severity,
+        confidence=confidence,
+        title=f"{fact.name} differs: {who}",
         why="Ranks of one job wait for the slowest and need the same software; one odd machine holds all others back.",
         evidence=tuple(shown),
         fix=(Remedy(say="Make the odd machine like the others, or leave it out of the job."),),
@@ -105,9 +99,10 @@ def _verdicts(names: Sequence[str], reports: Sequence[Report]) -> Iterator[Findi
             yield replace(root, title=title, evidence=evidence, explains=(), cards=())
 
 
-def _told(machine: Machine, paths: str, step: int) -> str | None:
-    """The first of the facts at these paths that the machine tells, as text; None when it tells none."""
-    return next((text for path in paths.split(" or ") if (text := _read(machine, path, step)) is not None), None)
+def _told(machine: Machine, fact: _Compared) -> str | None:
+    """The first of the facts at the row's paths that the machine tells, as text; None when it tells none."""
+    texts = (_read(machine, path, fact.step_gib * GIB) for path in fact.fact.split(" or "))
+    return next((text for text in texts if text is not None), None)
 
 
 def _read(machine: Machine, path: str, step: int) -> str | None:
@@ -141,37 +136,3 @@ def _text(fact: object, step: int) -> str | None:
         case Link():
             return None
     return str(fact)
-
-
-# name, path of the fact, how bad a difference is, and the step to which it is rounded
-_FACTS: tuple[tuple[str, str, Severity, int], ...] = (
-    ("number of GPUs", "gpus", "broken", 0),
-    ("GPU", "gpus.name", "warning", 0),
-    ("GPU memory", "gpus.memory_total_bytes", "warning", GIB),
-    ("PCIe link", "gpus.link", "warning", 0),
-    ("top SM clock", "gpus.sm_clock_max_mhz", "warning", 0),
-    ("power limit", "gpus.power_limit_w", "warning", 0),
-    ("persistence mode", "gpus.persistence", "info", 0),
-    ("compute mode", "gpus.compute_mode", "warning", 0),
-    ("ECC", "gpus.ecc_enabled", "warning", 0),
-    ("MIG", "gpus.mig_enabled", "warning", 0),
-    ("active NVLinks", "gpus.nvlink_active", "warning", 0),
-    ("driver", "driver.module_version or driver.library_version", "warning", 0),
-    ("driver's CUDA", "driver.cuda_version", "info", 0),
-    ("torch", "torch.version", "warning", 0),
-    ("torch's CUDA", "torch.cuda_version", "warning", 0),
-    ("cuDNN", "torch.cudnn_version", "warning", 0),
-    ("NCCL package", "packages.nvidia-nccl-cu12", "warning", 0),
-    ("NCCL package (CUDA 13)", "packages.nvidia-nccl-cu13", "warning", 0),
-    ("Python", "python.version", "warning", 0),
-    ("distribution", "host.distribution", "info", 0),
-    ("kernel", "host.kernel", "info", 0),
-    ("CPU", "host.cpu_model", "warning", 0),
-    ("usable CPUs", "host.cpus_usable", "warning", 0),
-    ("memory", "host.memory_total_bytes", "warning", 4 * GIB),
-    ("shared memory", "host.shm_total_bytes", "warning", GIB),
-    ("open files limit", "host.open_files_limit", "info", 0),
-    ("locked memory limit", "host.locked_memory_limit_bytes", "info", 0),
-    ("memory limit of the container", "container.memory_limit_bytes", "warning", GIB),
-    ("CPU governor", "host.cpu_governor", "info", 0),
-)

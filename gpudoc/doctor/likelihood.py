@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
+from gpudoc.doctor.causes.sign import words
 from gpudoc.doctor.model import Cause, Finding, Observation, observe
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Reading, Text
 from gpudoc.facts.readers.named import named_facts
+from gpudoc.knowledge import wording
 from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, tokens, weigh
 
 # a mechanism as sure as this stands above whatever the words make likely
@@ -23,6 +24,8 @@ _NO_FAULT_SHARE = 0.05
 # a text of fewer different words has candidates only
 _FEWEST_TOLD = 24
 _MOST_WORDS, _WORDS_TRIED = 3, 8
+# what a guess has seen
+WORDS = "words"
 
 
 def likely_causes(reading: Reading) -> list[Likelihood]:
@@ -44,6 +47,20 @@ def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
     """What a finding weighs beside others: its confidence and, as a second sign, how likely words make its cause."""
     sure = next((one.sure for one in likely if one.cause == finding.id), 0.0)
     return 1 - (1 - finding.confidence) * (1 - sure)
+
+
+def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[Finding]:
+    """What finders found in a text, each as sure as findings of its confidence and its words were right.
+
+    Notes stay as they are: of what is no fault the reports that are learned from say nothing.
+    """
+    sure, weights = {one.cause: one.sure for one in likely}, wording.table().shown
+    return [
+        f
+        if f.severity == "info"
+        else replace(f, confidence=round(wording.shown_as(f.confidence, sure.get(f.id), weights), 3))
+        for f in found
+    ]
 
 
 def guess(
@@ -85,7 +102,13 @@ def _evidence(text: Text, one: Likelihood) -> tuple[Observation, ...]:
     """The words that spoke for it most, each with its line."""
     found: list[Observation] = []
     for word in one.words[:_WORDS_TRIED]:
-        mention = text.find(Pattern(rf"(?i)(?<![a-z0-9_]){re.escape(word)}".replace(r"\ ", r"\W+")))
+        mention = text.find(words(_beginning(word)))
         if mention is not None and len(found) < _MOST_WORDS:
-            found.append(observe("words", mention[0], mention.line.origin))
+            found.append(observe(WORDS, mention[0], mention.line.origin))
     return tuple(dict.fromkeys(found))
+
+
+def _beginning(word: str) -> str:
+    """Where a word of the table begins, or a pair of neighbours, as an expression; it may go on."""
+    first, *rest = word.split(" ")
+    return r"\W+".join((rf"{first}(?<![a-z0-9_]{first})", *rest))

@@ -23,7 +23,7 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
     found = list(text.find_all(lines, most=_MOST_LINES))
     if not found:
         return None
-    if "share" in found[0].match.re.groupindex:
+    if "share" in found[0].match.groupdict():
         largest = max((line for line in found if float(line["share"]) <= _ALL), key=_share, default=None)
         return None if largest is None or _share(largest) < least else (largest, quote(largest, fact))
     # the first step starts the workers: it says nothing about the rest

@@ -165,7 +165,7 @@ class Cause:
     """
 
     id: str
-    family: Family
+    family: Family = "environment"
     title: str
     meaning: str
     why: str

@@ -1,7 +1,8 @@
-"""Everything doctor knows: the causes by id, and the finders in the order they are asked.
+"""Everything doctor knows of machines and texts: the causes by id, and the finders in the order they are asked.
 
 A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
-finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS.
+finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS. Those that
+judge a job while it runs are `causes.watched.FINDERS`; they come with all that watches, and are asked of a job only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ CATALOGUE: Mapping[str, Cause] = Catalogue(own_rows())
 
 def _finders() -> Iterator[Finder]:
     for module in pkgutil.iter_modules(causes.__path__, f"{causes.__name__}."):
-        yield from getattr(import_module(module.name), "FINDERS", ())
+        if "watched" not in module.name:
+            yield from getattr(import_module(module.name), "FINDERS", ())
 
 
 # a file may hand on another's finders with its own

@@ -1,13 +1,23 @@
-"""Building blocks of remedies: commands in the dialect of the packager and the place that the evidence describes."""
+"""The steps of a remedy in the words of the setting: rows of a cause, of an Xid and of knowledge/steps.yaml."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
-from gpudoc.doctor.cards import mask_of_the_others, selector
-from gpudoc.doctor.model import Remedy, Setting
-from gpudoc.facts.model import Absent, Gpu
-from gpudoc.knowledge.compatibility import wheel_for
+from gpudoc.doctor.cards import called, selector
+from gpudoc.doctor.model import Advise, Remedy, Setting
+from gpudoc.doctor.words import WORDS, driver_at
+from gpudoc.facts.model import Absent, Gpu, GpuProcess
+from gpudoc.knowledge.tables import read_table
+
+_WORD = re.compile(r"\{( ?)(\w+)\}")
+_LIST = "--query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv"
+# what an Xid 154 asks for, by a word of it, and the same by NVML_GPU_RECOVERY_ACTION_*; a reset where neither is named
+_ASKED_IN_WORDS = {"reboot": "reboot", "imex": "recover_imex", "p2p": "recover_p2p"}
+_ASKED_BY_NUMBER = {2: "reboot", 3: "recover_p2p", 5: "recover_imex", 7: "reboot"}
 
 
 def do(say: str, run: str = "", *, disruptive: bool = False) -> Remedy:
@@ -15,21 +25,99 @@ def do(say: str, run: str = "", *, disruptive: bool = False) -> Remedy:
     return Remedy(say=say, run=run, needs_root="sudo " in run, disruptive=disruptive)
 
 
-def another_card(setting: Setting, say: str) -> tuple[Remedy, ...]:
-    """The same program on the GPUs that no finding is about; in words where their numbers are not known."""
-    mask = mask_of_the_others(setting)
-    if mask:
-        return (do(f"{say}.", f"{mask} python train.py"),)
-    if setting.num_gpus == 1:
-        return (do(f"{say} (this machine has no other)."),)
-    return (do(f"{say}; leave this one's number out of CUDA_VISIBLE_DEVICES.", "nvidia-smi -L"),)
+def advise(name: str, **words: str) -> Advise:
+    """The steps that rows know by this name, with `words` in their text."""
+    return lambda setting: take_steps(({"advice": name, **words},), setting)
 
 
-def power_limits(setting: Setting, say: str, *, share: float) -> tuple[Remedy, ...]:
+def advise_recovery(asked: str) -> Advise:
+    """Steps for the recovery that an Xid 154 names: 'GPU Reset Required', 'Node Reboot Required', 'Drain P2P'..."""
+    return advise(next((steps for word, steps in _ASKED_IN_WORDS.items() if word in asked.lower()), "reset"))
+
+
+def take_steps(steps: Sequence[object], setting: Setting, given: Mapping[str, str] | None = None) -> tuple[Remedy, ...]:
+    """The steps of a row that fit the setting, in its words and those `given` by the step that named them."""
+    return tuple(remedy for step in steps for remedy in _take(step, setting, given or {}))
+
+
+def _take(step: object, setting: Setting, given: Mapping[str, str]) -> tuple[Remedy, ...]:
+    row = {"say": step} if isinstance(step, str) else dict(cast(Mapping[str, object], step))
+    conditions = {word: row.pop(word) for word in row.keys() & WORDS.keys()}
+    if not all(_is_so(wanted, WORDS[word](setting)) for word, wanted in conditions.items()):
+        return ()
+    name = row.pop("advice", None)
+    if name in _COMPUTED:
+        return _COMPUTED[name](setting, **row)
+    if name is not None:
+        return take_steps(read_table("steps.yaml", str(name)), setting, {"when": "", **cast(Mapping[str, str], row)})
+    run = row.get("run", "")
+    command = _fill(str(run[WORDS["distribution"](setting)] if isinstance(run, dict) else run), setting, given)
+    say = _fill(str(row["say"]), setting, given)
+    if "ends" not in row:
+        return (do(say, command, disruptive=row.get("disruptive") == "true"),)
+    last = do(say, "" if driver_at(setting) == "windows" else command, disruptive=True)
+    return (users(setting, everywhere=row["ends"] == "every"), *advise("drained")(setting), last)
+
+
+def _is_so(wanted: object, word: str) -> bool:
+    """Whether the setting's word is one of the wanted, or there at all ('known'), or not ('unknown')."""
+    accepted = [wanted] if isinstance(wanted, str) else cast(Sequence[object], wanted)
+    return word in accepted or ("known" if word else "unknown") in accepted
+
+
+def _fill(text: str, setting: Setting, given: Mapping[str, str]) -> str:
+    """The text with its `{words}`; what is none, as a brace of the shell, stays."""
+
+    def word(match: re.Match[str]) -> str:
+        blank, name = match.groups()
+        if name not in given and name not in WORDS:
+            return match[0]
+        said = given[name] if name in given else WORDS[name](setting)
+        return blank + said if said else ""
+
+    return _WORD.sub(word, text)
+
+
+def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
+    """Who uses the finding's cards (or any GPU, `everywhere`), by name where a live machine told, and how to see."""
+    cards = () if everywhere else setting.cards
+    which = "the GPUs" if everywhere else called(cards)
+    indices = [card.index for card in cards] if cards else list(setting.holders)
+    told = [setting.holders.get(index) for index in indices if not isinstance(index, Absent)]
+    known = [process for processes in told for process in processes or ()]
+    if known:
+        say = f"End or move {_these(known)} on {which} first, and look for others."
+    elif told and all(processes is not None for processes in told) and len(told) == len(indices):
+        say = f"Look again right before the next step: no process is listed on {which} now."
+    else:
+        say = f"See which programs use {which}, and end or move them first."
+    command = f"nvidia-smi{selector(cards)} {_LIST}"
+    return do(say, command if driver_at(setting) == "windows" else f"{command}; sudo fuser -v /dev/nvidia*")
+
+
+def _these(processes: list[GpuProcess]) -> str:
+    names = [f"{'a process' if isinstance(p.name, Absent) else p.name} ({p.pid})" for p in processes[:3]]
+    more = len(processes) - len(names)
+    return f"{', '.join(names)}{f' and {more} more' if more else ''}"
+
+
+def _recover(setting: Setting) -> tuple[Remedy, ...]:
+    """What the driver asks for where it says so, a reboot before all, which a reset cannot replace; else a reset."""
+    actions = [card.facts.recovery_action for card in setting.cards if not isinstance(card.facts, Absent)]
+    asked = [_ASKED_BY_NUMBER[action] for action in actions if isinstance(action, int) and action in _ASKED_BY_NUMBER]
+    if "reboot" in asked:
+        return advise("reboot")(setting)
+    return (
+        *advise(asked[0] if asked else "reset")(setting),
+        *advise("reboot", when="if the reset is refused")(setting),
+    )
+
+
+def power_limits(setting: Setting, say: str, *, share: str) -> tuple[Remedy, ...]:
     """Each card's limit at `share` of its own (1.0: as built), within its range; no figure where that is unknown."""
     runs = []
     for card in setting.cards:
-        watts = _watts(card.facts, share)
+        watts = _watts(card.facts, float(share))
         if not selector([card]) or watts is None:
             return (do(f"{say}: nvidia-smi -pl with its -i, within its Min and Max Power Limit."),)
         runs.append(f"sudo nvidia-smi{selector([card])} -pl {watts}")
@@ -47,62 +135,9 @@ def _watts(gpu: object, share: float) -> int | None:
     return int(min(max(own * share, math.ceil(least)), most))
 
 
-def install(setting: Setting, what: str) -> str:
-    """`what` installed with the packager of the evidence; in a notebook as a cell magic."""
-    return f"{_pip(setting)} install {what}"
-
-
-def remove(setting: Setting, what: str) -> str:
-    """`what` uninstalled with the packager of the evidence."""
-    return f"{_pip(setting)} uninstall {'' if setting.packager == 'uv' else '-y '}{what}"
-
-
-def _pip(setting: Setting) -> str:
-    if setting.packager == "uv":
-        return "uv pip"
-    return "%pip" if setting.place in ("notebook", "colab") else "pip"
-
-
-def as_root(setting: Setting, debian: str, redhat: str, arch: str = "") -> str:
-    """The system command of the evidence's distribution; Debian's and Ubuntu's when it is unknown."""
-    name = setting.distribution.lower()
-    if any(word in name for word in ("red hat", "rhel", "centos", "rocky", "alma", "fedora", "amazon linux", "oracle")):
-        return f"sudo {redhat}"
-    if arch and any(word in name for word in ("arch", "manjaro", "endeavour")):
-        return f"sudo {arch}"
-    return f"sudo {debian}"
-
-
-def torch_build(setting: Setting) -> tuple[Remedy, ...]:
-    """Replace torch and its companions by a build that the GPU and the driver of the evidence both run."""
-    wheel = wheel_for(setting.capability, setting.driver_cuda)
-    if wheel is None:
-        return (do("Update the driver first: no PyTorch wheel for this driver has code for this GPU."),)
-    known_gpu = setting.capability is not None
-    return (
-        do(
-            f"Replace torch with PyTorch's own build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}"
-            + ("." if known_gpu else "; a GPU of the RTX 50 series or newer needs 12.9 or later."),
-            f"{remove(setting, 'torch torchvision torchaudio')}\n{install(setting, wheel.arguments)}",
-        ),
-        do("Check the new build.", 'python -c "import torch; print(torch.__version__, torch.cuda.is_available())"'),
-    )
-
-
-def driver_update(setting: Setting) -> tuple[Remedy, ...]:
-    """A newer driver, in the way of the place; or a torch that the present one runs."""
-    wheel = wheel_for(setting.capability, setting.driver_cuda) if setting.driver_cuda is not None else None
-    older: tuple[Remedy, ...] = ()
-    if wheel is not None:
-        say = f"Keep the driver and install PyTorch's build for CUDA {wheel.cuda[0]}.{wheel.cuda[1]}, which it runs."
-        older = (do(say, install(setting, wheel.arguments)),)
-    update = as_root(setting, "apt install nvidia-driver-580", "dnf install nvidia-driver", "pacman -S nvidia")
-    match setting.place:
-        case "windows" | "wsl":
-            return (do("Install a current NVIDIA driver in Windows (not inside WSL), then restart."), *older)
-        case "docker" | "kubernetes":
-            return (do("Update the driver on the host; a container cannot bring its own.", update), *older)
-        case "slurm" | "colab" | "notebook":
-            return (*older, do("Ask the administrator to update the driver itself."))
-        case _:
-            return (do("Update the driver and restart.", update), *older)
+# what takes arithmetic, or the names of processes; the other words of a step are the arguments
+_COMPUTED: Mapping[object, Callable[..., tuple[Remedy, ...]]] = {
+    "power_limits": power_limits,
+    "recover": _recover,
+    "users": lambda setting: (users(setting),),
+}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.advice import advise_recovery
-from gpudoc.doctor.catalogue import take_steps
-from gpudoc.doctor.disruption import reset_fabric
-from gpudoc.doctor.model import Advise, Remedy, Setting
+from gpudoc.doctor.model import Advise
+from gpudoc.doctor.remedies import advise, advise_recovery, take_steps
 from gpudoc.knowledge.xids import Level, Xid, find_steps
 
 __all__ = ["CONTAINED", "advise_for", "advise_recovery", "got_over"]
@@ -13,11 +11,7 @@ __all__ = ["CONTAINED", "advise_for", "advise_recovery", "got_over"]
 
 def _steps(action: str, then: str = "") -> Advise:
     """The steps of an action, and those of what NVIDIA asks for afterwards; the table is read when they are wanted."""
-
-    def advise(setting: Setting) -> tuple[Remedy, ...]:
-        return take_steps((*find_steps(action, "now"), *find_steps(then, "later")), setting)
-
-    return advise
+    return lambda setting: take_steps((*find_steps(action, "now"), *find_steps(then, "later")), setting)
 
 
 CONTAINED = _steps("contained")
@@ -27,7 +21,7 @@ got_over = _steps("got_over")
 def advise_for(row: Xid | None, level: Level) -> Advise:
     """Steps for a number: what its row asks for, or what the message's own 'fatal' means where there is no row."""
     if row is None:
-        return reset_fabric if level == "fatal" else _steps("unknown")
+        return advise("reset_fabric") if level == "fatal" else _steps("unknown")
     if row.code > 10_000 and row.action == "RESET_GPU":
         return _steps("reset_port")
     return _steps(row.action, row.then if row.then != row.action else "")

@@ -9,7 +9,7 @@ from typing import Literal
 
 from gpudoc.knowledge.tables import Row, read_table
 
-Section = Literal["outer", "inner", "lines", "waits"]
+Section = Literal["outer", "loader", "inner", "lines", "waits"]
 
 
 @dataclass(frozen=True, slots=True)

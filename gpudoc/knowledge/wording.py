@@ -19,11 +19,17 @@ _TOKEN = re.compile(r"[a-z_][a-z_0-9]{1,24}|[а-яё]{2,24}|[\u3040-\u30ff\u4e00
 _READ_CHARACTERS = 20_000
 # Russian words change their ends
 _STEM = 6
+# of so many answers the words that spoke are told
+_TOLD = 12
 # the table holds whole numbers
 SCALE = 100
 # fewer words that the table knows say nothing; reports of 12 to 15 of them it got right as often as it said
 FEWEST_WORDS = 12
 _LEAST_SHARE = 1e-6
+# words that make a finding's cause less likely speak no more against it: hardly a report had less
+_LEAST_SPOKEN = 0.02
+# nothing is shown as surer
+_SUREST = 0.99
 # a pair's two words stand with a blank between them, a fact behind this mark
 FACT = "="
 
@@ -32,7 +38,8 @@ FACT = "="
 class Likelihood:
     """One answer: its share of the likelihood, how often it is right when it is that likely, and the words that spoke.
 
-    Shares sum to 1; `sure` is what reports that were not learned from showed. The words that say most come first.
+    Shares sum to 1; `sure` is what reports that were not learned from showed. The words that say most come first; only
+    the likeliest answers have theirs.
     """
 
     cause: str
@@ -45,13 +52,15 @@ class Likelihood:
 class Table:
     """The learned table: what it was learned from, its answers with their bias, and a line for each feature.
 
-    A line is the feature's rarity and place:weight for the answers that it speaks for or against.
+    `certainty` and `shown` are what `sure_of` and `shown_as` take. A line is the feature's rarity and place:weight for
+    the answers that it speaks for or against.
     """
 
     manifest: Mapping[str, str]
     causes: tuple[str, ...]
     bias: tuple[float, ...]
     certainty: tuple[float, float]
+    shown: tuple[float, float, float]
     rows: Mapping[str, str]
 
 
@@ -85,40 +94,64 @@ def weigh(text: str, facts: Iterable[str] = ()) -> list[Likelihood]:
     """
     known = table()
     sums = list(known.bias)
-    spoke: dict[int, list[tuple[float, str]]] = {}
+    parts: list[tuple[str, float, list[tuple[int, float]]]] = []
     for number, block in enumerate(features(text, facts)):
         present = [(name, *parsed(known.rows[name])) for name in sorted(block) if name in known.rows]
         if number == 0 and len(present) < FEWEST_WORDS:
             return []
         length = math.sqrt(sum(rarity**2 for _, rarity, _ in present)) or 1.0
-        for name, rarity, weights in present:
-            for place, weight in weights:
-                part = weight * rarity / length
-                sums[place] += part
-                if part > 0 and not name.startswith(FACT):
-                    spoke.setdefault(place, []).append((part, name))
+        parts += ((name, rarity / length, weights) for name, rarity, weights in present)
+    for _, presence, weights in parts:
+        for place, weight in weights:
+            sums[place] += weight * presence
     highest = max(sums)
     powers = [math.exp(one - highest) for one in sums]
     total = sum(powers)
+    likeliest = sorted(range(len(powers)), key=lambda place: (-powers[place], known.causes[place]))
+    spoke: dict[int, list[tuple[float, str]]] = {place: [] for place in likeliest[:_TOLD]}
+    for name, presence, weights in parts:
+        for place, weight in weights if not name.startswith(FACT) else ():
+            if weight > 0 and place in spoke:
+                spoke[place].append((weight * presence, name))
     found = []
-    for place, cause in enumerate(known.causes):
-        words = tuple(word for _, word in sorted(spoke.get(place, ()), reverse=True))
+    for place in likeliest:
         share = powers[place] / total
-        found.append(Likelihood(cause, share, sure_of(share, known.certainty), words))
-    return sorted(found, key=lambda one: (-one.share, one.cause))
+        words = tuple(word for _, word in sorted(spoke.get(place, ()), reverse=True))
+        found.append(Likelihood(known.causes[place], share, sure_of(share, known.certainty), words))
+    return found
 
 
 def sure_of(share: float, certainty: tuple[float, float]) -> float:
     """How often an answer with this share is right; `certainty` is the slope and the shift of its log odds."""
+    return 1 / (1 + math.exp(-certainty[0] * log_odds(share) - certainty[1]))
+
+
+def shown_as(confidence: float, sure: float | None, weights: tuple[float, float, float]) -> float:
+    """How often a finder that is so confident names the cause that words make so likely; None: they say nothing.
+
+    `weights` are those of the finder's log odds, 1, and the words' log odds.
+    """
+    own, words = spoken(confidence, sure)
+    odds = weights[0] * own + weights[1] + weights[2] * words
+    return min(1 / (1 + math.exp(-odds)), _SUREST)
+
+
+def spoken(confidence: float, sure: float | None) -> tuple[float, float]:
+    """The log odds of a finder and of the words, within what reports showed."""
+    words = 0.0 if sure is None else log_odds(max(sure, _LEAST_SPOKEN))
+    return log_odds(min(confidence, _SUREST)), words
+
+
+def log_odds(share: float) -> float:
+    """Of a share between 0 and 1; of either end those next to it."""
     share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
-    return 1 / (1 + math.exp(-certainty[0] * math.log(share / (1 - share)) - certainty[1]))
+    return math.log(share / (1 - share))
 
 
 def parsed(row: str) -> tuple[float, list[tuple[int, float]]]:
     """A line of the table: the rarity of its feature, and the weight at each place that it speaks for or against."""
-    rarity, *weights = row.split()
-    pairs = (weight.split(":") for weight in weights)
-    return int(rarity) / SCALE, [(int(place), int(number) / SCALE) for place, number in pairs]
+    rarity, *pairs = map(int, row.replace(":", " ").split())
+    return rarity / SCALE, [(place, number / SCALE) for place, number in zip(pairs[::2], pairs[1::2], strict=True)]
 
 
 @functools.cache
@@ -129,9 +162,16 @@ def table() -> Table:
 
 def load(path: Path) -> Table:
     """A table as tools/learn_wording.py wrote it; its lines are parsed only as far as a text asks for them."""
-    head, _, body = path.read_text("utf-8").partition("\n\n")
+    return parse(path.read_text("utf-8"))
+
+
+def parse(text: str) -> Table:
+    """A table from what its file holds."""
+    head, _, body = text.partition("\n\n")
     manifest = dict(line.split("\t", 1) for line in head.split("\n"))
     causes = tuple(manifest.pop("causes").split())
     bias = tuple(int(number) / SCALE for number in manifest.pop("bias").split())
     slope, shift = (int(number) / SCALE for number in manifest.pop("certainty").split())
-    return Table(manifest, causes, bias, (slope, shift), dict(row.split("\t", 1) for row in body.split("\n") if row))
+    own, other, words = (int(number) / SCALE for number in manifest.pop("shown").split())
+    rows = dict(row.split("\t", 1) for row in body.split("\n") if row)
+    return Table(manifest, causes, bias, (slope, shift), (own, other, words), rows)

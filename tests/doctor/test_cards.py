@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.cards import called, card_at, cards_at, mask_of_the_others, plain_address, selector, told_card
-from gpudoc.doctor.model import Card, Setting
+from gpudoc.doctor.cards import called, card_at, cards_at, plain_address, selector, told_card
+from gpudoc.doctor.model import Card
 from gpudoc.facts.model import Absent, Gpu
 from tests.machines.built import gpu, machine
 
@@ -46,20 +46,3 @@ def test_prose_calls_cards_as_commands_do():
     assert called([Card(index=1), Card(index=3)]) == "GPUs 1 and 3"
     assert called([Card(pci_address="0000:3b:00.0")]) == "the GPU at 0000:3b:00.0"
     assert called([]) == called([Card()]) == "the GPU"
-
-
-@pytest.mark.parametrize(
-    ("setting", "mask"),
-    [
-        (Setting(num_gpus=4, cards=(Card(index=1),)), "0,2,3"),
-        (Setting(num_gpus=4, cards=(Card(index=1),), ill=(Card(index=1), Card(index=3))), "0,2"),
-        (Setting(num_gpus=2, cards=(Card(index=0), Card(index=1))), ""),
-        (Setting(num_gpus=None, cards=(Card(index=1),)), ""),
-        (Setting(num_gpus=8, cards=(Card(pci_address="0000:3b:00.0"),)), ""),
-        (Setting(num_gpus=8, cards=(Card(index=1),), ill=(Card(pci_address="0000:3b:00.0"),)), ""),
-        (Setting(num_gpus=8), ""),
-    ],
-)
-def test_a_mask_leaves_the_healthy_cards_and_only_those_that_are_known(setting, mask):
-    found = mask_of_the_others(setting)
-    assert found == (f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={mask}" if mask else "")

@@ -88,6 +88,13 @@ def test_graphics_of_another_vendor_are_no_gpu_for_a_cuda_torch():
     assert has_gpu(Machine(pci=(radeon,), torch=TorchBuild(accelerator="rocm")))
 
 
+@pytest.mark.parametrize("class_code", [0x1200, 0x120000])
+def test_an_accelerator_that_displays_nothing_is_a_gpu(class_code):
+    instinct = PciDevice(address="0", vendor_id=0x1002, device_id=1, class_code=class_code)
+    assert has_gpu(Machine(pci=(instinct,), torch=TorchBuild(accelerator="rocm")))
+    assert not has_gpu(Machine(pci=(instinct,)))
+
+
 def test_cudas_number_of_a_gpu_is_not_nvmls():
     gpus = (
         Gpu(index=0, name="slow", pci_address="0000:10:00.0"),

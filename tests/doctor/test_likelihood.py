@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor import likelihood
-from gpudoc.doctor.likelihood import guess, is_of_a_fault, likely_causes, weight
-from gpudoc.doctor.model import Finding
+from gpudoc.doctor.diagnose import diagnose
+from gpudoc.doctor.likelihood import calibrated, guess, is_of_a_fault, likely_causes, weight
+from gpudoc.doctor.model import Evidence, Finder, Finding
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
 from gpudoc.knowledge.wording import HEALTHY, Likelihood
@@ -105,9 +106,6 @@ def test_a_guess_that_may_be_wrong_leaves_the_verdict_unknown(likely):
 
 
 def test_a_cause_that_is_ignored_is_not_guessed():
-    from gpudoc.doctor.diagnose import diagnose
-    from gpudoc.doctor.model import Evidence
-
     reading = read(STORAGE)
     report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), ignore=("slow_storage",))
     assert "slow_storage" not in [f.id for f in report.findings]
@@ -119,6 +117,55 @@ def test_words_that_speak_for_a_finding_put_it_first_and_leave_its_confidence():
     backed = Finding(id="cpu_only_torch", confidence=0.5, evidence=())
     assert weight(other, likely) == 0.6
     assert weight(backed, likely) == 0.75
+
+
+def test_a_finding_is_shown_as_sure_as_the_words_beside_it_leave_it_and_a_note_as_it_is():
+    weak = Finding(id="port_in_use", confidence=0.5, evidence=())
+    strong = Finding(id="oom_capacity", confidence=0.9, evidence=())
+    note = Finding(id="slow_storage", severity="info", confidence=0.4, evidence=())
+
+    def shown(*rows: tuple[str, float]) -> list[float]:
+        likely = [Likelihood(cause, share, share, ()) for cause, share in rows]
+        return [one.confidence for one in calibrated([weak, strong, note], likely)]
+
+    silent = shown()
+    for_weak = shown(("port_in_use", 0.9), ("oom_capacity", 0.05))
+    for_strong = shown(("oom_capacity", 0.9), ("port_in_use", 0.05), ("slow_storage", 0.05))
+    assert for_strong[0] < silent[0] < for_weak[0]
+    assert for_weak[1] < silent[1] < for_strong[1]
+    assert silent[0] < silent[1]
+    assert {said[2] for said in (silent, for_weak, for_strong)} == {0.4}
+
+
+def test_words_change_how_sure_a_finding_of_a_text_is_shown_and_neither_its_place_nor_the_verdict(likely):
+    first = Finding(id="oom_capacity", confidence=0.9, evidence=())
+    second = Finding(id="port_in_use", confidence=0.6, evidence=())
+    finders = [Finder(id=one.id, find=lambda _, one=one: iter([one]), reads="text") for one in (second, first)]
+    likely(("port_in_use", 0.5), ("oom_capacity", 0.02))
+    reading = read("a disk")
+
+    def judged(source):
+        return diagnose(Evidence(source=source, machine=reading.machine, reading=reading), finders=finders)
+
+    report, machine = judged("file"), judged("machine")
+    assert [f.id for f in report.findings] == [f.id for f in machine.findings] == ["oom_capacity", "port_in_use"]
+    assert report.verdict == machine.verdict == "broken"
+    shown = [f.confidence for f in report.findings]
+    assert shown[0] < shown[1]
+    # what this machine shows is told by no words
+    assert [f.confidence for f in machine.findings] == [0.9, 0.6]
+
+
+def test_a_text_in_which_enough_is_found_is_as_sure_as_its_words_leave_it_and_nothing_is_guessed(likely):
+    causes = ("cpu_only_torch", "oom_capacity", "port_in_use")
+    found = [Finding(id=cause, confidence=0.9, evidence=()) for cause in causes]
+    likely(("slow_storage", 0.6), ("oom_capacity", 0.3))
+    reading = read("a disk")
+    finders = [Finder(id="x", find=lambda _: iter(found), reads="text")]
+    report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), finders=finders)
+    assert {f.id for f in report.findings} == set(causes)
+    assert len({f.confidence for f in report.findings}) == 2
+    assert 0.9 not in {f.confidence for f in report.findings}
 
 
 def test_a_text_of_some_length_is_of_a_fault_when_hardly_any_share_is_left_for_none():

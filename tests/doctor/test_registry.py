@@ -13,6 +13,7 @@ import pytest
 
 import gpudoc.doctor
 from gpudoc.doctor import causes
+from gpudoc.doctor.causes import watched
 from gpudoc.doctor.model import Card, Packager, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
@@ -90,16 +91,18 @@ def test_what_is_no_step_is_told_apart(say):
 
 def test_every_file_of_the_causes_that_has_finders_is_asked_once():
     files = [path for path in Path(causes.__path__[0]).glob("*.py") if "\nFINDERS" in path.read_text("utf-8")]
-    asked = {finder.find for finder in FINDERS}
+    asked = {finder.find for finder in (*FINDERS, *watched.FINDERS)}
     for path in files:
         own = importlib.import_module(f"{causes.__name__}.{path.stem}").FINDERS
         assert {finder.find for finder in own} <= asked, path.name
     assert len(set(FINDERS)) == len(FINDERS)
+    assert not [finder.id for finder in FINDERS if finder.reads == "watch"]
 
 
 def test_what_judges_brings_in_nothing_that_watches_parses_or_asks_the_system():
     code = "import sys, gpudoc.doctor.registry; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"multiprocessing", "psutil", "yaml", "tempfile", "importlib.resources", "gpudoc.facts.live.job"}
-    assert "gpudoc.doctor.causes.watched" in done.stdout.split()
+    heavy = {"multiprocessing", "psutil", "yaml", "tempfile", "importlib.resources"}
+    assert "gpudoc.doctor.causes.chain" in done.stdout.split()
     assert not heavy & set(done.stdout.split())
+    assert not re.findall(r"gpudoc\S*(?:live\.|watched|facts\.process)\S*", done.stdout)

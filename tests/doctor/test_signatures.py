@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +22,8 @@ from gpudoc.doctor.signatures import Matcher
 from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Machine, TorchBuild
 from gpudoc.facts.readers import read
-from gpudoc.facts.readers.model import Reading
+from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge import signature_rows
 from gpudoc.knowledge.cause_rows import rows_by_area
 from gpudoc.knowledge.signature_rows import FAMILIES, LIST, REGEX, VOCABULARY, Signature, load_folder
@@ -37,6 +40,7 @@ def raw(name: str) -> list[dict]:
 
 
 RAW = {row["id"]: row for family in FAMILIES for row in raw(family)}
+FAMILY = {family: {row["id"] for row in raw(family)} for family in FAMILIES}
 LISTS = {row["id"]: row for row in raw(VOCABULARY)}
 
 
@@ -65,7 +69,7 @@ def without(patterns: tuple[str, ...], gone: str) -> tuple[str, ...]:
 
 
 def matches(pattern: str, text: str) -> bool:
-    return as_words((pattern,)).search(text, text.lower()) is not None
+    return as_words((pattern,)).search(Written(text)) is not None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
@@ -108,6 +112,30 @@ def test_each_pattern_is_needed_by_an_example(row):
         if pattern.startswith(REGEX):
             less = replace(row, unless=without(row.unless, pattern))
             assert any(fires(less, text) for text in row.others), pattern
+
+
+def blind(pattern: str) -> re.Pattern[str]:
+    """A pattern as one expression over the whole text: no word of it is looked for first, no letter made small."""
+    source = pattern.removeprefix(REGEX) if pattern.startswith(REGEX) else re.escape(pattern).replace("\\ ", " ")
+    spaced = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*").replace(" ", r"\s+")
+    return re.compile(spaced, re.IGNORECASE | re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_looked_for_first_passes_over_no_place_where_a_pattern_matches(family):
+    """As it is, in capitals, in small letters, and wrapped after every word."""
+    for row in (row for row in ROWS if row.id in FAMILY[family]):
+        texts = [
+            form for text in (*row.examples, *row.others) for form in (text, text.upper(), "\n".join(text.split()))
+        ]
+        given = [
+            Text(tuple(Line(n, line) for n, line in enumerate(text.split("\n")) if line.strip())) for text in texts
+        ]
+        for pattern in {*row.any, *row.unless, *itertools.chain(*row.all, *row.about)}:
+            whole = blind(pattern)
+            for text in given:
+                expected, found = whole.search(text.flat), text.find(as_words((pattern,)))
+                assert (found and found.match.span()) == (expected and expected.span()), (row.id, pattern, text.flat)
 
 
 @pytest.mark.parametrize("name", LISTS)

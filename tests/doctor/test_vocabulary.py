@@ -4,6 +4,7 @@ import pytest
 
 from gpudoc.doctor.vocabulary import Listed, as_words
 from gpudoc.facts.readers import read
+from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import RowError
 
 
@@ -20,6 +21,6 @@ def test_a_list_that_does_not_exist_is_told_at_the_first_search():
 
 def test_a_literal_and_an_expression_are_searched_side_by_side():
     either = as_words(("a.b", r"re:c\d+"))
-    assert either.search("x A.B", "x a.b")[0] == "A.B"
-    assert either.search("x c42", "x c42")[0] == "c42"
-    assert either.search("x axb c", "x axb c") is None
+    assert either.search(Written("x A.B"))[0] == "A.B"
+    assert either.search(Written("x c42"))[0] == "c42"
+    assert either.search(Written("x axb c")) is None

@@ -3,13 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from gpudoc.facts.children import Child, listen, start_workers
 from tests.fakes.hurry import hurried
+from tests.waiting import wait_until
 
 
 def child(code: str, deadline_s: float = 20.0) -> Child:
@@ -62,7 +62,10 @@ def test_a_flood_is_cut_off():
 
 
 def test_the_nearest_deadline_counts_for_each():
-    slow, quick = child("import time; time.sleep(600)", 0.6), child("""print('{"end": true}')""")
+    quick = child("""print('{"end": true}')""")
+    # however slowly it starts
+    wait_until(lambda: quick.process.poll() is not None)
+    slow = child("import time; time.sleep(600)", 0.6)
     ends: list[tuple[str, bool]] = []
     quick.name = "quick"
     listen([slow, quick], lambda one: ends.append((one.name, one.timed_out)))
@@ -97,11 +100,7 @@ def test_nothing_stays_behind(tmp_path):
     assert [worker.failure for worker in workers] == ["", ""]
     groups = {launcher, *(worker.group for worker in workers)}
     assert len(groups) == 3
-    for _ in range(100):
-        if not any(processes_of(group) for group in groups):
-            return
-        time.sleep(0.05)
-    raise AssertionError("a worker still runs")
+    wait_until(lambda: not any(processes_of(group) for group in groups))
 
 
 def test_a_worker_that_hangs_takes_no_other_along(tmp_path):

@@ -16,6 +16,7 @@ from gpudoc.doctor.model import Evidence
 from gpudoc.errors import GpudocError
 from gpudoc.facts.collect import Deadlines, examined_python
 from gpudoc.facts.model import Absent
+from gpudoc.process.lifetime import is_running
 from tests.fakes.hurry import hurried
 from tests.fakes.machine import H100, FakeMachine
 from tests.waiting import wait_until
@@ -84,13 +85,8 @@ def test_children_are_killed_with_their_own_children(tmp_path):
         wait_until(lambda: note.exists() and note.read_text().strip())
 
     facts.collect(python=python, deadlines=Deadlines(torch_s=0.5), meanwhile=wait_for_the_grandchild)
-    grandchild = Path("/proc") / note.read_text().strip()
-    for _ in range(100):
-        if not grandchild.exists() or " Z " in (grandchild / "stat").read_text():
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the grandchild lives on")
+    grandchild = note.read_text()
+    wait_until(lambda: not is_running(int(grandchild)))
 
 
 def test_nothing_ever_waits_for_a_child(tmp_path, monkeypatch):
@@ -135,11 +131,7 @@ def test_what_is_done_meanwhile_runs_between_asking_and_hearing(tmp_path):
     python = script(tmp_path, f"touch {note}; echo '{{\"end\": true}}'")
 
     def wait_for_the_child():
-        for _ in range(200):
-            if note.exists():
-                return
-            time.sleep(0.05)
-        raise AssertionError("the child was not started before")
+        wait_until(note.exists)
 
     facts.collect(python=python, meanwhile=wait_for_the_child)
 
@@ -155,12 +147,7 @@ def test_a_failure_meanwhile_leaves_no_child_behind(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         facts.collect(python=python, meanwhile=fail)
-    process = Path("/proc") / note.read_text().strip()
-    for _ in range(100):
-        if not process.exists() or ") Z " in (process / "stat").read_text():
-            return
-        time.sleep(0.05)
-    pytest.fail("the child lives on")
+    wait_until(lambda: not is_running(int(note.read_text())))
 
 
 def test_the_active_environment_is_examined(tmp_path):

@@ -3,7 +3,7 @@ import pytest
 from gpudoc.knowledge.stacks import stack_rows
 
 
-@pytest.mark.parametrize("section", ["outer", "inner", "lines", "waits"])
+@pytest.mark.parametrize("section", ["outer", "loader", "inner", "lines", "waits"])
 def test_each_row_says_what_it_looks_like_and_what_that_is(section):
     for row in stack_rows(section):
         assert row.says.keys() & {"file", "function", "line"}

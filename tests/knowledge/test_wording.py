@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,30 @@ def test_the_table_says_what_it_was_learned_from():
     assert table().manifest["list"] == hashlib.sha256(listed.read_bytes()).hexdigest()
     assert int(table().manifest["reports"].split(",")[0]) == len(rows)
     assert all(len(row) == 4 and len(row[3]) == 64 for row in rows)
-    assert {"learned", "held back", "how sure", "began"} <= table().manifest.keys()
+    assert {"learned", "held back", "how sure", "how sure doctor is", "began"} <= table().manifest.keys()
+
+
+def test_doctor_was_right_as_often_as_it_says_on_reports_that_it_had_not_seen():
+    bins = re.findall(r"([\d.]+)% sure, ([\d.]+)% right of (\d+)", table().manifest["how sure doctor is"])
+    assert sum(int(count) for _, _, count in bins) > 1000
+    # of a few reports the share that is right is a matter of chance
+    off = {said: abs(float(said) - float(right)) for said, right, count in bins if int(count) >= 50}
+    assert len(off) >= 4
+    assert max(off.values()) <= 5, off
+
+
+def test_a_finding_is_shown_surer_the_surer_its_finder_and_its_words_are_and_never_beyond_99_percent():
+    weights = table().shown
+    assert weights != (1, 0, 0)
+    for sure in (None, 0.0, 0.1, 0.5, 0.9, 1.0):
+        shown = [wording.shown_as(confidence, sure, weights) for confidence in (0.0, 0.3, 0.5, 0.8, 0.95, 1.0)]
+        assert shown == sorted(set(shown)) or shown[-1] == shown[-2] == 0.99
+        assert 0 <= shown[0] < shown[-1] <= 0.99
+    by_words = [wording.shown_as(0.8, sure, weights) for sure in (0.02, 0.1, 0.5, 0.9)]
+    assert by_words == sorted(set(by_words))
+    # hardly a report had words that speak more against a finding than 2 %
+    assert wording.shown_as(0.8, 0.0, weights) == by_words[0]
+    assert wording.shown_as(0.8, None, (1, 0, 0)) == pytest.approx(0.8)
 
 
 def test_how_sure_an_answer_is_grows_with_its_share_and_is_what_held_back_reports_showed():
@@ -97,6 +121,7 @@ def learned(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert f"1 reports are not in {reports} and are left out" in done.stdout
     assert "held back: right first 100.0%" in done.stdout
+    assert "how sure doctor is: " in done.stdout
     monkeypatch.setattr(wording, "table", lambda: load(out))
     return load(out)
 

@@ -12,6 +12,7 @@ from typing import cast, get_args
 
 import yaml
 
+from gpudoc.doctor.causes import watched
 from gpudoc.doctor.model import Cause, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.knowledge.cause_rows import AREAS, area_of
@@ -139,7 +140,7 @@ def _messages(cause: Cause) -> str:
 
 
 def _how(cause: Cause) -> str:
-    finders = [finder for finder in FINDERS if finder.id == cause.id]
+    finders = [finder for finder in (*FINDERS, *watched.FINDERS) if finder.id == cause.id]
     reads = {finder.reads for finder in finders}
     lines = []
     if messages_of(cause.id) or "text" in reads:

@@ -8,14 +8,10 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpudoc.doctor.causes.live import observe, value
-from gpudoc.doctor.causes.said_facts import reported, seen_fact
-from gpudoc.doctor.causes.sign import quote, words
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip
+from gpudoc.doctor.model import Evidence, Finder, Finding, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, Package
 from gpudoc.facts.patterns import Pattern
-from gpudoc.facts.readers.model import Text
-from gpudoc.facts.readers.words import Words
-from gpudoc.knowledge.compatibility import is_triton_release, triton_for
+from gpudoc.knowledge.compatibility import is_triton_release, triton_for, vision_for
 from gpudoc.knowledge.drivers import parse_version
 
 _CUDA_PACKAGE = Pattern(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
@@ -27,6 +23,7 @@ _PIN = Pattern(r"^(?P<name>[A-Za-z0-9._-]+)\s*\(?==\s*(?P<version>[^\s;,)]+)\)?\
 _LIBRARY = Pattern(
     r"lib(?P<name>cudart|cublasLt|cublas|cudnn|nccl|cusparseLt|cusparse|cufft|curand|cusolver|nvJitLink)[_.\w-]*\.so"
 )
+_TAG = Pattern(r"cpu|cu\d+")
 _WATCHED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 
 
@@ -78,12 +75,19 @@ def find_torchvision(evidence: Evidence) -> Iterator[Finding | Skip]:
             continue
         wanted = next((version for pin, version in _pins(package) if pin == "torch"), "")
         other = bool(wanted) and not _same(torch.version, wanted)
+        # a list in a text says what is installed and not what it asks for
+        belongs = vision_for(torch.version) if name == "torchvision" and not wanted else None
+        foreign = belongs is not None and not package.version.startswith(f"{belongs}.")
         local, own = package.version.partition("+")[2], torch.version.partition("+")[2]
-        mixed = bool(local) and bool(own) and (local == "cpu") != (own == "cpu")
-        if other or mixed:
+        mixed = local != own and all(_TAG.fullmatch(tag) for tag in (local, own))
+        if other or mixed or foreign:
             why = f"{package.version}, made for torch {wanted}" if other else package.version
+            why += f", and {belongs} belongs to it" if foreign else ""
             seen = (observe(name, why, "site-packages"), observe("torch", torch.version, "site-packages"))
-            yield Finding(id="torchvision_torch_mismatch", confidence=0.93, evidence=seen)
+            # other builds of one version may still work together
+            severity: Severity = "broken" if other or (mixed and "cpu" in (local, own)) else "warning"
+            sure = 0.93 if other or mixed else 0.62
+            yield Finding(id="torchvision_torch_mismatch", severity=severity, confidence=sure, evidence=seen)
 
 
 def find_pins(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
@@ -117,7 +121,7 @@ def _pinned(cause: str, torch: Package, name: str, wanted: str, found: str, conf
 
 
 def find_mixed_generations(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """The same CUDA library installed, or listed in a text, for two CUDA generations."""
+    """The same CUDA library installed, or listed in a text, for two CUDA generations; torch from pip and from conda."""
     machine = evidence.machine
     majors: dict[str, set[str]] = defaultdict(set)
     for name, packages in _installed(machine).items():
@@ -126,12 +130,12 @@ def find_mixed_generations(evidence: Evidence) -> Iterator[Finding | Skip]:
             majors[match["library"].rstrip("-")].add(match["major"])
         elif name in _WITHOUT_GENERATION:
             majors[name].update(package.version.split(".")[0] for package in packages)
-    mixed = {library: found for library, found in majors.items() if len(found) > 1}
+    mixed = {library: [f"cu{m}" for m in sorted(found)] for library, found in majors.items() if len(found) > 1}
+    copies = [package for name in ("torch", "pytorch") for package in _installed(machine).get(name, ())]
+    if len({package.version for package in copies}) > 1 and len({package.channel for package in copies}) > 1:
+        mixed["torch"] = [f"{package.version} from {package.channel}" for package in copies]
     if mixed:
-        seen = tuple(
-            observe(library, " and ".join(f"cu{m}" for m in sorted(found)), "packages")
-            for library, found in sorted(mixed.items())[:4]
-        )
+        seen = tuple(observe(library, " and ".join(found), "packages") for library, found in sorted(mixed.items())[:4])
         yield Finding(id="mixed_cuda_packages", severity="warning", confidence=0.85, evidence=seen)
 
 
@@ -191,22 +195,6 @@ def _brings(machine: Machine, library: str) -> bool:
 
 # a build of its own day belongs to a Triton of that day
 _NIGHTLY = Pattern(r"\.dev|a0|git|nv")
-_TRITON = Pattern(r"(?i)(?<![\w./-])(?:pytorch-)?triton(?:[ -]windows)?\b[^\n\d]{0,24}?(\d\.\d{1,2})(?:\.\d+)?")
-_NUMPY = Pattern(r"(?i)\bnumpy\b[^\n\d<>]{0,40}?\b(2\.\d+)(?:\.\d+)?\b(?!\s*(?:or|and) (?:older|earlier))")
-_FAILS = words(
-    r"\b\w*Error\b|\berrors?\b|\bwarnings?\b",
-    r"\bfail\w*|\bcrash\w*|\bbr[eo]ak?\w*",
-    r"(?:not|n't|no longer) work\w*|incompatib\w+",
-)
-_OF_TRITON = words(
-    r"torch\.compile|inductor|dynamo", "ImportError", r"\btriton\b[^.\n]{0,60}(?:error|fail|crash|import)"
-)
-_OF_NUMPY = words(
-    r"\bnumpy\b[^\n]{0,80}(?:error|fail|crash|warn|not work)",
-    r"(?:error|fail|crash|warn)[^\n]{0,80}numpy",
-    r"from_numpy|\.numpy\(\)",
-)
-_TRITONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-windows")
 
 
 def _other_triton(torch: str, triton: str) -> str | None:
@@ -226,45 +214,6 @@ def find_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield _pinned("triton_torch_mismatch", torch, "triton", f"{wanted}.*", triton.version, 0.8)
 
 
-def find_told_triton(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A Triton of another release than the torch beside it belongs to, or two of them in one list."""
-    machine = evidence.machine
-    torch, said = value(machine.torch.version, ""), _told(text, evidence, "triton", _TRITON)
-    wanted = None if said is None else _other_triton(torch, said[0])
-    listed = [name for name in _TRITONS if name in _installed(machine)]
-    if len(listed) > 1:
-        seen = (observe("packages", " and ".join(listed), "the text"),)
-        yield Finding(id="triton_torch_mismatch", severity="warning", confidence=0.7, evidence=seen)
-    elif wanted is not None and said is not None:
-        title = f"Triton {said[0]} beside torch {torch}, which belongs to Triton {wanted}"
-        yield _beside(text, evidence, "triton_torch_mismatch", said[1], title, _OF_TRITON)
-
-
-def find_told_numpy(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """NumPy 2 beside a torch that was built before it."""
-    torch, said = value(evidence.machine.torch.version, ""), _told(text, evidence, "numpy", _NUMPY)
-    if said is not None and torch[:1].isdigit() and _older_than_numpy(torch, said[0]):
-        title = f"NumPy {said[0]} beside torch {torch}, which was built for NumPy 1"
-        yield _beside(text, evidence, "numpy2_abi", said[1], title, _OF_NUMPY)
-
-
-def _told(text: Text, evidence: Evidence, name: str, said: Pattern) -> tuple[str, Observation] | None:
-    """The version of a package that a text lists or speaks of, and where."""
-    listed = _first(evidence.machine, name)
-    if listed is not None:
-        return listed.version, seen_fact(evidence, f"packages.{name}", f"{name} {listed.version}")
-    mention = text.find(said)
-    return None if mention is None or "torch" in mention[0].lower() else (mention[1], quote(mention, name))
-
-
-def _beside(text: Text, evidence: Evidence, cause: str, seen: Observation, title: str, effect: Words) -> Finding:
-    """The finding about two releases: broken where what needs both of them fails, else a thing to know."""
-    fails = text.find(_FAILS) is not None and text.find(effect) is not None
-    torch = seen_fact(evidence, "torch.version", value(evidence.machine.torch.version, ""))
-    severity: Severity = "broken" if fails else "info"
-    return Finding(id=cause, confidence=0.7, severity=severity, title=title, evidence=(seen, torch))
-
-
 def _pin_finder(cause: str) -> Finder:
     return Finder(id=cause, find=lambda evidence: find_pins(evidence, cause), needs=("python.packages",))
 
@@ -279,7 +228,9 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="duplicate_packages", find=find_duplicates, needs=("python.packages",)),
     Finder(id="numpy2_abi", find=find_numpy_abi, needs=("python.packages",)),
     Finder(id="library_path_shadows_bundled", find=find_foreign_libraries),
-    reported("triton_torch_mismatch", find_told_triton, though_it_works=True),
-    reported("numpy2_abi", find_told_numpy, though_it_works=True),
+    # what a text lists is judged alike
+    Finder(id="torchvision_torch_mismatch", find=find_torchvision, reads="text"),
+    Finder(id="triton_torch_mismatch", find=find_triton, reads="text"),
+    Finder(id="numpy2_abi", find=find_numpy_abi, reads="text"),
     Finder(id="mixed_cuda_packages", find=find_mixed_generations, reads="text"),
 )

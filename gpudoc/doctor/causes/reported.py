@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, origin_of, reported, seen_fact
+from gpudoc.doctor.causes.said_facts import built_for, reported, seen_fact
 from gpudoc.doctor.causes.sign import quote, words
-from gpudoc.doctor.model import Evidence, Finding, Severity, Skip, observe
+from gpudoc.doctor.model import Evidence, Finding, Severity, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.model import Package
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import has_index, vision_for
+from gpudoc.knowledge.compatibility import has_index
 from gpudoc.knowledge.drivers import driver_floor
 
 _WANTS_GPU = Listed("torch-build-wants-gpu")
@@ -113,80 +112,28 @@ def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
         yield Finding(id="wrong_accelerator_build", confidence=sure, evidence=(seen,))
 
 
-def _find_jetson(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = evidence.machine
-    trouble = (
-        machine.torch.is_available is False
-        or text.find(_WANTS_GPU)
-        or text.find(NOT_COMPATIBLE)
-        or text.find(words("cannot open shared object", "not available", "CPU", "error"))
-    )
-    if trouble and known(machine.host.jetson) is True:
-        seen = seen_fact(evidence, "host.jetson", "a Jetson")
-        yield Finding(id="jetson_generic_wheel", confidence=0.9, evidence=(seen,))
+_KERNEL_MODULE = Pattern(
+    r"NVRM version:[^\n]{0,60}?Kernel Module\s+(?:for \S+\s+)?(\d{3}\.\d+(?:\.\d+)?)"
+    r"|kernel reported version is: (\d{3}\.\d+(?:\.\d+)?)"
+)
+_LIBRARY = Pattern(
+    r"libcuda reported version is: (\d{3}\.\d+(?:\.\d+)?)"
+    r"|\blib(?:nvidia-compute|cuda1|nvidia-gl|nvidia-ml1)(?:-\d{3}\w*)?(?::amd64)?\s+(?:\d:)?(\d{3}\.\d+(?:\.\d+)?)"
+    r"|(?<!compat/)\blib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d+(?:\.\d+)?)"
+)
+_COMPAT = words(r"/compat\b", "forward compat", r"\bcuda-compat\b")
 
 
-def _find_vision(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A torchvision of another release than the torch beside it, or built for another device."""
-    packages = {p.name: p for p in known(evidence.machine.python.packages) or ()}
-    torch, vision = packages.get("torch") or packages.get("pytorch"), packages.get("torchvision")
-    if torch is None or vision is None:
+def _find_two_versions(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
+    """The kernel module's version and the library's, as files and packages state them: unequal."""
+    kernel, library = text.find(_KERNEL_MODULE), text.find(_LIBRARY)
+    if kernel is None or library is None or text.find(_COMPAT):
         return
-    wanted = vision_for(torch.version)
-    other = wanted is not None and not vision.version.startswith(wanted)
-    own, beside = (re.search(r"\+(cpu|cu\d+)", p.version) for p in (torch, vision))
-    mixed = own is not None and beside is not None and own[1] != beside[1]
-    if other or mixed:
-        belongs = f", which belongs to {wanted}.x" if other else ""
-        what = f"{vision.version} beside torch {torch.version}{belongs}"
-        seen = (seen_fact(evidence, "packages.torchvision", what),)
-        sure = 0.85 if mixed else 0.62
-        yield Finding(id="torchvision_torch_mismatch", confidence=sure, severity="warning", evidence=seen)
-
-
-def _find_mixed(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    machine = evidence.machine
-    packages = known(machine.python.packages) or ()
-    generations: dict[str, list[str]] = {}
-    for package in packages:
-        for generation in _generation(package):
-            generations.setdefault(generation, []).append(f"{package.name} {package.version}")
-    twice = _two_builds(packages)
-    if len(generations) < 2 and not twice:
-        return
-    fails = text.find(words("undefined symbol", "cannot open shared", "mismatch", "CUBLAS", "CUDNN_STATUS"))
-    works = machine.torch.is_available is True and not fails
-    value = twice or "; ".join(f"CUDA {g}: {', '.join(names[:3])}" for g, names in sorted(generations.items()))
-    yield Finding(
-        id="mixed_cuda_packages",
-        confidence=0.6 if works else 0.86,
-        severity="warning" if works else "broken",
-        evidence=(observe("packages", value, origin_of(evidence, f"packages.{packages[0].name}")),),
-    )
-
-
-def _generation(package: Package) -> tuple[str, ...]:
-    tag = re.search(r"-cu(\d{2})$", package.name) if package.name.startswith("nvidia-") else None
-    if tag:
-        return (tag[1],)
-    if (
-        package.name in ("cudatoolkit", "pytorch-cuda", "cuda-runtime", "cuda-cudart", "cuda-libraries")
-        and package.channel == "conda"
-    ):
-        return (package.version.split(".")[0],)
-    built = re.search(r"\+cu(\d{2})\d", package.version)
-    if built and package.name in ("torch", "torchvision", "torchaudio"):
-        return (built[1],)
-    return ()
-
-
-def _two_builds(packages: tuple[Package, ...]) -> str:
-    for name in ("torch", "pytorch"):
-        versions = {p.version for p in packages if p.name in (name, "torch")}
-        channels = {p.channel for p in packages if p.name in (name, "torch")}
-        if len(versions) > 1 and len(channels) > 1:
-            return f"torch from pip and conda: {', '.join(sorted(versions))}"
-    return ""
+    one = next(group for group in kernel.match.groups() if group)
+    other = next(group for group in library.match.groups() if group)
+    if _number(one) != _number(other):
+        seen = (quote(kernel, "kernel module"), quote(library, "library"))
+        yield Finding(id="driver_library_mismatch", confidence=0.86, evidence=seen)
 
 
 FINDERS = (
@@ -195,7 +142,5 @@ FINDERS = (
     reported("mixed_cuda_packages", _find_changing_builds),
     reported("driver_too_old", _find_old_driver),
     reported("wrong_accelerator_build", _find_other_vendor),
-    reported("jetson_generic_wheel", _find_jetson),
-    reported("torchvision_torch_mismatch", _find_vision, though_it_works=True),
-    reported("mixed_cuda_packages", _find_mixed, though_it_works=True),
+    reported("driver_library_mismatch", _find_two_versions),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
-from gpudoc.facts.readers.words import Words
+from gpudoc.facts.readers.words import Words, Written
 
 # a full stop within a number or a name ends nothing, and a line that goes on in small letters was only wrapped
 _END = Pattern(r"[.!?](?=\s|$)|[。！？；;]|\n\s*(?![a-z(,])|\n\s*\n")
@@ -18,11 +18,10 @@ def together(text: Text, first: Words, *others: Words, without: Words | None = N
     if any(text.find(other) is None for other in others):
         return None
     for mention in text.find_all(first, most=_MOST):
-        said = _sentence(text.flat, *mention.match.span())
-        lowered = said.lower()
-        if without is not None and without.search(said, lowered) is not None:
+        said = Written(_sentence(text.flat, *mention.match.span()))
+        if without is not None and without.search(said) is not None:
             continue
-        if all(other.search(said, lowered) is not None for other in others):
+        if all(other.search(said) is not None for other in others):
             return mention
     return None
 

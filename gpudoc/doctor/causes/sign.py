@@ -59,5 +59,5 @@ def _around(mention: Mention) -> str:
     if len(line) <= 160:
         return line
     # a long line is shown from a little before the words that matter
-    begin = line.find(mention.match[0].split("\n")[0][:40])
+    begin = line.find(mention[0].split("\n")[0][:40])
     return line[max(0, begin - 20) : max(0, begin - 20) + 160] if begin >= 0 else line[:160]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpudoc.doctor.live.say import NVML, percent
 from gpudoc.doctor.live.trend import Growth, grows
 from gpudoc.doctor.model import Observation
-from gpudoc.facts.model import Absent, Fact, T
+from gpudoc.doctor.setting import known
+from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import GpuTrack, GpuUser, Watch
 
 HOT = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
@@ -69,23 +70,23 @@ def summarise_devices(watch: Watch) -> Fact[tuple[DeviceUse, ...]]:
 
 def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
     moments = gpu.moments
-    users = _known(gpu.users) or ()
+    users = known(gpu.users) or ()
     hot = [set(m.throttle_reasons) & set(HOT) for m in moments if isinstance(m.throttle_reasons, tuple)]
-    power, limit = _mean([m.power_w for m in moments]), _known(gpu.power_limit_w)
+    power, limit = _mean([m.power_w for m in moments]), known(gpu.power_limit_w)
     links = [
         (m.pcie_generation, m.pcie_width)
         for m in moments
         if isinstance(m.pcie_generation, int) and isinstance(m.pcie_width, int)
     ]
-    generation, width = _known(gpu.pcie_generation_max), _known(gpu.pcie_width_max)
+    generation, width = known(gpu.pcie_generation_max), known(gpu.pcie_width_max)
     memory = [(m.time_s, m.memory_used_bytes) for m in moments if isinstance(m.memory_used_bytes, int)]
     return DeviceUse(
         index=gpu.index,
-        name=_known(gpu.name) or "GPU",
+        name=known(gpu.name) or "GPU",
         busy=(_mean([m.utilization_percent for m in moments]) or 0.0) / 100,
         power_share=power / limit if power is not None and limit else None,
         clock_mhz=_mean([m.sm_clock_mhz for m in moments]),
-        clock_max_mhz=_known(gpu.sm_clock_max_mhz),
+        clock_max_mhz=known(gpu.sm_clock_max_mhz),
         temperature_c=max((m.temperature_c for m in moments if isinstance(m.temperature_c, int)), default=None),
         hot_share=sum(bool(h) for h in hot) / len(hot) if hot else 0.0,
         hot_reasons=tuple(sorted(set().union(*hot))) if hot else (),
@@ -93,7 +94,7 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
         link_now=max(links, default=None),
         link_max=None if generation is None or width is None else (generation, width),
         rx_bytes_per_s=_mean([m.pcie_rx_bytes_per_s for m in moments]),
-        memory_total_bytes=_known(gpu.memory_total_bytes),
+        memory_total_bytes=known(gpu.memory_total_bytes),
         memory_used_bytes=max((size for _, size in memory), default=None),
         growth=grows(memory),
         strangers=tuple(user for user in users if user.pid not in ours),
@@ -101,10 +102,6 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
     )
 
 
-def _known(fact: Fact[T]) -> T | None:
-    return None if isinstance(fact, Absent) else fact
-
-
 def _mean(values: Sequence[Fact[float] | Fact[int]]) -> float | None:
-    known = [float(v) for v in values if not isinstance(v, Absent)]
-    return sum(known) / len(known) if known else None
+    told = [float(v) for v in values if not isinstance(v, Absent)]
+    return sum(told) / len(told) if told else None

@@ -55,16 +55,7 @@ _LOADER = Pattern(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
 # where a thread that waits for another one stands in Python's own library
 _BLOCKED = Pattern(r"/lib/python3[^/]*/(threading|queue|selectors|subprocess|socket|ssl|multiprocessing/\w+)\.py$")
 _FRAMEWORK = Pattern(r"-packages/(torch|lightning|pytorch_lightning|transformers|accelerate|timm|peft|trl)/")
-_MANY = {"_try_get_data", "_get_data", "_try_put_index", "_process_data", "_shutdown_workers", "_reset"}
 _IMPORTS = Pattern(r"^<frozen importlib|/importlib/")
-_STARTS = Pattern(r"multiprocessing/process\.py$")
-
-_PLAIN_PYTHON = Pattern(
-    r"^(for|while|if|elif|try|with|def|return \{|return \[)\b|\bfor \w+ in\b|^(pass|continue|break|else:)$"
-    r"|\b(range|len|sorted|zip|enumerate|str|int|dict|list|set|ord|chr)\("
-    r"|\b(math|np|numpy|random|re|json|hashlib|statistics)\."
-    r"|\.(append|split|join|strip|replace|get|items)\("
-)
 
 
 def own_line(stack: Sequence[Frame]) -> Frame | None:
@@ -114,50 +105,18 @@ def phase_of_line(text: str, is_leaf: bool, inside_model: bool) -> Phase:
         found = next((Phase[str(row.says["phase"])] for row in stack_rows("lines") if row.fits_line(text)), None)
         if found is not None:
             return Phase.FORWARD if inside_model and found is Phase.TRANSFER else found
-    if not is_leaf or _PLAIN_PYTHON.search(text):
-        return Phase.PYTHON
-    return Phase.UNCLEAR
+    return Phase.UNCLEAR if is_leaf else Phase.PYTHON
 
 
 def _data_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> Phase | None:
-    inner = [frame for frame in stack if _LOADER.search(frame.file)]
-    if not inner:
+    if not any(_LOADER.search(frame.file) for frame in stack):
         return None
-    names = {frame.function.rpartition(".")[2] for frame in inner}
-    if _is_collating(stack, lines):
-        return Phase.COLLATE
-    if "fetch" in names:
-        return Phase.DATA_LOAD
-    # Python 3.10 gives functions without their class; these exist only with worker processes
-    many = bool(names & _MANY) or any("_MultiProcessingDataLoaderIter" in frame.function for frame in inner)
-    if "_shutdown_workers" in names or "__del__" in names or _starts_workers(stack):
-        return Phase.WORKER_START
-    if names & {"_try_get_data", "_get_data"}:
-        return _waiting_or_receiving(stack)
-    if many and names & {"__init__", "_reset"}:
-        return Phase.WORKER_START
-    return Phase.DATA_WAIT if many else Phase.DATA_LOAD
-
-
-def _starts_workers(stack: Sequence[Frame]) -> bool:
-    return any(_STARTS.search(frame.file) and frame.function.rpartition(".")[2] in ("start", "join") for frame in stack)
-
-
-def _waiting_or_receiving(stack: Sequence[Frame]) -> Phase:
-    # rebuilding a batch from the worker's shared memory happens in `loads` and in the exchange of file descriptors
-    after = [
-        f for f in stack if f.function.endswith(("rebuild_storage_fd", "rebuild_tensor", "rebuild_storage_filename"))
-    ]
-    line_loads = any(f.function.endswith("Queue.get") and f.line > 0 and f is stack[-1] for f in stack)
-    return Phase.DATA_RECEIVE if after or line_loads else Phase.DATA_WAIT
-
-
-def _is_collating(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -> bool:
-    """Whether a stack below the loader's fetch is in the collate function, torch's or the user's, or pins a batch."""
-    for frame in stack:
-        if frame.file.endswith(("torch/utils/data/_utils/collate.py", "torch/utils/data/_utils/pin_memory.py")):
-            return frame.function.rpartition(".")[2] not in ("_pin_memory_loop", "do_one_step")
-        fetches = frame.file.endswith("torch/utils/data/_utils/fetch.py") and frame.function.endswith("fetch")
-        if fetches and "collate_fn" in lines.get((frame.file, frame.line), ""):
-            return True
-    return False
+    for row in stack_rows("loader"):
+        # a frame without a line stands in no Python code
+        frames = [frame for frame in stack[-1:] if frame.line] if row.says.get("innermost") else stack
+        fitting = [frame for frame in frames if row.fits_frame(frame.file, frame.function)]
+        if "line" in row.says:
+            fitting = [frame for frame in fitting if row.fits_line(lines.get((frame.file, frame.line), ""))]
+        if fitting:
+            return Phase[str(row.says["phase"])]
+    return None

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, own_line
 from gpudoc.doctor.live.unclear import settle
 from gpudoc.facts.live.tree import WORKER_NAME
-from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
 
 _IDLE, _FETCH, _PUT, _BEGIN = "idle", "fetch", "put", "begin"
@@ -89,7 +90,6 @@ class JobShares:
     worker_demand: float
     others_used: float
     others_ready: float
-    has_stacks: bool
 
     @property
     def lead(self) -> RankShares | None:
@@ -142,7 +142,6 @@ def summarise(watch: Watch) -> JobShares:
         worker_demand=sum(wanted_s(w.track) for w in workers) / watch.seconds,
         others_used=others,
         others_ready=_others_ready(limits, used, demand, others) if limits is not None else 0.0,
-        has_stacks=stacks is not None,
     )
 
 
@@ -160,11 +159,7 @@ def _others_ready(limits: Limits, used: float, demand: float, others: float) -> 
 
 def wanted_s(track: ProcessTrack) -> float:
     """CPU seconds that a process used, and for which its threads were ready and did not run as far as that is known."""
-    return track.cpu_s + _or_zero(track.queued_s)
-
-
-def _or_zero(queued_s: Fact[float]) -> float:
-    return 0.0 if isinstance(queued_s, Absent) else queued_s
+    return track.cpu_s + value(track.queued_s, 0.0)
 
 
 def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
@@ -210,7 +205,7 @@ def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrac
     phases = Counter(sighting.phase for sighting in seen)
     cpu = queued = 0.0
     if track is not None:
-        cpu, queued = track.main_cpu_s / track.seconds, _or_zero(track.main_queued_s) / track.seconds
+        cpu, queued = track.main_cpu_s / track.seconds, value(track.main_queued_s, 0.0) / track.seconds
     return RankShares(
         pid=thread.pid,
         rank=None if track is None or isinstance(track.rank, Absent) else track.rank,
@@ -251,7 +246,7 @@ def _sites(frames: Iterable[Frame | None], count: int, stacks: Stacks) -> tuple[
 
 
 def _worker(track: ProcessTrack, thread: ThreadStacks | None, stacks: Stacks | None) -> WorkerShares:
-    cpu, queued = track.main_cpu_s / track.seconds, _or_zero(track.main_queued_s) / track.seconds
+    cpu, queued = track.main_cpu_s / track.seconds, value(track.main_queued_s, 0.0) / track.seconds
     busy, beginning = min(1.0, cpu + queued), 0.0
     sites: tuple[Site, ...] = ()
     if thread is not None and stacks is not None:

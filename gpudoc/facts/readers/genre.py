@@ -14,6 +14,7 @@ Genre = Literal["paste", "chapters", "documentation", "source"]
 _MOST_CHARACTERS = 200_000
 _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
 _HEADING = Pattern(r"^#{1,6} +\S")
+_HEADS = ("#", "===", "---", "~~~", "^^^")
 _UNDERLINE = Pattern(r"^(?:={3,}|-{3,}|~{3,}|\^{3,})\s*$")
 _LINK = Pattern(r"\]\([^)\s]+\)|^\.\. \w[\w-]*::|`[^`\n]+ <https?://[^>]+>`_")
 # the words of a link are another page's title
@@ -74,6 +75,8 @@ def _is_program(text: str) -> bool:
 
 def _markdown(lines: list[str], *, named_so: bool) -> Kind:
     """Documentation has chapters, examples, links and tables, and nobody in it to whom something happened."""
+    if not any(line.startswith(_HEADS) for line in lines):
+        return PASTE
     in_fence = False
     headings = fences = links = rows = 0
     before = ""

@@ -7,23 +7,24 @@ import re
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.words import Words
 
-_KINDS: tuple[tuple[str, Pattern], ...] = (
+_KINDS: tuple[tuple[str, Pattern | Words], ...] = (
     ("traceback", Pattern(r"Traceback\s+\(most\s+recent\s+call\s+last\)|^\s*File \".+\", line \d+", re.M)),
     ("error", Pattern(r"(?m)^\W{0,6}(?:\[[^\]]{1,30}\]:?\s*)?(?:\w+\.)*\w*(?:Error|Exception|Warning)\b\s*:")),
     (
         "training_log",
-        Pattern(
-            r"(?i)\bepochs?\b\W{0,4}[\[(]?\s*\d+|\b(?:iter|step|steps|iteration)s?\b\W{0,4}\d+|\d\s?(?:it/s|s/it|img/s|"
+        Words(
+            r"\bepochs?\b\W{0,4}[\[(]?\s*\d+|\b(?:iter|step|steps|iteration)s?\b\W{0,4}\d+|\d\s?(?:it/s|s/it|img/s|"
             r"samples?/s|tokens/s|examples/s)|\b\w*loss\w*\b\W{0,4}\d|loss scal|gradient overflow|\blr\W{1,3}\d|\bETA\b"
         ),
     ),
-    ("gpu_report", Pattern(r"(?i)\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b")),
-    ("torch_report", Pattern(r"(?i)\b(?:py)?torch\b|\bcuda\(\)|DataLoader|\bGPU\b")),
-    ("kernel_log", Pattern(r"(?i)\bNVRM\b|\boom-kill|\bXid\b|out of memory: kill")),
+    ("gpu_report", Words(r"\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b")),
+    ("torch_report", Words(r"\b(?:py)?torch\b|\bcuda\(\)|DataLoader|\bGPU\b")),
+    ("kernel_log", Words(r"\bNVRM\b|\boom-kill|\bXid\b|out of memory: kill")),
     (
         "installer",
-        Pattern(r"(?i)\b(?:pip3?|conda|uv|poetry) (?:install|add|sync|update)\b|No matching distribution"),
+        Words(r"\b(?:pip3?|conda|uv|poetry) (?:install|add|sync|update)\b|No matching distribution"),
     ),
 )
 

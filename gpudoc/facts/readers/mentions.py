@@ -132,10 +132,9 @@ def _read_line(line: Line, gather: Gather) -> None:
         found = _AVAILABLE.search(text)
         if found:
             gather.put("torch.is_available", found[1].lower() in ("true", "yes"), line)
-    if "=" in text:
-        for pattern in (_OS_ENVIRON, _EXPORT):
-            for match in pattern.finditer(text):
-                gather.put_environment(match[1], match[2].strip("\"'"), line)
+    for pattern, sign in ((_OS_ENVIRON, "environ"), (_EXPORT, "_")):
+        for match in pattern.finditer(text) if sign in text and "=" in text else ():
+            gather.put_environment(match[1], match[2].strip("\"'"), line)
     if "_visible_devices" in lowered and (mask := _MASK.search(text)):
         gather.put_environment(mask[1], mask[2], line)
     if "capability" in lowered and gather.gpu_indices():

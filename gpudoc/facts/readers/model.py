@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 from gpudoc.facts.readers.genre import PASTE, Kind
-from gpudoc.facts.readers.words import Words
+from gpudoc.facts.readers.words import Found, Words, Written, anchors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Line:
 class Mention:
     """One place where a pattern was found: the match and the line where it begins."""
 
-    match: re.Match[str]
+    match: Found
     line: Line
 
     def __getitem__(self, group: int | str) -> str:
@@ -47,7 +47,7 @@ class Mention:
     @property
     def start(self) -> int:
         """The offset in the flat text, to tell which of two mentions comes first."""
-        return self.match.start()
+        return self.match.span()[0]
 
 
 # where Chinese, Japanese or Korean meets Latin letters without a blank: a word of one ends there
@@ -56,10 +56,10 @@ _SCRIPTS_MEET = Pattern(
 )
 
 
-class Text:
+class Text(Written):
     """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
 
-    __slots__ = ("_found", "_starts", "flat", "lines", "lowered")
+    __slots__ = ("_found", "_starts", "lines")
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self.lines = lines
@@ -74,32 +74,30 @@ class Text:
             parts.append(part)
             place += len(part) + 1
         self._starts = starts
-        self.flat = "\n".join(parts)
-        # without its line ends, so that a message which was wrapped is found in it
-        self.lowered = self.flat.replace("\n", " ").lower()
+        super().__init__("\n".join(parts))
         # what is looked for here: many rows ask for the same lists of words
-        self._found: dict[Words, re.Match[str] | None] = {}
+        self._found: dict[Pattern | Words, Found | None] = {}
 
     def find(self, pattern: Pattern | Words) -> Mention | None:
         """The first place where `pattern` matches the flat text, or None."""
-        if isinstance(pattern, Words):
-            if pattern not in self._found:
-                self._found[pattern] = pattern.search(self.flat, self.lowered)
-            match = self._found[pattern]
-        else:
-            match = pattern.search(self.flat)
-        return None if match is None else Mention(match, self._line_at(match.start()))
+        if pattern not in self._found:
+            first = pattern.search(self) if isinstance(pattern, Words) else next(self._matches(pattern), None)
+            self._found[pattern] = first
+        found = self._found[pattern]
+        return None if found is None else self._mention(found)
 
     def find_all(self, pattern: Pattern | Words, most: int = 200) -> Iterator[Mention]:
         """Every place where `pattern` matches, first to last, at most `most`."""
-        if isinstance(pattern, Words):
-            matches = pattern.finditer(self.flat, self.lowered)
-        else:
-            matches = pattern.finditer(self.flat)
-        for count, match in enumerate(matches):
-            if count == most:
-                return
-            yield Mention(match, self._line_at(match.start()))
+        found = pattern.finditer(self) if isinstance(pattern, Words) else self._matches(pattern)
+        return map(self._mention, islice(found, most))
+
+    def _matches(self, pattern: Pattern) -> Iterator[Found]:
+        if self.may_hold(anchors_of(pattern.source)):
+            for match in pattern.finditer(self.flat):
+                yield Found(match, self.flat)
+
+    def _mention(self, found: Found) -> Mention:
+        return Mention(found, self._line_at(found.span()[0]))
 
     def _line_at(self, offset: int) -> Line:
         return self.lines[bisect_right(self._starts, offset) - 1]

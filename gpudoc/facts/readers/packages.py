@@ -33,7 +33,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
             in_table = True
             gather.recognise("package_list")
             continue
-        if set(text.strip()) <= {"-", " ", "="}:
+        if not text.strip().strip("- ="):
             continue
         in_table = _read_line(line, gather, in_table)
 

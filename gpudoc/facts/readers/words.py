@@ -7,9 +7,55 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE
 _SHORTEST = 3
-_OPTIONAL = ("?", "*", "{0")
+_OPTIONAL = ("?", "*", "{0", "{,")
+
+
+class Written:
+    """A text as it was written, in small letters, and in small letters without line ends.
+
+    All three are of one length. Small letters are searched for small ones, which is many times faster than to be blind
+    to case at every character; without line ends a message that was wrapped is found.
+    """
+
+    __slots__ = ("flat", "folded", "lowered")
+
+    def __init__(self, flat: str) -> None:
+        self.flat = flat
+        # of all letters only this one is two when it is small
+        self.folded = flat.replace("\u0130", "i").lower()
+        self.lowered = self.folded.replace("\n", " ")
+
+    def may_hold(self, anchors: tuple[str, ...]) -> bool:
+        """Whether one of the words occurs, without regard to case; True where there are none."""
+        for anchor in anchors:
+            if anchor in self.lowered:
+                return True
+        return not anchors
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A match with what `re.Match` tells of it, in the letters that were written."""
+
+    match: re.Match[str]
+    flat: str
+
+    def __getitem__(self, group: int | str) -> str | None:
+        start, end = self.match.span(group)
+        return None if start < 0 else self.flat[start:end]
+
+    def groups(self) -> tuple[str | None, ...]:
+        """What each group read, None for one that took no part."""
+        return tuple(self[number + 1] for number in range(self.match.re.groups))
+
+    def groupdict(self) -> dict[str, str | None]:
+        """What each group with a name read."""
+        return {name: self[name] for name in self.match.re.groupindex}
+
+    def span(self) -> tuple[int, int]:
+        """Where it begins and ends."""
+        return self.match.span()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +85,46 @@ class Words:
     @property
     def anchors(self) -> tuple[str, ...]:
         """Words of which one stands in every text that matches; empty when that can be told of none."""
-        found: dict[str, None] = {}
-        for alternative in self._alternatives:
-            if not alternative.anchors:
-                return ()
-            found |= dict.fromkeys(alternative.anchors)
-        return tuple(found)
+        return _choices([alternative.anchors for alternative in self._alternatives])
 
-    def search(self, flat: str, lowered: str) -> re.Match[str] | None:
-        """The leftmost match of any alternative in `flat`, whose lower-case form is `lowered`."""
-        found: re.Match[str] | None = None
+    def search(self, text: Written) -> Found | None:
+        """The leftmost match of any alternative."""
+        first: re.Match[str] | None = None
         for alternative in self._alternatives:
-            if alternative.anchors and not any(anchor in lowered for anchor in alternative.anchors):
-                continue
-            match = _compile(alternative.source).search(flat)
-            if match is not None and (found is None or match.start() < found.start()):
-                found = match
-        return found
+            if text.may_hold(alternative.anchors):
+                match = _compile(alternative.source).search(text.folded)
+                if match is not None and (first is None or match.start() < first.start()):
+                    first = match
+        return None if first is None else Found(first, text.flat)
 
-    def finditer(self, flat: str, lowered: str) -> Iterator[re.Match[str]]:
+    def finditer(self, text: Written) -> Iterator[Found]:
         """Every match, alternative by alternative, ordered by where it begins."""
         matches: list[re.Match[str]] = []
         for alternative in self._alternatives:
-            if not alternative.anchors or any(anchor in lowered for anchor in alternative.anchors):
-                matches += _compile(alternative.source).finditer(flat)
-        return iter(sorted(matches, key=lambda m: m.start()))
+            if text.may_hold(alternative.anchors):
+                matches += _compile(alternative.source).finditer(text.folded)
+        return (Found(match, text.flat) for match in sorted(matches, key=lambda m: m.start()))
 
 
 # few of the many patterns are ever needed in one run: each is compiled when its words first occur
 @functools.cache
 def _compile(source: str) -> re.Pattern[str]:
     # " +" means no more than a blank does, and Python 3.10 refuses the two signs that would come of it
-    plain = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*")
-    return re.compile(plain.replace(" ", r"\s+"), _FLAGS)
+    plain = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*").replace(" ", r"\s+")
+    small = _AS_IT_IS.sub(lambda part: part[1] or part[0].lower(), plain)
+    # a search leaps to letters, and would try a boundary at every character
+    return re.compile(_BOUNDARY.sub(r"\1(?<=\\b\1)", small), re.DOTALL | re.MULTILINE)
+
+
+# signs that mean something else in small letters
+_AS_IT_IS = re.compile(r"(\\.|\(\?P)|[^\\(]+", re.DOTALL)
+_BOUNDARY = re.compile(r"^\\b(\w+)(?=\w)")
+
+
+@functools.cache
+def anchors_of(source: str) -> tuple[str, ...]:
+    """Lower-case words of which one stands in every text that the expression matches; empty when none can be told."""
+    return _choices([anchors for _, anchors in ways_of(source)])
 
 
 def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -87,8 +140,9 @@ def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
 
 # plain characters come as a run; a sign of repetition behind it belongs to its last one
 _TOKEN = re.compile(
-    r"(?P<plain>[^\\\[().^$*+?{|]+)|(?P<escaped>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|"
-    r"(?P<ahead>\(\?<?[=!])|(?P<open>\((?:\?:|\?P<\w+>)?)|(?P<close>\))|(?P<bar>\|)|"
+    r"(?P<plain>[^\\\[().^$*+?{|]+)|(?P<code>\\[xuU][\da-fA-F]+)|(?P<escaped>\\.)|"
+    r"(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<aside>\(\?(?:[a-z]+|P=\w+)\))|(?P<ahead>\(\?<?[=!])|"
+    r"(?P<open>\((?:\?[a-z-]*:|\?P<\w+>)?)|(?P<close>\))|(?P<bar>\|)|"
     r"(?P<repeat>(?:[*+?]|\{\d*,?\d*\})\??)|(?P<other>.)",
     re.DOTALL,
 )

@@ -22,7 +22,9 @@ def test_a_machine_without_a_gpu_that_nobody_misses_is_healthy():
     assert [(f.id, f.severity) for f in report.findings] == [("cpu_only_torch", "info")]
 
 
+DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb\nii  libnvidia-compute-550:amd64 {}-0ubuntu1\ntorch.cuda.is_available() gives False"
 test_what_does_not_fit_together_is_named = first_is([
+    ("driver_library_mismatch", DRIVER.format("550.90.07")),
     ("cpu_only_torch", HEAD + "PyTorch version: 2.4.1+cpu\nCUDA used to build PyTorch: Could not collect\nIs CUDA available: False\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 3060\nNvidia driver version: 560.81"),
     ("gpu_newer_than_wheel_archs", HEAD + "PyTorch version: 1.8.0\nCUDA used to build PyTorch: 10.2\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 3080\nRuntimeError: CUDA error: no kernel image is available for execution on the device"),
     ("gpu_older_than_wheel_archs", "Found GPU0 Tesla K40c which is of cuda capability 3.5.\nPyTorch no longer supports this GPU because it is too old."),
@@ -31,7 +33,9 @@ test_what_does_not_fit_together_is_named = first_is([
     ("wrong_accelerator_build", "Radeon RX 6800 on Arch, installed with pip.\nError: no NVIDIA driver found on your system"),
     ("wrong_accelerator_build", "GPU models and configuration: AMD Vega 8\nCUDA driver version is insufficient for CUDA runtime version"),
 ])  # fmt: skip
-test_an_amd_card_that_works_is_not_accused = never([
+test_what_fits_together_is_not_accused = never([
+    ("driver_library_mismatch", DRIVER.format("550.54.14")),
+    ("driver_library_mismatch", "libcuda reported version is: 470.57.2\nkernel reported version is: 470.57.02\nno cuda"),
     ("wrong_accelerator_build", "Radeon RX 6800\nno NVIDIA driver found, using ROCm\n>>> torch.cuda.is_available()\nTrue\nstep 10 loss 1.2"),  # an amd card that works beside an old message is not accused
 ])  # fmt: skip
 test_what_is_no_fault_names_nothing = silent([

@@ -2,9 +2,10 @@ from tests.doctor.causes.judge import first, first_is, ids, never, report_of, si
 
 
 def test_a_loss_that_is_not_a_number_is_named_with_little_confidence_when_no_precision_is_told():
-    report = report_of("Epoch: [3] lr: 0.0001 loss: 0.31\nLoss is nan, stopping training")
+    text = "Epoch: [3] lr: 0.0001 loss: 0.31\nLoss is nan, stopping training"
+    report = report_of(text)
     assert [(f.id, f.severity) for f in report.findings][:1] == [("fp16_overflow_nan", "warning")]
-    assert report.findings[0].confidence < 0.5
+    assert report.findings[0].confidence < report_of(f"{text}\nusing fp16=True").findings[0].confidence
 
 
 def test_more_tokens_than_rows_are_counted():

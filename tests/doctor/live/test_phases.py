@@ -19,7 +19,7 @@ def test_each_kind_of_stack_has_its_phase(name, phase):
 
 
 def test_every_row_of_frames_and_lines_names_a_phase():
-    rows = [row for section in ("outer", "inner", "lines") for row in stack_rows(section)]
+    rows = [row for section in ("outer", "loader", "inner", "lines") for row in stack_rows(section)]
     assert {row.says["phase"] for row in rows} <= set(Phase.__members__)
 
 
@@ -88,3 +88,26 @@ def test_waiting_for_a_lock_or_another_thread_is_no_work():
     wait = Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327)
     assert classify((LOOP, wait), LINES).phase is Phase.SLEEP
     assert phase_of_line("lock.acquire()", is_leaf=True, inside_model=False) is Phase.SLEEP
+
+
+PIN, WORKER = f"{TORCH}/utils/data/_utils/pin_memory.py", f"{TORCH}/utils/data/_utils/worker.py"
+LOADER, QUEUE = f"{TORCH}/utils/data/dataloader.py", "/lib/python3.11/multiprocessing/queues.py"
+GET = (LOOP, Frame("_next_data", LOADER, 1), Frame("_try_get_data", LOADER, 2))
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ((*GET, Frame("Queue.get", QUEUE, 113)), Phase.DATA_RECEIVE),
+        ((*GET, Frame("Queue.get", QUEUE, 0)), Phase.DATA_WAIT),
+        ((*GET, Frame("Queue.get", QUEUE, 113), Frame("poll", QUEUE, 4)), Phase.DATA_WAIT),
+        ((*GET, Frame("Queue.get", QUEUE, 113), Frame("rebuild_storage_fd", "/r.py", 4)), Phase.DATA_RECEIVE),
+        ((LOOP, Frame("pin_memory", PIN, 3)), Phase.COLLATE),
+        ((Frame("_pin_memory_loop", PIN, 3), Frame("pin_memory", PIN, 3)), Phase.DATA_LOAD),
+        ((Frame("_worker_loop", WORKER, 3), Frame("Queue.get", QUEUE, 113)), Phase.DATA_LOAD),
+        ((LOOP, Frame("_get_iterator", LOADER, 1), Frame("_reset", LOADER, 2)), Phase.WORKER_START),
+        ((LOOP, Frame("_process_data", LOADER, 1)), Phase.DATA_WAIT),
+    ],
+)
+def test_a_stack_through_the_loader_tells_waiting_from_receiving_and_making(stack, phase):
+    assert classify(stack, LINES).phase is phase

@@ -51,7 +51,7 @@ def test_half_a_second_of_samples_gives_no_lead():
 
 def test_without_stacks_there_are_processes_still():
     job = summarise(watch(Absent("ptrace refused"), [track(), worker(2)]))
-    assert not job.has_stacks
+    assert not job.ranks
     assert job.lead is None
     assert len(job.workers) == 1
 

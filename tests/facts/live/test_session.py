@@ -2,7 +2,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 
 import pytest
 
@@ -38,17 +38,34 @@ def test_a_watch_holds_stacks_processes_limits_and_who_holds_the_lock(busy, tmp_
     assert busy.poll() is None
 
 
-def test_when_the_job_ends_the_watch_ends_with_what_was_seen(busy):
-    threading.Timer(2.0, busy.kill).start()
-    seen = watch(pid=busy.pid, seconds=60)
+class OnceSampled:
+    """Acts once py-spy samples the job and some looks were taken since."""
+
+    def __init__(self, folder, act):
+        self.folder, self.act, self.looks = folder, act, 0
+
+    def say(self, text):
+        pass
+
+    def advance(self, done, total, text):
+        told = [path.read_text() for path in self.folder.glob("gpudoc-watch*/stacks.err")]
+        self.looks += any("Sampling process" in text for text in told)
+        if self.looks == 10:
+            self.act()
+
+
+def test_when_the_job_ends_the_watch_ends_with_what_was_seen(busy, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # nobody waits for an hour
+    seen = watch(pid=busy.pid, seconds=3600, progress=OnceSampled(tmp_path, busy.kill))
     assert seen.ended
-    assert seen.seconds < 50
     assert not isinstance(seen.stacks, Absent), seen.stacks
 
 
-def test_ctrl_c_ends_the_looking_and_keeps_what_was_seen(busy):
-    threading.Timer(2.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    seen = watch(pid=busy.pid, seconds=60)
+def test_ctrl_c_ends_the_looking_and_keeps_what_was_seen(busy, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    press = OnceSampled(tmp_path, lambda: os.kill(os.getpid(), signal.SIGINT))
+    seen = watch(pid=busy.pid, seconds=3600, progress=press)
     assert seen.interrupted
     assert not isinstance(seen.stacks, Absent), seen.stacks
     assert busy.poll() is None

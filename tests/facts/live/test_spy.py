@@ -63,7 +63,9 @@ def test_the_sampler_sees_where_a_real_process_stands(tmp_path):
         try:
             job.stdout.readline()
             recorder = spy.Recorder(program, job.pid, tmp_path / "stacks.json", 30)
-            time.sleep(2.0)
+            wait_until(lambda: b"Sampling process" in (tmp_path / "stacks.err").read_bytes())
+            # what it has read nobody can see before its end
+            time.sleep(0.5)
             stacks = recorder.finish()
             assert not isinstance(stacks, Absent), stacks
             main = next(t for t in stacks.threads if t.is_main)

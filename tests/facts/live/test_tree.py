@@ -45,7 +45,7 @@ def test_a_job_of_two_processes_is_told_apart_by_what_each_uses(tmp_path):
     code = "import os, sys, time\nif os.fork() == 0:\n    while True: pass\nr, w = os.pipe()\nos.read(r, 1)\n"
     with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as job:
         try:
-            time.sleep(0.5)
+            _until_it_forked(job)
             sampler = tree.TreeSampler(job.pid)
             sampler.measure()
             for _ in range(15):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import re
-
+from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line, Text
 from gpudoc.facts.readers.words import Words
 
@@ -15,12 +14,17 @@ def test_a_sentence_wrapped_over_lines_is_found_and_cites_where_it_begins():
 
 
 def test_every_place_is_found_up_to_a_limit():
-    assert [m.line.number for m in TEXT.find_all(re.compile("the", re.I))] == [1, 5]
-    assert len(list(TEXT.find_all(re.compile("."), most=4))) == 4
+    assert [m.line.number for m in TEXT.find_all(Pattern("(?i)the"))] == [1, 5]
+    assert [m.line.number for m in TEXT.find_all(Words("the"))] == [1, 5]
+    assert len(list(TEXT.find_all(Pattern("."), most=4))) == 4
 
 
-def test_what_is_not_there_is_none():
+def test_what_is_not_there_is_none_and_an_expression_without_its_words_is_not_even_compiled():
     assert TEXT.find(Words("uncorrectable")) is None
+    absent, there = Pattern(r"(?i)\w+ uncorrectable"), Pattern(r"(?i)\w+ HAS")
+    assert TEXT.find(absent) is None
+    assert TEXT.find(there)[0] == "GPU has"
+    assert (absent.is_compiled, there.is_compiled) == (False, True)
 
 
 def test_an_origin_names_file_and_line():
@@ -49,9 +53,9 @@ class _Counted(Words):
 
     asked = 0
 
-    def search(self, flat, lowered):
+    def search(self, text):
         _Counted.asked += 1
-        return super().search(flat, lowered)
+        return super().search(text)
 
 
 def test_a_text_is_searched_once_for_words_that_many_rows_ask_for():
