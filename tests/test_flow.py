@@ -36,6 +36,7 @@ def tuned(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_doctor_and_bench_write_documents(tmp_path):
     gpudoc(tmp_path, "doctor", "--quick", "--out", "doctor.json", codes=(0, 1))
     doctor = json.loads((tmp_path / "doctor.json").read_text())
@@ -61,11 +62,11 @@ def test_tune_writes_a_profile_that_names_no_machine(tuned):
 
 def test_train_finds_the_profile_learns_and_says_what_it_did(tuned):
     done = gpudoc(
-        tuned, "train", "--profile", "auto", "--model", "quickstart", "--device", "cpu", "--steps", "30", "--json"
+        tuned, "train", "--profile", "auto", "--model", "quickstart", "--device", "cpu", "--steps", "8", "--json"
     )
     summary = json.loads(done.stdout)
     assert summary["schema"] == "gpudoc.train.v1"
-    assert summary["steps"] == 30
+    assert summary["steps"] == 8
     assert summary["final_loss"] < math.log(256) - 1
     assert "profile " in done.stderr
     (run,) = (tuned / "runs").iterdir()
@@ -73,7 +74,7 @@ def test_train_finds_the_profile_learns_and_says_what_it_did(tuned):
         entry.name for entry in run.iterdir()
     }
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["step"] == 30
+    assert rows[-1]["step"] == 8
 
 
 @pytest.mark.slow
