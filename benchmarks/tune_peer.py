@@ -1,10 +1,12 @@
 """The seconds of `gpudoc tune --goal largest --only batch` beside those of Lightning's batch size finder (binsearch).
 
-    python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--tree DIR]    # DIR: another commit's tree
+    python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--checkpointing auto] [--tree DIR]
     python benchmarks/tune_peer.py record       # the table as Markdown, under benchmarks/records/
 
 Both run whole commands in fresh processes, imports and all, in turns: the same net, optimizer, data, allocator and
-limit. Answers are appended to benchmarks/records/tune_peer.jsonl. Needs the package lightning.
+limit. Lightning's finder takes the net as it is, and so does ours while activation checkpointing is `off`; with `auto`
+ours also looks whether it lets more fit. `--tree` is another commit's. Answers are appended to
+benchmarks/records/tune_peer.jsonl. Needs the package lightning.
 """
 
 from __future__ import annotations
@@ -109,11 +111,11 @@ def lightning(folder: str, limit_mib: int, kind: str) -> dict:
     return {**answer, **took}
 
 
-def peer(kinds: list[str], limits: list[int], package: Path) -> None:
+def peer(kinds: list[str], limits: list[int], checkpointing: str, package: Path) -> None:
     """Lightning's binsearch and our command, one right after the other; the load is that of the minute before."""
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
-            source = str(write_workload(Path(folder), kind))
+            source = str(write_workload(Path(folder), kind, activation_checkpointing=checkpointing))
             for limit_mib in limits:
                 load = os.getloadavg()[0]
                 theirs, ours = lightning(folder, limit_mib, kind), command(folder, limit_mib, source, package)
@@ -123,6 +125,7 @@ def peer(kinds: list[str], limits: list[int], package: Path) -> None:
                         "commit": commit(package),
                         "model": kind,
                         "limit_mib": limit_mib,
+                        "checkpointing": checkpointing,
                         "lightning": theirs,
                         "ours": ours,
                         "load": round(load, 1),
@@ -153,7 +156,7 @@ def write_record() -> None:
 
     cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
     machine = f"torch {torch.__version__}, Python {platform.python_version()}, CPU{cpu.partition(':')[2]}"
-    columns = ["commit", "net", "limit MiB", "Lightning's batch", "trials", "s", "CPU s", "our batch", "trials", "s"]
+    columns = ["commit", "net", "limit MiB", "checkpointing", "Lightning's batch", "trials", "s", "CPU s", "our batch", "trials", "s"]
     columns += ["CPU s", "ratio s", "ratio CPU s", "load"]
     lines = [
         "# Seconds of the largest batch, beside Lightning's batch size finder",
@@ -168,7 +171,8 @@ def write_record() -> None:
     for row in (json.loads(line) for line in ROWS.read_text().splitlines()):
         theirs, ours = row["lightning"], row["ours"]
         lines.append(
-            f"| {row['commit']} | {row['model']} | {row['limit_mib']} | {theirs.get('batch', 'failed')} | "
+            f"| {row['commit']} | {row['model']} | {row['limit_mib']} | {row['checkpointing']} | "
+            f"{theirs.get('batch', 'failed')} | "
             f"{len(theirs.get('trials', ()))} | {theirs['wall_s']} | {theirs['cpu_s']} | {ours['batch']} | "
             f"{len(ours['trials'])} | {ours['wall_s']} | {ours['cpu_s']} | {row['ratio']} | {row['cpu_ratio']} | "
             f"{row['load']} |"
@@ -184,10 +188,12 @@ def main() -> int:
     parser.add_argument("part", choices=["run", "record"])
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
+    parser.add_argument("--checkpointing", default="off", choices=["off", "auto"])
     parser.add_argument("--tree", type=Path, default=TREE, help="where the gpudoc to run lies")
     options = parser.parse_args()
     if options.part == "run":
-        peer(options.only.split(","), [int(part) for part in options.limits.split(",")], options.tree)
+        limits = [int(part) for part in options.limits.split(",")]
+        peer(options.only.split(","), limits, options.checkpointing, options.tree)
     else:
         write_record()
     return 0

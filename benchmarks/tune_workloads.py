@@ -57,8 +57,8 @@ def build(kind):
 KINDS = ("mlp", "conv", "transformer")
 
 
-def write_workload(folder: Path, kind: str, count: int = 200_000) -> Path:
-    """cfg.yaml of one of `KINDS` in `folder`."""
+def write_workload(folder: Path, kind: str, count: int = 200_000, **train: object) -> Path:
+    """cfg.yaml of one of `KINDS` in `folder`; `train` adds to what it says of training."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tune_models.py").write_text(MODULE)
     config = {
@@ -66,7 +66,7 @@ def write_workload(folder: Path, kind: str, count: int = 200_000) -> Path:
         "data": {"target": "tune_models:Random", "args": {"kind": kind, "count": count}},
         "loss": {"target": "torch.nn:CrossEntropyLoss"},
         "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 1e-4}},
-        "train": {"reference_batch": 8, "precision": "fp32"},
+        "train": {"reference_batch": 8, "precision": "fp32", **train},
     }
     path = folder / f"{kind}.yaml"
     path.write_text(yaml.safe_dump(config))
