@@ -156,8 +156,8 @@ def write_record() -> None:
 
     cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
     machine = f"torch {torch.__version__}, Python {platform.python_version()}, CPU{cpu.partition(':')[2]}"
-    columns = ["commit", "net", "limit MiB", "checkpointing", "Lightning's batch", "trials", "s", "CPU s", "our batch", "trials", "s"]
-    columns += ["CPU s", "ratio s", "ratio CPU s", "load"]
+    columns = ["commit", "net", "limit MiB", "checkpointing", "Lightning's batch", "trials", "s", "CPU s", "our batch"]
+    columns += ["trials", "s", "CPU s", "ratio s", "ratio CPU s", "load"]
     lines = [
         "# Seconds of the largest batch, beside Lightning's batch size finder",
         "",

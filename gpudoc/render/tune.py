@@ -57,7 +57,9 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
         what = "interrupted; what was measured" if result.interrupted else "measured"
         head = f"{what}: {result.num_trials} trials in {format_seconds(result.seconds)}, no profile written"
         return "\n".join([head, "", *as_lines(result.scaling, width)])
-    mark = frame.PASSED if result.findings.gain.is_sure else frame.UNCHECKED
+    found = result.findings
+    is_sure = found.gain.is_sure if found.asked_for_speed else found.largest is not None and found.largest.is_proved
+    mark = frame.PASSED if is_sure else frame.UNCHECKED
     lines = frame.fold(f"{mark} {headline(result)}", width)
     noise = noise_of(result.journal.trials)
     if noise is not None:
@@ -106,6 +108,10 @@ def headline(result: Result) -> str:
 def _gained(result: Result) -> str:
     gain = result.findings.gain
     chosen, default, ratio = gain.chosen, gain.default, gain.ratio
+    if not result.findings.asked_for_speed:
+        largest = result.findings.largest
+        told = "The largest batch was not reached" if largest is None else f"The largest batch is {largest.batch:,}"
+        return f"{told}; only that was asked for, so its speed was not compared with your default's."
     if gain.kept_default:
         lost = "" if ratio is None else f"; the best other settings reached {_times(ratio)} that"
         speed = "" if chosen is None else f": {_rate(result, chosen)} with your data{lost}"

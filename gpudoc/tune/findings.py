@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from gpudoc.profile.model import VariantTrial
@@ -31,8 +32,13 @@ class Plan:
 
     @property
     def is_for_size_alone(self) -> bool:
-        """Whether only the largest batch is asked for: nothing is chosen for its speed, so a short look is enough."""
-        return self.goal == "largest" and self.parts == {"batch"}
+        """Whether only the largest batch is asked for."""
+        return is_for_size_alone(self.goal, self.parts)
+
+
+def is_for_size_alone(goal: str, parts: Set[str]) -> bool:
+    """Whether only the largest batch is asked for: nothing is chosen for its speed, so none is compared."""
+    return goal == "largest" and parts == {"batch"}
 
 
 @dataclass(slots=True)
@@ -40,7 +46,8 @@ class Findings:
     """What is known so far; complete enough for a profile as soon as the default trial is there.
 
     `variants` are the trials of levers, `tried` what came of each. `reasons` are sentences for fields of `variant` that
-    something else decided, `rejected` those for fields whose other value failed.
+    something else decided, `rejected` those for fields whose other value failed. `asked_for_speed` is False where only
+    the largest batch is asked for.
     """
 
     defaults: list[Trial] = field(default_factory=list)
@@ -57,6 +64,7 @@ class Findings:
     feed_trials: tuple[Trial, ...] = ()
     joints: list[Trial] = field(default_factory=list)
     kept_default: bool = False
+    asked_for_speed: bool = True
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -25,7 +25,7 @@ from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
-from gpudoc.tune.findings import AUTO_CEILING, CEILING, Findings, Plan
+from gpudoc.tune.findings import AUTO_CEILING, CEILING, Findings, Plan, is_for_size_alone
 from gpudoc.tune.model.scaling import Scaling
 from gpudoc.tune.options import Options, check_system, check_writable, free_host_bytes, look_around
 from gpudoc.tune.record import Context, make_profile
@@ -51,7 +51,7 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "5"
+_METHOD = "6"
 _AUTO_FACTOR, _AUTO_SHARE = 8, 50
 # to end the fork servers and to write the profile
 _CLOSING_S = 1.0
@@ -91,13 +91,17 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
     look_around(options, choice, machine, progress, 1)
-    # the largest batch is searched for under another allocator than the default is timed with (stages.py)
-    others = (Variant(allocator="exact"),) if options.goal == "largest" and choice.device == "cpu" else ()
+    expected = [Variant()]
+    if options.goal == "largest" and choice.device == "cpu":
+        # the largest batch is searched for under another allocator than the default is timed with (stages.py)
+        expected.append(Variant(allocator="exact"))
+    if is_for_size_alone(options.goal, options.parts):
+        expected = expected[-1:]
     search = _Search(options, loaded, choice, machine, progress, started)
     if choice.device == "cpu":
         # without GPUs nothing need be imported to see a mistake
         search.choose_ranks(0)
-    with terminating_like_ctrl_c(), Launcher(options.source, (Variant(), *others)) as launcher:
+    with terminating_like_ctrl_c(), Launcher(options.source, expected) as launcher:
         return search.run(launcher)
 
 

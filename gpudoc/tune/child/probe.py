@@ -32,8 +32,6 @@ from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
 _MIN_TIMED_STEPS = 3
-# where nothing is chosen for its speed
-_SHORT_TIMED_STEPS = 2
 _MAX_TIMED_BLOCKS = 60
 # what training holds besides: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
 # threads that draw and that look for a hang (1 MiB each), and room
@@ -210,7 +208,7 @@ class Probe:
             self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
             self._emit(Beat())
-            if is_still(sizes, enough):
+            if is_still(sizes, enough, self._room_bytes()):
                 break
         self._emit(Fact(name="steady_steps", value=len(sizes)))
         self._check_growth(sizes, retries_before)
@@ -305,15 +303,14 @@ class Probe:
             self._trainee.step([next(loader)])
 
         step_s = 0.0
-        is_short = "short" in self._request.extra
-        for _ in range(max(1 if is_short else self._warm, ahead)):
+        for _ in range(max(self._warm, ahead)):
             step_s = self._pace.time(step, 1)
             if self._is_late():
                 ahead = 1
                 break
         # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
-        count, least = max(ahead, self._block(step_s)), _SHORT_TIMED_STEPS if is_short else _MIN_TIMED_STEPS
-        blocks = self._time_blocks(step, count, self._request.seconds_per_batch, max(least, ahead))
+        count, least = max(ahead, self._block(step_s)), max(_MIN_TIMED_STEPS, ahead)
+        blocks = self._time_blocks(step, count, self._request.seconds_per_batch, least)
         point = self._point(batch, tuple(blocks))
         self._emit(Measured(point=point))
 
@@ -361,6 +358,12 @@ class Probe:
             retries=max(row[2] for row in told),
             step_s=max((row[3] for row in told), key=sum),
         )
+
+    def _room_bytes(self) -> int:
+        """What the peak of this process left of its limit, where a heap can be seen to move: on a CPU."""
+        if self._device.type == "cuda" or self._place.limit_bytes is None:
+            return 0
+        return self._place.limit_bytes - read_process_memory().peak_data_bytes
 
     def _resting_bytes(self) -> int:
         if self._device.type == "cuda":

@@ -65,12 +65,15 @@ def foresee_policy(
 
 def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
     """The memory near the largest batch as the plan sees it; None, and said, where it cannot be traced in time."""
+    extra = {**_versions(capability), "limit_bytes": float(session.where.limit_bytes or 0)}
+    if session.seen is not None and session.seen.peak_bytes is not None:
+        extra |= {"seen_batch": float(session.seen.batch), "seen_bytes": float(session.seen.peak_bytes)}
     request = Request(
         kind="plan",
         batches=(cap,),
         variant=session.variant,
         accumulate_below=session.accumulate_below,
-        extra={**_versions(capability), "limit_bytes": float(session.where.limit_bytes or 0)},
+        extra=extra,
     )
     trial = session.plan(request, min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
     found = trial.measured

@@ -76,6 +76,7 @@ class Session:
     _said_lost: bool = False
     _again: Again = field(default_factory=Again)
     _alike: set[Variant] = field(default_factory=set)
+    _seen: dict[Variant, Point] = field(default_factory=dict)
     _accounted: set[str] = field(default_factory=set)
     _overheads_s: list[float] = field(default_factory=list)
     _warm: set[tuple[str, str]] = field(default_factory=lambda: {Variant().environment})
@@ -94,6 +95,11 @@ class Session:
     def overhead_s(self) -> float:
         """Seconds of a typical trial outside its timed steps: starting, building, warming up; 0 while unknown."""
         return median(self._overheads_s) if self._overheads_s else 0.0
+
+    @property
+    def seen(self) -> Point | None:
+        """What steps under the variant of now have shown of memory already; None before any ran."""
+        return self._seen.get(self.variant)
 
     def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
         """Seconds that a trial of so many steps at `batch` should take; an environment's first one starts a process."""
@@ -276,6 +282,8 @@ class Session:
         if trial.end is End.USER_ERROR:
             raise trial_error(trial)
         self._learn_speed(trial)
+        if trial.request.kind == "default" and trial.fits and trial.points:
+            self._seen[trial.request.variant] = trial.points[-1]
         self._advance(trial.request)
         return trial
 

@@ -14,8 +14,9 @@ from gpudoc.tune.search.trying import give_up, try_variants
 from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
 
 _TIMED_SHARE = 1 / 60
-# the shortest times that still tell a speed and a loader, in seconds
+# the shortest times that still tell a speed, how long a batch will take, and a loader, in seconds
 _LEAST_TIMED_S = 0.4
+_GLANCE_S = 0.1
 _LEAST_LOADER_S = 6.0
 
 
@@ -32,7 +33,7 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     A variant that won at the reference batch and fails later is given up, and what follows is done without.
     """
     session.base = found.variant = plan.base
-    session.repeats = not plan.is_for_size_alone
+    session.repeats = found.asked_for_speed = not plan.is_for_size_alone
     if plan.goal == "largest" and session.where.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})
     _run_default(session, plan, found)
@@ -84,9 +85,9 @@ def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> No
 
 
 def _timed_s(session: Session, plan: Plan) -> float:
-    """How long a trial is timed; as short as it may be where nothing is chosen for its speed."""
+    """How long a trial is timed; where only a size is asked for, no longer than tells what the budget reaches for."""
     if plan.is_for_size_alone:
-        return _LEAST_TIMED_S
+        return _GLANCE_S
     return min(3.0, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
 
 
@@ -97,11 +98,11 @@ def _comparison_s(session: Session, plan: Plan, batch: int) -> float:
     return min(0.25 * session.budget_s, once + 2 * _timed_s(session, plan))
 
 
-def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
+def _default_request(session: Session, plan: Plan, variant: Variant, repeat: int) -> Request:
     return Request(
         kind="default",
         batches=(plan.reference,),
-        variant=plan.base,
+        variant=variant,
         feed=Feed(),
         ranks=session.ranks,
         seconds_per_batch=2 * _timed_s(session, plan),
@@ -111,7 +112,9 @@ def _default_request(session: Session, plan: Plan, repeat: int) -> Request:
 
 def _run_default(session: Session, plan: Plan, found: Findings) -> None:
     why = f"your default, to compare with: batch {plan.reference}, {plan.base.precision}, no loader workers"
-    trial = session.attempt(_default_request(session, plan, 0), why)
+    # another allocator is another fork server, which is started for a comparison only
+    variant = found.variant if plan.is_for_size_alone else plan.base
+    trial = session.attempt(_default_request(session, plan, variant, 0), why)
     found.defaults.append(trial)
     if not trial.fits:
         found.notes.append(f"the default does not run here: {trial.end.value} in {trial.stage}: {trial.detail[:160]}")
@@ -169,15 +172,14 @@ def _run_steady(session: Session, found: Findings) -> None:
 
 def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None:
     """The choice beside the default, both fed by real loaders, interleaved; the faster one stands."""
-    if found.choice is None:
+    if found.choice is None or plan.is_for_size_alone:
         return
     batch = found.choice.batch
     if (batch, found.variant, found.feed) == (plan.reference, plan.base, Feed()):
         found.kept_default = True
         return
     why = "the choice with real data, beside the default"
-    rounds = ((0, found.joints), (1, found.defaults), (1, found.joints))
-    for repeat, keep in rounds[:1] if plan.is_for_size_alone else rounds:
+    for repeat, keep in ((0, found.joints), (1, found.defaults), (1, found.joints)):
         is_choice = keep is found.joints
         steps = _fed_steps(found.feed if is_choice else Feed())
         least_s = session.expected_s(batch if is_choice else plan.reference, steps=steps)
@@ -186,10 +188,9 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
         # the first is the one that counts; the others share what it leaves
         room = (session.left_s - least_s) * (0.5 if repeat == 0 else 0.9)
         timed_s = round(min(2 * _timed_s(session, plan), max(_LEAST_TIMED_S, room)), 2)
-        request = _default_request(session, plan, repeat)
+        request = _default_request(session, plan, plan.base, repeat)
         if is_choice:
             choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}
-            choice |= {"extra": {"short": 1.0}} if plan.is_for_size_alone else {}
             request = request.model_copy(update=choice)
         keep.append(session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else ""))
     if not found.joints:

@@ -278,13 +278,15 @@ def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:
 class Launcher:
     """Starts trials in new processes, forked where that is safe; closing it ends everything it started.
 
-    The fork servers of the variants that are `expected` import beside each other when the first trial is asked for.
+    The fork servers of the variants that are `expected` import beside each other when the first trial is asked for; the
+    first of them looks at workload and device.
     """
 
     def __init__(self, source: str, expected: Iterable[Variant] = ()) -> None:
         clean_up_after_the_dead()
         self._source = source
         self._expected = tuple(expected)
+        self._first = next(iter(self._expected), Variant())
         self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("tune")))
         self._warm: dict[tuple[Allocator, WaitPolicy], ForkServerProcess] = {}
         self._ids = itertools.count(1)
@@ -331,11 +333,12 @@ class Launcher:
     @property
     def no_fork(self) -> str:
         """Why trials are not forked but start as new programs; empty when they are forked."""
-        return self.warm(Variant()).ready.no_fork
+        return self.warm(self._first).ready.no_fork
 
     def inspect(self, where: Where, ranks: int = 1) -> Inspection:
         """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""
-        running = self.start(Request(kind="calibrate", batches=(1,), ranks=ranks), where, inspect=True)
+        request = Request(kind="calibrate", batches=(1,), variant=self._first, ranks=ranks)
+        running = self.start(request, where, inspect=True)
         trial = running.collect()
         assert trial is not None
         if running.inspection is None or not trial.fits:

@@ -82,7 +82,14 @@ def test_memory_is_still_when_it_never_moved_and_a_leak_that_is_named_never_is()
     for leak in (MIB // 3 + 1, MIB, 40 * MIB):
         growing = [100 * MIB + number * leak for number in range(20)]
         assert memory_model.growth_per_step(growing)
-        assert not any(memory_model.is_still(growing[:count], 5) for count in range(21))
+        assert not any(memory_model.is_still(growing[:count], 5, 400 * MIB) for count in range(21))
+
+
+def test_a_heap_that_wanders_is_still_where_the_peak_leaves_it_room():
+    wandering = [100 * MIB + 1024 * size for size in (0, 0, -1012, 860, 0)]
+    assert memory_model.is_still(wandering, 5, 4 * MIB)
+    assert not memory_model.is_still(wandering, 5, 3 * MIB)
+    assert not memory_model.is_still([*wandering[:4], wandering[0] + 2 * MIB], 5, 4 * MIB)
 
 
 @pytest.mark.parametrize(
