@@ -28,7 +28,7 @@ _ROOMY_BYTES, _ROOMY_SAMPLES = 8 * MIB, 4
 _STILL_BYTES = MIB // 4
 # a heap that wanders instead of growing: no leak that is named rises so little in five steps, and in nine runs of 150
 # alike steps the peak rose by 1.9 MiB at most after the fifth (three models, torch 2.13, 2026-11-23)
-_WANDERS_BYTES, _WANDER_ROOM_BYTES = MIB, 4 * MIB
+_WANDERS_BYTES, _WANDER_ROOM_BYTES = MIB, 3 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +164,9 @@ def is_still(series: Sequence[int], count: int, room_bytes: int = 0) -> bool:
     """
     if len(series) != count or not count:
         return False
-    wanders = max(series) - series[0] <= _WANDERS_BYTES and room_bytes >= _WANDER_ROOM_BYTES
-    return wanders or max(series) - min(series) < _STILL_BYTES
+    rise, risen = max(series) - series[0], series[-1] - series[0]
+    wanders = rise <= _WANDERS_BYTES or risen < _STILL_BYTES
+    return (wanders and room_bytes >= _WANDER_ROOM_BYTES) or max(series) - min(series) < _STILL_BYTES
 
 
 def growth_per_step(series: Sequence[int]) -> float:
