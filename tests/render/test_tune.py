@@ -185,6 +185,13 @@ def test_when_nothing_beat_the_default_the_first_line_says_so(result):
     )
 
 
+def test_where_only_the_largest_batch_is_asked_for_the_first_line_is_that(result):
+    found = dataclasses.replace(result.findings, asked_for_speed=False)
+    first = as_text(dataclasses.replace(result, findings=found), width=200).splitlines()[0]
+    assert f"The largest batch is {found.largest.batch:,}; only that was asked for" in first
+    assert first.startswith("✓" if found.largest.is_proved else "–")
+
+
 def test_a_search_that_ended_early_says_that_nothing_was_compared(result):
     early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[]))
     said = headline(early)

@@ -41,6 +41,18 @@ def test_a_plan_tells_the_memory_at_the_largest_batch_that_the_limit_allows(plan
     assert 1 < line["batch"] < 100_000
 
 
+def test_what_steps_took_already_lets_the_first_probe_be_larger_and_never_smaller(planned):
+    limit = read_process_memory().data_bytes + 256 * MIB
+
+    def batch_of(**extra):
+        told = planned(limit, net={"depth": 2}, extra=extra)
+        return next(fact.value for fact in told if isinstance(fact, Fact) and fact.name == "batch")
+
+    plain = batch_of()
+    assert batch_of(seen_batch=8.0, seen_bytes=float(limit)) == plain
+    assert batch_of(seen_batch=8.0, seen_bytes=float(limit - 400 * MIB)) > plain + 4
+
+
 def test_what_cannot_be_traced_ends_well_and_says_in_one_line_why(planned):
     first, ended = planned(GIB, fault="dynamic")
     assert first == Stage(stage="plan")

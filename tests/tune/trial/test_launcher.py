@@ -218,6 +218,29 @@ def test_expected_fork_servers_are_all_made_before_one_is_waited_for_and_ready_b
     assert seen[-2:] == ["default closed", "exact closed"]
 
 
+def test_the_first_that_is_expected_looks_at_the_workload_and_no_other_is_started(monkeypatch):
+    made = []
+
+    class Server:
+        def __init__(self, source, variant, folder):
+            made.append(variant)
+
+        @property
+        def ready(self):
+            raise ForkServerDiedError("enough")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(launcher_file, "ForkServerProcess", Server)
+    with Launcher("quickstart", (Variant(allocator="exact"),)) as launcher:
+        with pytest.raises(GpudocError, match="enough"):
+            launcher.inspect(CPU)
+        with pytest.raises(ForkServerDiedError):
+            _ = launcher.no_fork
+    assert {variant.allocator for variant in made} == {"exact"}
+
+
 def test_a_fork_server_that_dies_while_it_imports_is_replaced_once_and_then_said(monkeypatch):
     made = []
 
