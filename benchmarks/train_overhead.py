@@ -1,17 +1,19 @@
 """What a trainer adds to a step: gpudoc, Fabric, Accelerate and Lightning against a bare loop, interleaved.
 
-    python benchmarks/train_overhead.py [--rounds 6] [--steps 2000] [--step-ms 0,1,5,20] [--peers] [--record]
+    python benchmarks/train_overhead.py [--rounds 400] [--step-ms 0,1,5,20] [--peers] [--record]
 
-One process per peer and round would measure imports; here every loop runs in one process, in an order that rotates.
-The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss read every 10th
-step. Every loop has the same model, data, loss function, optimizer (fused AdamW) and thread count. `--step-ms` sleeps
-inside the model to make longer steps.
+All loops run in one process and take turns of STRETCH steps, in an order that rotates: a virtual machine's speed drifts
+by more within seconds than what is looked for. What a loop adds is the median over rounds of its turn less the bare
+loop's. The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss read every
+10th step. Every loop has the same model, data, loss function, optimizer (fused AdamW) and thread count. `--step-ms`
+sleeps inside the model to make longer steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -19,8 +21,10 @@ import pathlib
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -29,8 +33,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import torch  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-WARM_UP = 200
-clock = time.perf_counter
+STRETCH = 50
+# turns of each loop before the first that counts
+WARM_UP = 2
 MODULE = '''
 import time
 import torch
@@ -70,21 +75,20 @@ def build_model(seconds=0.0):
 
 
 def bare(module, steps, seconds):
-    """The loop that a person writes; returns seconds per step."""
+    """The loop that a person writes; yields after every turn, as all of them do."""
     model = module.build_model(seconds)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
-    began, losses = 0.0, []
+    losses = []
     for step, (x, y) in enumerate(loader):
-        if step == WARM_UP:
-            began = clock()
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
         if step % 10 == 9:
             losses.append(loss.item())
-    return (clock() - began) / (steps - WARM_UP)
+        if step % STRETCH == STRETCH - 1:
+            yield
 
 
 def gpudoc_loop(module, steps, seconds):
@@ -95,7 +99,6 @@ def gpudoc_loop(module, steps, seconds):
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cfg.yaml"
-        (path.parent / "overhead_workload.py").write_text(MODULE)
         data = {"target": "overhead_workload:Batches", "args": {"count": steps}, "collate": "overhead_workload:first"}
         config = {
             "model": {"target": "overhead_workload:build_model", "args": {"seconds": seconds}},
@@ -104,19 +107,14 @@ def gpudoc_loop(module, steps, seconds):
             "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 1e-3}},
             "train": {"global_batch": 1, "reference_batch": 1, "precision": "fp32", "checkpoint_every": 0},
         }
+        (path.parent / "overhead_workload.py").write_text(MODULE)
         path.write_text(json.dumps(config))
         request = Request(
             model=str(path), profile="off", device="cpu", preflight=False, run_dir=pathlib.Path(folder) / "run"
         )
-        began = ended = 0.0
         for event in run(request):
-            if isinstance(event, Progressed) and event.step == WARM_UP:
-                began = clock()
-            if isinstance(event, Progressed) and event.step == steps:
-                ended = clock()
-        if not (began and ended):
-            sys.exit("gpudoc's loop was stopped before its last step, so there is nothing to compare")
-        return (ended - began) / (steps - WARM_UP)
+            if isinstance(event, Progressed) and event.step % STRETCH == 0:
+                yield
 
 
 def fabric_loop(module, steps, seconds):
@@ -128,17 +126,16 @@ def fabric_loop(module, steps, seconds):
     model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True))
     loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
     loader = fabric.setup_dataloaders(loader)
-    began, losses = 0.0, []
+    losses = []
     for step, (x, y) in enumerate(loader):
-        if step == WARM_UP:
-            began = clock()
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(x), y)
         fabric.backward(loss)
         optimizer.step()
         if step % 10 == 9:
             losses.append(loss.item())
-    return (clock() - began) / (steps - WARM_UP)
+        if step % STRETCH == STRETCH - 1:
+            yield
 
 
 def accelerate_loop(module, steps, seconds):
@@ -149,10 +146,8 @@ def accelerate_loop(module, steps, seconds):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=1, shuffle=True, collate_fn=module.first)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    began, losses = 0.0, []
+    losses = []
     for step, (x, y) in enumerate(loader):
-        if step == WARM_UP:
-            began = clock()
         with accelerator.accumulate(model):
             optimizer.zero_grad()
             loss = functional.cross_entropy(model(x), y)
@@ -160,11 +155,15 @@ def accelerate_loop(module, steps, seconds):
             optimizer.step()
         if step % 10 == 9:
             losses.append(loss.item())
-    return (clock() - began) / (steps - WARM_UP)
+        if step % STRETCH == STRETCH - 1:
+            yield
 
 
 def lightning_loop(module, steps, seconds):
+    """Lightning's Trainer, which is no generator: it runs in a thread, and waits there between its turns."""
     import lightning
+
+    mine, theirs = threading.Semaphore(0), threading.Semaphore(0)
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -181,14 +180,11 @@ def lightning_loop(module, steps, seconds):
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=1e-3, fused=True)
 
-        def on_train_batch_start(self, batch, index):
-            if index == WARM_UP:
-                self.began = clock()
+        def on_train_batch_end(self, outputs, batch, index):
+            if index % STRETCH == STRETCH - 1:
+                theirs.release()
+                mine.acquire()
 
-        def on_train_epoch_end(self):
-            self.ended = clock()
-
-    found = Module()
     trainer = lightning.Trainer(
         accelerator="cpu",
         max_epochs=1,
@@ -198,22 +194,48 @@ def lightning_loop(module, steps, seconds):
         enable_model_summary=False,
     )
     loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
-    trainer.fit(found, loader)
-    return (found.ended - found.began) / (steps - WARM_UP)
+
+    def fit():
+        torch.set_num_threads(1)
+        trainer.fit(Module(), loader)
+
+    threading.Thread(target=fit, daemon=True).start()
+    for _ in range(steps // STRETCH):
+        theirs.acquire()
+        yield
+        mine.release()
+
+
+def in_turns(
+    loops: dict[str, Callable[..., Iterator[None]]], module: object, rounds: int, seconds: float
+) -> dict[str, list[float]]:
+    """Per loop: seconds per step of each of its turns that count."""
+    turns = WARM_UP + rounds
+    running = {name: loop(module, turns * STRETCH, seconds) for name, loop in loops.items()}
+    times: dict[str, list[float]] = {name: [] for name in loops}
+    names = itertools.cycle(loops)
+    for turn in range(turns):
+        for name in itertools.islice(names, len(loops)):
+            began = time.perf_counter()
+            next(running[name])
+            if turn >= WARM_UP:
+                times[name].append((time.perf_counter() - began) / STRETCH)
+        # so that each loop comes after each other one
+        next(names)
+    for loop in running.values():
+        for _ in loop:
+            pass
+    return times
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--step-ms", default="0")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--cpu-time", action="store_true", help="CPU time of this thread: for a busy machine")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    global clock
-    clock = time.thread_time if options.cpu_time else time.perf_counter
     warnings.simplefilter("ignore")
     for name in ("lightning", "lightning.pytorch", "lightning.fabric", "accelerate"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -227,13 +249,8 @@ def main() -> None:
 
         results = {}
         for step_ms in [float(text) for text in options.step_ms.split(",")]:
-            steps = options.steps if step_ms == 0 else max(WARM_UP + 100, int(4000 / step_ms))
-            times = {name: [] for name in loops}
-            names = list(loops)
-            for number in range(options.rounds):
-                for name in names[number % len(names) :] + names[: number % len(names)]:
-                    with contextlib.redirect_stdout(sys.stderr):
-                        times[name].append(loops[name](overhead_workload, steps, step_ms / 1e3))
+            with contextlib.redirect_stdout(sys.stderr):
+                times = in_turns(loops, overhead_workload, options.rounds, step_ms / 1e3)
             results[f"{step_ms:g} ms"] = describe(times)
     print(json.dumps(results, indent=1))
     if options.record:
@@ -243,16 +260,17 @@ def main() -> None:
 
 
 def describe(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Per loop: median µs a step, the median of its difference to the bare loop of the same round, and the ratio."""
+    """Per loop: median µs a step, quartiles of its difference to the bare loop of the same round, and the ratio."""
     rows = {}
     for name, values in times.items():
         apart = [value - base for value, base in zip(values, times["bare"], strict=True)]
         ratio = [base / value for value, base in zip(values, times["bare"], strict=True)]
+        low, middle, high = (round(1e6 * part, 1) for part in statistics.quantiles(apart, n=4))
         rows[name] = {
             "us_per_step": round(1e6 * statistics.median(values), 1),
             "us_best": round(1e6 * min(values), 1),
-            "overhead_us_median": round(1e6 * statistics.median(apart), 1),
-            "overhead_us_best": round(1e6 * (min(values) - min(times["bare"])), 1),
+            "overhead_us_median": middle,
+            "overhead_us_quartiles": [low, high],
             "samples_per_s_of_bare_median": round(statistics.median(ratio), 4),
         }
     return rows

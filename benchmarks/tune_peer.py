@@ -1,12 +1,14 @@
 """The seconds of `gpudoc tune --goal largest --only batch` beside those of Lightning's batch size finder (binsearch).
 
-    python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--checkpointing auto] [--tree DIR]
+    python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--checkpointing auto] [--device cuda]
+                                       [--tree DIR]
     python benchmarks/tune_peer.py record       # the table as Markdown, under benchmarks/records/
 
 Both run whole commands in fresh processes, imports and all, in turns: the same net, optimizer, data, allocator and
 limit. Lightning's finder takes the net as it is, and so does ours while activation checkpointing is `off`; with `auto`
-ours also looks whether it lets more fit. `--tree` is another commit's. Answers are appended to
-benchmarks/records/tune_peer.jsonl. Needs the package lightning.
+ours also looks whether it lets more fit. `--device cuda` is one GPU, which may be the stand-in's (tests/standin): with
+STANDIN_MATH=0 its seconds are those of launches and of Python alone. `--tree` is another commit's. Answers are appended
+to benchmarks/records/tune_peer.jsonl. Needs the package lightning.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from lightning.pytorch.tuner import Tuner
 from torch import nn
 import tune_models as m
 warnings.filterwarnings("ignore"); logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-kind, limit = sys.argv[2], int(sys.argv[3])
+kind, limit, device = sys.argv[2], int(sys.argv[3]), sys.argv[4]
 trials = []
 
 class Module(lightning.LightningModule):
@@ -62,10 +64,14 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self): return torch.optim.AdamW(self.parameters(), lr=1e-4)
     def train_dataloader(self): return torch.utils.data.DataLoader(m.Random(kind, 200000), batch_size=self.batch_size)
 
-more = private() - before
-resource.setrlimit(resource.RLIMIT_DATA, (limit + more, limit + more))
+more = 0
+if device == "cpu":
+    more = private() - before
+    resource.setrlimit(resource.RLIMIT_DATA, (limit + more, limit + more))
+else:
+    torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory, 0)
 model = Module()
-trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+trainer = lightning.Trainer(max_epochs=1, accelerator=device, devices=1, logger=False, enable_checkpointing=False,
                             enable_progress_bar=False, enable_model_summary=False)
 result = Tuner(trainer).scale_batch_size(model, mode="binsearch")
 print(json.dumps({"batch": result, "trials": trials, "more_mib": more >> 20}))
@@ -81,9 +87,9 @@ def timed(line: list[str], folder: str, environment: dict[str, str]) -> tuple[su
     return done, {"wall_s": round(wall_s, 2), "cpu_s": round(cpu_s, 2)}
 
 
-def command(folder: str, limit_mib: int, source: str, package: Path) -> dict:
+def command(folder: str, limit_mib: int, source: str, device: str, package: Path) -> dict:
     """What `gpudoc tune --goal largest --only batch` of the tree `package` found, from its first import to its last."""
-    line = [sys.executable, "-m", "gpudoc", "tune", "--model", source, "--device", "cpu", "--goal", "largest"]
+    line = [sys.executable, "-m", "gpudoc", "tune", "--model", source, "--device", device, "--goal", "largest"]
     line += ["--only", "batch", "--memory-limit", f"{limit_mib}MiB", "--fresh", "--budget", "1h", "--json"]
     line += ["--out", "tuned.yaml"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
@@ -94,16 +100,17 @@ def command(folder: str, limit_mib: int, source: str, package: Path) -> dict:
     return {"batch": evidence["largest_batch"], "trials": trials, **took}
 
 
-def lightning(folder: str, limit_mib: int, kind: str) -> dict:
+def lightning(folder: str, limit_mib: int, kind: str, device: str) -> dict:
     """What Lightning's binsearch found in a process with the same allocator, from its first import to its last.
 
-    It may have so much more memory as importing Lightning takes on top of PyTorch. That is generous, since our trials
-    import more than PyTorch too: where it finds 7782 it never met the limit, but stopped at 8192 and took off 5 %.
+    On a CPU it may have so much more memory as importing Lightning takes on top of PyTorch. That is generous, since our
+    trials import more than PyTorch too: where it finds 7782 it never met the limit, but stopped at 8192 and took off
+    5 %.
     """
     from gpudoc.process.allocator import MALLOC
 
-    line = [sys.executable, "-c", PEER, folder, kind, str(limit_mib * MIB)]
-    done, took = timed(line, folder, {**os.environ, **MALLOC})
+    line = [sys.executable, "-c", PEER, folder, kind, str(limit_mib * MIB), device]
+    done, took = timed(line, folder, {**os.environ, **(MALLOC if device == "cpu" else {})})
     try:
         answer = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
@@ -111,19 +118,21 @@ def lightning(folder: str, limit_mib: int, kind: str) -> dict:
     return {**answer, **took}
 
 
-def peer(kinds: list[str], limits: list[int], checkpointing: str, package: Path) -> None:
+def peer(kinds: list[str], limits: list[int], checkpointing: str, device: str, package: Path) -> None:
     """Lightning's binsearch and our command, one right after the other; the load is that of the minute before."""
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
             source = str(write_workload(Path(folder), kind, activation_checkpointing=checkpointing))
             for limit_mib in limits:
                 load = os.getloadavg()[0]
-                theirs, ours = lightning(folder, limit_mib, kind), command(folder, limit_mib, source, package)
+                theirs = lightning(folder, limit_mib, kind, device)
+                ours = command(folder, limit_mib, source, device, package)
                 keep(
                     {
                         "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                         "commit": commit(package),
                         "model": kind,
+                        "device": device,
                         "limit_mib": limit_mib,
                         "checkpointing": checkpointing,
                         "lightning": theirs,
@@ -156,7 +165,18 @@ def write_record() -> None:
 
     cpu = next((r for r in Path("/proc/cpuinfo").read_text().splitlines() if r.startswith("model name")), "")
     machine = f"torch {torch.__version__}, Python {platform.python_version()}, CPU{cpu.partition(':')[2]}"
-    columns = ["commit", "net", "limit MiB", "checkpointing", "Lightning's batch", "trials", "s", "CPU s", "our batch"]
+    columns = [
+        "commit",
+        "net",
+        "device",
+        "limit MiB",
+        "checkpointing",
+        "Lightning's batch",
+        "trials",
+        "s",
+        "CPU s",
+        "our batch",
+    ]
     columns += ["trials", "s", "CPU s", "ratio s", "ratio CPU s", "load"]
     lines = [
         "# Seconds of the largest batch, beside Lightning's batch size finder",
@@ -171,8 +191,8 @@ def write_record() -> None:
     for row in (json.loads(line) for line in ROWS.read_text().splitlines()):
         theirs, ours = row["lightning"], row["ours"]
         lines.append(
-            f"| {row['commit']} | {row['model']} | {row['limit_mib']} | {row['checkpointing']} | "
-            f"{theirs.get('batch', 'failed')} | "
+            f"| {row['commit']} | {row['model']} | {row.get('device', 'cpu')} | {row['limit_mib']} | "
+            f"{row['checkpointing']} | {theirs.get('batch', 'failed')} | "
             f"{len(theirs.get('trials', ()))} | {theirs['wall_s']} | {theirs['cpu_s']} | {ours['batch']} | "
             f"{len(ours['trials'])} | {ours['wall_s']} | {ours['cpu_s']} | {row['ratio']} | {row['cpu_ratio']} | "
             f"{row['load']} |"
@@ -189,11 +209,12 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--limits", default=",".join(map(str, LIMITS)))
     parser.add_argument("--checkpointing", default="off", choices=["off", "auto"])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--tree", type=Path, default=TREE, help="where the gpudoc to run lies")
     options = parser.parse_args()
     if options.part == "run":
         limits = [int(part) for part in options.limits.split(",")]
-        peer(options.only.split(","), limits, options.checkpointing, options.tree)
+        peer(options.only.split(","), limits, options.checkpointing, options.device, options.tree)
     else:
         write_record()
     return 0
