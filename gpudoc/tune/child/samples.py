@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import mmap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from gpudoc.workload.build import Collate, Dataset, Workload
 MAX_KEPT = 64
 SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
+# samples of one size after which none is looked for that is longer: of 1 in 700 one would have been among them (95 %)
+ENOUGH_ALIKE = 2_000
 # memory of this size is given back to the system when it is freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
 _RETURNED_BYTES = 1 << 20
 # 64 samples below this weigh 1 MiB, which is less than a peak differs by from process to process
@@ -84,7 +87,7 @@ class Samples:
         self.count = count
         self._held: list[object] = []
         self._held_of: Sequence[object] = ()
-        typical, longest, self.num_scanned = _scan(dataset, count)
+        typical, longest = _scan(dataset, count)
         back = {id(sample): taken_back(sample) for sample in (*typical, *longest)}
         self._typical = [back[id(sample)] for sample in typical]
         self._longest = [back[id(sample)] for sample in longest]
@@ -271,22 +274,34 @@ def sample_bytes(sample: object) -> int:
     return size if isinstance(size, int) else num_bytes(sample) or 8
 
 
-def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object], int]:
-    """Typical samples, the longest ones (longest first), and how many were looked at."""
+def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object]]:
+    """Typical samples, and the longest ones of those that there is time to look at, longest first."""
     kept = min(MAX_KEPT, count)
     typical_indexes = [index * count // kept for index in range(kept)]
     typical = [put_outside(dataset[index]) for index in typical_indexes]
     longest = sorted(typical, key=sample_bytes, reverse=True)
     if kept == count:
-        return typical, longest, count
-    num_scanned = kept
+        return typical, longest
+    sizes, least = set(map(sample_bytes, typical)), sample_bytes(longest[-1])
     deadline = time.monotonic() + SCAN_SECONDS
-    stride = max(1, count // MAX_SCANNED)
-    for index in range(0, count, stride):
-        if num_scanned >= MAX_SCANNED or time.monotonic() > deadline:
+    for number, index in enumerate(_all_over(count)):
+        if (number >= ENOUGH_ALIKE and len(sizes) == 1) or time.monotonic() > deadline:
             break
         sample = dataset[index]
-        num_scanned += 1
-        if sample_bytes(sample) > sample_bytes(longest[-1]):
+        size = sample_bytes(sample)
+        sizes.add(size)
+        if size > least:
             longest = sorted([*longest, put_outside(sample)], key=sample_bytes, reverse=True)[:kept]
-    return typical, longest, count if stride == 1 and num_scanned >= count else min(num_scanned, count - 1)
+            least = sample_bytes(longest[-1])
+    return typical, longest
+
+
+def _all_over(count: int) -> Iterator[int]:
+    """Indices without repetition that lie all over the data set, whenever one stops.
+
+    Steps of the golden ratio: Steinhaus, the three-gap theorem.
+    """
+    step = round(count * (math.sqrt(5) - 1) / 2)
+    while math.gcd(step, count) > 1:
+        step += 1
+    return (number * step % count for number in range(min(count, MAX_SCANNED)))

@@ -1,4 +1,5 @@
 import gc
+import itertools
 import subprocess
 import sys
 import tracemalloc
@@ -27,14 +28,14 @@ from gpudoc.workload.build import load_workload
 
 class Ragged(torch.utils.data.Dataset):
     def __init__(self, count, longest):
-        self.count, self.longest, self.reads = count, longest, 0
+        self.count, self.longest, self.sizes, self.reads = count, longest, 3, []
 
     def __len__(self):
         return self.count
 
     def __getitem__(self, index):
-        self.reads += 1
-        return torch.full((50 if index == self.longest else 1 + index % 3,), float(index))
+        self.reads.append(index)
+        return torch.full((50 if index == self.longest and self.sizes > 1 else 1 + index % self.sizes,), float(index))
 
 
 def pad(samples):
@@ -45,7 +46,6 @@ def pad(samples):
 def test_the_longest_sample_is_in_every_worst_batch(longest):
     samples = Samples(Ragged(2000, longest), pad, 2000)
     assert samples.sizes_differ
-    assert samples.num_scanned == 2000
     for batch in (1, 5, 300):
         assert samples.worst(batch).shape == (batch, 50)
 
@@ -53,22 +53,41 @@ def test_the_longest_sample_is_in_every_worst_batch(longest):
 def test_large_batches_read_nothing_more():
     data = Ragged(500, 3)
     samples = Samples(data, pad, 500)
-    reads = data.reads
+    reads = len(data.reads)
     assert samples.typical(5000).shape[0] == 5000
     assert samples.worst(5000).shape[0] == 5000
-    assert data.reads == reads
+    assert len(data.reads) == reads
 
 
 def test_a_slow_data_set_is_not_read_whole(monkeypatch):
     monkeypatch.setattr("gpudoc.tune.child.samples.SCAN_SECONDS", 0.0)
-    samples = Samples(Ragged(100_000, 3), pad, 100_000)
-    assert samples.num_scanned < 100
+    data = Ragged(100_000, 3)
+    Samples(data, pad, 100_000)
+    assert len(data.reads) < 100
+
+
+def test_of_a_large_set_samples_from_all_over_are_read_each_once():
+    data = Ragged(100_000, 3)
+    Samples(data, pad, 100_000)
+    scanned = data.reads[64:]
+    assert len(set(scanned)) == len(scanned) == 20_000
+    for end in (100, 1_000, 20_000):
+        # no part of the set is left out, wherever time is over
+        places = [0, *sorted(scanned[:end]), 100_000]
+        assert max(b - a for a, b in itertools.pairwise(places)) < 3 * 100_000 / end
+
+
+def test_samples_of_one_size_are_soon_believed_to_be_so_everywhere():
+    data = Ragged(100_000, 3)
+    data.sizes = 1
+    assert not Samples(data, pad, 100_000).sizes_differ
+    assert len(data.reads) == 64 + 2_000
 
 
 def test_a_set_smaller_than_64_is_kept_whole():
-    samples = Samples(Ragged(10, 4), pad, 10)
-    assert samples.num_scanned == 10
-    assert samples.typical(10).shape == (10, 50)
+    data = Ragged(10, 4)
+    assert Samples(data, pad, 10).typical(10).shape == (10, 50)
+    assert sorted(data.reads) == list(range(10))
 
 
 def test_different_sizes_without_a_collate_are_explained():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import sys
 import time
 from typing import Any, Iterator
@@ -84,10 +85,13 @@ def largest(dataset: Any, most: int) -> list[int]:
     Where there are more than can be looked at, they are taken from all over the data set.
     """
     number = len(dataset)
-    step = max(1, number // MAX_SCANNED)
+    # the golden ratio: wherever one stops, no part of the data set was left out
+    step = round(0.618034 * number)
+    while math.gcd(step, number) > 1:
+        step += 1
     until = time.perf_counter() + SCAN_SECONDS
     found = []
-    for index in range(0, number, step):
+    for index in (count * step % number for count in range(min(number, MAX_SCANNED))):
         found.append((-size(dataset[index]), index))
         if time.perf_counter() > until:
             break

@@ -70,6 +70,14 @@ def test_the_largest_samples_fill_the_first_batches_and_the_scripts_own_follow()
     assert len(loader) == 3
 
 
+def test_those_that_time_allows_to_look_at_are_from_all_over_the_data_set(monkeypatch):
+    monkeypatch.setattr(samples, "MAX_SCANNED", 50)
+    # the second half is longer, and is met however little is looked at
+    found = samples.largest(Texts([1] * 500 + [2] * 500), 20)
+    assert len(set(found)) == 20
+    assert min(found) >= 500
+
+
 def test_fewer_samples_than_a_batch_are_repeated():
     loader = DataLoader(Texts([1, 2]), 4, collate_fn=lambda rows: [len(row) for row in rows])
     samples.largest_first(loader, 1)
