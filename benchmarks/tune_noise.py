@@ -2,11 +2,12 @@
 
     python benchmarks/tune_noise.py [--runs 20] [--loads 0,1,2,memory] [--results rows.jsonl] [--record FILE]
 
-The step of `planted` takes 23 % less CPU time in a process with the exact allocator, so that this lever, which is tried
-on every CPU, is worth 1.3 times the speed; that of `equal` takes the same. Each run is a whole `gpudoc tune --only speed` with a journal of its own, from one line to one row of
-`--results`: a run that is cut off is made again, and what is there is not; rows of another commit do not count. Right:
-`exact` for `planted`, `default` for `equal`. Wrong and said: the other one, with the doubt on the first screen. Wrong
-and not said must not happen. Nothing but the answer is searched: one batch, and an optimizer that has no lever of its own.
+The step of `planted` takes 23 % less CPU time in a process with the exact allocator, so that this lever, which every
+CPU tries, is worth 1.3 times the speed; that of `equal` takes the same. Each run is a whole `gpudoc tune --only speed`
+with a journal of its own, from one line to one row of `--results`: a run that is cut off is made again, and what is
+there is not; rows of another commit do not count. Right: `exact` for `planted`, `default` for `equal`. Wrong and said:
+the other one, with the doubt on the first screen. Wrong and not said must not happen. Nothing but the answer is
+searched: one batch, and an optimizer that has no lever of its own.
 """
 
 from __future__ import annotations
