@@ -7,8 +7,8 @@ A CPU with fewer instructions is played by the switches of PyTorch, oneDNN, MKL 
 scratch memory and the order of allocations. Each row is a search under one of them, then training at the answer for
 `--steps` steps with five checkpoints, and at the next batch that can be told from it, both under the same limit without
 a rescue. That one is the batch that the search saw fail, or the first that needs HELD_MIB more than the answer: as much
-as a trial holds for what training may hold besides. Memory decides, so that other work beside it does not matter. Exit code 1 when an
-answer did not live, or the batch above it did.
+as a trial holds for what training may hold besides. Memory decides, so that other work beside it does not matter. Exit
+code 1 when an answer did not live, or the batch above it did.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def run_steps(post: Post, order: Order) -> None:
             stepper.run(batch)
         if post.device.type == "cuda":
             torch.cuda.synchronize(post.device)
-        stepper.take_losses()
+        stepper.losses.take()
         return time.perf_counter() - started
 
     # a core that does much else needs seconds for one: then one is a sample, and fewer warm it up

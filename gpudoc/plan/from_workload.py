@@ -104,7 +104,7 @@ def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
         given.inputs = inputs
         sequence.run(number)
         # whoever logs has read them by the next step
-        sequence.stepper.losses.clear()
+        sequence.stepper.losses.take()
 
     def evaluate(inputs: object) -> object:
         sequence.stepper.free_gradients()

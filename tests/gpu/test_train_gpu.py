@@ -69,7 +69,7 @@ def test_fifty_steps_never_wait_for_the_device(name):
             found.meter.step_done()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert len(found.take_losses()) == 51
+    assert len(found.losses.take()) == 51
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
@@ -95,7 +95,7 @@ def test_fp16_finds_its_scale_and_learns():
     torch.manual_seed(0)
     for _ in range(200):
         found.run([Micro(batch(), 1.0)])
-    losses = found.take_losses()
+    losses = found.losses.take()
     assert sum(losses[-10:]) < 0.5 * sum(losses[20:30])
     assert found.scale() > 1
 

@@ -18,6 +18,7 @@ from gpudoc.train.data.order import Order
 from gpudoc.train.ranks.distributed import abandoned
 from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.ranks.pulse import EVALUATING
+from gpudoc.train.step.losses import Losses
 from gpudoc.train.step.step import Parts
 from gpudoc.train.stop import Stop
 from gpudoc.workload.batch import Batch, shapes, to_device
@@ -76,7 +77,7 @@ def evaluating(parts: Parts) -> Iterator[None]:
 def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str | None:
     """The mean loss, None after a stop, or the shapes of the batch that did not fit."""
     feed = feeds.open(order, 0, order.steps_per_epoch)
-    losses: list[torch.Tensor] = []
+    losses = Losses(parts.device)
     items: list[float] = []
     try:
         for chunk in order.walk(0, order.steps_per_epoch):
@@ -94,7 +95,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
                 flags = parts.ranks.vote(flags)
             if not flags:
                 try:
-                    losses.append(loss_of(parts, batch))
+                    losses.add(loss_of(parts, batch))
                     items.append(0.0 if chunk.weightless else parts.step.count_items(batch))
                 except Exception as problem:
                     _memory_alone(in_model(problem, batch, False), problem)
@@ -108,7 +109,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
             if flags & OOM:
                 return seen or shapes(batch)
         weights = torch.tensor(items, dtype=torch.float64)
-        values = torch.stack(losses).double().cpu()
+        values = torch.tensor(losses.take(), dtype=torch.float64)
         # a weightless batch's loss may be anything, and nothing times NaN is NaN
         summed = float((values[weights > 0] * weights[weights > 0]).sum())
         total, count = parts.ranks.total([summed, float(weights.sum())])

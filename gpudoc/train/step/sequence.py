@@ -134,7 +134,7 @@ class StepSequence:
         """What was not read since the last call; waits for the device."""
         stepper, ranks = self.stepper, self.stepper.parts.ranks
         ranks.pulse.now(LOGGING)
-        losses = stepper.take_losses()
+        losses = stepper.losses.take()
         norm, split = stepper.norm_of_gradients(), self.meter.take()
         own_s, read_s = ranks.pulse.take()
         if ranks.world == 1:

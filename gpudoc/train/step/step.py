@@ -13,6 +13,7 @@ from torch import nn
 
 from gpudoc.train.ranks.protocol import Alone, Ranks, own_part, whole
 from gpudoc.train.state.staging import Copying
+from gpudoc.train.step.losses import Losses
 from gpudoc.train.step.meters import Meter, clock
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.utilisation import Cost
@@ -57,13 +58,13 @@ class Parts:
 class Stepper:
     """Runs steps. `backward` may run out of memory and be repeated after an undo; so may an update before `apply`.
 
-    The loss stays on the device: `losses` collects one scalar per step for whoever logs.
+    `losses` collects one scalar per step for whoever logs.
     """
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.parameters = [parameter for parameter in parts.model.parameters() if parameter.requires_grad]
-        self.losses: list[torch.Tensor] = []
+        self.losses = Losses(parts.device)
         self.scaler = torch.amp.GradScaler(parts.device.type) if parts.precision.needs_scaler else None
         self._on_host = on_host = parts.device.type == "cpu"
         takes_found = bool(getattr(parts.optimizer, "_step_supports_amp_scaling", False))
@@ -174,19 +175,11 @@ class Stepper:
             self._update_scaled(self.scaler)
         else:
             self._update_plain()
-        self.losses.append(self._loss)
+        self.losses.add(self._loss)
 
     def num_skipped(self) -> int:
         """Steps so far whose gradients were not finite and which changed nothing; waits for the device."""
         return self._skipped_on_host + int(self._skipped_on_device.item())
-
-    def take_losses(self) -> list[float]:
-        """The losses of the steps since the last call; waits for the device."""
-        # each copy from a device waits for it: all in one there
-        one_by_one = self._on_host or len(self.losses) < 2
-        values: list[float] = [loss.item() for loss in self.losses] if one_by_one else _together(self.losses)
-        self.losses.clear()
-        return values
 
     def norm_of_gradients(self) -> float | None:
         """The last step's gradient norm before clipping; None when there are no gradients. Waits for the device."""
@@ -322,11 +315,6 @@ class Stepper:
                 self._found.copy_(torch.maximum(self._found, (~finite).to(self._found)))
         if self.parts.ranks.world > 1:
             self.parts.ranks.agree_on_worst(self._found)
-
-
-def _together(scalars: list[torch.Tensor]) -> list[float]:
-    found: list[float] = torch.stack(scalars).float().tolist()
-    return found
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:

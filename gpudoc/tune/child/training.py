@@ -164,7 +164,7 @@ class Trainee:
         """Wait for the device, and forget the losses and times of the steps so far."""
         for steps in (self._whole, self._unexchanged):
             if steps is not None:
-                steps.sequence.stepper.take_losses()
+                steps.sequence.stepper.losses.take()
                 steps.sequence.meter.take()
 
     def evaluate(self, batch: Batch) -> float:

@@ -64,7 +64,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
     assert torch.equal(before[1]["state"][0]["exp_avg"], after[1]["state"][0]["exp_avg"])
     assert before[1]["state"][0]["step"] == after[1]["state"][0]["step"]
     assert found.num_skipped() == 1
-    losses = found.take_losses()
+    losses = found.losses.take()
     assert len(losses) == 2
     assert not torch.isfinite(torch.tensor(losses[1]))
     found.run([Micro(batch(3), 1.0)])
@@ -144,8 +144,8 @@ def test_the_norm_of_all_gradients_and_every_loss_since_they_were_read_last():
     expected = []
     for seed in range(3):
         found.run([Micro(batch(5, seed), 1.0)])
-        expected.append(float(found.losses[-1]))
+        expected.append(float(found._loss))
     norm = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert found.norm_of_gradients() == pytest.approx(float(norm), rel=1e-9)
-    assert found.take_losses() == expected
-    assert found.take_losses() == []
+    assert found.losses.take() == expected
+    assert found.losses.take() == []
