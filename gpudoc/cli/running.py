@@ -61,7 +61,7 @@ def run_command(command: tuple[str, ...], wish: Wish, typed: frozenset[str]) -> 
     if allowed - {"batch"}:
         raise GpudocError(f"--allow {wish.allow}: train knows one thing to allow", hint="--allow batch")
     from gpudoc.script.apply import apply
-    from gpudoc.train.start.watch import check
+    from gpudoc.train.watch.watch import check
 
     on_hang = check(wish.on_hang)
     applied = apply(command, profile=wish.profile, allow_batch="batch" in allowed)

@@ -99,7 +99,7 @@ def train(
     from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags, parse_limit
     from gpudoc.train.start.place import as_rank, elsewhere, is_follower, needs_torch
-    from gpudoc.train.start.watch import check
+    from gpudoc.train.watch.watch import check
 
     counts = {"steps": steps, "epochs": epochs, "micro_batch": batch_size, "num_workers": num_workers}
     request = Request(

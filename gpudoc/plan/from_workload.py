@@ -15,9 +15,9 @@ from gpudoc.errors import GpudocError
 from gpudoc.plan.settings import Settings
 from gpudoc.plan.tracing import Recipe
 from gpudoc.train.data.draws import Generators, Snapshot
+from gpudoc.train.loop.evaluate import loss_of
 from gpudoc.train.ranks.protocol import Alone, Ranks
 from gpudoc.train.start.parts import Form, build_parts, may_fuse
-from gpudoc.train.step.evaluate import loss_of
 from gpudoc.train.step.precision import Name, Precision
 from gpudoc.train.step.schedule import Rates
 from gpudoc.train.step.sequence import Driver, StepSequence

@@ -15,8 +15,8 @@ from gpudoc.process.stacks import little_stacks
 if TYPE_CHECKING:
     from gpudoc.train.events import Hung
     from gpudoc.train.ranks.pulse import Beat
-    from gpudoc.train.start.hang import Stand
-    from gpudoc.train.start.watch import Watch
+    from gpudoc.train.watch.hang import Stand
+    from gpudoc.train.watch.watch import Watch
 
 _LOOK_S = 1.0
 _CLOSE_S = 2.0
@@ -61,7 +61,7 @@ class Standing:
     def watch(self, clock: Callable[[], float] = time.monotonic) -> Watch:
         """The watch over the command's ranks."""
         # a tenth of a second of imports that a command without training does without
-        from gpudoc.train.start.watch import Watch
+        from gpudoc.train.watch.watch import Watch
 
         return Watch(
             beats=lambda: living(self._folder),
@@ -102,7 +102,7 @@ def gone(folder: Path) -> tuple[str, ...]:
 
 def look_at(beats: Sequence[Beat]) -> list[Stand]:
     """Where the ranks stand, with the collective that a rank's stack shows: a script's own are not counted."""
-    from gpudoc.train.start.stacks import stands_of
+    from gpudoc.train.watch.stacks import stands_of
 
     return [_in_its_call(stand) for stand in stands_of(beats)]
 
@@ -125,7 +125,7 @@ class Patience:
         from gpudoc.facts.live.stillness import Stillness, look
         from gpudoc.facts.live.tree import descendants
         from gpudoc.facts.process import Glance
-        from gpudoc.train.start.watch import FIRST_S, first_step_s
+        from gpudoc.train.watch.watch import FIRST_S, first_step_s
 
         idle, moved = [], False
         for stand in stands:

@@ -11,9 +11,9 @@ from gpudoc.errors import ExitCode
 
 if TYPE_CHECKING:
     # whoever watches a run need not import torch
+    from gpudoc.train.meter.meters import Split
     from gpudoc.train.ranks.pace import Slow
     from gpudoc.train.settings import Settings
-    from gpudoc.train.step.meters import Split
 
 # where the time of training goes. "host": the GPU had nothing to do because Python was late with its work; "compile":
 # torch.compile was at work

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.train.events import Started
+from gpudoc.train.loop.census import Census
+from gpudoc.train.loop.course import Course
+from gpudoc.train.loop.loop import Loop
 from gpudoc.train.report.sinks import Sinks
 from gpudoc.train.settings import Settings
 from gpudoc.train.state.run_dir import Run
-from gpudoc.train.step.census import Census
-from gpudoc.train.step.course import Course
-from gpudoc.train.step.loop import Loop
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.workload.build import Workload

@@ -35,8 +35,8 @@ def run(request: Request) -> Iterator[Event]:
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
         from gpudoc.process.beside import Meter
-        from gpudoc.train.start.watching import Hangs, events_of, watching
-        from gpudoc.train.step.loop import note_of_syncs
+        from gpudoc.train.loop.loop import note_of_syncs
+        from gpudoc.train.watch.watching import Hangs, events_of, watching
 
         progress = job.course.progress
         problem: Exception | None = None

@@ -59,7 +59,7 @@ WITHOUT_TORCH = """
 import sys
 # whoever imports it fails
 sys.modules["torch"] = None
-import gpudoc.train.start.recorder, gpudoc.train.start.watching
+import gpudoc.train.watch.recorder, gpudoc.train.watch.watching
 from gpudoc.cli.app import run
 from gpudoc.train.start import place
 place.launch = lambda arguments, **how: print(how["ranks"], "ranks are started") or 0

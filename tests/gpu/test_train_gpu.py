@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from gpudoc.train.meter.meters import Meter
 from gpudoc.train.state.capture import Progress, capture
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.step import precision
-from gpudoc.train.step.meters import Meter
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
 from tests.standin.gpus import PATIENCE_S, real_gpu
-from tests.train.step.test_rescue import write as write_hungry
+from tests.train.loop.test_rescue import write as write_hungry
 from tests.train.support import environment, metrics, summary, write_workload
 
 pytestmark = pytest.mark.gpu

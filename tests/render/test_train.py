@@ -6,9 +6,9 @@ import pytest
 from gpudoc.errors import ExitCode
 from gpudoc.render.train import Screen, describe, last_words, opening, progress_line, show
 from gpudoc.train.events import PHASES, Evaluated, Finished, Progressed, Rescued, Said, Saved, Started
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import Settings
-from gpudoc.train.step.meters import Split
 from tests.terminal import shown
 
 

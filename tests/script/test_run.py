@@ -16,8 +16,8 @@ from gpudoc.script import standing
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import LoaderOrder, Order
 from gpudoc.script.run import run
-from gpudoc.train.start import watch
-from gpudoc.train.start.stacks import stands_of as stacks_of
+from gpudoc.train.watch import watch
+from gpudoc.train.watch.stacks import stands_of as stacks_of
 from tests.script.family import MARK, alive, marked
 from tests.script.scripts import EAGER
 from tests.waiting import wait_until

@@ -13,9 +13,9 @@ from gpudoc.script import standing
 from gpudoc.script.standing import Patience, Standing, gone, living, look_at
 from gpudoc.train.ranks import pulse as signs
 from gpudoc.train.ranks.pulse import OWN_CODE, Beat, open_pulse
-from gpudoc.train.start import stacks
-from gpudoc.train.start.hang import Stand, judge
-from gpudoc.train.start.watch import END_TIMES, FIRST_S, FLOOR_S
+from gpudoc.train.watch import stacks
+from gpudoc.train.watch.hang import Stand, judge
+from gpudoc.train.watch.watch import END_TIMES, FIRST_S, FLOOR_S
 from tests.waiting import wait_until
 
 MAIN = Frame("main", "/home/me/work/train.py", 40)
@@ -256,6 +256,6 @@ def test_nothing_runs_before_a_rank_shows_itself(tmp_path, monkeypatch):
 
 
 def test_to_watch_a_command_torch_is_not_imported():
-    code = "import sys, gpudoc.script.run, gpudoc.train.start.stacks, gpudoc.train.start.watch; "
+    code = "import sys, gpudoc.script.run, gpudoc.train.watch.stacks, gpudoc.train.watch.watch; "
     code += "from gpudoc.script.standing import Patience; Patience(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,7 +19,7 @@ import time
 import torch
 from torch import nn
 
-from gpudoc.train.step import head_start
+from gpudoc.train.meter import head_start
 
 # on a machine that does much else a step may take far longer to queue than the one before
 head_start._MARGIN = 20.0
@@ -168,8 +168,8 @@ def test_two_ranks_that_share_weights_wait_for_what_no_computation_hides(standin
 LOOP = """
 import json, time
 import torch
-from gpudoc.train.step import head_start
-from gpudoc.train.step.meters import Meter
+from gpudoc.train.meter import head_start
+from gpudoc.train.meter.meters import Meter
 
 head_start._MARGIN = 20.0
 device = torch.device("cuda", 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudoc.train.events import Evaluated, Hung, Progressed, Rescued
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
-from gpudoc.train.step.meters import Split
 
 
 def test_a_logged_step_has_the_fields_of_the_contract():

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.model import Finding
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import Settings
-from gpudoc.train.step.meters import Split
 
 # below this share, and below this time, a phase is not worth a word
 _WORTH_SAYING = 0.10

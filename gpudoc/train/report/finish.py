@@ -9,12 +9,12 @@ from gpudoc.process.beside import Beside
 from gpudoc.train.data.stream import most_workers
 from gpudoc.train.events import Finished
 from gpudoc.train.job import Job
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
 from gpudoc.train.report.summary import End, document
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.state.checkpoint import found_in
 from gpudoc.train.state.run_dir import write_whole
-from gpudoc.train.step.meters import Split
 
 
 def finish(

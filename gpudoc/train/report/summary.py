@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from gpudoc.errors import ExitCode
 from gpudoc.train.events import Evaluated
 from gpudoc.train.job import Job
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.report.advice import Advice
 from gpudoc.train.report.sinks import finite
-from gpudoc.train.step.meters import Split
 
 SCHEMA = "gpudoc.train.v1"
 

@@ -14,6 +14,18 @@ from gpudoc.train.data.order import Order, sample_seed
 from gpudoc.train.data.stream import eval_reader_of, length_of, reader_of
 from gpudoc.train.events import Event
 from gpudoc.train.job import Job, Origin
+from gpudoc.train.loop.boundary import Boundary
+from gpudoc.train.loop.census import Census
+from gpudoc.train.loop.course import Course, Rescues
+from gpudoc.train.loop.crash import Restart, take_over
+from gpudoc.train.loop.evaluation import Evaluation
+from gpudoc.train.loop.fetch import Fetcher
+from gpudoc.train.loop.log import Log
+from gpudoc.train.loop.loop import Loop, LoopParts
+from gpudoc.train.loop.rescue import Rescuer, RescueRules
+from gpudoc.train.loop.saving import Saving
+from gpudoc.train.loop.snapshot import Snapshots
+from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.fsdp import council_of
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
@@ -25,21 +37,9 @@ from gpudoc.train.state.capture import Progress
 from gpudoc.train.state.run_dir import Choice, Run
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
-from gpudoc.train.step.boundary import Boundary
-from gpudoc.train.step.census import Census
-from gpudoc.train.step.course import Course, Rescues
-from gpudoc.train.step.crash import Restart, take_over
-from gpudoc.train.step.evaluation import Evaluation
-from gpudoc.train.step.fetch import Fetcher
-from gpudoc.train.step.log import Log
-from gpudoc.train.step.loop import Loop, LoopParts
 from gpudoc.train.step.precision import Precision
-from gpudoc.train.step.rescue import Rescuer, RescueRules
-from gpudoc.train.step.saving import Saving
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.snapshot import Snapshots
 from gpudoc.train.step.step import Stepper
-from gpudoc.train.step.trace import Tracer
 from gpudoc.train.stop import Stop
 from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
 

@@ -30,7 +30,7 @@ from gpudoc.train.ranks.pulse import FOLDER
 from gpudoc.writing import own_prefix
 
 if TYPE_CHECKING:
-    from gpudoc.train.start.watch import Watch
+    from gpudoc.train.watch.watch import Watch
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
@@ -111,8 +111,8 @@ def launch(
 
     HungError when the run was ended since nothing moved.
     """
-    from gpudoc.train.start.recorder import switched_on
-    from gpudoc.train.start.watching import ended, watch_ranks
+    from gpudoc.train.watch.recorder import switched_on
+    from gpudoc.train.watch.watching import ended, watch_ranks
 
     with tempfile.TemporaryDirectory(prefix=own_prefix("launch")) as folder:
         environment = {EXIT_FILE: f"{folder}/exit", **os.environ, FOLDER: folder}

@@ -1,1 +1,1 @@
-"""The loop and one step of it: forward, backward, update, and what happens between two steps."""
+"""One step: forward, backward, check, clip, update; its parts, and how it is taken back."""

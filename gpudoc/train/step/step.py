@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from gpudoc.train.meter.meters import Meter, clock
+from gpudoc.train.meter.waits import Waits
 from gpudoc.train.ranks.protocol import Alone, Ranks, own_part, whole
 from gpudoc.train.state.staging import Copying
 from gpudoc.train.step.losses import Losses
-from gpudoc.train.step.meters import Meter, clock
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.utilisation import Cost
-from gpudoc.train.step.waits import Waits
 from gpudoc.workload.batch import Batch, tensors_in, to_device
 from gpudoc.workload.build import Step
 from gpudoc.workload.flops import Counter

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from gpudoc.knowledge.cards import find_card
-from gpudoc.train.step.meters import Split
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.step.precision import Name
 from gpudoc.workload.batch import Batch, num_samples, tensors_in
 from gpudoc.workload.flops import Counter

@@ -115,10 +115,6 @@ def _import_what_steps_import() -> None:
     import torch._dynamo
     import torch.profiler  # noqa: F401
 
-    import gpudoc.train.report.finish
-    import gpudoc.train.start.build
-    import gpudoc.train.step.loop  # noqa: F401  the process that will train has all of this in memory too
-
 
 def _make_an_optimizer(workload: Workload) -> None:
     """What optimizers import when they are made."""

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from gpudoc.train.data.order import Order
+from gpudoc.train.loop.evaluate import evaluating, loss_of
 from gpudoc.train.ranks.protocol import Alone, Ranks
 from gpudoc.train.start.parts import be_deterministic, build_parts, form_of
 from gpudoc.train.state.capture import Progress, capture
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
-from gpudoc.train.step.evaluate import evaluating, loss_of
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.schedule import Rates
 from gpudoc.train.step.sequence import Driver, Missing, StepSequence, share_out

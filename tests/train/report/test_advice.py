@@ -8,10 +8,10 @@ import pytest
 
 from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.process.openmp import OpenMp
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
 from gpudoc.train.settings import Settings
-from gpudoc.train.step.meters import Split
 
 
 def split(**seconds):

@@ -64,7 +64,8 @@ class Net(nn.Module):
 # looks ten times a second and reports after so many seconds as its last argument says, so that a test need not wait
 WATCHED = """
 import sys
-from gpudoc.train.start import launch, watch
+from gpudoc.train.start import launch
+from gpudoc.train.watch import watch
 launch._LOOK_SECONDS = watch.LOOK_S = 0.1
 watch.FIRST_S = 60.0
 watch.FLOOR_S, watch.END_TIMES = float(sys.argv.pop()), 2.0

@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 from gpudoc.process import openmp
 from gpudoc.process.openmp import WAITING, OpenMp
+from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings
 from gpudoc.train.start import assemble, build
 from gpudoc.train.state.loaded import load
-from gpudoc.train.step.trace import Tracer
 from gpudoc.train.stop import Stop
 from gpudoc.units import format_bytes
 from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload

@@ -121,7 +121,7 @@ def test_each_mode_is_what_torch_calls_it(monkeypatch, built, mode, told):
 
 
 def test_graphs_hear_of_every_step_and_lend_no_loss(monkeypatch, built):
-    from gpudoc.train.step.evaluate import evaluating, loss_of
+    from gpudoc.train.loop.evaluate import evaluating, loss_of
     from gpudoc.train.step.step import Micro, Stepper
 
     begun = []

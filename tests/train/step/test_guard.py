@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from gpudoc.errors import GpudocError
+from gpudoc.train.loop.rescue import Rescuer, RescueRules
 from gpudoc.train.ranks.protocol import OOM
 from gpudoc.train.step.guard import Guard
 from gpudoc.train.step.precision import Precision
-from gpudoc.train.step.rescue import Rescuer, RescueRules
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
 

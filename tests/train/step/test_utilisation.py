@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpudoc.train.step.meters import Split
+from gpudoc.train.meter.meters import Split
 from gpudoc.train.step.utilisation import Cost, Peak, figures, peak_of
 from gpudoc.workload.flops import Counter
 from tests.train.support import metrics, summary, train_here, write_workload

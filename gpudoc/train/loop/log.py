@@ -1,0 +1,103 @@
+"""The figures of a log point: loss, speed, memory, where the time went, and steps that changed nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.events import Progressed
+from gpudoc.train.loop.course import Course, Metrics
+from gpudoc.train.meter.meters import Split, memory_peak_bytes
+from gpudoc.train.ranks.around import Around
+from gpudoc.train.ranks.pace import Pace
+from gpudoc.train.step.sequence import Reading
+from gpudoc.train.step.step import Stepper
+from gpudoc.train.step.utilisation import figures, peak_of
+
+# fp16 needs up to 17 skipped steps to find its first loss scale
+_MOST_SKIPPED_IN_A_ROW = 25
+
+
+class Log:
+    """Turns what the device knows into rows. `logged` hears the seconds since the row before."""
+
+    def __init__(self, stepper: Stepper, course: Course, metrics: Metrics, logged: Callable[[float], None]) -> None:
+        self._stepper = stepper
+        self._peak = peak_of(stepper.parts.device, stepper.parts.precision.name)
+        self._course = course
+        self._metrics = metrics
+        self._logged = logged
+        self._samples_logged = course.order.samples_before(course.progress.step)
+        self._logged_step = course.progress.step
+        self._skipped_in_a_row = 0
+        self._skipped_logged = 0
+        self._total = Split.of(course.progress.seconds) if course.progress.seconds else None
+        self.memory_peak_bytes = 0
+        ranks, around = stepper.parts.ranks, Around(stepper.parts.device)
+        self.pace = Pace(ranks.world, lambda rank: ranks.gather(around.look() if rank == ranks.rank else {})[rank])
+
+    def write(self, step: int, reading: Reading) -> Progressed:
+        """The row after `step`; GpudocError when for too long no gradient was finite."""
+        stepper, order, progress = self._stepper, self._course.order, self._course.progress
+        finite = [loss for loss in reading.losses if math.isfinite(loss)]
+        loss = sum(finite) / len(finite) if finite else math.nan
+        if finite:
+            progress.final_loss = finite[-1]
+            if progress.first_loss is None:
+                progress.first_loss = finite[0]
+        split = reading.split
+        self.collect(split)
+        samples = order.samples_before(step)
+        skipped = stepper.num_skipped() - self._skipped_logged
+        self._count_skipped(skipped, step)
+        record = Progressed(
+            step=step,
+            end_step=self._course.end_step,
+            epoch=None if order.is_endless else samples / order.num_samples,
+            samples=samples,
+            loss=loss,
+            lr=float(stepper.parts.optimizer.param_groups[0]["lr"]),
+            samples_per_s=(samples - self._samples_logged) / split.wall_s if split.wall_s > 0 else 0.0,
+            split=split,
+            memory_peak_bytes=self.memory_peak_bytes,
+            grad_norm=reading.grad_norm,
+            scale=stepper.scale(),
+            num_skipped=skipped,
+            use=self._used(samples - self._samples_logged, split),
+            slow=self.pace.take(step - self._logged_step, reading.own),
+        )
+        self._samples_logged, self._logged_step = samples, step
+        self._metrics.add(record.document())
+        self._logged(split.wall_s)
+        return record
+
+    def used(self) -> dict[str, object]:
+        """The figures of the whole run, resumes included, with what they were made of."""
+        samples = self._course.order.samples_before(self._course.progress.step)
+        used = {} if self._total is None else self._used(samples, self._total)
+        peak = {"peak_tflops": self._peak.tflops, "peak_from": self._peak.source}
+        return {**used, "model_flops_per_sample": self._stepper.cost.model_flops, **peak}
+
+    def _used(self, samples: int, split: Split) -> dict[str, float]:
+        return figures(self._stepper.cost, self._peak, samples, split, self._stepper.parts.ranks.world)
+
+    def collect(self, split: Split) -> None:
+        """Add a stretch of time to the run's, and look at the peak of memory."""
+        self._total = split if self._total is None else self._total + split
+        self._course.progress.seconds = dict(self._total.seconds)
+        self.memory_peak_bytes = max(self._stepper.meter.peak_bytes, memory_peak_bytes(self._stepper.parts.device))
+
+    def _count_skipped(self, skipped: int, step: int) -> None:
+        progress = self._course.progress
+        self._skipped_logged += skipped
+        progress.num_skipped += skipped
+        self._skipped_in_a_row = self._skipped_in_a_row + skipped if skipped == step - self._logged_step else 0
+        never = progress.num_skipped == step
+        if self._skipped_in_a_row >= _MOST_SKIPPED_IN_A_ROW or (never and step == self._course.end_step):
+            since = "from the first step on" if never else f"for {self._skipped_in_a_row} steps"
+            raise GpudocError(
+                f"the gradients are not finite {since} (step {step}): nothing is learned",
+                hint="--set lr=SMALLER, --precision fp32, train.grad_clip in the config, or look for NaN in the data",
+                exit_code=ExitCode.BAD_ANSWER,
+            )

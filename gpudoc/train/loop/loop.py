@@ -1,0 +1,178 @@
+"""The training loop as a stream of events. Between log points a step does nothing that waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpudoc.errors import ExitCode
+from gpudoc.train.data.draws import Snapshot
+from gpudoc.train.events import Evaluated, Event, Said
+from gpudoc.train.loop.boundary import Boundary
+from gpudoc.train.loop.crash import Restart, leave_smaller_batch, leave_unused
+from gpudoc.train.loop.fetch import Fetcher
+from gpudoc.train.loop.log import Log
+from gpudoc.train.loop.rescue import Rescuer
+from gpudoc.train.loop.trace import Tracer
+from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
+from gpudoc.train.ranks.pace import Pace
+from gpudoc.train.ranks.protocol import STOP
+from gpudoc.train.step.guard import Moment
+from gpudoc.train.step.schedule import Rates
+from gpudoc.train.step.sequence import Driver, Missing, Outcome, StepSequence
+from gpudoc.train.step.step import Micro, Stepper
+from gpudoc.train.stop import Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopParts:
+    """Who does what in the loop, besides the step itself."""
+
+    fetcher: Fetcher
+    rescuer: Rescuer
+    boundary: Boundary
+    log: Log
+    tracer: Tracer
+    stop: Stop
+    restart: Restart
+
+
+class Loop(Driver):
+    """Drives a run from its step to its end, or to a stop."""
+
+    def __init__(self, stepper: Stepper, rates: Rates, parts: LoopParts, log_every: int) -> None:
+        self._parts = parts
+        self._course = parts.restart.course
+        self._sequence = StepSequence(stepper, rates, self)
+        self._log_every = log_every
+        self._is_alone = stepper.parts.ranks.world == 1
+        self._agreed_to_stop = False
+
+    def events(self) -> Iterator[Event]:
+        """Train, telling what happens; ends at the last step, at a stop, or raises with the state at a boundary."""
+        parts, sequence, progress = self._parts, self._sequence, self._course.progress
+        sequence.stepper.parts.model.train()
+        sequence.meter.restart()
+        try:
+            while progress.step < self._course.end_step and not self._is_stopped():
+                outcome = sequence.run(progress.step)
+                if outcome.flags:
+                    yield from self._undone(outcome)
+                elif self._count():
+                    yield from self._after(progress.step)
+        except Exception:
+            yield from self._save_what_there_is()
+            raise
+        finally:
+            parts.fetcher.close()
+            parts.tracer.close()
+        yield from parts.boundary.close()
+        parts.log.collect(sequence.meter.take())
+
+    @property
+    def last_evaluation(self) -> Evaluated | None:
+        """The newest evaluation of this process."""
+        return self._parts.boundary.last_evaluation
+
+    @property
+    def used(self) -> dict[str, object]:
+        """Tokens/s, TFLOP/s of the model and shares of the device's peak over the whole run, as far as known."""
+        return self._parts.log.used()
+
+    @property
+    def pace(self) -> Pace:
+        """How the ranks' own parts of a step compare."""
+        return self._parts.log.pace
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most memory held so far, as of the last log point."""
+        return self._parts.log.memory_peak_bytes
+
+    def fetch(self) -> list[Micro] | Missing:
+        """The micro batches of the next step, on the host."""
+        return self._parts.fetcher.fetch()
+
+    def snapshot(self) -> Snapshot | None:
+        """The random state of this moment where the loader took it."""
+        return self._parts.fetcher.snapshot()
+
+    def is_stopping(self) -> bool:
+        """Whether this rank was asked to stop."""
+        return self._parts.stop.asked
+
+    def failed(self, problem: Exception, at: Moment, micros: Sequence[Micro]) -> int:
+        """The flags to vote with after a failure that can be undone."""
+        return self._parts.rescuer.judge(problem, at, micros)
+
+    def abandoned(self, problem: AbandonedError, seen: str) -> None:
+        """Leave word for the ranks that are started after this one."""
+        if isinstance(problem, UnusedError):
+            leave_unused(self._parts.restart)
+        else:
+            leave_smaller_batch(self._parts.restart, seen)
+
+    def _is_stopped(self) -> bool:
+        """Whether all ranks know of a stop; one that was asked alone tells the others in the next vote."""
+        return self._parts.stop.asked if self._is_alone else self._agreed_to_stop
+
+    def _undone(self, outcome: Outcome) -> Iterator[Event]:
+        """After a step that made no update: stop, or make room for it, which is told."""
+        parts, sequence = self._parts, self._sequence
+        if outcome.flags & STOP:
+            self._agreed_to_stop = True
+            parts.stop.ask("another rank was asked to stop", ExitCode.RESUME)
+            return
+        parts.fetcher.close()
+        gave_way = parts.boundary.saving.give_way()
+        sequence.undo.back()
+        if gave_way:
+            yield from parts.boundary.saving.tell()
+        else:
+            sequence.guard.restart()
+            yield from parts.rescuer.shrink(outcome.seen, outcome.told)
+            # it may compute activations again from now on
+            sequence.stepper.count()
+
+    def _count(self) -> bool:
+        """Count a step that is done; whether anything is due after it."""
+        parts, progress = self._parts, self._course.progress
+        progress.step = step = progress.step + 1
+        for chunk in parts.fetcher.chunks:
+            # numbers only, so the hash is the same in every process; a resumed run must read the same samples
+            progress.samples_digest = hash((progress.samples_digest, chunk.indices))
+        return step % self._log_every == 0 or step >= parts.boundary.due_at or parts.tracer.wanted
+
+    def _after(self, step: int) -> Iterator[Event]:
+        """What is due after `step`."""
+        parts = self._parts
+        if parts.tracer.wanted:
+            yield from parts.tracer.advance()
+        if step % self._log_every == 0 or step == self._course.end_step:
+            yield parts.log.write(step, self._sequence.read())
+            waits = self._sequence.stepper.waits
+            yield from [] if waits is None else waits.notes()
+        if step >= parts.boundary.due_at or parts.boundary.saving.writer.busy:
+            yield from parts.boundary.act(step)
+
+    def _save_what_there_is(self) -> Iterator[Event]:
+        """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
+        stepper, boundary = self._sequence.stepper, self._parts.boundary
+        if stepper.is_updating or stepper.parts.ranks.world > 1 or self._course.progress.step == 0:
+            # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
+            boundary.saving.writer.collect(wait=True)
+            return
+        try:
+            self._sequence.undo.back()
+            yield from boundary.close()
+        except Exception as problem:
+            # the error that ended the run is the one to tell; after some of them the device answers nothing any more
+            yield Said(f"the last state could not be saved: {str(problem).splitlines()[0]}", warning=True)
+
+
+def note_of_syncs(stepper: Stepper) -> list[Said]:
+    """What is said at the start when the optimizer cannot skip a bad step on the device."""
+    if not stepper.syncs_every_step:
+        return []
+    name = type(stepper.parts.optimizer).__name__
+    return [Said(f"{name} has no fused form here: every step waits once for the device to see whether it was finite")]
