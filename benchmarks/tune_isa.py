@@ -7,8 +7,9 @@ A CPU with fewer instructions is played by the switches of PyTorch, oneDNN, MKL 
 scratch memory and the order of allocations. Each row is a search under one of them, then training at the answer for
 `--steps` steps with five checkpoints, and at the next batch that can be told from it, both under the same limit without
 a rescue. That one is the batch that the search saw fail, or the first that needs HELD_MIB more than the answer: as much
-as a trial holds for what training may hold besides. Memory decides, so that other work beside it does not matter. Exit
-code 1 when an answer did not live, or the batch above it did.
+as a trial holds for what training may hold besides. A training whose steps wait for its checkpoints from some step on,
+for want of memory to write them beside the steps, has no room for what it was asked to do. Memory decides, so other
+work beside it does not matter. Exit code 1 when an answer did not live with its checkpoints, or the batch above it did.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 from in_parts import add_options, open_parts
@@ -27,6 +29,7 @@ from tune_exactness import search, train
 from tune_workloads import KINDS, write_workload
 
 from gpudoc.profile import store
+from gpudoc.train.loop.saving import NO_ROOM
 from gpudoc.units import MIB
 
 ISAS = {
@@ -43,19 +46,28 @@ COLUMNS = (
 )
 
 
-def steps_trained(kind: str, limit_mib: int, batch: int, steps: int) -> tuple[int, str]:
-    """How many steps training made at `batch`, and the CPU as the run's own profile names it."""
+class Training(NamedTuple):
+    """How many steps training made, whether its checkpoints were written beside them, and its profile's CPU."""
+
+    steps: int
+    is_beside: bool
+    cpu: str
+
+
+def trained(kind: str, limit_mib: int, batch: int, steps: int) -> Training:
+    """A training at `batch`, to its end or until memory runs out."""
     with tempfile.TemporaryDirectory() as folder:
         write_workload(Path(folder), kind)
         done = train(folder, kind, limit_mib, batch, steps)
         profile = Path(folder) / "run" / "profile.yaml"
         cpu = store.load(profile).hardware.title if profile.exists() else "?"
+        is_beside = NO_ROOM not in done.stderr
         if done.returncode == 0:
-            return steps, cpu
+            return Training(steps, is_beside, cpu)
         told = re.search(r"out of memory at step (\d+)", done.stderr)
         if told is None:
             raise SystemExit(f"{kind} at {batch} ended in another way: {done.stderr[-800:]}")
-        return int(told[1]), cpu
+        return Training(int(told[1]), is_beside, cpu)
 
 
 def row(kind: str, limit_mib: int, steps: int) -> dict[str, object]:
@@ -64,18 +76,34 @@ def row(kind: str, limit_mib: int, steps: int) -> dict[str, object]:
         found, _ = search(str(write_workload(Path(folder), kind)), limit_mib * MIB, [], settle=True)
     assert found.line is not None
     assert found.fails_at is not None
-    lived, cpu = steps_trained(kind, limit_mib, found.batch, steps)
+    lived = trained(kind, limit_mib, found.batch, steps)
     above = max(found.fails_at, found.batch + math.ceil(HELD_MIB * MIB / found.line.bytes_per_sample))
-    died = steps_trained(kind, limit_mib, above, steps)[0]
-    told = {"batch": found.batch, "fails_at": found.fails_at, "above": above}
-    return {"cpu": cpu, **told, "lived": lived, "died": died, "of": steps}
+    died = trained(kind, limit_mib, above, steps)
+    return {
+        "cpu": lived.cpu,
+        "batch": found.batch,
+        "fails_at": found.fails_at,
+        "above": above,
+        "lived": lived.steps,
+        "lived_beside": lived.is_beside,
+        "died": died.steps,
+        "died_beside": died.is_beside,
+        "of": steps,
+    }
 
 
 def as_text(row: dict) -> str:
     """A row of the table."""
-    lived, died, steps = row["lived"], row["died"], row["of"]
-    cells = [*(row[name] for name in ("model", "isa", "cpu", "limit", "batch")), f"{lived} of {steps} steps"]
-    cells += [row["fails_at"], row["above"], f"{died} of {steps} steps", "yes" if died < steps == lived else "NO"]
+
+    def fits(which: str) -> bool:
+        return row[which] == row["of"] and row[f"{which}_beside"]
+
+    def told(which: str) -> str:
+        waited = "" if row[f"{which}_beside"] else ", no room for a checkpoint beside them"
+        return f"{row[which]} of {row['of']} steps{waited}"
+
+    cells = [*(row[name] for name in ("model", "isa", "cpu", "limit", "batch")), told("lived")]
+    cells += [row["fails_at"], row["above"], told("died"), "yes" if fits("lived") and not fits("died") else "NO"]
     return f"| {' | '.join(map(str, cells))} |"
 
 
