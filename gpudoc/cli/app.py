@@ -113,6 +113,9 @@ def run(arguments: list[str]) -> int:
         if isinstance(fault, OSError) and fault.errno in _DISK_FULL:
             where = fault.filename or "the output, or a temporary file"
             return _fail(own, f"{where}: {fault.strerror}", "df -h . /tmp shows what is full", ExitCode.NOT_DONE)
+        if isinstance(fault, MemoryError):
+            said = "this process got no more memory, from the machine or under a limit of its own"
+            return _fail(own, said, "free -h; ulimit -d -v", ExitCode.NOT_DONE)
         # older Typer raises click's usage errors, newer its own copy of them: both, and nothing else, have this method
         describe = getattr(fault, "format_message", None)
         if describe is not None:

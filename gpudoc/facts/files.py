@@ -8,6 +8,8 @@ from pathlib import Path
 from gpudoc.facts.model import Absent, Fact
 
 _LARGEST_FILE = 4 << 20
+# a file of /proc is small, and asking for all that may be read would take that much memory first
+_PIECE = 64 << 10
 
 
 def read_text(root: Path, name: str) -> Fact[str]:
@@ -19,8 +21,11 @@ def read_text(root: Path, name: str) -> Fact[str]:
 def read_bytes(root: Path, name: str, limit: int = _LARGEST_FILE) -> Fact[bytes]:
     """The first `limit` bytes of `name` below `root`; absent with the reason when it cannot be read."""
     try:
-        with (root / name).open("rb") as file:
-            return file.read(limit)
+        found = bytearray()
+        with (root / name).open("rb", buffering=0) as file:
+            while piece := file.read(min(_PIECE, limit - len(found))):
+                found += piece
+        return bytes(found)
     except OSError as error:
         return Absent(reason_of(error, name))
 

@@ -35,6 +35,7 @@ def run(request: Request) -> Iterator[Event]:
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
         from gpudoc.process.beside import Meter
+        from gpudoc.process.memory import lift_limit
         from gpudoc.train.loop.loop import note_of_syncs
         from gpudoc.train.watch.watching import Hangs, events_of, watching
 
@@ -43,10 +44,14 @@ def run(request: Request) -> Iterator[Event]:
         meter = Meter()
         hangs = Hangs()
         try:
-            yield from note_of_syncs(job.stepper)
-            yield job.started()
-            with watching(job, request.on_hang) as hangs:
-                yield from events_of(job, hangs)
+            try:
+                yield from note_of_syncs(job.stepper)
+                yield job.started()
+                with watching(job, request.on_hang) as hangs:
+                    yield from events_of(job, hangs)
+            finally:
+                # what is said of the run needs memory too, after one that took all that it had
+                lift_limit()
         except Exception as caught:
             problem = in_kernel(caught, progress.step + 1)
         finally:

@@ -92,6 +92,15 @@ def test_a_fault_of_gpudoc_itself_says_how_to_report_it(monkeypatch, capsys, tmp
     assert "ZeroDivisionError" in report.read_text()
 
 
+def test_a_machine_without_memory_is_no_fault_of_gpudoc(monkeypatch, capsys):
+    def starve(**_):
+        raise MemoryError
+
+    monkeypatch.setattr(app, "app", starve)
+    assert app.run(["bench"]) == 2
+    assert "got no more memory" in capsys.readouterr().err
+
+
 def test_an_interrupt_is_130(monkeypatch):
     def interrupt(**_):
         raise KeyboardInterrupt

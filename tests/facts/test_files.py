@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
 
 import pytest
 
@@ -17,6 +18,18 @@ def test_what_is_there_is_read(tmp_path):
     assert link_name(tmp_path, "link") == "nvidia"
     assert list_names(tmp_path, ".") == ("link", "vendor")
     assert exists(tmp_path, "link")
+
+
+def test_a_small_file_takes_little_memory_to_read(tmp_path):
+    (tmp_path / "status").write_text("Cpus_allowed_list: 0-1\n")
+    (tmp_path / "long").write_bytes(bytes(range(256)) * 1000)
+    tracemalloc.start()
+    read_text(tmp_path, "status")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert read_bytes(tmp_path, "long") == bytes(range(256)) * 1000
+    assert read_bytes(tmp_path, "long", limit=100_000) == (bytes(range(256)) * 1000)[:100_000]
 
 
 def test_what_is_missing_is_absent_with_its_place(tmp_path):

@@ -145,3 +145,40 @@ def test_a_mistake_is_said_with_its_way_out_and_nothing_is_written(tmp_path, arg
     assert said in told
     assert "Traceback" not in told
     assert not list(tmp_path.glob("runs/*/checkpoints/step-*"))
+
+
+HOARD = """
+import torch
+
+KEPT = []
+
+def build_model():
+    return Hoard()
+
+class Hoard(torch.nn.Linear):
+    'Takes all memory there is in its third step, and gives none of it back.'
+
+    def __init__(self):
+        super().__init__(8, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        while self.calls == 3:
+            KEPT.append(bytearray(64 << 10))
+        return super().forward(x)
+"""
+
+
+def test_a_run_that_ends_without_any_memory_left_still_says_so_and_writes_its_summary(tmp_path):
+    config = write_workload(tmp_path)
+    (tmp_path / "hoard.py").write_text(HOARD)
+    config.write_text(config.read_text().replace("tiny_workload:build_model", "hoard:build_model"))
+    line = ("--model", "cfg.yaml", "--profile", "off", "--no-preflight", "--memory-limit", "700MiB")
+    done = train(tmp_path, *line, "--set", "rescue=false")
+    assert done.returncode == 1, done.stderr
+    assert "out of memory at step 2" in done.stderr
+    assert "--resume" in done.stderr
+    run = tmp_path / "runs" / "cfg"
+    assert summary(run)["status"] == "failed"
+    assert [path.name for path in run.glob("checkpoints/step-*")] == ["step-2"]

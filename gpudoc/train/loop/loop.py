@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudoc.errors import ExitCode
+from gpudoc.process.memory import lift_limit
 from gpudoc.train.data.draws import Snapshot
 from gpudoc.train.events import Evaluated, Event, Said
 from gpudoc.train.loop.boundary import Boundary
@@ -67,7 +68,7 @@ class Loop(Driver):
             parts.fetcher.close()
             parts.tracer.close()
         yield from parts.boundary.close()
-        parts.log.collect(sequence.meter.take())
+        parts.log.end(sequence.meter.take())
 
     @property
     def last_evaluation(self) -> Evaluated | None:
@@ -158,6 +159,8 @@ class Loop(Driver):
     def _save_what_there_is(self) -> Iterator[Event]:
         """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
         stepper, boundary = self._sequence.stepper, self._parts.boundary
+        # what writes a checkpoint ends the process where it gets no memory
+        lift_limit()
         if stepper.is_updating or stepper.parts.ranks.world > 1 or self._course.progress.step == 0:
             # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
             boundary.saving.writer.collect(wait=True)
