@@ -15,6 +15,8 @@ from gpudoc.train.step.sequence import Reading
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.step.utilisation import figures, peak_of
 
+# between two steps asking the system for the peak of memory takes 20 us, and asking the GPU's allocator more
+_LOOK_S = 0.5
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
 
@@ -32,7 +34,7 @@ class Log:
         self._logged_step = course.progress.step
         self._skipped_in_a_row = 0
         self._skipped_logged = 0
-        self._total = Split.of(course.progress.seconds) if course.progress.seconds else None
+        self._unlooked_s = math.inf
         self.memory_peak_bytes = 0
         ranks, around = stepper.parts.ranks, Around(stepper.parts.device)
         self.pace = Pace(ranks.world, lambda rank: ranks.gather(around.look() if rank == ranks.rank else {})[rank])
@@ -46,8 +48,11 @@ class Log:
             progress.final_loss = finite[-1]
             if progress.first_loss is None:
                 progress.first_loss = finite[0]
-        split = reading.split
-        self.collect(split)
+        split, wall_s = reading.split, reading.split.wall_s
+        self._add(split)
+        self._unlooked_s += wall_s
+        if self._unlooked_s >= _LOOK_S:
+            self._look()
         samples = order.samples_before(step)
         skipped = stepper.num_skipped() - self._skipped_logged
         self._count_skipped(skipped, step)
@@ -58,7 +63,7 @@ class Log:
             samples=samples,
             loss=loss,
             lr=float(stepper.parts.optimizer.param_groups[0]["lr"]),
-            samples_per_s=(samples - self._samples_logged) / split.wall_s if split.wall_s > 0 else 0.0,
+            samples_per_s=(samples - self._samples_logged) / wall_s if wall_s > 0 else 0.0,
             split=split,
             memory_peak_bytes=self.memory_peak_bytes,
             grad_norm=reading.grad_norm,
@@ -69,24 +74,32 @@ class Log:
         )
         self._samples_logged, self._logged_step = samples, step
         self._metrics.add(record.document())
-        self._logged(split.wall_s)
+        self._logged(wall_s)
         return record
 
     def used(self) -> dict[str, object]:
         """The figures of the whole run, resumes included, with what they were made of."""
-        samples = self._course.order.samples_before(self._course.progress.step)
-        used = {} if self._total is None else self._used(samples, self._total)
+        progress = self._course.progress
+        used = self._used(self._course.order.samples_before(progress.step), Split.of(progress.seconds))
         peak = {"peak_tflops": self._peak.tflops, "peak_from": self._peak.source}
         return {**used, "model_flops_per_sample": self._stepper.cost.model_flops, **peak}
 
     def _used(self, samples: int, split: Split) -> dict[str, float]:
         return figures(self._stepper.cost, self._peak, samples, split, self._stepper.parts.ranks.world)
 
-    def collect(self, split: Split) -> None:
-        """Add a stretch of time to the run's, and look at the peak of memory."""
-        self._total = split if self._total is None else self._total + split
-        self._course.progress.seconds = dict(self._total.seconds)
+    def end(self, split: Split) -> None:
+        """Take the time after the last row, and look at the peak of memory."""
+        self._add(split)
+        self._look()
+
+    def _add(self, split: Split) -> None:
+        total = self._course.progress.seconds
+        for phase, seconds in split.seconds.items():
+            total[phase] = total.get(phase, 0.0) + seconds
+
+    def _look(self) -> None:
         self.memory_peak_bytes = max(self._stepper.meter.peak_bytes, memory_peak_bytes(self._stepper.parts.device))
+        self._unlooked_s = 0.0
 
     def _count_skipped(self, skipped: int, step: int) -> None:
         progress = self._course.progress

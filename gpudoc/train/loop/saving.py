@@ -30,7 +30,8 @@ NO_ROOM = "no memory to write a checkpoint beside the steps: from now on they wa
 class Saving:
     """Captures and writes checkpoints beside the steps, or between them where memory is short.
 
-    `constants` are part of every checkpoint; `place` says where a stream of data stands; `keep` checkpoints stay
+    `constants` are part of every checkpoint; `place` says where a stream of data stands; `write_rows` writes the rows
+    of the steps so far, which a run that goes on from the checkpoint does not make again; `keep` checkpoints stay
     besides the best. `saved_step` is the step of the last checkpoint, -1 when there is none.
     """
 
@@ -41,6 +42,7 @@ class Saving:
     generators: Generators
     constants: Mapping[str, object]
     place: Callable[[], bytes | None]
+    write_rows: Callable[[], None]
     keep: int
     saved_step: int = -1
     waits: bool = field(default=False, init=False)
@@ -59,6 +61,7 @@ class Saving:
         self.waits = bool(ranks.vote(BUSY if self.writer.busy else 0))
         if self.waits:
             return
+        self.write_rows()
         if not self._in_turn and self._lacks_room():
             self._write_in_turn()
         ranks.align_buffers(self.stepper.parts.model)

@@ -93,9 +93,6 @@ class Split:
         """The phase's part of the whole, 0 to 1."""
         return self.seconds[phase] / self.wall_s if self.wall_s > 0 else 0.0
 
-    def __add__(self, other: Split) -> Split:
-        return Split({phase: self.seconds[phase] + other.seconds[phase] for phase in PHASES})
-
 
 class _Begun(NamedTuple):
     """What the host did before a step began, in seconds, since the step before it was queued."""

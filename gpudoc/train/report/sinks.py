@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,8 @@ from gpudoc.train.state.run_dir import Run
 # NaN and infinity raise: JSON cannot say them
 _encode = json.JSONEncoder(allow_nan=False).encode
 NAMES = ("tensorboard", "wandb", "trackio")
+# rows wait for so long to be written together: between two steps, one alone takes four times as long
+_TOGETHER_S = 0.5
 
 
 class Sink(Protocol):
@@ -28,29 +31,41 @@ class Sink(Protocol):
 
 
 class Sinks:
-    """metrics.jsonl, one object a line, flushed at once, and the sinks that were asked for."""
+    """metrics.jsonl, one object a line, and the sinks that were asked for."""
 
     def __init__(self, run: Run, extra: tuple[Sink, ...] = ()) -> None:
         try:
-            self._stream = run.metrics.open("a", buffering=1, encoding="utf-8")
+            self._stream = run.metrics.open("a", encoding="utf-8")
         except OSError as problem:
             raise GpudocError(f"{run.metrics}: cannot be written: {problem.strerror}", hint="--run-dir DIR") from None
         self._extra = extra
+        self._waiting: list[Mapping[str, object]] = []
+        self._written = -math.inf
 
     def add(self, document: Mapping[str, object]) -> None:
-        """Write one object; numbers that JSON cannot say become null."""
-        try:
-            text = _encode(document)
-        except ValueError:
-            text = _encode(finite(document))
-        self._stream.write(text + "\n")
-        if self._extra:
-            step = document.get("step")
+        """Take one object; it is written at once, or with the next ones when others were less than 0.5 s ago."""
+        self._waiting.append(document)
+        if time.perf_counter() - self._written >= _TOGETHER_S:
+            self.write()
+
+    def write(self) -> None:
+        """Write what waits; numbers that JSON cannot say become null."""
+        waiting, self._waiting = self._waiting, []
+        for document in waiting:
+            try:
+                text = _encode(document)
+            except ValueError:
+                text = _encode(finite(document))
+            self._stream.write(text + "\n")
             for sink in self._extra:
+                step = document.get("step")
                 sink.add(step if isinstance(step, int) else 0, dict(_figures(document)))
+        self._stream.flush()
+        self._written = time.perf_counter()
 
     def close(self) -> None:
         """End all sinks."""
+        self.write()
         self._stream.close()
         for sink in self._extra:
             sink.close()
@@ -64,6 +79,9 @@ class NoSinks(Sinks):
 
     def add(self, document: Mapping[str, object]) -> None:
         """Drop it."""
+
+    def write(self) -> None:
+        """Nothing waits."""
 
     def close(self) -> None:
         """Nothing to end."""

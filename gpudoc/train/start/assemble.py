@@ -136,6 +136,7 @@ def assemble(
         generators=live.generators,
         constants=live.constants,
         place=live.feeds.place,
+        write_rows=sinks.write,
         keep=settings.keep,
         saved_step=-1 if origin.resumed_from is None else course.progress.step,
     )

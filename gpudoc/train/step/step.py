@@ -79,6 +79,7 @@ class Stepper:
         self._found_is_zero = True
         self._one = torch.ones((), device=parts.device)
         self._skipped_on_device = torch.zeros((), device=parts.device)
+        self._counts_on_device = self._skips_on_device or self.scaler is not None
         self._skipped_on_host = 0
         self._loss: torch.Tensor = self._found
         self.grad_norm: torch.Tensor | None = None
@@ -179,7 +180,7 @@ class Stepper:
 
     def num_skipped(self) -> int:
         """Steps so far whose gradients were not finite and which changed nothing; waits for the device."""
-        return self._skipped_on_host + int(self._skipped_on_device.item())
+        return int(self._skipped_on_device.item()) if self._counts_on_device else self._skipped_on_host
 
     def norm_of_gradients(self) -> float | None:
         """The last step's gradient norm before clipping; None when there are no gradients. Waits for the device."""

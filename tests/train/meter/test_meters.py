@@ -41,9 +41,8 @@ def test_communication_is_taken_out_of_the_computation_around_it(monkeypatch):
     assert split.seconds["other"] == 15.0
 
 
-def test_splits_add_and_share():
+def test_a_split_has_shares():
     one = Split.of({"compute": 3.0, "data_wait": 1.0})
-    assert (one + one).seconds["compute"] == 6.0
     assert one.share("data_wait") == 0.25
     assert Split.of({}).share("compute") == 0.0
 
@@ -99,7 +98,7 @@ def test_compiling_is_taken_out_of_the_computation_around_it(monkeypatch):
 
 def test_a_split_of_an_earlier_version_lacks_nothing():
     found = Split.of({"compute": 3.0, "other": 1.0})
-    assert (found + found).wall_s == 8.0
+    assert found.wall_s == 4.0
     assert found.seconds["host"] == 0.0
 
 

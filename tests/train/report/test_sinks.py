@@ -1,6 +1,7 @@
 import json
 import math
 import sys
+import time
 import types
 
 import pytest
@@ -10,14 +11,28 @@ from gpudoc.train.report.sinks import NoSinks, Sinks, finite, open_extra
 from gpudoc.train.state.run_dir import Run
 
 
-def test_every_object_is_a_line_at_once(tmp_path):
+def test_the_first_object_is_a_line_at_once_and_the_next_ones_within_half_a_second(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     sinks = Sinks(Run(tmp_path))
+
+    def lines():
+        return [json.loads(line) for line in Run(tmp_path).metrics.read_text().splitlines()]
+
     sinks.add({"step": 1, "loss": 0.5})
-    assert json.loads(Run(tmp_path).metrics.read_text()) == {"step": 1, "loss": 0.5}
+    assert lines() == [{"step": 1, "loss": 0.5}]
+    now[0] += 0.4
     sinks.add({"step": 2, "loss": math.nan, "seconds": {"compute": math.inf}})
-    second = json.loads(Run(tmp_path).metrics.read_text().splitlines()[1])
-    assert second == {"step": 2, "loss": None, "seconds": {"compute": None}}
+    assert len(lines()) == 1
+    now[0] += 0.2
+    sinks.add({"step": 3})
+    assert lines()[1:] == [{"step": 2, "loss": None, "seconds": {"compute": None}}, {"step": 3}]
+    sinks.add({"step": 4})
+    sinks.write()
+    assert lines()[3:] == [{"step": 4}]
+    sinks.add({"step": 5})
     sinks.close()
+    assert lines()[4:] == [{"step": 5}]
 
 
 def test_going_on_appends(tmp_path):
