@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -21,6 +22,8 @@ _TEST_SECONDS = 20
 _TEST_NUMBERS = 1 << 20
 # the exit status of a forked process in which CUDA does not work
 _CUDA = 3
+# the process that will train has all of this in memory too
+_TRAINER = ("gpudoc.train.run", "gpudoc.train.start.build", "gpudoc.train.watch.watching", "gpudoc.train.report.finish")
 _ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
@@ -114,6 +117,9 @@ def _import_what_steps_import() -> None:
     """
     import torch._dynamo
     import torch.profiler  # noqa: F401
+
+    for name in _TRAINER:
+        importlib.import_module(name)
 
 
 def _make_an_optimizer(workload: Workload) -> None:

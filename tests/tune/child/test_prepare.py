@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gpudoc.tune.child.prepare import prepare
+from tests.train.support import write_workload as train_workload
 from tests.tune.planted import write_workload
 
 REASON = "from gpudoc.tune.child.prepare import prepare, why_not_fork as why; "
@@ -92,3 +93,23 @@ def test_preparing_leaves_cuda_alone_even_when_the_module_asks_for_it(tmp_path, 
 @pytest.mark.parametrize("at_import", ["torch.ones(1, device='cuda')", "torch.cuda.get_device_name()"])
 def test_a_module_that_uses_the_gpu_while_it_is_imported_forbids_it(tmp_path, standin, at_import):
     assert "CUDA was initialised" in reason(tmp_path, at_import, standin().environment)
+
+
+TRAINS = """
+import sys
+from gpudoc.tune.child.prepare import import_beforehand
+import_beforehand()
+before = set(sys.modules)
+from gpudoc.cli.app import run
+assert run("train --device cpu --model cfg.yaml --profile off --no-preflight --steps 4 --json".split()) == 0
+print(*{name for name in sys.modules if name.startswith("gpudoc.train.")} - before, file=sys.stderr)
+"""
+
+
+def test_a_trial_has_all_of_the_trainer_in_memory_but_what_starts_ranks(tmp_path):
+    train_workload(tmp_path)
+    line = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{TRAINS}"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    starters = {f"gpudoc.train.start.{name}" for name in ("launch", "place", "slurm")}
+    assert set(done.stderr.splitlines()[-1].split()) == starters
