@@ -80,7 +80,14 @@ def plant(folder: pathlib.Path, monkeypatch) -> None:
 
 
 def forget(monkeypatch) -> None:
-    """As if torchao had not been imported yet; what is imported of it from now on is forgotten after the test."""
+    """As if torchao had not been imported yet; what is imported of it from now on is forgotten after the test.
+
+    Also its classes that files may hold: PyTorch finds them by name, and of two with one name it takes either."""
+    import torch.serialization as files
+
+    allowed = [each for each in files.get_safe_globals() if "torchao" not in getattr(each, "__module__", "")]
+    files.clear_safe_globals()
+    files.add_safe_globals(allowed)
     known = {name for name in sys.modules if name.partition(".")[0] == "torchao"}
     for name in known | {"torchao", "torchao.optim"}:
         monkeypatch.setitem(sys.modules, name, None)
