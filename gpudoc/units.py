@@ -72,6 +72,11 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def format_count(count: int, what: str) -> str:
+    """How many of what, `what` in the singular: '1 step', '2,000 steps'."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def format_rate(value: float, unit: str) -> str:
     """A rate with three significant digits and thousands separators: '12,300 samples/s'."""
     text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,6 +1,16 @@
 import pytest
 
-from gpudoc.units import GIB, MIB, format_bytes, format_figure, format_rate, format_seconds, parse_duration, parse_size
+from gpudoc.units import (
+    GIB,
+    MIB,
+    format_bytes,
+    format_count,
+    format_figure,
+    format_rate,
+    format_seconds,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +52,15 @@ def test_bytes_have_three_digits(count, text):
 )
 def test_seconds_as_people_say_them(seconds, text):
     assert format_seconds(seconds) == text
+
+
+def test_one_is_one_and_more_have_an_s():
+    assert [format_count(count, "loader worker") for count in (0, 1, 2, 2000)] == [
+        "0 loader workers",
+        "1 loader worker",
+        "2 loader workers",
+        "2,000 loader workers",
+    ]
 
 
 def test_a_rate_names_its_unit():

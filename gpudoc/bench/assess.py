@@ -8,7 +8,7 @@ from gpudoc.bench.evidence import OFTEN
 from gpudoc.bench.model import Doubt, Measurement, Situation
 from gpudoc.facts.model import Absent
 from gpudoc.stats import median
-from gpudoc.units import GIB, format_bytes
+from gpudoc.units import GIB, format_bytes, format_count
 
 # above this share of its ceiling a result is a fault of measuring
 IMPOSSIBLE = 1.02
@@ -47,7 +47,7 @@ def _spread(row: Measurement) -> list[Doubt]:
     doubts = []
     count = sum(len(one) for one in row.rounds)
     if count < FEW:
-        doubts.append(Doubt("few_samples", f"{count} sample{'s' if count != 1 else ''}"))
+        doubts.append(Doubt("few_samples", format_count(count, "sample")))
     if row.p50 > 0 and (row.p90 - row.p10) / row.p50 > WIDE:
         doubts.append(Doubt("spread", f"spread {_percent((row.p90 - row.p10) / row.p50)}"))
     medians = [median(one) for one in row.rounds]

@@ -17,6 +17,7 @@ from gpudoc.knowledge.rates import (
     pcie_formula,
     pcie_gb_per_s,
 )
+from gpudoc.units import format_count
 
 _T = TypeVar("_T")
 
@@ -215,7 +216,7 @@ def _cpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     others = [one.context.get("cpu_clock_ghz_max", 0.0) for one in situation.rows]
     top = max([value for one in clock.rounds for value in one] + others)
     formula = (
-        f"{threads} core{'s' if threads > 1 else ''} × {per_cycle:g} multiply-adds per cycle ({origin}) × 2 × "
+        f"{format_count(threads, 'core')} × {per_cycle:g} multiply-adds per cycle ({origin}) × 2 × "
         f"{top:.2f} GHz (the fastest clock seen, by dependent adds)"
     )
     scale = threads * per_cycle * 2

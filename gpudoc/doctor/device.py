@@ -13,6 +13,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
 from gpudoc.facts.topology import AMD, NVIDIA
+from gpudoc.units import format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:
         if isinstance(count, Absent) or index < count:
             return None
         return _own_finding(
-            f"cuda:{index} was asked for, torch sees {count} GPU{'s' if count != 1 else ''}", str(count), "device_count"
+            f"cuda:{index} was asked for, torch sees {format_count(count, 'GPU')}", str(count), "device_count"
         )
     if isinstance(torch.is_available, Absent) and torch.accelerator in ("cuda", "rocm") and has_gpu(machine):
         return None

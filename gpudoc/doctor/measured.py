@@ -8,6 +8,7 @@ from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Observation, observe
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
+from gpudoc.units import format_count
 
 _MOST_LINES = 400
 # all of a step, and what rounding adds; a larger number is no share of one
@@ -30,7 +31,7 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
     steps = found[1:] if len(found) > 2 else found
     whole = _sum(steps, "whole")
     share = 100 * _sum(steps, "part") / whole if whole else 0.0
-    value = f"{share:.0f} % of the time in {len(steps)} logged step{'s' if len(steps) > 1 else ''}"
+    value = f"{share:.0f} % of the time in {format_count(len(steps), 'logged step')}"
     return (steps[-1], observe(fact, value, steps[-1].line.origin)) if least <= share <= _ALL else None
 
 

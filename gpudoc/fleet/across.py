@@ -20,6 +20,7 @@ from gpudoc.fleet.place import find_place
 from gpudoc.fleet.record import FleetRecord
 from gpudoc.fleet.roster import Roster, make_roster
 from gpudoc.progress import SILENT, Progress
+from gpudoc.units import format_count
 
 # what the others may take to say that they have heard the end
 _FAREWELL_S = 10.0
@@ -116,7 +117,7 @@ def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
     units = roster.units()
     hosts = sum(1 for node in roster.nodes if node.units)
     kind = "GPU" if own["kind"] == "cuda" else "CPU rank"
-    progress.say(f"{_counted(len(units), kind)} on {_counted(hosts, 'node')}")
+    progress.say(f"{format_count(len(units), kind)} on {format_count(hosts, 'node')}")
     for node in roster.nodes:
         if node.missing is not None:
             progress.say(f"{node.host}: {node.missing.because}; the others go on without it")
@@ -167,7 +168,3 @@ def _quietly(follow: Callable[[], None]) -> Callable[[], None]:
             follow()
 
     return run
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"

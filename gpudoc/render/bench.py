@@ -14,7 +14,7 @@ from gpudoc.bench.documents import record_to_json
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Parameter, Record
 from gpudoc.bench.report import Report
 from gpudoc.doctor.model import Finding
-from gpudoc.units import format_bytes, format_seconds
+from gpudoc.units import format_bytes, format_count, format_seconds
 
 MAX_DOUBTS = 2
 KINDS = ("slower", "doubtful", "faster", "same", "not compared")
@@ -86,9 +86,9 @@ def headline(environment: Mapping[str, Parameter]) -> str:
 def closing(record: Record) -> str:
     """One sentence: how many rows, how long, and whether anything is wrong."""
     rows, low = len(record.measurements), len(record.findings)
-    verdict = f"{low} finding{'s' if low != 1 else ''}" if low else "nothing below what is normal"
+    verdict = format_count(low, "finding") if low else "nothing below what is normal"
     cut = "interrupted: " if record.interrupted else ""
-    return f"{cut}{rows} row{'s' if rows != 1 else ''} in {format_seconds(record.seconds)}; {verdict}"
+    return f"{cut}{format_count(rows, 'row')} in {format_seconds(record.seconds)}; {verdict}"
 
 
 def formulas(record: Record) -> list[str]:
@@ -114,7 +114,7 @@ def doubt_lines(record: Record) -> list[str]:
     """What each kind of doubt in this record means, with the number of rows that carry it."""
     counts = Counter(doubt.id for row in record.measurements for doubt in row.doubts)
     return [
-        f"{id_.replace('_', ' ')} ({count} row{'s' if count != 1 else ''}): {MEANINGS.get(id_, '')}"
+        f"{id_.replace('_', ' ')} ({format_count(count, 'row')}): {MEANINGS.get(id_, '')}"
         for id_, count in counts.most_common()
     ]
 

@@ -23,6 +23,7 @@ from gpudoc.render.console import print_json, stdout
 from gpudoc.render.frame import MARK, PASSED, Form, box, fold
 from gpudoc.render.gpus import text_table
 from gpudoc.render.page import Table
+from gpudoc.units import format_count
 
 MOST_ROWS = 5
 # a table for a file or a pipe need not fold at the 80 columns of a terminal that is not there
@@ -126,5 +127,5 @@ def _rest(record: Record, shown: int) -> str:
         parts.append(f"{count} of {len(record.measurements)} rows in doubt, mostly for: {worst}")
     left_out = sum(not one.failed for one in record.not_measured)
     if left_out:
-        parts.append(f"{left_out} case{'s' if left_out != 1 else ''} not measured")
+        parts.append(f"{format_count(left_out, 'case')} not measured")
     return f"{'; '.join(parts)}: --verbose shows them, --html FILE draws them" if parts else ""

@@ -15,7 +15,7 @@ from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.render import console
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, show
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
-from gpudoc.units import format_bytes
+from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
 # below so many columns a sentence may take twice the lines
@@ -65,7 +65,8 @@ def _areas(report: Report, width: int) -> list[str]:
         told = [_counted(passed.get(area, 0), missing)]
         mark = PASSED if passed.get(area, 0) >= len(missing) else UNCHECKED
         if crashed:
-            mark, told = MARK["warning"], [f"{_checks(len(crashed))} failed by itself: {', '.join(crashed[:3])}", *told]
+            failed = f"{format_count(len(crashed), 'check')} failed by itself: {', '.join(crashed[:3])}"
+            mark, told = MARK["warning"], [failed, *told]
         if wrong:
             told = [f"{f.title}{cards_of(f)}" for f in wrong[:1]] + [f"{len(wrong) - 1} more"] * (len(wrong) > 1)
             # that something is not there is no fault, and nothing that passed
@@ -74,12 +75,8 @@ def _areas(report: Report, width: int) -> list[str]:
     return ["", *lines, ""] if lines else []
 
 
-def _checks(count: int) -> str:
-    return f"{count} check{'s' if count != 1 else ''}"
-
-
 def _counted(passed: int, missing: Sequence[str]) -> str:
-    told = [f"{_checks(passed)} passed"] if passed else []
+    told = [f"{format_count(passed, 'check')} passed"] if passed else []
     if missing:
         told.append(f"{len(missing)} not made: {_most_common(missing)}")
     return ", ".join(told)

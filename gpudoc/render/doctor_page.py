@@ -10,6 +10,7 @@ from gpudoc.knowledge.cause_rows import AREAS, area_of
 from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, page
+from gpudoc.units import format_count
 
 KINDS = {"broken": "broken", "warning": "warning", "healthy": "good", "unknown": "warning"}
 # further findings that are shown whole
@@ -50,7 +51,7 @@ def note_of(finding: Finding, said: Sequence[str] = ()) -> Note:
         text=finding.why,
         steps=tuple(map(_step, finding.fix)),
         points=(*(f"This explains: {title}" for title in finding.explains), *said),
-        more=(Fold("How it is known", (known,), _count(len(evidence), "observation")),) if evidence else (),
+        more=(Fold("How it is known", (known,), format_count(len(evidence), "observation")),) if evidence else (),
     )
 
 
@@ -58,10 +59,6 @@ def _step(remedy: Remedy) -> tuple[str, str]:
     say = remedy.marked + (" (needs root)" if remedy.needs_root else "")
     # the mark goes with what is copied
     return say, f"# disruptive\n{remedy.run}" if remedy.disruptive and remedy.run else remedy.run
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _findings(report: Report) -> Iterator[Block]:
@@ -130,5 +127,7 @@ def _facts(report: Report) -> Iterator[Block]:
     if facts:
         rows = tuple((name, value) for name, _, value in (fact.partition(": ") for fact in facts))
         yield Fold(
-            "What is known of the GPUs", (Table(headings=("fact", "value"), rows=rows),), _count(len(rows), "fact")
+            "What is known of the GPUs",
+            (Table(headings=("fact", "value"), rows=rows),),
+            format_count(len(rows), "fact"),
         )

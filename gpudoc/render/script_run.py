@@ -14,7 +14,7 @@ from gpudoc.render import console
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import LoaderSeen
 from gpudoc.script.run import Finished, Split, Status
-from gpudoc.units import format_bytes, format_rate, format_seconds
+from gpudoc.units import format_bytes, format_count, format_rate, format_seconds
 
 # without a terminal a log gets a line at first, then ever more rarely up to this
 _FIRST_S, _RAREST_S = 10.0, 300.0
@@ -112,7 +112,7 @@ def last_words(finished: Finished) -> list[str]:
     if status is None or split is None:
         lines += _nothing_seen(finished)
     else:
-        lines.append(", ".join([f"{status.steps:,} steps", *_figures(status)]))
+        lines.append(", ".join([format_count(status.steps, "step"), *_figures(status)]))
         lines.append(f"where the time went: {_shares(split, finished.seconds)}")
     lines += _applied(finished)
     lines += _died(finished)

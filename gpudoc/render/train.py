@@ -22,7 +22,7 @@ from gpudoc.render.train_page import train_page
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.request import Request
 from gpudoc.train.start.place import Elsewhere
-from gpudoc.units import format_bytes, format_figure, format_rate, format_seconds
+from gpudoc.units import format_bytes, format_count, format_figure, format_rate, format_seconds
 
 # a plain log gets a line at most this often, besides the first and the last step; above a live screen fewer stay
 _PLAIN_EVERY_S = 2.0
@@ -244,7 +244,9 @@ def last_words(finished: Finished) -> str:
         wall = sum(cast("Mapping[str, float]", seconds).values())
         rate = found.get("samples_per_s")
         speed = f" at {format_rate(float(cast(float, rate)), 'samples/s')}" if rate else ""
-        lines.append(f"{found['steps']} steps, {format_seconds(wall)}{speed}: {found['verdict']}")
+        lines.append(
+            f"{format_count(cast(int, found['steps']), 'step')}, {format_seconds(wall)}{speed}: {found['verdict']}"
+        )
     lines += _use(found)
     lines += [*train_memory.sentences(found), *_compiled(found)]
     for advice in cast("list[dict[str, str]]", found.get("advice") or [])[:1]:
@@ -297,9 +299,11 @@ def _result(found: Mapping[str, object]) -> list[str]:
             lines.append(f"eval loss {format_figure(evaluation['loss'], '.4f')} after step {evaluation['step']}")
     rescues = found.get("rescues")
     if isinstance(rescues, list) and rescues:
-        lines.append(f"{len(rescues)} out-of-memory error{'s' if len(rescues) > 1 else ''} rescued")
+        lines.append(f"{format_count(len(rescues), 'out-of-memory error')} rescued")
     if found.get("num_skipped"):
-        lines.append(f"{found['num_skipped']} steps skipped: their gradients were not finite")
+        lines.append(
+            f"{format_count(cast(int, found['num_skipped']), 'step')} skipped: their gradients were not finite"
+        )
     return lines
 
 

@@ -12,7 +12,7 @@ from gpudoc.render import train_memory
 from gpudoc.render.chart import Axis, Part, Series, line_chart, share_bar
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.train.events import Finished
-from gpudoc.units import format_bytes, format_figure, format_seconds
+from gpudoc.units import format_bytes, format_count, format_figure, format_seconds
 
 _MOST_POINTS = 240
 # the title says what it is
@@ -39,7 +39,7 @@ def render_page(finished: Finished) -> str:
     return page(
         f"Training of {found['name']}",
         sections,
-        lead=f"{found['steps']} steps on {found['device']}; {found['verdict']}.",
+        lead=f"{format_count(cast(int, found['steps']), 'step')} on {found['device']}; {found['verdict']}.",
         foot=f"gpudoc {gpudoc.__version__}, {found['schema']}",
         badge=Badge(_KINDS.get(str(found["status"]), "info"), str(found["status"])),
         numbers=list(_numbers(found)),

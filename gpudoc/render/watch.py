@@ -14,6 +14,7 @@ from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
 from gpudoc.render.frame import MARK, WIDE, Form, box, fold
+from gpudoc.units import format_count
 from gpudoc.writing import write_whole
 
 
@@ -83,14 +84,14 @@ def _headline(watch: Watch, job: JobShares, width: int) -> list[str]:
     parts = [f"process {watch.pid}", f"watched {watch.seconds:.0f} s"]
     if watch.interrupted or watch.ended:
         parts[-1] += " (until it was interrupted)" if watch.interrupted else " (until it ended)"
-    parts.append(f"{ranks} rank{'s' if ranks > 1 else ''}")
+    parts.append(format_count(ranks, "rank"))
     number = round(job.num_workers)
-    parts.append(f"{number} loader worker{'s' if number != 1 else ''}" if number else "no loader workers")
+    parts.append(format_count(number, "loader worker") if number else "no loader workers")
     lacking = job.cpu_demand > max(1.3 * job.cpu_used, job.cpu_used + 0.3)
     wanted = f" where it wants {job.cpu_demand:.1f}" if lacking else ""
     parts.append(f"{job.cpu_used:.1f} of {job.cpus:g} CPUs used{wanted}")
     gpus = watch.gpus
-    parts.append("no GPU" if isinstance(gpus, Absent) else f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}")
+    parts.append("no GPU" if isinstance(gpus, Absent) else format_count(len(gpus), "GPU"))
     return fold(" · ".join(part.replace(" ", "\u00a0") for part in parts), width)
 
 

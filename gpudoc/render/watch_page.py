@@ -16,7 +16,7 @@ from gpudoc.render.chart import Part, share_bar
 from gpudoc.render.doctor_page import KINDS, note_of
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.render.watch import rank_name
-from gpudoc.units import format_seconds
+from gpudoc.units import format_count, format_seconds
 
 _COLOURS: Mapping[Phase, str] = {
     **dict.fromkeys(DATA, "#d9822b"),
@@ -86,7 +86,7 @@ def _unsaid(report: Report, watch: Watch) -> Iterator[Note]:
 
 def _lead(watch: Watch) -> str:
     ended = ", until it was interrupted" if watch.interrupted else ", until it ended" if watch.ended else ""
-    gpus = "no GPU" if isinstance(watch.gpus, Absent) else f"{len(watch.gpus)} GPU{'s' if len(watch.gpus) != 1 else ''}"
+    gpus = "no GPU" if isinstance(watch.gpus, Absent) else format_count(len(watch.gpus), "GPU")
     return f"Process {watch.pid} · watched for {format_seconds(watch.seconds)}{ended} · {gpus}"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpudoc.script.look import Look
 from gpudoc.script.messages import LoaderSeen
 from gpudoc.tune.trial.messages import Feed
+from gpudoc.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def describe_loader(loader: LoaderSeen, look: Look) -> str:
     parts = [
         "trains" if trains else "does not train",
         f"batch {loader.batch_size}" if loader.batch_size else "no batch size",
-        f"{loader.num_workers} worker{'s' if loader.num_workers != 1 else ''}",
+        format_count(loader.num_workers, "worker"),
     ]
     if loader.samples is not None:
         parts.append(f"{loader.samples:,} samples")

@@ -16,7 +16,7 @@ from gpudoc.script.look import blocks, look_at, steady
 from gpudoc.script.messages import ErrorSeen
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 from gpudoc.tune.trial.outcome import classify_status
-from gpudoc.units import format_seconds
+from gpudoc.units import format_count, format_seconds
 
 LEAST_STEPS = 3
 _MEMORY = {
@@ -111,11 +111,11 @@ def _end_of(told: Told) -> tuple[End, str]:
     if told.status is None:
         if told.num_steps > LEAST_STEPS:
             return End.FITS, ""
-        return End.HANG, f"{_steps(told.num_steps)} in {format_seconds(told.seconds)}"
+        return End.HANG, f"{format_count(told.num_steps, 'optimizer step')} in {format_seconds(told.seconds)}"
     if told.status == 0:
         if told.num_steps >= LEAST_STEPS:
             return End.FITS, ""
-        return End.USER_ERROR, f"it ended with code 0 after {_steps(told.num_steps)}"
+        return End.USER_ERROR, f"it ended with code 0 after {format_count(told.num_steps, 'optimizer step')}"
     # a launcher of ranks tells that one died, not of what
     end, sentence = classify_status(told.status, told.tail, lambda: told.cgroup_killed)
     if end is End.USER_ERROR and told.cgroup_killed:
@@ -147,11 +147,11 @@ def refusal(told: Told, name: str) -> GpudocError:
             exit_code=ExitCode.FAULT,
         )
     num_loaders = sum(len(one.loaders) for one in told.seen)
-    built = f"{num_loaders} DataLoader{'s' if num_loaders != 1 else ''} seen"
+    built = f"{format_count(num_loaders, 'DataLoader')} seen"
     within = f"within {format_seconds(told.seconds)}" if told.timed_out else f"before it {ended}"
     if told.num_steps:
         return GpudocError(
-            f"{name} made only {_steps(told.num_steps)} {within} ({built}): too few to measure",
+            f"{name} made only {format_count(told.num_steps, 'optimizer step')} {within} ({built}): too few to measure",
             hint="let it train longer (more steps or epochs)" if not told.timed_out else "a longer --budget",
             exit_code=ExitCode.BAD_ANSWER,
         )
@@ -173,10 +173,6 @@ def _hint(told: Told, name: str, otherwise: str = "") -> str:
         return otherwise
     last = _last_lines(told.tail)
     return last if last and last not in (told.error.text if told.error else last) else "run it by itself first"
-
-
-def _steps(count: int) -> str:
-    return f"{count} optimizer step{'s' if count != 1 else ''}"
 
 
 def _last_lines(tail: str) -> str:

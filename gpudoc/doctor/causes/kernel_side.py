@@ -28,6 +28,7 @@ from gpudoc.doctor.causes.live import (
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice
 from gpudoc.facts.topology import NVIDIA
+from gpudoc.units import format_count
 
 _NOTHING_ASKED = ("", "void", "none")
 
@@ -77,7 +78,7 @@ def _look_at_wsl(evidence: Evidence) -> Iterator[Finding | Skip]:
 def _what_asked(evidence: Evidence) -> str:
     expected = evidence.expectation
     if expected.num_gpus:
-        return f"{expected.num_gpus} GPU{'s' if expected.num_gpus > 1 else ''} (--expect-gpus)"
+        return f"{format_count(expected.num_gpus, 'GPU')} (--expect-gpus)"
     if expected.device.startswith("cuda"):
         return expected.device
     return f"{evidence.machine.container.gpus_asked} (scheduler)"

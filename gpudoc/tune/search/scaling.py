@@ -14,6 +14,7 @@ from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Setup, assess_point
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
 from gpudoc.tune.trial.wire import Inspection
+from gpudoc.units import format_count
 from gpudoc.workload.config import Loaded, Train
 
 _MOST_ON_CPU = 8
@@ -182,7 +183,7 @@ class ScalingStage:
         alone = self._run_alone(threads if not self._on_gpu else self._num_threads)
         trial = alone
         if count > 1:
-            each = f" with {threads} thread{'s' if threads > 1 else ''} each" if not self._on_gpu else ""
+            each = f" with {format_count(threads, 'thread')} each" if not self._on_gpu else ""
             trial = self._session.run(self._request(count), f"{count} ranks{each}")
         first = self._points[0] if self._points else None
         point = assess_point(trial, alone, threads, first)
@@ -194,7 +195,7 @@ class ScalingStage:
         """One rank with so many threads: what several of them are compared with."""
         if threads not in self._alone:
             extra = {} if threads == self._num_threads else {"threads": float(threads)}
-            why = "one rank alone" + (f" with {threads} thread{'s' if threads > 1 else ''}" if not self._on_gpu else "")
+            why = "one rank alone" + (f" with {format_count(threads, 'thread')}" if not self._on_gpu else "")
             self._alone[threads] = self._session.run(self._request(1, extra), why)
         return self._alone[threads]
 
