@@ -76,7 +76,7 @@ def test_one_bad_sample_is_skipped_counted_and_not_hidden(tmp_path, capsys):
     found = summary(tmp_path / "runs/cfg")
     assert found["num_skipped"] == 1
     assert found["final_loss"] is not None
-    assert "1 steps skipped" in capsys.readouterr().out
+    assert "1 step skipped" in capsys.readouterr().out
 
 
 def test_what_is_already_explained_stays():
