@@ -36,8 +36,8 @@ _MAX_TIMED_BLOCKS = 60
 # what training holds besides: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
 # threads that draw and that look for a hang (1 MiB each), and room
 _COMMAND_LINE_BYTES = 6 * MIB
-# on a CPU the same step needs up to 1 MiB more or less from process to process and after a checkpoint: a batch that
-# runs beside this much keeps running without it
+# on a CPU the same step needs 1 MiB more or less from process to process, and the heap of one that goes on grows by 1 to
+# 2 MiB after step 20 (a conv net without AVX, three runs, 2026-11-24): a batch that runs beside this much keeps running
 _WANDERING_BYTES = 2 * MIB
 
 
@@ -194,7 +194,6 @@ class Probe:
 
     def _settle(self, batch: int, num_steps: int, enough: int) -> None:
         """What training meets later: a checkpoint, and many more steps, or `enough` that leave memory as it is."""
-        self._slack = bytearray(0)
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
         with self._trainee.writing_checkpoint():
