@@ -36,8 +36,8 @@ _MAX_TIMED_BLOCKS = 60
 # what training holds besides: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
 # threads that draw and that look for a hang (1 MiB each), and room
 _COMMAND_LINE_BYTES = 6 * MIB
-# on a CPU the same step needs 1 MiB more or less from process to process, and the heap of one that goes on grows by 1 to
-# 2 MiB after step 20 (a conv net without AVX, three runs, 2026-11-24): a batch that runs beside this much keeps running
+# on a CPU the same step needs 1 MiB more or less from process to process, and its heap grows by 1 to 2 MiB after step
+# 20 (a conv net without AVX, three runs, 2026-11-24): a batch that runs beside this much keeps running without it
 _WANDERING_BYTES = 2 * MIB
 
 
