@@ -87,10 +87,10 @@ def test_memory_is_still_when_it_never_moved_and_a_leak_that_is_named_never_is()
 
 def test_a_heap_that_wanders_is_still_where_the_peak_leaves_it_room():
     wandering = [100 * MIB + 1024 * size for size in (0, 0, -1012, 860, 0)]
-    assert memory_model.is_still(wandering, 5, 3 * MIB)
-    assert not memory_model.is_still(wandering, 5, 2 * MIB)
+    assert memory_model.is_still(wandering, 5, MIB)
+    assert not memory_model.is_still(wandering, 5, MIB - 1)
     up, back = [*wandering[:4], wandering[0] + 2 * MIB], [*wandering[:3], wandering[0] + 2 * MIB, wandering[0]]
-    assert [memory_model.is_still(series, 5, 3 * MIB) for series in (up, back)] == [False, True]
+    assert [memory_model.is_still(series, 5, MIB) for series in (up, back)] == [False, True]
 
 
 @pytest.mark.parametrize(
