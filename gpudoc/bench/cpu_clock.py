@@ -12,6 +12,8 @@ from gpudoc.stats import median, quantile
 # 31 windows of about 30 microseconds: far below a scheduler's tick, so that most are whole
 WINDOWS = 31
 TURNS = 1600
+# a clock read too low by up to a fifth leaves the rate as it is
+_CLOCK_READ_LOW = 1.25
 
 
 def measure_clock_ghz() -> float | None:
@@ -39,14 +41,17 @@ def measure_units(flags: frozenset[str]) -> dict[Unit, float]:
             if clock:
                 ratios.append(_per_ns(loop, FMAS_PER_TURN) / clock)
         if ratios:
-            rates[unit] = nearest_rate(median(ratios))
+            rates[unit] = rate_of_the_core(median(ratios))
     return rates
 
 
-def nearest_rate(measured: float) -> float:
-    """The whole or half number of instructions per cycle nearest to `measured`, 2 at most; hardware knows no other."""
-    # no x86 core has more than two such units, so that more is a clock that was read too low
-    return min(2.0, max(0.5, round(measured * 2) / 2))
+def rate_of_the_core(measured: float) -> float:
+    """Instructions per cycle that a core with `measured` of them has units for: 0.5, 1 or 2.
+
+    No x86 core does 1.5, or more than 2. A neighbour on the same core (another virtual machine's, too) takes turns from
+    the units but hardly slows the clock's chain of adds, so that what lies clearly above one rate is the next one.
+    """
+    return next((rate for rate in (0.5, 1.0) if measured <= rate * _CLOCK_READ_LOW), 2.0)
 
 
 def why_not() -> str:
