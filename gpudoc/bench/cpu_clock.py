@@ -49,8 +49,8 @@ def rate_of_the_core(measured: float) -> float:
     """Instructions per cycle that a core with `measured` of them has units for: 0.5, 1 or 2.
 
     No x86 core is known to do 1.5, or more than 2. A neighbour on the same core (another virtual machine's, too) takes
-    turns from the units but hardly slows the clock's chain of adds, so that what lies clearly above one rate is the next
-    one. Who takes more than 3 of 8 turns halves it: of a run's processes the highest counts (`settle.merge_contexts`).
+    turns from the units but hardly slows the clock's chain of adds, so that what lies clearly above one rate is the
+    next one. One who takes more than 3 of 8 turns halves it; of a run's processes the highest counts.
     """
     return next((rate for rate in (0.5, 1.0) if measured <= rate * _CLOCK_READ_LOW), 2.0)
 

@@ -50,6 +50,12 @@ def test_contexts_keep_the_worst_where_the_worst_matters():
     assert merged == {"sm_clock_mhz": 1400.0, "stolen_share": pytest.approx(0.2), "other_cpus_max": 1.5}
 
 
+def test_the_units_of_a_core_are_what_the_least_disturbed_process_found():
+    found = (8.0, 16.0, 8.0)
+    merged = merge_contexts([reading(context={"fp32_fma_per_cycle": value}) for value in found])
+    assert merged == {"fp32_fma_per_cycle": 16.0}
+
+
 def test_a_row_with_too_few_samples_in_all_processes_together_is_named_and_not_shown():
     made = settle(
         [reading("a", samples=(1.0,) * 3), reading("a", samples=(1.0,) * 4), reading("b", samples=(1.0,) * 6)]
