@@ -23,7 +23,7 @@ def heavy_imports():
     done = subprocess.run([sys.executable, "-X", "importtime", *HELP[1:]], capture_output=True, text=True, check=True)
     rows = [line.split("|") for line in done.stderr.splitlines() if line.startswith("import time:") and "|" in line]
     names = {row[2].strip() for row in rows if len(row) == 3}
-    return len(names), sorted(names & {"torch", "rich.live", "numpy", "matplotlib", "pydantic", "pynvml", "psutil"})
+    return len(names), sorted(names & {"torch", "rich.live", "numpy", "pydantic", "pynvml", "psutil"})
 
 
 def main():

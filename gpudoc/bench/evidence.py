@@ -1,14 +1,16 @@
-"""Each cause of a low figure, decided by what was read during the run and by the machine's facts."""
+"""Each cause of a low figure, decided by what was read during the run and by the machine's facts.
+
+A finding has the figures of this run; what the cause means and what to do is its row in knowledge/causes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from gpudoc.bench.model import Measurement, Situation
-from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.doctor.model import Card, Finding, Observation
 from gpudoc.doctor.spinning import Crowd, find_spinning
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, Gpu
 from gpudoc.knowledge.rates import is_half_rate
 from gpudoc.process.openmp import RUNTIMES, WAITING, OpenMp
 from gpudoc.stats import median
@@ -24,12 +26,12 @@ CLOCK_CUT = 0.85
 def _finding(
     id_: str,
     title: str,
-    why: str,
-    evidence: tuple[Observation, ...],
-    fix: tuple[Remedy, ...],
+    *evidence: Observation,
+    gpu: Gpu | None = None,
     severity: Literal["warning", "info"] = "warning",
 ) -> Finding:
-    return Finding(id=id_, severity=severity, confidence=0.9, title=title, why=why, evidence=evidence, fix=fix)
+    cards = () if gpu is None else (Card.of(gpu),)
+    return Finding(id=id_, severity=severity, confidence=0.9, title=title, evidence=evidence, cards=cards)
 
 
 def _seen(name: str, value: str) -> Observation:
@@ -49,16 +51,9 @@ def link_degraded(row: Measurement, situation: Situation) -> Finding | None:
         return None
     return _finding(
         "pcie_link_degraded",
-        f"the PCIe link runs at Gen{generation:.0f} x{width:.0f} instead of Gen{best_generation} x{best_width}",
-        "The link was watched during the copies, so this is no power saving at rest. Usual reasons are a riser, dirt, "
-        "a card that is not fully seated, a slot that shares its lanes, or a BIOS setting.",
-        (_seen("gpu.link", f"Gen{generation:.0f} x{width:.0f} under load"),),
-        (
-            Remedy(
-                say="compare LnkSta with LnkCap of the card and of the port above it", run="sudo lspci -vv -d 10de:"
-            ),
-            Remedy(say="seat the card again, take out the riser, set the slot's lanes and generation in the BIOS"),
-        ),
+        f"The PCIe link ran at Gen{generation:.0f} x{width:.0f} instead of Gen{best_generation} x{best_width}",
+        _seen("gpu.link", f"Gen{generation:.0f} x{width:.0f} during the copies, so it was not saving power at rest"),
+        gpu=gpu,
     )
 
 
@@ -69,68 +64,51 @@ def wrong_node(_row: Measurement, situation: Situation) -> Finding | None:
         return None
     if gpu.numa_node >= 0 and situation.environment.get("near_cpus", 0):
         return None
-    reason = "the BIOS does not tell the GPU's node" if gpu.numa_node < 0 else "no CPU of the GPU's node may be used"
+    hidden = gpu.numa_node < 0
+    reason = "the BIOS does not report the GPU's node" if hidden else "this process may not use a CPU of that node"
     return _finding(
-        "wrong_numa_node",
-        f"the copies were not made from the GPU's NUMA node: {reason}",
-        "Memory of another socket reaches the GPU over the link between the sockets, which is slower and shared.",
-        (Observation("gpu.numa_node", str(gpu.numa_node), "machine"),),
-        (
-            Remedy(say="run on the GPU's node", run=f"numactl --cpunodebind={max(0, gpu.numa_node)} --localalloc ..."),
-            Remedy(say="which CPUs are near which GPU", run="nvidia-smi topo -m"),
-        ),
+        "process_far_from_gpu",
+        f"The copies were not made from the GPU's memory node: {reason}",
+        Observation("gpu.numa_node", str(gpu.numa_node), "machine"),
+        gpu=gpu,
     )
 
 
-def throttled_by_heat(row: Measurement, _situation: Situation) -> Finding | None:
+def throttled_by_heat(row: Measurement, situation: Situation) -> Finding | None:
     """The card cut its clocks because it was hot."""
-    return _throttled(
-        row,
-        THERMAL,
-        "thermal_throttle",
-        f"the GPU slowed itself down because of heat ({row.context.get('temperature_c_max', 0):.0f} °C)",
-        "The clocks were cut while it was measured; training will see the same clocks.",
-        Remedy(say="look at fans, dust, airflow and the temperature of the room", run="nvidia-smi -q -d TEMPERATURE"),
-    )
+    seen = _throttling(row, THERMAL)
+    hottest = row.context.get("temperature_c_max")
+    at = "" if hottest is None else f" ({hottest:.0f} °C)"
+    title = f"The GPU slowed down because of heat{at}"
+    return _finding("thermal_throttle", title, *seen, gpu=situation.gpu) if seen else None
 
 
 def throttled_by_power(row: Measurement, situation: Situation) -> Finding | None:
     """The card cut its clocks at its power limit; normal for long products, unless the limit was lowered."""
-    gpu = situation.gpu
-    limit = None if gpu is None or isinstance(gpu.power_limit_w, Absent) else gpu.power_limit_w
-    default = None if gpu is None or isinstance(gpu.power_limit_default_w, Absent) else gpu.power_limit_default_w
-    lowered = limit is not None and default is not None and limit < default * 0.99
-    text = f" (limit {limit:.0f} W, default {default:.0f} W)" if lowered else ""
-    remedy = (
-        Remedy(say="raise the limit again", run=f"sudo nvidia-smi -i {gpu.index} -pl {default:.0f}", needs_root=True)
-        if gpu is not None and lowered
-        else Remedy(say="nothing is broken when the limit is the default; see the limits", run="nvidia-smi -q -d POWER")
-    )
-    found = _throttled(
-        row,
-        POWER,
-        "power_throttle",
-        f"the GPU ran into its power limit{text}",
-        "The clocks were cut while it was measured; with random numbers long products always come near the limit.",
-        remedy,
-    )
-    braked = row.context.get("throttled_hw_power_brake_share", 0.0) >= OFTEN
-    # a card at the limit that it came with does what it can: a T4 or L4 runs so whenever it multiplies for long
-    return found if found is None or lowered or braked else replace(found, severity="info")
-
-
-def _throttled(
-    row: Measurement, reasons: tuple[str, ...], id_: str, title: str, why: str, fix: Remedy
-) -> Finding | None:
-    shares = {reason: row.context.get(f"throttled_{reason}_share", 0.0) for reason in reasons}
-    seen = {reason: share for reason, share in shares.items() if share >= OFTEN}
+    seen, gpu = _throttling(row, POWER), situation.gpu
     if not seen:
         return None
-    evidence = [_seen(f"throttle.{reason}", f"in {share:.0%} of the looks") for reason, share in seen.items()]
+    if row.context.get("throttled_hw_power_brake_share", 0.0) >= OFTEN:
+        return _finding("power_brake", "", *seen, gpu=gpu)
+    limit = None if gpu is None or isinstance(gpu.power_limit_w, Absent) else gpu.power_limit_w
+    default = None if gpu is None or isinstance(gpu.power_limit_default_w, Absent) else gpu.power_limit_default_w
+    if limit is not None and default is not None and limit < default * 0.99:
+        title = f"The GPU reached its power limit of {limit:.0f} W, which is set below the default of {default:.0f} W"
+        return _finding("power_limit_lowered", title, *seen, gpu=gpu)
+    # a card at the limit that it came with does what it can: a T4 or L4 runs so whenever it multiplies for long
+    return _finding("power_limit_reached", "", *seen, gpu=gpu, severity="info")
+
+
+def _throttling(row: Measurement, reasons: tuple[str, ...]) -> tuple[Observation, ...]:
+    """How often each of the reasons was seen while clocks were cut, with the clock; empty when none was seen often."""
+    shares = {reason: row.context.get(f"throttled_{reason}_share", 0.0) for reason in reasons}
+    seen = [
+        _seen(f"throttle.{reason}", f"{share:.0%} of the time") for reason, share in shares.items() if share >= OFTEN
+    ]
     clock = row.context.get("sm_clock_mhz")
-    if clock is not None:
-        evidence.append(_seen("gpu.sm_clock_mhz", f"{clock:.0f}"))
-    return _finding(id_, title, why, tuple(evidence), (fix,))
+    if seen and clock is not None:
+        seen.append(_seen("gpu.sm_clock_mhz", f"{clock:.0f}"))
+    return tuple(seen)
 
 
 def clocks_limited(row: Measurement, situation: Situation) -> Finding | None:
@@ -144,20 +122,13 @@ def clocks_limited(row: Measurement, situation: Situation) -> Finding | None:
         return None
     return _finding(
         "clocks_limited",
-        f"the GPU ran at {clock:.0f} MHz, its highest clock is {gpu.sm_clock_max_mhz} MHz",
-        "Neither heat nor power was given as the reason, so the clocks are probably set by hand or by a policy.",
-        (_seen("gpu.sm_clock_mhz", f"{clock:.0f}"),),
-        (
-            Remedy(
-                say="give the clocks back to the driver",
-                run=f"sudo nvidia-smi -i {gpu.index} -rgc && sudo nvidia-smi -i {gpu.index} -rac",
-                needs_root=True,
-            ),
-        ),
+        f"The GPU ran at {clock:.0f} MHz, its highest clock is {gpu.sm_clock_max_mhz} MHz",
+        _seen("gpu.sm_clock_mhz", f"{clock:.0f}"),
+        gpu=gpu,
     )
 
 
-def other_process(row: Measurement, _situation: Situation) -> Finding | None:
+def other_process(row: Measurement, situation: Situation) -> Finding | None:
     """Another process used the card meanwhile."""
     count = row.other_gpu_processes
     if not count:
@@ -165,9 +136,8 @@ def other_process(row: Measurement, _situation: Situation) -> Finding | None:
     return _finding(
         "gpu_shared",
         f"{count} other process{'es' if count > 1 else ''} used the GPU during the run",
-        "Figures of a shared card say little about the card.",
-        (_seen("gpu.processes", f"{count} besides gpudoc"),),
-        (Remedy(say="see who it is, and measure again when it has ended", run="nvidia-smi"),),
+        _seen("gpu.processes", f"{count} besides gpudoc"),
+        gpu=situation.gpu,
     )
 
 
@@ -179,10 +149,9 @@ def virtual_machine(_row: Measurement, situation: Situation) -> Finding | None:
         return None
     return _finding(
         "virtualised_gpu",
-        f"the GPU belongs to a virtual machine ({kind})",
-        "Copies pass the hypervisor's IOMMU, and a virtual GPU shares its card with others.",
-        (Observation("gpu.virtualization", kind, "machine"),),
-        (Remedy(say="ask for huge pages and a pinned CPU topology of the guest, or measure on the host"),),
+        f"The GPU belongs to a virtual machine ({kind})",
+        Observation("gpu.virtualization", kind, "machine"),
+        gpu=gpu,
     )
 
 
@@ -194,10 +163,8 @@ def cpu_quota(row: Measurement, situation: Situation) -> Finding | None:
         return None
     return _finding(
         "cgroup_cpu_limit",
-        f"the container may use {quota:g} CPUs, {threads:g} threads were run",
-        "The kernel stops all threads of a container that has used up its share of a period.",
-        (Observation("container.cpu_quota_cores", f"{quota:g}", "machine"),),
-        (Remedy(say="raise the quota, for example", run=f"docker run --cpus {threads:g} ..."),),
+        f"The container may use {quota:g} CPUs, and {threads:g} threads ran",
+        Observation("container.cpu_quota_cores", f"{quota:g}", "machine"),
     )
 
 
@@ -208,10 +175,8 @@ def cpu_stolen(row: Measurement, _situation: Situation) -> Finding | None:
         return None
     return _finding(
         "cpu_stolen",
-        f"the hypervisor took {share:.0%} of the CPU time away",
-        "Other virtual machines on the same host ran instead; no setting in this machine changes that.",
-        (_seen("cpu.steal", f"{share:.0%}"),),
-        (Remedy(say="measure at another time, or rent CPUs that are not shared", run="vmstat 1"),),
+        f"The hypervisor took {share:.0%} of the CPU time away",
+        _seen("cpu.steal", f"{share:.0%}"),
     )
 
 
@@ -222,10 +187,8 @@ def cpu_busy(row: Measurement, _situation: Situation) -> Finding | None:
         return None
     return _finding(
         "cpu_busy",
-        f"other processes kept {others:.1f} CPUs busy",
-        "They took the CPU's time and its caches while it was measured.",
-        (_seen("cpu.others", f"{others:.1f} CPUs"),),
-        (Remedy(say="see which, and measure again without them", run="top -o %CPU"),),
+        f"Other processes kept {others:.1f} CPUs busy during the run",
+        _seen("cpu.others", f"{others:.1f} CPUs"),
     )
 
 
@@ -243,15 +206,10 @@ def slot_limited(situation: Situation) -> Finding | None:
     if isinstance(own, Absent) or isinstance(both, Absent) or own <= both:
         return None
     return _finding(
-        "pcie_slot_limited",
-        f"the slot allows PCIe Gen{both}, the GPU could do Gen{own}",
-        "Copies between host and GPU are bounded by the slot; the ceilings here are the slot's.",
-        (Observation("gpu.link.generation_gpu_max", str(own), "machine"),),
-        (
-            Remedy(
-                say="another slot or the BIOS may give the higher generation; work on the GPU itself is not affected"
-            ),
-        ),
+        "pcie_slot_limits_gpu",
+        f"The slot allows PCIe Gen{both}, and the GPU could do Gen{own}; the ceilings here are the slot's",
+        Observation("gpu.link.generation_gpu_max", str(own), "machine"),
+        gpu=gpu,
         severity="info",
     )
 
@@ -268,16 +226,9 @@ def half_rate(situation: Situation) -> Finding | None:
         return None
     return _finding(
         "half_rate_accumulation",
-        "this card adds up 16-bit products in 32 bits at half its rate",
-        "GeForce cards do; it is no fault, and the ceilings here count it. Advertised figures are often the double, "
-        "with 16-bit sums or sparsity.",
-        (Observation("gpu.brand", str(brand), "machine"),),
-        (
-            Remedy(
-                say="for inference that can bear 16-bit sums",
-                run="torch.backends.cuda.matmul.allow_fp16_accumulation = True",
-            ),
-        ),
+        "",
+        Observation("gpu.brand", str(brand), "machine"),
+        gpu=gpu,
         severity="info",
     )
 
@@ -294,10 +245,8 @@ def pageable_copies(situation: Situation) -> Finding | None:
         return None
     return _finding(
         "pageable_copies",
-        f"copies from ordinary memory reach {pageable / pinned:.0%} of those from page-locked memory",
-        "Ordinary memory is copied twice, through a staging buffer that the CPU fills.",
-        (_seen("bench.h2d", f"{pageable:.3g} GB/s pageable, {pinned:.3g} GB/s pinned"),),
-        (Remedy(say="let the loader lock its batches", run="DataLoader(..., pin_memory=True)"),),
+        f"Copies from ordinary memory reach {pageable / pinned:.0%} of the speed of those from page-locked memory",
+        _seen("bench.h2d", f"{pageable:.3g} GB/s pageable, {pinned:.3g} GB/s pinned"),
         severity="info",
     )
 

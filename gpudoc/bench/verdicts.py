@@ -15,7 +15,10 @@ from gpudoc.bench.evidence import (
     spinning_threads,
 )
 from gpudoc.bench.model import Measurement, Parameter, Situation
-from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.doctor.catalogue import fill
+from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy
+from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.setting import describe
 from gpudoc.facts.model import Absent
 
 Cause = Callable[[Measurement, Situation], Finding | None]
@@ -43,7 +46,8 @@ def find_causes(situation: Situation) -> tuple[Finding, ...]:
     for finding in sorted(found, key=lambda one: order[one.severity]):
         known = merged.get(finding.id)
         merged[finding.id] = finding if known is None else _merge(known, finding)
-    return tuple(merged.values())
+    setting = describe(Evidence(source="machine", machine=situation.machine))
+    return tuple(fill(finding, CATALOGUE, setting) for finding in merged.values())
 
 
 def best_rows(situation: Situation) -> tuple[Measurement, ...]:
@@ -96,10 +100,10 @@ def normal_share(name: str, parameters: Mapping[str, Parameter], pcie_generation
             return None
 
 
-_LOOK_CPU = "run it again on an idle machine; OMP_NUM_THREADS, and the CPU governor (cpupower frequency-info)"
-_LOOK_LINK = "the slot (lspci -vv shows LnkSta beside LnkCap), the riser, and the BIOS setting of the slot's lanes"
-_LOOK_LOAD = "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER while gpudoc bench --only matmul runs"
-_LOOK_PEER = "nvidia-smi topo -m, nvidia-smi nvlink --status, and whether the IOMMU is off or in pass-through"
+_LOOK_CPU = "Run it again on an idle machine; check OMP_NUM_THREADS and the CPU governor (cpupower frequency-info)."
+_LOOK_LINK = "Check the slot (lspci -vv shows LnkSta and LnkCap), the riser, and the BIOS setting of the slot's lanes."
+_LOOK_LOAD = "Look at nvidia-smi -q -d CLOCK,PERFORMANCE,POWER while gpudoc bench --only matmul runs."
+_LOOK_PEER = "Check nvidia-smi topo -m and nvidia-smi nvlink --status, and whether the IOMMU is off or in pass-through."
 
 
 def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
@@ -117,10 +121,9 @@ def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
         id="cause_not_found",
         severity="warning",
         confidence=0.3,
-        title=f"{_name(row)} is low: {share:.0%} of what {path.name} can do, normal is {path.normal:.0%} and more",
-        why="Nothing that was read during the run explains it: no throttling, no other process, no reduced link.",
+        title=f"{_name(row)} reaches {share:.0%} of what {path.name} can do; normal is {path.normal:.0%} and more",
         evidence=(_low(row, path),),
-        fix=(Remedy(say=f"look at {path.look_at}"),),
+        fix=(Remedy(say=path.look_at),),
     )
 
 
@@ -142,7 +145,7 @@ def corrupted(row: Measurement) -> Finding:
         title=f"{_name(row)} gave wrong data",
         why=f"{row.corrupted}. Training on it gives wrong results without any error; {where} is suspect.",
         evidence=(Observation(f"bench.{row.name}", row.corrupted, "verified after the run"),),
-        fix=(Remedy(say="run it again; when it comes back, take the device out of use and test it", run=_retest(row)),),
+        fix=(Remedy(say="Run it again; if it comes back, take the device out of use and test it.", run=_retest(row)),),
     )
 
 

@@ -53,10 +53,9 @@ def judge_files(wish: Wish) -> int:
     from gpudoc.doctor.examine import check_ids
     from gpudoc.fleet.documents import load_record
     from gpudoc.fleet.report import FleetReport
-    from gpudoc.fleet.wording import FINDING_IDS
     from gpudoc.render.fleet_saved import show_saved
 
-    check_ids(wish.ignore, FINDING_IDS)
+    check_ids(wish.ignore)
     if len(wish.sources) > 2:
         raise GpudocError(
             f"{len(wish.sources)} records of fleets, and two at most are compared",

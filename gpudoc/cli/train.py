@@ -37,7 +37,14 @@ Resume = Annotated[
 NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not ask doctor first.")]
 ProveResume = Annotated[bool, typer.Option("--prove-resume", help="Run, kill, resume, and compare every bit.")]
 Trace = Annotated[int, typer.Option("--trace", metavar="N", min=0, help="Write a profiler trace of N steps.")]
-LogTo = Annotated[str, typer.Option("--log-to", metavar="NAME,...", help="tensorboard, wandb, or both with a comma.")]
+LogTo = Annotated[
+    str,
+    typer.Option(
+        "--log-to",
+        metavar="NAME,...",
+        help="Also write the figures to tensorboard, wandb or trackio; several with commas.",
+    ),
+]
 Gpus = Annotated[
     str | None, typer.Option("--gpus", metavar="N", help="auto or N: one process each; on a CPU N processes.")
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from gpudoc.doctor.model import Advise, Cause, Remedy, Setting
+from gpudoc.doctor.model import Advise, Cause, Finding, Remedy, Setting
 from gpudoc.doctor.remedies import take_steps
 from gpudoc.knowledge.cause_rows import parse_row
 from gpudoc.knowledge.signature_rows import RowError
@@ -55,3 +56,17 @@ def _advise(fix: object) -> Advise:
         return take_steps(cast(Sequence[object], steps), setting)
 
     return advise
+
+
+def fill(finding: Finding, catalogue: Mapping[str, Cause], setting: Setting) -> Finding:
+    """The finding with what its cause's row says where it says nothing itself: title, reason, steps and source."""
+    cause = catalogue.get(finding.id)
+    if cause is None:
+        return finding
+    return replace(
+        finding,
+        title=finding.title or cause.title,
+        why=finding.why or cause.why,
+        fix=finding.fix or (finding.advise or cause.fix)(replace(setting, cards=finding.cards)),
+        url=finding.url or (cause.sources[0] if cause.sources else ""),
+    )

@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.live import is_jetson, nvml_gpus, pci_gpus, value, variables
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation
+from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation, Setting
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
@@ -99,13 +101,8 @@ def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:
 
 
 def _own_finding(title: str, value: str, fact: str) -> Finding:
-    return Finding(
-        id="gpu_unusable",
-        confidence=0.9,
-        title=title,
-        why="Without a GPU that torch can use the work would run on the CPU, many times slower.",
-        evidence=(Observation(f"torch.{fact}", value, "torch"),),
-    )
+    seen = (Observation(f"torch.{fact}", value, "torch"),)
+    return fill(Finding(id="gpu_unusable", confidence=0.9, title=title, evidence=seen), CATALOGUE, Setting())
 
 
 def _gpu_name(machine: Machine, index: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudoc.doctor import likelihood, relayed
+from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.checked import ruled_out
 from gpudoc.doctor.model import (
     RANK,
@@ -293,15 +294,7 @@ def _complete(
     advices = relayed.read(evidence.reading.text) if evidence.reading is not None else ()
     done = []
     for finding in findings:
-        cause = catalogue.get(finding.id)
-        if cause is not None:
-            finding = replace(
-                finding,
-                title=finding.title or cause.title,
-                why=finding.why or cause.why,
-                fix=finding.fix or (finding.advise or cause.fix)(replace(setting, cards=finding.cards)),
-                url=finding.url or (cause.sources[0] if cause.sources else ""),
-            )
+        finding = fill(finding, catalogue, setting)
         said = relayed.first_steps(finding, advices) if finding.severity != "info" else ()
         known = {step.run for step in finding.fix}
         done.append(replace(finding, fix=(*(step for step in said if step.run not in known), *finding.fix)))

@@ -102,8 +102,8 @@ def _again(report: Report, request: Request) -> Report:
     return examine_machine(report.machine, request)
 
 
-def check_ids(ids: Sequence[str], more: Sequence[str] = ()) -> None:
-    """GpudocError with the nearest name for the first id that neither the catalogue nor `more` knows."""
+def check_ids(ids: Sequence[str]) -> None:
+    """GpudocError with the nearest name for the first id that the catalogue does not know."""
     if not ids:
         return
     from difflib import get_close_matches
@@ -111,8 +111,8 @@ def check_ids(ids: Sequence[str], more: Sequence[str] = ()) -> None:
     from gpudoc.doctor.registry import CATALOGUE
 
     for name in ids:
-        if name not in CATALOGUE and name not in more:
-            near = get_close_matches(name, (*CATALOGUE, *more), n=1)
+        if name not in CATALOGUE:
+            near = get_close_matches(name, CATALOGUE, n=1)
             raise GpudocError(
                 f"no such cause: {name!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
             )

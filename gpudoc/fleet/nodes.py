@@ -11,7 +11,7 @@ from gpudoc.fleet.expected import Expected
 from gpudoc.fleet.odd import Level
 from gpudoc.fleet.record import FleetRecord, Missing, Reason, Spot
 from gpudoc.fleet.software import Difference, clocks_apart
-from gpudoc.fleet.wording import DRAIN, spots_name
+from gpudoc.fleet.wording import spots_name, steps
 
 _SILENT: dict[Reason, tuple[str, str]] = {
     "died": ("its processes ended", "Read the job's log and the node's kernel log; then start on it alone."),
@@ -64,9 +64,8 @@ def silent_findings(record: FleetRecord) -> Iterator[Named]:
             severity="broken" if drain else "warning",
             confidence=0.95 if twice else 0.8,
             title=f"{_of_nodes(at)} gave no answer: {meaning}",
-            why="What was not measured is not healthy; a job that needs these nodes would not start or would hang.",
             evidence=tuple(said),
-            fix=(Remedy(say=advice), *([DRAIN] if drain else [])),
+            fix=(Remedy(say=advice), *(steps("drain_node") if drain else ())),
         )
         yield Named(finding=finding, level="node", at=at, confirmed=twice, drain=drain)
 
@@ -88,7 +87,7 @@ def node_findings(record: FleetRecord) -> Iterator[Named]:
         for places, drain in ((drained, True), (rest, False)):
             if places:
                 title = f"{_of_nodes(places)}: {worst.title}"
-                fix = (*worst.fix, DRAIN) if drain else worst.fix
+                fix = (*worst.fix, *steps("drain_node")) if drain else worst.fix
                 finding = replace(worst, title=title, fix=fix, explains=())
                 yield Named(finding=finding, level="node", at=places, confirmed=drain, drain=drain)
 
@@ -114,9 +113,7 @@ def software_findings(software: Sequence[Difference], num_nodes: int) -> Iterato
             severity="warning" if one.is_essential else "info",
             confidence=0.95 if odd else 0.6,
             title=f"{one.what} differs: {who}",
-            why="Ranks of one job need the same software and cards, or they compute other bits, or do not start.",
             evidence=said,
-            fix=(Remedy(say="Make them alike, or leave the odd ones out of the job."),),
         )
         yield Named(finding=finding, level="node" if odd else "fleet", at=odd, confirmed=False, drain=False)
 
@@ -133,9 +130,7 @@ def clock_findings(record: FleetRecord) -> Iterator[Named]:
         severity="warning",
         confidence=0.95,
         title=f"{_of_nodes(at)}: the clock is seconds apart from the others'",
-        why="Certificates, time-outs and the order of log lines go by it.",
         evidence=said,
-        fix=(Remedy(say="See whether the time service runs.", run="chronyc tracking || timedatectl"),),
     )
     yield Named(finding=finding, level="node", at=at, confirmed=False, drain=False)
 
@@ -151,13 +146,6 @@ def below_model_finding(one: Expected) -> Finding:
         evidence=(
             Observation(one.measure.key, f"{one.middle:.4g} {one.measure.unit}, the median of all", "this record"),
             Observation("ceiling", f"{one.ceiling:.4g} {one.measure.unit}", one.formula),
-        ),
-        fix=(
-            Remedy(
-                say="Compare limits and clocks with the data sheet.",
-                run="nvidia-smi --query-gpu=power.limit,power.default_limit,clocks.max.sm,clocks.applications.gr "
-                "--format=csv",
-            ),
         ),
     )
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpudoc.doctor.model import Finding, Verdict
+from gpudoc.doctor.catalogue import fill
+from gpudoc.doctor.model import Finding, Setting, Verdict
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import ExitCode
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.corruption import Corrupt, find_corrupt
@@ -121,7 +123,10 @@ def judge(record: FleetRecord, ignore: Sequence[str] = ()) -> FleetVerdict:
             for one in find_splits(found)
         ),
     ]
-    named = [one for one in named if one.finding.id not in ignore]
+    setting = Setting()
+    named = [
+        replace(one, finding=fill(one.finding, CATALOGUE, setting)) for one in named if one.finding.id not in ignore
+    ]
     rank = {"broken": 0, "warning": 1, "info": 2}
     named.sort(key=lambda one: (not one.drain, rank[one.finding.severity], -(one.sigma or math.inf)))
     drained = {spot.node for one in named if one.drain for spot in one.at}

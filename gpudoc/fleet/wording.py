@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpudoc.doctor.model import Finding, Observation, Remedy, Severity
+from gpudoc.doctor.model import Finding, Observation, Remedy, Setting, Severity
+from gpudoc.doctor.remedies import advise
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.corruption import Corrupt
 from gpudoc.fleet.odd import Level, Odd, Split
@@ -23,7 +24,7 @@ _CONTEXT = (
     ("link_generation", "PCIe generation", "", 0.01),
     ("link_width", "PCIe lanes", "", 0.01),
 )
-_IDS: dict[Level, str] = {
+IDS: dict[Level, str] = {
     "gpu": "gpu_slower_than_peers",
     "node": "node_slower_than_peers",
     "link": "link_slower_than_peers",
@@ -32,42 +33,11 @@ _IDS: dict[Level, str] = {
     "rail": "rail_slower_than_peers",
     "group": "group_slower_than_peers",
 }
-# every id that a fleet's verdict gives besides those of doctor
-FINDING_IDS = (
-    *_IDS.values(),
-    "gpu_corrupts_silently",
-    "gpus_disagree",
-    "measure_fails_here",
-    "node_silent",
-    "software_differs",
-    "gpus_differ",
-    "clocks_apart",
-    "fleet_below_model",
-    "fleet_is_split",
-)
-_WHY: dict[Level, str] = {
-    "gpu": "Every step of a synchronous job waits for its slowest GPU.",
-    "node": "Most of its GPUs are slow together, so the cause is what they share: power, cooling, CPU, driver, BIOS.",
-    "link": "Both in its own pairs and in collectives it is the slowest end, and every collective waits for it.",
-    "path": "Both ends are fast with other partners, so the cause lies between them: a cable or port between switches.",
-    "switch": "Most nodes under it are slow together, and their like under other switches are not.",
-    "rail": "This rail is slow on most nodes: its switch, its cables' kind, or the order in which devices are chosen.",
-    "group": "It is slow as a whole; pairs of its members tell where.",
-}
-DRAIN = Remedy(
-    say="Take the node out, run the vendor's long test, and return it only when that passes. "
-    "`gpudoc bench --across --bad-hosts` prints the names.",
-    run='scontrol update NodeName=HOST State=DRAIN Reason="gpudoc fleet"',
-    needs_root=True,
-    disruptive=True,
-)
-_AGAIN = Remedy(
-    say="Measure once more before anything is drained: one measurement is no proof.",
-    run="srun gpudoc bench --across --out fleet.json",
-)
-_LONG_TEST = Remedy(
-    say="Run the vendor's long test there, with nobody on it.", run="dcgmi diag -r 4", needs_root=True, disruptive=True
-)
+
+
+def steps(name: str) -> tuple[Remedy, ...]:
+    """The steps of knowledge/steps.yaml that a finding about a fleet gives."""
+    return advise(name)(Setting())
 
 
 def spot_name(spot: Spot) -> str:
@@ -116,11 +86,10 @@ def slow_finding(odd: Sequence[Odd], record: FleetRecord, *, drain: bool) -> Fin
     said = [line for one in odd for line in _figures(one)][:_MOST_FIGURES]
     seen = list(_contexts(worst))
     return Finding(
-        id=_IDS[level],
+        id=IDS[level],
         severity=severity,
         confidence=0.95 if worst.is_confirmed else 0.7,
         title=f"{place_name(level, at, record)} is {worst.loss:.0%} below its peers: {kinds}",
-        why=_WHY[level],
         evidence=(*said, *seen, *_second(odd)),
         fix=tuple(_fixes(worst, seen, drain=drain)),
     )
@@ -178,7 +147,7 @@ def _inside_or_equal(reading: FleetReading, odd: Odd) -> bool:
 
 def _fixes(odd: Odd, seen: Sequence[Observation], *, drain: bool) -> Iterator[Remedy]:
     if not drain:
-        yield _AGAIN
+        yield from steps("measure_fleet_again")
     names = {one.fact for one in seen}
     kind = odd.family.kind
     if kind == "host link" or names & {"PCIe generation", "PCIe lanes"}:
@@ -204,7 +173,7 @@ def _fixes(odd: Odd, seen: Sequence[Observation], *, drain: bool) -> Iterator[Re
     elif kind == "storage":
         yield Remedy(say="Look at the node's mount, its client's load and the local disk.", run="df -h; iostat -x 1 5")
     if drain:
-        yield DRAIN
+        yield from steps("drain_node")
 
 
 def corrupt_finding(one: Corrupt, *, drain: bool) -> Finding:
@@ -220,15 +189,13 @@ def corrupt_finding(one: Corrupt, *, drain: bool) -> Finding:
     if one.measured_again:
         text = "wrong again" if one.confirmed else "right this time: what comes and goes is corruption all the same"
         said.append(Observation("second run", text, "in new processes"))
-    fix = [_LONG_TEST, *([DRAIN] if drain else [_AGAIN])]
     return Finding(
         id="gpus_disagree" if one.undecided else "gpu_corrupts_silently",
         severity="broken",
         confidence=0.97 if one.confirmed else 0.5 if one.undecided else 0.85,
         title=f"{name[0].upper()}{name[1:]} computes wrong results without an error",
-        why="Equal GPUs with equal software must give equal bits. Training on this one spoils all ranks' weights.",
         evidence=tuple(said),
-        fix=tuple(fix),
+        fix=(*steps("long_test"), *steps("drain_node" if drain else "measure_fleet_again")),
     )
 
 
@@ -241,11 +208,10 @@ def failed_finding(at: Spot, measures: Sequence[Measure], because: str, *, drain
         severity="broken" if drain else "warning",
         confidence=0.9 if drain else 0.7,
         title=f"{name[0].upper()}{name[1:]} fails where its peers do not: {measures[0].name}",
-        why="The same work runs on equal GPUs of other nodes.",
         evidence=said,
         fix=(
             Remedy(say="Read what doctor and the kernel say on that node.", run="gpudoc doctor; dmesg | grep -i xid"),
-            *([DRAIN] if drain else [_AGAIN]),
+            *steps("drain_node" if drain else "measure_fleet_again"),
         ),
     )
 
@@ -258,7 +224,5 @@ def split_finding(one: Split) -> Finding:
         severity="warning",
         confidence=0.8,
         title=f"{measure.key}: a quarter of the places and more is {one.loss:.0%} below the median",
-        why="So many are not odd ones: they are set, cooled, cabled or loaded otherwise than the rest.",
         evidence=(Observation("below", f"{len(one.below)}: {spots_name(one.below)}", "first measurement"),),
-        fix=(Remedy(say="Compare power limits, clocks, firmware and placement of these with the others'."),),
     )

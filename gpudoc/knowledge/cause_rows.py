@@ -15,7 +15,8 @@ from typing import cast
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
-AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program")
+AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program", "fleet")
+_ELSE = "program"
 _ROW = re.compile(r"^- id: (\w+)\n(?:(?: .*)?\n)*", re.MULTILINE)
 _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"
 
@@ -40,7 +41,7 @@ def areas() -> Mapping[str, str]:
 
 def area_of(cause_id: str) -> str:
     """The area of a cause, 'program' for what has no row."""
-    return areas().get(cause_id, AREAS[-1])
+    return areas().get(cause_id, _ELSE)
 
 
 def count_by_area(ids: Iterable[str]) -> dict[str, int]:

@@ -96,12 +96,6 @@ def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
     """Print every cause, or one with its fix and sources; the exit code. GpudocError for an id that does not exist."""
     rows = [CATALOGUE[one] for one in CATALOGUE if cause_id in (None, one)]
     if not rows:
-        # only a wrong id asks for the fleet's words
-        from gpudoc.fleet.wording import FINDING_IDS
-
-        if cause_id in FINDING_IDS:
-            why = f"{cause_id} is a finding about a fleet; its report says what was seen and what to do"
-            raise GpudocError(why, hint="gpudoc doctor fleet.json (docs/fleet-verdict.md: how a fleet is judged)")
         near = get_close_matches(cause_id or "", CATALOGUE, n=1)
         raise GpudocError(
             f"no such cause: {cause_id!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"

@@ -35,7 +35,7 @@ def test_a_full_link_a_hidden_link_and_one_that_was_not_watched_are_no_cause():
 
 def test_copies_from_another_node():
     two = replace(machine(), host=replace(machine().host, numa_nodes=2))
-    assert evidence.wrong_node(seen(), situation([], two)).id == "wrong_numa_node"
+    assert evidence.wrong_node(seen(), situation([], two)).id == "process_far_from_gpu"
     assert evidence.wrong_node(seen(), situation([], two, near_cpus=16)) is None
     assert evidence.wrong_node(seen(), situation([])) is None
     hidden = replace(two, gpus=(replace(H100, numa_node=-1),))
@@ -52,7 +52,7 @@ def test_heat_power_and_hand_set_clocks_are_told_apart():
     }
     assert found == {
         "hot": ("thermal_throttle",),
-        "capped": ("power_throttle",),
+        "capped": ("power_limit_reached",),
         "fixed": ("clocks_limited",),
         "fine": (),
     }
@@ -64,11 +64,11 @@ def test_a_lowered_power_limit_is_named_with_the_command_that_raises_it():
     capped = seen(throttled_sw_power_cap_share=0.9)
     lowered = machine(replace(H100, power_limit_w=450.0, power_limit_default_w=700.0))
     found = evidence.throttled_by_power(capped, situation([], lowered))
+    assert (found.id, found.severity) == ("power_limit_lowered", "warning")
     assert "450 W" in found.title
-    assert found.fix[0].run == "sudo nvidia-smi -i 0 -pl 700"
-    plain = evidence.throttled_by_power(capped, situation([], machine(replace(H100, power_limit_default_w=700.0))))
-    assert "450" not in plain.title
-    assert "-pl" not in plain.fix[0].run
+    assert [card.index for card in found.cards] == [0]
+    braked = evidence.throttled_by_power(seen(throttled_hw_power_brake_share=0.5), situation([]))
+    assert (braked.id, braked.severity) == ("power_brake", "warning")
 
 
 def test_others_on_the_card_and_a_hypervisor():
@@ -92,7 +92,7 @@ def test_a_cpu_that_is_limited_stolen_or_busy():
 def test_a_slot_below_the_card_is_info():
     old_slot = machine(with_link(generation_max=3, generation_gpu_max=5))
     found = evidence.slot_limited(situation([], old_slot))
-    assert (found.id, found.severity) == ("pcie_slot_limited", "info")
+    assert (found.id, found.severity) == ("pcie_slot_limits_gpu", "info")
     assert evidence.slot_limited(situation([])) is None
     unknown = machine(with_link(generation_gpu_max=Absent("not supported")))
     assert evidence.slot_limited(situation([], unknown)) is None

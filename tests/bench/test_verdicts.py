@@ -4,6 +4,7 @@ import pytest
 
 from gpudoc.bench.run import judge
 from gpudoc.bench.verdicts import best_rows, find_causes
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Gpu, PciDevice
 from tests.bench.builders import H100, machine, row, situation, with_link
 
@@ -86,17 +87,25 @@ def test_a_card_at_the_power_that_it_came_with_is_not_low(gpu, device_id, sms, m
     found = [
         one
         for one in verdict(product(value, dtype, **capped), machine_=scene, sm_count=sms)
-        if one.id == "power_throttle"
+        if one.id in ("power_limit_reached", "power_limit_lowered")
     ]
     assert [one.severity for one in found] == severities
 
 
 def test_power_at_its_default_does_not_explain_what_is_low_even_for_the_clock():
     capped = product(300.0, throttled_sw_power_cap_share=1.0, sm_clock_mhz=1400.0)
-    assert [one.id for one in verdict(capped)] == ["cause_not_found", "power_throttle"]
+    assert [one.id for one in verdict(capped)] == ["cause_not_found", "power_limit_reached"]
     assert [one.id for one in verdict(product(560.0, throttled_sw_power_cap_share=1.0, sm_clock_mhz=1400.0))] == [
-        "power_throttle"
+        "power_limit_reached"
     ]
+
+
+def test_a_finding_has_the_reason_and_the_steps_of_its_row_for_the_card_that_was_measured():
+    lowered = machine(replace(H100, power_limit_w=450.0, power_limit_default_w=700.0))
+    (found,) = verdict(product(500.0, throttled_sw_power_cap_share=1.0, sm_clock_mhz=1400.0), machine_=lowered)
+    assert found.why == CATALOGUE["power_limit_lowered"].why
+    assert found.fix[0].run == "nvidia-smi -i 0 -q -d POWER"
+    assert found.fix[-1].say.startswith("Restore the GPU's default power limit")
 
 
 def test_a_low_product_is_explained_by_heat():

@@ -207,9 +207,6 @@ def test_the_catalogue_as_json_and_a_misspelt_id(capsys):
     with pytest.raises(GpudocError) as refused:
         show_catalogue("nouveau_loadet")
     assert "nouveau_loaded" in refused.value.hint
-    with pytest.raises(GpudocError, match="gpu_slower_than_peers is a finding about a fleet") as refused:
-        show_catalogue("gpu_slower_than_peers")
-    assert "gpudoc doctor fleet.json" in refused.value.hint
 
 
 def test_a_fleet_names_the_odd_machine_on_line_one():

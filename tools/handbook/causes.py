@@ -44,6 +44,15 @@ _AREA_TITLES = {
     "data": "loading data",
     "network": "several GPUs and nodes",
     "program": "your program and its machine",
+    "fleet": "many GPUs compared with each other",
+}
+
+# how a cause is found that no finder of doctor looks for: by its name, by its area, or by measuring
+_ELSEWHERE = {
+    "machines_differ": "- Between machines: `gpudoc doctor node1.json node2.json`",
+    "gpu_unusable": "- Before a command uses the GPU: `gpudoc bench`, `gpudoc tune`, `gpudoc train`",
+    "fleet": "- In many GPUs: `gpudoc bench --across`",
+    "measured": "- By measuring: `gpudoc bench`",
 }
 
 
@@ -151,8 +160,8 @@ def _how(cause: Cause) -> str:
         lines.append(f"- On this machine: `gpudoc doctor`{facts}")
     if "watch" in reads:
         lines.append("- In a running job: `gpudoc doctor --pid PID`")
-    if cause.id == "machines_differ":
-        lines.append("- Between machines: `gpudoc doctor node1.json node2.json`")
+    if not finders and not lines:
+        lines.append(_ELSEWHERE.get(cause.id) or _ELSEWHERE.get(area_of(cause.id), _ELSEWHERE["measured"]))
     rows = signatures_of().get(cause.id, ())
     kept = sorted({f"`{fact}` is `{value}`" for row in rows for fact, value in row.unless_fact.items()})
     if kept:

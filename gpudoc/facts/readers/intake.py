@@ -103,8 +103,8 @@ def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Rea
 
 
 def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
-    """Several texts as the evidence of one machine, each line citing the name of its input when there is more "
-    "than one. Documentation and programs among them are about no machine, and are left out."""
+    """Several texts as the evidence of one machine, each line citing the name of its input when there is more
+    than one. Documentation and programs among them are about no machine, and are left out."""
     several = len(inputs) > 1
     dumped = [read_dump(data, name) for name, data in inputs if is_dump(data)]
     inputs = [(name, data) for name, data in inputs if not is_dump(data)]

@@ -108,7 +108,7 @@ def _open(name: str, run: Run, settings: Mapping[str, object]) -> Sink:
         return _TensorBoard(run.path / "tensorboard")
     if name in ("wandb", "trackio"):
         return _Tracker(name, run, settings)
-    raise GpudocError(f"--log-to {name}: unknown", hint=f"--log-to {','.join(NAMES[:2])}")
+    raise GpudocError(f"--log-to {name}: unknown", hint=f"--log-to {','.join(NAMES)}")
 
 
 class _TensorBoard:
