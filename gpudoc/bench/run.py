@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -33,6 +32,7 @@ from gpudoc.bench.verdicts import find_causes
 from gpudoc.bench.worker import plan_to_json
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import NOT_READ, Absent, Machine
+from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.progress import SILENT, Progress
 
@@ -214,18 +214,14 @@ def _take(line: str, harvest: Harvest) -> str:
 @contextmanager
 def _worker(plan: Plan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """The measuring process in a session of its own, so that Ctrl+C reaches only the parent; it is gone afterwards."""
-    package_root = str(Path(gpudoc.__file__).resolve().parents[1])
-    search = os.pathsep.join([package_root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    # a torch.py or numpy.py in the user's folder must not be taken for the library
-    environment = {**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpudoc.bench.worker"],
+            own_module("gpudoc.bench.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=environment,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
             start_new_session=True,
         )
         try:

@@ -6,22 +6,20 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import IO
 
-import gpudoc
 from gpudoc.bench.sampling import Plan
 from gpudoc.bench.worker import plan_to_json
+from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import end_family, how_it_ended
 
-PROGRAM = (sys.executable, "-m", "gpudoc.fleet.child")
+PROGRAM = own_module("gpudoc.fleet.child")
 # importing torch and opening a GPU, eight at once on a cold file system
 START_S = 120.0
 _PATIENCE_S = 5.0
@@ -54,9 +52,6 @@ class Hand:
         if self._process is not None and self._process.poll() is None:
             return
         self.end()
-        root = str(Path(gpudoc.__file__).resolve().parents[1])
-        search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by `end`
         self._process = subprocess.Popen(
             PROGRAM,
@@ -64,7 +59,7 @@ class Hand:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=environment,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
             start_new_session=True,
         )
         self._lines = queue.Queue()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpudoc.process.arguments import without
+from gpudoc.process.arguments import AS_MODULE, without
 from gpudoc.train.start.slurm import job_lines, log_lines
 from gpudoc.writing import write_whole
 
@@ -20,7 +20,7 @@ _SRUN = "srun --kill-on-bad-exit=0 --wait=0 --cpu-bind=none"
 def write_bench_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> str:
     """Write the job of `gpudoc bench --across` with these arguments; what to tell the user."""
     own = without(arguments, "--slurm", flags=("--plain",))
-    command = f"{shlex.quote(sys.executable)} -m gpudoc bench {shlex.join(own)} --plain"
+    command = f"{shlex.join([sys.executable, *AS_MODULE])} gpudoc bench {shlex.join(own)} --plain"
     body = [
         "# one task a node, which measures all its GPUs; the first one writes and prints what was found, and its exit",
         "# code is the job's",
@@ -32,8 +32,8 @@ def write_bench_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> s
 def write_doctor_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> str:
     """Write the job that examines every node and compares them; what to tell the user."""
     own = without(arguments, "--slurm", "--out", flags=("--plain", "--json", "--markdown"))
-    python = shlex.quote(sys.executable)
-    doctor = f"{python} -m gpudoc doctor {shlex.join(own)}".strip()
+    python = shlex.join([sys.executable, *AS_MODULE])
+    doctor = f"{python} gpudoc doctor {shlex.join(own)}".strip()
     each = f'exec {doctor} --plain --out "$FOUND/$SLURM_NODEID.json" > "$FOUND/$SLURM_NODEID.txt" 2>&1'
     body = [
         'export FOUND="$PWD/doctor-$SLURM_JOB_ID"',
@@ -47,7 +47,7 @@ def write_doctor_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> 
         'for said in "$FOUND"/[0-9]*.txt; do echo "== node $(basename "$said" .txt)"; cat "$said"; done',
         "shopt -s nullglob",
         'set -- "$FOUND"/[0-9]*.json',
-        f'[ "$#" -lt 2 ] || {python} -m gpudoc doctor --plain "$@" || code=1',
+        f'[ "$#" -lt 2 ] || {python} gpudoc doctor --plain "$@" || code=1',
         'if [ "$#" -lt "$SLURM_JOB_NUM_NODES" ]; then',
         '    echo "only $# of $SLURM_JOB_NUM_NODES nodes answered; their numbers are the names of the files in $FOUND"',
         "    code=1",

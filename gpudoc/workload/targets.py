@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +89,8 @@ def _import(module_name: str, target: str, allowed: Allowed) -> object:
         raise GpudocError(
             f"{target}: this config may not import {module_name.partition('.')[0]}", hint=_how_to_allow(module_name)
         )
-    if str(allowed.folder) not in sys.path:
+    # a built-in workload has the current folder for its own, whatever lies there, and needs nothing of it
+    if not _is_one_of(module_name, ALWAYS_ALLOWED) and str(allowed.folder) not in sys.path:
         sys.path.insert(0, str(allowed.folder))
     try:
         return importlib.import_module(module_name)
@@ -119,13 +120,16 @@ def _check_exists(package: str, target: str, allowed: Allowed) -> None:
 
 
 def _is_allowed(module_name: str, allowed: Allowed) -> bool:
-    names = (*ALWAYS_ALLOWED, *allowed.packages)
-    if any(module_name == name or module_name.startswith(f"{name}.") for name in names):
+    if _is_one_of(module_name, (*ALWAYS_ALLOWED, *allowed.packages)):
         return True
     first = module_name.partition(".")[0]
     if first in sys.stdlib_module_names:
         return False
     return (allowed.folder / f"{first}.py").is_file() or (allowed.folder / first).is_dir()
+
+
+def _is_one_of(module_name: str, packages: Iterable[str]) -> bool:
+    return any(module_name == name or module_name.startswith(f"{name}.") for name in packages)
 
 
 def _how_to_allow(module_name: str) -> str:

@@ -6,12 +6,14 @@ import json
 import os
 import pathlib
 import pty
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from gpudoc.cli import app
+from gpudoc.process.arguments import AS_MODULE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -138,7 +140,7 @@ def test_a_job_for_slurm_runs_the_same_command(tmp_path):
     assert "#SBATCH --gpus-per-node=4" in rows
     assert "#SBATCH --job-name=train" in rows
     command = "train --profile off --plain -- torchrun --nproc-per-node 4 train.py --name 'a  b'"
-    assert rows[-1] == f"exec {sys.executable} -m gpudoc {command}"
+    assert rows[-1] == f"exec {shlex.join([sys.executable, *AS_MODULE])} gpudoc {command}"
     assert not any(row.startswith("#SBATCH --signal") for row in rows)
     assert subprocess.run(["bash", "-n", place], check=False).returncode == 0
 

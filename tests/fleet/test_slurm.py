@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from gpudoc.fleet.slurm import write_bench_job, write_doctor_job
+from gpudoc.process.arguments import AS_MODULE
 
 # srun: the command once for each of two nodes; the second one's doctor writes nothing
 SRUN = """#!/bin/bash
@@ -43,7 +44,7 @@ def test_the_bench_job_repeats_the_command_line_on_whole_nodes(tmp_path):
     assert rows[0] == "#!/bin/bash"
     assert "#SBATCH --ntasks-per-node=1" in rows
     assert any(row.startswith("#SBATCH --gpus-per-node=8") for row in rows)
-    run = f"{sys.executable} -m gpudoc bench --across --out 'my fleet.json' --plain"
+    run = f"{sys.executable} {' '.join(AS_MODULE)} gpudoc bench --across --out 'my fleet.json' --plain"
     assert rows[-1] == f"srun --kill-on-bad-exit=0 --wait=0 --cpu-bind=none {run}"
     assert subprocess.run(["bash", "-n", str(tmp_path / "job.sh")], check=False).returncode == 0
 

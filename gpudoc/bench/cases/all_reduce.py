@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from gpudoc.bench.collective import READY, SIZES, bus_gb_per_s
 from gpudoc.bench.model import OWN_PROCESSES, Case, Reading
 from gpudoc.bench.sampling import Bench
+from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import how_it_ended
 from gpudoc.writing import own_prefix
 
@@ -23,7 +23,7 @@ from gpudoc.writing import own_prefix
 TIMEOUT_S = 50.0
 # a rank that the driver holds back cannot be waited for
 KILL_S = 5.0
-PROGRAM = (sys.executable, "-m", "gpudoc.bench.collective")
+PROGRAM = own_module("gpudoc.bench.collective")
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,9 @@ def _shared(folder: Path, rank: int) -> Pulse:
     with contextlib.suppress(FileNotFoundError):
         place.unlink()
     with place.open("w+b") as file:
-        file.truncate(_WORDS * 8)
+        # written, not only made longer: to store into a page for which the disk has no room is a SIGBUS
+        file.write(bytes(_WORDS * 8))
+        file.flush()
         memory = mmap.mmap(file.fileno(), _WORDS * 8)
     words = cast("MutableSequence[int]", memoryview(memory).cast("q"))
     return Pulse(words, folder)

@@ -6,20 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO
 
-import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.arguments import own_python
 from gpudoc.process.ending import how_it_ended
 from gpudoc.progress import SILENT, Progress
 
 # saves its state and ends when the program that asked for it is gone, as after the restart of a notebook's kernel
 _PROGRAM = """
-import signal, sys
+import signal
 from gpudoc.process.lifetime import die_with_parent
 die_with_parent(int(sys.argv.pop(1)), signal.SIGTERM)
 from gpudoc.cli.app import main
@@ -34,14 +32,11 @@ def train_apart(
 
     GpudocError with its message when it could not train. Ctrl+C is handed on: it saves its state and ends.
     """
-    package_root = str(Path(gpudoc.__file__).resolve().parents[1])
-    search = os.pathsep.join([package_root, *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(os.getpid()), "train", "--json", "--plain", *arguments(model, options)],
+        [*own_python(_PROGRAM), str(os.getpid()), "train", "--json", "--plain", *arguments(model, options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": search},
         # a terminal's Ctrl+C comes to this process alone, which hands it on once
         start_new_session=True,
     )

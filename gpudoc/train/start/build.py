@@ -17,6 +17,7 @@ from gpudoc.facts.host import num_cpus
 from gpudoc.policy import spares_more
 from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
+from gpudoc.process.arguments import own_module
 from gpudoc.profile import store
 from gpudoc.train import limits
 from gpudoc.train.data.order import ENDLESS
@@ -174,7 +175,7 @@ def _start_again(request: Request, settings: Settings, device: torch.device, ran
     sys.stderr.flush()
     # together, or a rank that begins anew would meet the old selves of the others
     ranks.barrier()
-    os.execve(sys.executable, [sys.executable, "-m", "gpudoc", *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
+    os.execve(sys.executable, [*own_module("gpudoc"), *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
 
 
 def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Generator[Event, None, int | None]:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.process.arguments import own_module, own_python
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
@@ -39,7 +40,7 @@ SHUTDOWN_SECONDS = 120
 # when one rank has ended with an error the others soon hear of it, or hang in NCCL
 FOLLOW_SECONDS = 60
 _LOOK_SECONDS = 1.0
-_AGENT = "from gpudoc.train.start.launch import agent; import sys; sys.exit(agent(sys.argv[1:]))"
+_AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
@@ -124,9 +125,11 @@ def launch(
         environment.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus / ranks))))
         environment.setdefault("LOGLEVEL", "ERROR")
         place = Path(environment[EXIT_FILE])
-        options = torchrun_options(ranks, nodes or Nodes())
+        python, *program = own_module("gpudoc")
+        # what a rank prints is to be read at once
+        options = [*torchrun_options(ranks, nodes or Nodes()), "--no-python", python, "-u", *program]
         process = subprocess.Popen(
-            [sys.executable, "-c", _AGENT, str(os.getpid()), *options, "-m", "gpudoc", "train", *arguments],
+            [*own_python(_AGENT), str(os.getpid()), *options, "train", *arguments],
             env=environment,
             start_new_session=True,
         )

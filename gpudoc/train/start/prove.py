@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.arguments import without
+from gpudoc.process.arguments import own_module, without
 from gpudoc.process.ending import end_family
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.start.identity import digest
@@ -138,7 +137,7 @@ def _run_and_kill(line: Sequence[str], run: Path) -> None:
 
 
 def _command(line: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "gpudoc", "train", *line]
+    return [*own_module("gpudoc"), "train", *line]
 
 
 def _differences(one: Path, other: Path) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import gpudoc
+from gpudoc.process.arguments import AS_MODULE
 
 # how long before the time limit SLURM knocks: a step, a checkpoint and torchrun's end must fit in
 SIGNAL_SECONDS = 180
@@ -95,20 +96,20 @@ def _meeting() -> list[str]:
 
 
 def _doctor(job: Job) -> list[str]:
-    doctor = f"{shlex.quote(job.python)} -m gpudoc doctor --quick --plain"
+    doctor = f"{shlex.join([job.python, *AS_MODULE])} gpudoc doctor --quick --plain"
     doctor += f" --expect-gpus {job.ranks}" if job.on_gpu else ""
     return ["# every node is examined before any of them trains", f"srun {doctor} || exit 1", ""]
 
 
 def _run_command(job: Job) -> list[str]:
-    words = [job.python, "-m", "gpudoc", "train", *job.arguments, "--plain", "--", *job.command]
+    words = [job.python, *AS_MODULE, "gpudoc", "train", *job.arguments, "--plain", "--", *job.command]
     # in place of the shell, which would keep a signal to itself until the program has ended
     return [f"exec {shlex.join(words)}"]
 
 
 def _run(job: Job) -> list[str]:
     arguments = " ".join(shlex.quote(argument) for argument in job.arguments)
-    program = f"{shlex.quote(job.python)} -m gpudoc train {arguments} --gpus {job.ranks} --plain"
+    program = f"{shlex.join([job.python, *AS_MODULE])} gpudoc train {arguments} --gpus {job.ranks} --plain"
     return [
         f"srun --kill-on-bad-exit=0 {' '.join(program.split())} &",
         "training=$!",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,12 +21,12 @@ print(any(entry.endswith("script/inside") for entry in sys.path), getattr(sys, "
 """
 
 
-def run(told, *, path="", flags=(), code=SHOW):
+def run(told, *, path="", flags=(), code=SHOW, python=sys.executable):
     """A Python with the inside on its path: what it prints, what it complains of, its exit code."""
     variables = {**bare_environment(), "PYTHONPATH": os.pathsep.join([str(INSIDE), *filter(None, [path])])}
     if told is not None:
         variables[FOLDER] = str(told)
-    command = [sys.executable, *flags, "-c", code]
+    command = [python, *flags, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     return done.stdout.split(), done.stderr, done.returncode
 
@@ -79,6 +81,38 @@ def test_a_python_that_ignores_its_environment_is_left_alone(told):
 def test_another_module_is_imported_as_without_the_hook(told):
     code = "import colorsys, this_is_not_there"
     assert run(told, code=code)[1].endswith("ModuleNotFoundError: No module named 'this_is_not_there'\n")
+
+
+def older_pythons():
+    """The interpreters of this machine that are too old for the hook."""
+    names = [f"python{version}" for version in ("2.7", "3.5", "3.6", "3.7")]
+    places = [shutil.which(name) for name in names] + sorted(Path.home().glob(".pyenv/versions/*/bin/python"))
+    found = {}
+    for place in filter(None, places):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        done = subprocess.run([place, "-c", code], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and tuple(map(int, done.stdout.split("."))) < (3, 8):
+            found[done.stdout.strip()] = str(place)
+    return found
+
+
+def test_a_python_that_is_too_old_runs_as_without_the_hook(told, mine):
+    older = older_pythons()
+    if not older:
+        pytest.skip("no Python before 3.8 is installed")
+    code = "import sys; print(any(p.endswith('script/inside') for p in sys.path)); print(getattr(sys, 'mine', None))"
+    for version, python in older.items():
+        assert run(told, code=code, python=python) == (["False", "None"], "", 0), version
+        assert run(told, code=code, python=python, path=str(mine)) == (["False", "here"], "", 0), version
+
+
+def test_the_way_in_is_understood_by_every_python():
+    """What none but a newer Python reads: annotations, f-strings, a future of 3.7, imports that 2.7 has not."""
+    tree = ast.parse((INSIDE / "sitecustomize.py").read_text(encoding="utf-8"), feature_version=(3, 4))
+    assert not [node for node in ast.walk(tree) if isinstance(node, (ast.AnnAssign, ast.JoinedStr, ast.NamedExpr))]
+    assert not [node for node in ast.walk(tree) if getattr(node, "annotation", None) or getattr(node, "returns", None)]
+    assert {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names} == {"os", "sys"}
+    assert not [node for node in tree.body if isinstance(node, ast.ImportFrom)]
 
 
 @pytest.mark.parametrize("source", sorted(INSIDE.rglob("*.py")), ids=lambda path: path.name)

@@ -10,6 +10,7 @@ import pytest
 
 from gpudoc.train.ranks import pulse as of
 from gpudoc.train.ranks.pulse import FOLDER, Pulse, open_pulse, read_beats, run_folder
+from tests.full_disk import FILL, run_on_small_disk
 
 
 def test_each_sign_shows_in_the_beat():
@@ -90,3 +91,17 @@ def test_what_no_rank_wrote_is_no_rank(tmp_path):
     (tmp_path / "rank-1").write_bytes(bytes(128))
     assert read_beats(tmp_path) == []
     assert run_folder(tmp_path) is None
+
+
+def test_a_rank_goes_on_with_signs_of_its_own_when_the_disk_is_full(tmp_path):
+    code = f"""{FILL}
+import sys
+from gpudoc.train.ranks.pulse import open_pulse, read_beats
+from pathlib import Path
+fill(sys.argv[1])
+pulse = open_pulse(1, 2)
+pulse.begin(5)
+print(pulse.beat().step, read_beats(Path(sys.argv[1])))
+"""
+    done = run_on_small_disk(tmp_path, [sys.executable, "-c", code, str(tmp_path)], **{FOLDER: str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5 []\n", "")

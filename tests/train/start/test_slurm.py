@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudoc.process.arguments import AS_MODULE
 from gpudoc.train.start.slurm import Job, sbatch_text
 
 
@@ -40,7 +42,7 @@ def test_the_file_asks_for_what_the_run_needs(tmp_path):
     assert "--requeue" in text
     assert "--signal=B:USR1@" in text
     assert "doctor --quick --plain --expect-gpus 2" in text
-    assert "-m gpudoc train --model 'my cfg.yaml' --gpus 2 --plain" in text
+    assert f"{' '.join(AS_MODULE)} gpudoc train --model 'my cfg.yaml' --gpus 2 --plain" in text
 
 
 def test_a_command_is_run_as_it_is_and_not_queued_again_by_itself(tmp_path):
@@ -48,9 +50,8 @@ def test_a_command_is_run_as_it_is_and_not_queued_again_by_itself(tmp_path):
         job(tmp_path, arguments=["--profile", "auto"], command=["torchrun", "train.py", "--name", "a  b"])
     )
     rows = text.splitlines()
-    assert (
-        rows[-1] == f"exec {sys.executable} -m gpudoc train --profile auto --plain -- torchrun train.py --name 'a  b'"
-    )
+    python = shlex.join([sys.executable, *AS_MODULE])
+    assert rows[-1] == f"exec {python} gpudoc train --profile auto --plain -- torchrun train.py --name 'a  b'"
     assert "doctor --quick --plain --expect-gpus 2" in text
     assert any(row.startswith("#SBATCH --no-requeue") for row in rows)
     assert not any(row.startswith("#SBATCH --signal") for row in rows)

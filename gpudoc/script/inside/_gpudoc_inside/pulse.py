@@ -78,7 +78,9 @@ class Pulse:
         rank, world = ranks_of_torch() or (launched[0] or 0, launched[2] or 1)
         try:
             with open(os.path.join(self._report.folder, f"rank-{rank}-{self._report.process}"), "w+b") as file:
-                file.truncate(_NUM_WORDS * 8)
+                # written, not only made longer: to store into a page for which the disk has no room is a SIGBUS
+                file.write(bytes(_NUM_WORDS * 8))
+                file.flush()
                 words = memoryview(mmap.mmap(file.fileno(), _NUM_WORDS * 8)).cast("q")
         except (OSError, ValueError):
             # nobody hears it then, which is no matter of the script's

@@ -101,7 +101,11 @@ class Report:
         path = os.path.join(self.folder, f"{launched_ranks()[0] or 0}-{self.process}.jsonl")
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            os.write(handle, line.encode("utf-8", "replace"))
+            data, before = line.encode("utf-8", "replace"), os.fstat(handle).st_size
+            if os.write(handle, data) < len(data):
+                # on a full disk; half a line would be taken for a fault
+                os.ftruncate(handle, before)
+                raise OSError("no room for all of a line")
         finally:
             os.close(handle)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
 from gpudoc.script.inside._gpudoc_inside.pulse import Pulse
 from gpudoc.script.inside._gpudoc_inside.report import Report
 from gpudoc.train.ranks.pulse import BUILDING, ENDED, EVALUATING, OWN_CODE, READING, read_beats
+from tests.full_disk import FILL, run_on_small_disk
 from tests.script.watched import Order, watch_text
 
 
@@ -101,3 +103,23 @@ def test_loader_workers_of_a_script_have_no_signs_of_their_own(tmp_path):
     assert (found.code, found.seen[0].total.steps) == (0, 6)
     beat = only(tmp_path / "told-0")
     assert (beat.step, beat.doing) == (6, ENDED)
+
+
+FULL = f"""{FILL}
+import sys
+from gpudoc.script.inside._gpudoc_inside.pulse import Pulse
+from gpudoc.script.inside._gpudoc_inside.report import Report
+folder = sys.argv[1]
+open(folder + "/order.json", "w").write('{{"purpose": "run"}}')
+report = Report(folder)
+pulse = Pulse(report)
+fill(folder)
+pulse.asks(True)
+pulse.steps(3)
+print("goes on", report.off)
+"""
+
+
+def test_a_full_disk_is_no_fault_of_the_script(tmp_path):
+    done = run_on_small_disk(tmp_path, [sys.executable, "-c", FULL, str(tmp_path)])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "goes on False\n", "")

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from gpudoc.script.inside._gpudoc_inside.report import Report
+from tests.full_disk import FILL, run_on_small_disk
 from tests.script.watched import bare, save, watch
 
 # the hook's own code is broken from within, in each of the places where the script calls it
@@ -87,3 +88,28 @@ def test_ranks_are_read_from_the_launchers_variables(report, tmp_path, monkeypat
     (start,) = lines(tmp_path)
     assert (start["rank"], start["local_rank"], start["world"]) == (3, 1, 8)
     assert next(tmp_path.glob("3-*.jsonl"))
+
+
+FULL = f"""{FILL}
+import os, sys
+from gpudoc.script.hook import read
+from gpudoc.script.inside._gpudoc_inside.report import Report
+from pathlib import Path
+folder = sys.argv[1]
+open(folder + "/order.json", "w").write('{{"purpose": "run"}}')
+report = Report(folder)
+fill(folder)
+with report.guard("a test"):
+    # the rest of the file's page has room for one line, and for half of the second
+    for _ in range(2):
+        report.tell("aside", why="w" * 3000)
+for path in Path(folder).glob("filling-*"):
+    path.unlink()
+report.tell("measured")
+print(report.off, read(Path(folder))[0].measured)
+"""
+
+
+def test_half_a_line_on_a_full_disk_is_taken_back(tmp_path):
+    done = run_on_small_disk(tmp_path, [sys.executable, "-c", FULL, str(tmp_path)])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")
