@@ -117,6 +117,8 @@ def last_words(finished: Finished) -> list[str]:
     lines += _applied(finished)
     lines += _died(finished)
     lines += [f"{name} outlived the command and was killed" for name in finished.left]
+    stuck = "outlived the command and cannot be killed: it waits in the kernel, for a device or a file system"
+    lines += [f"{name} {stuck}" for name in finished.stuck]
     asides = dict.fromkeys(why for seen in finished.seen for why in seen.asides)
     return lines + [f"not watched to the end: {why}" for why in asides]
 
@@ -226,6 +228,7 @@ def document_of(finished: Finished) -> dict[str, object]:
         "errors": [{"rank": s.rank, "text": s.error.text, **s.error.allocator} for s in finished.seen if s.error],
         "hangs": [hung.document() for hung in (*finished.hangs, *filter(None, [finished.ended_for]))],
         "left": list(finished.left),
+        "stuck": list(finished.stuck),
     }
     if finished.report is not None:
         found["report"] = document.dump(finished.report)

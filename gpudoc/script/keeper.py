@@ -25,6 +25,8 @@ END = signal.SIGRTMIN
 _THE_COMMANDS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _HEARD = (signal.SIGCHLD, END)
 _LOOK_S = 0.5
+# a process that waits in the kernel, for a device or a dead file system, survives SIGKILL; nobody waits for it for ever
+KILLED_S = 10.0
 
 
 class Teller:
@@ -35,14 +37,16 @@ class Teller:
         os.set_inheritable(number, False)
 
     def say(self, **told: object) -> None:
-        """`wall` and `why`, `failed`, `pid`, `full`, `code`, or `left`, as launch reads them."""
+        """`wall` and `why`, `failed`, `pid`, `full`, `code`, or `left` and `stuck`, as `Kept` reads them."""
         with contextlib.suppress(OSError):
             os.write(self._number, json.dumps(told).encode() + b"\n")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`main([order as JSON])`: keep one command to its end."""
-    order = json.loads(arguments[0])
+    """`main([number of the descriptor from which the order is read])`: keep one command to its end."""
+    # not on the command line: one argument has room for 128 KiB, and the order holds all of the command's
+    with os.fdopen(int(arguments[0]), "rb") as file:
+        order = json.load(file)
     teller = Teller(order["told"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_THE_COMMANDS, *_HEARD})
     adopt_orphans()
@@ -107,7 +111,8 @@ def _keep(order: Mapping[str, Any], teller: Teller, layer: int | None = None) ->
             teller.say(full=True)
         status = _reap(command)
     teller.say(code=os.waitstatus_to_exitcode(status), full=layer is not None and _is_full(layer))
-    teller.say(left=_end_descendants(order["patience_s"]))
+    left, stuck = _end_descendants(order["patience_s"])
+    teller.say(left=left, stuck=stuck)
 
 
 def _start(order: Mapping[str, Any]) -> tuple[int, str]:
@@ -163,10 +168,12 @@ def _reap(command: int) -> int | None:
     return status
 
 
-def _end_descendants(patience_s: float) -> list[str]:
-    """Ask all that is left to end, wait, and kill; the names of those who did not end when asked."""
+def _end_descendants(patience_s: float) -> tuple[list[str], list[str]]:
+    """Ask all that is left to end, wait, and kill: the names of those who had to be killed, and of those who are there
+    KILLED_S later.
+    """
     until, asked, killed = time.monotonic() + patience_s, False, {}
-    while left := _descendants():
+    while (left := _descendants()) and time.monotonic() < until + KILLED_S:
         late = time.monotonic() >= until
         for pid, name in left.items():
             if late:
@@ -177,7 +184,7 @@ def _end_descendants(patience_s: float) -> list[str]:
         asked = True
         signal.sigtimedwait((signal.SIGCHLD,), 0.02)
         _reap(0)
-    return list(killed.values())
+    return [name for pid, name in killed.items() if pid not in left], [f"{left[pid]} (pid {pid})" for pid in left]
 
 
 def _descendants() -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -41,7 +42,8 @@ class Kept:
     """A command under a keeper; what the keeper said so far is in the fields, None before it said so.
 
     `pid` is the command's, as the command itself sees it; `code` its exit code, negative for a signal; `wall` and
-    `why` what could not be built; `failed` why it cannot be started; `left` who outlived it and had to be killed.
+    `why` what could not be built; `failed` why it cannot be started; `left` who outlived it and had to be killed;
+    `stuck` who could not even be killed.
     """
 
     command: Sequence[str]
@@ -53,12 +55,14 @@ class Kept:
     failed: str = ""
     full: bool = False
     left: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
     _process: subprocess.Popen[bytes] = field(init=False)
     _told: int = field(init=False)
     _torn: bytes = b""
 
     def __post_init__(self) -> None:
         self._told, theirs = os.pipe()
+        to_read, to_write = os.pipe()
         terms = self.terms
         order = {
             "told": theirs,
@@ -71,15 +75,20 @@ class Kept:
         stdin, stdout, stderr = terms.streams
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _CALL, json.dumps(order)],
-                pass_fds=(theirs,), stdin=stdin, stdout=stdout, stderr=stderr, env=dict(terms.environment),
+                [sys.executable, "-I", "-S", "-c", _CALL, str(to_read)],
+                pass_fds=(theirs, to_read), stdin=stdin, stdout=stdout, stderr=stderr, env=dict(terms.environment),
                 start_new_session=terms.own_session,
             )  # fmt: skip
         except BaseException:
             os.close(self._told)
+            os.close(to_write)
             raise
         finally:
             os.close(theirs)
+            os.close(to_read)
+        # a keeper that ended before it read all is found out when it is heard
+        with contextlib.suppress(BrokenPipeError), os.fdopen(to_write, "wb") as file:
+            file.write(json.dumps(order).encode())
 
     def fileno(self) -> int:
         """What becomes readable when the keeper says something, or has ended."""
@@ -110,11 +119,7 @@ class Kept:
 
     def _take(self, told: Mapping[str, object]) -> None:
         for name, value in told.items():
-            if name == "left":
-                assert isinstance(value, list)
-                self.left = tuple(map(str, value))
-            else:
-                setattr(self, name, value)
+            setattr(self, name, tuple(map(str, value)) if isinstance(value, list) else value)
 
     def signal(self, number: int, *, group: bool = False) -> None:
         """Hand a signal to the command, or to its whole group where that is not ours; one that has ended is let be."""

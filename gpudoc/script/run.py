@@ -84,7 +84,8 @@ class Finished:
     """How a run ended: `code` as subprocess gives it; the rest None or empty where the script does not show it.
 
     `interrupted`: by Ctrl+C, or by a signal that gpudoc was sent and handed on. Those in `left` outlived it and were
-    killed. `hangs` are those that were over by themselves, and `ended_for` the one for which gpudoc ended it.
+    killed; those in `stuck` cannot be killed. `hangs` are those that were over by themselves, and `ended_for` the one
+    for which gpudoc ended it.
     """
 
     code: int
@@ -95,6 +96,7 @@ class Finished:
     status: Status | None = None
     split: Split | None = None
     left: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
     report: Report | None = None
     kernel_killed: bool = False
     hangs: tuple[Hung, ...] = ()
@@ -148,6 +150,7 @@ def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on
             status=watching.last(),
             split=watching.split(),
             left=kept.left,
+            stuck=kept.stuck,
             kernel_killed=kept.code == -signal.SIGKILL and oom_kills() > kills,
         )
         return dataclasses.replace(finished, report=_cause(finished, through.tail()))

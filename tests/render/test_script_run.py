@@ -75,11 +75,14 @@ def test_a_command_without_steps_is_told_what_was_missing(seen, code, says):
 
 def test_a_death_for_want_of_memory_has_the_allocators_numbers():
     rank = Seen("1-1", start=start(1), steps=(steps(0, 2, rank=1, seconds=1.0),), error=out_of_memory())
-    lines = last_words(finished(seen=(rank, Seen("0-2")), code=-9, left=("sh (pid 7)",), kernel_killed=True))
+    lines = last_words(
+        finished(seen=(rank, Seen("0-2")), code=-9, left=("sh (pid 7)",), stuck=("cp (pid 8)",), kernel_killed=True)
+    )
     assert lines[0].startswith("the command ended by SIGKILL after 1 min 12 s: the kernel killed it")
     assert "rank 1: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB." in lines
     assert "rank 1: the allocator: allocated 3 GiB, reserved 5 GiB" in lines
-    assert lines[-1] == "sh (pid 7) outlived the command and was killed"
+    assert lines[-2] == "sh (pid 7) outlived the command and was killed"
+    assert lines[-1].startswith("cp (pid 8) outlived the command and cannot be killed")
 
 
 def test_the_document_says_the_same():

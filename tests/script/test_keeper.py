@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+from gpudoc.script import keeper
 from tests.script.family import alive, marked
 from tests.waiting import wait_until
 
@@ -17,12 +18,16 @@ CALL = "from gpudoc.script.keeper import main; import sys; main(sys.argv[1:])"
 class Keeper:
     def __init__(self, *command, environment=os.environ, patience_s=0.0):
         self.told, theirs = os.pipe()
+        to_read, to_write = os.pipe()
         order = {"told": theirs, "parent": os.getpid(), "command": command, "cell": None, "memory_limit_bytes": None}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CALL, json.dumps({**order, "patience_s": patience_s})],
-            pass_fds=(theirs,), env=environment, start_new_session=True,
+            [sys.executable, "-c", CALL, str(to_read)],
+            pass_fds=(theirs, to_read), env=environment, start_new_session=True,
         )  # fmt: skip
         os.close(theirs)
+        os.close(to_read)
+        with os.fdopen(to_write, "w") as file:
+            json.dump({**order, "patience_s": patience_s}, file)
         self.lines = os.fdopen(self.told)
 
     def hear(self):
@@ -52,7 +57,7 @@ def test_who_ends_when_asked_is_not_killed(tmp_path):
         "sh", "-c", f'sh -c "{polite}" & while [ ! -e {tmp_path}/ready ]; do sleep 0.01; done', patience_s=60
     )
     *_, left = keeper.finish()
-    assert left == {"left": []}
+    assert left == {"left": [], "stuck": []}
     assert (tmp_path / "tidied").exists()
 
 
@@ -66,3 +71,13 @@ def test_the_signals_of_a_scheduler_are_the_commands_to_answer():
     keeper.process.send_signal(signal.SIGRTMIN)
     assert keeper.finish() == []
     assert alive(environment) == []
+
+
+def test_who_survives_a_kill_is_named_and_not_waited_for(monkeypatch):
+    """A process that waits in the kernel for a dead file system: there is none to be had here, so it is played."""
+    sent = []
+    monkeypatch.setattr(keeper, "KILLED_S", 0.1)
+    monkeypatch.setattr(keeper, "_descendants", lambda: {7: "cp"})
+    monkeypatch.setattr(keeper.os, "kill", lambda pid, number: sent.append((pid, number)))
+    assert keeper._end_descendants(0.0) == ([], ["cp (pid 7)"])
+    assert (7, signal.SIGKILL) in sent

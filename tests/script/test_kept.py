@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 from gpudoc.script.kept import Kept, Terms
 from tests.script.family import alive, marked
@@ -60,3 +61,19 @@ def test_a_keeper_that_said_nothing_is_a_fault():
     kept.close()
     assert kept.code is None
     assert kept.refusal().exit_code == 70
+
+
+def test_a_command_line_may_be_as_long_as_the_kernel_allows():
+    words = ["x" * 100] * 1500
+    kept = keep("sh", "-c", "exit $(($# % 100 + 7))", "sh", *words)
+    finish(kept)
+    assert kept.code == 7
+
+
+def test_what_keeps_a_command_does_not_show_its_line_a_second_time():
+    kept = keep("sleep", "600.5")
+    try:
+        assert "600.5" not in Path(f"/proc/{kept.keeper_pid}/cmdline").read_text()
+    finally:
+        kept.end()
+        kept.close()

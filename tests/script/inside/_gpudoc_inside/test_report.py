@@ -98,6 +98,7 @@ from pathlib import Path
 folder = sys.argv[1]
 open(folder + "/order.json", "w").write('{{"purpose": "run"}}')
 report = Report(folder)
+report.start()
 fill(folder)
 with report.guard("a test"):
     # the rest of the file's page has room for one line, and for half of the second
