@@ -12,7 +12,9 @@ from typing import Union
 
 import yaml
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.shell import quote, quote_path
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
@@ -37,7 +39,7 @@ class UnreadableError(GpudocError):
 
     def __init__(self, name: str, reason: str, *, hint: str = "", line: int = 0, column: int = 0) -> None:
         place = f":{line}:{column}" if column else f":{line}" if line else ""
-        super().__init__(f"{name}{place}: {reason}", hint=hint)
+        super().__init__(f"{escape_line(name)}{place}: {reason}", hint=hint)
         self.reason = f"{reason}, line {line}" if line else reason
 
 
@@ -81,7 +83,7 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
         raise UnreadableError(str(path), f"no such {what} file") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise UnreadableError(str(path), f"cannot be read: {reason}", hint=f"ls -l {path}") from None
+        raise UnreadableError(str(path), f"cannot be read: {reason}", hint=f"ls -l {quote_path(path)}") from None
     if len(data) > most_bytes:
         text = f"too large: a {what} is at most {most_bytes >> 20} MiB"
         raise UnreadableError(str(path), text, hint="is this the right file?")
@@ -97,11 +99,11 @@ def read_text(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        before = data[: problem.start]
+        before, new = data[: problem.start], quote(f"new{path.suffix}")
         raise UnreadableError(
             str(path),
             f"not UTF-8 text (byte {problem.start}), so not a {what} file",
-            hint=f"is this the right file? if it is: iconv -f {encoding} -t utf-8 {path} > new{path.suffix}",
+            hint=f"is this the right file? if it is: iconv -f {encoding} -t utf-8 {quote_path(path)} > {new}",
             line=before.count(b"\n") + 1,
             column=len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1,
         ) from None
@@ -148,7 +150,7 @@ def _control_character(text: str, name: str, what: str, position: int) -> Unread
     return UnreadableError(
         name,
         reason,
-        hint=f"delete it; editors may not show it, this does: sed -n {line}l {name}",
+        hint=f"delete it; editors may not show it, this does: sed -n {line}l {quote_path(name)}",
         line=line,
         column=position - text.rfind("\n", 0, position),
     )

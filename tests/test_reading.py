@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,20 @@ def test_a_pipe_that_somebody_writes_into_is_read_to_its_end(tmp_path):
     finally:
         os.close(reader)
         writer.wait()
+
+
+NAMES = ("x$(touch pwned).yaml", "c.yaml; touch pwned; .yaml", "`touch pwned`.yaml", "-n.yaml", "a b.yaml")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("content", [b"a: 1\nb: \x7f\n", "a: größe\n".encode("latin1")])
+def test_what_to_type_names_the_file_and_runs_nothing_in_its_name(tmp_path, monkeypatch, name, content):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    with pytest.raises(UnreadableError) as caught:
+        read_yaml(Path(name), "config")
+    command = caught.value.hint.rpartition(": ")[2]
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "b: " in done.stdout or Path("new.yaml").read_text("utf-8") == "a: größe\n"
+    assert not Path("pwned").exists()

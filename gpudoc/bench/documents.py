@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -13,8 +12,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpudoc.bench.model import SCHEMA, Ceiling, Doubt, Measurement, NoCeiling, NotMeasured, Parameter, Reading, Record
+from gpudoc.control_characters import to_json
 from gpudoc.errors import GpudocError
 from gpudoc.reading import UnreadableError, read_text
+from gpudoc.shell import quote_path
 from gpudoc.writing import write_whole
 
 _MOST_BYTES = 64 << 20
@@ -195,12 +196,12 @@ def check_places(*places: Path | None) -> None:
         if place.is_dir():
             raise GpudocError(f"a folder, not a file: {place}", hint="name the file to write")
         if not folder.is_dir():
-            raise GpudocError(f"no such folder: {folder}", hint=f"mkdir -p {folder}")
+            raise GpudocError(f"no such folder: {folder}", hint=f"mkdir -p {quote_path(folder)}")
         if not os.access(place if place.exists() else folder, os.W_OK):
             raise GpudocError(f"cannot write there: {place}", hint="name a file in a folder of yours")
 
 
 def save_record(path: Path, record: Record) -> None:
     """Write the record, whole or not at all; GpudocError when the place cannot be written."""
-    text = json.dumps(record_to_json(record), indent=1, ensure_ascii=False) + "\n"
+    text = to_json(record_to_json(record), indent=1) + "\n"
     write_whole(path, text, hint="--out bench.json")

@@ -40,6 +40,7 @@ def measure_fleet(options: Options, start: Start, output: Output) -> int:
     from gpudoc.fleet.report import FleetReport, save_report
     from gpudoc.fleet.slurm import write_bench_job
     from gpudoc.progress import SILENT
+    from gpudoc.render.console import print_lines
     from gpudoc.render.fleet import show, show_bad_hosts
     from gpudoc.render.fleet_page import save
     from gpudoc.render.live import Live
@@ -47,7 +48,7 @@ def measure_fleet(options: Options, start: Start, output: Output) -> int:
     _check(start, output)
     across.check(options)
     if start.slurm is not None:
-        print(write_bench_job(start.slurm, sys.argv[2:], on_gpu=options.device != "cpu"))
+        print_lines(write_bench_job(start.slurm, sys.argv[2:], on_gpu=options.device != "cpu"))
         return ExitCode.OK
     if find_place().rank:
         across.run(options, SILENT)
@@ -86,11 +87,12 @@ def _check(start: Start, output: Output) -> None:
 def write_doctor_job(place: Path, *, sources: bool, watched: bool) -> int:
     """Write the job that runs the typed doctor on every node; GpudocError for what is no node of a job."""
     from gpudoc.fleet import slurm
+    from gpudoc.render.console import print_lines
 
     if sources or watched:
         raise GpudocError(
             "--slurm examines the nodes of a job, and what else was named is no node",
             hint="gpudoc doctor --slurm job.sh",
         )
-    print(slurm.write_doctor_job(place, sys.argv[2:], on_gpu=True))
+    print_lines(slurm.write_doctor_job(place, sys.argv[2:], on_gpu=True))
     return ExitCode.OK

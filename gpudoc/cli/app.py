@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import sys
@@ -21,9 +20,12 @@ from gpudoc.cli.doctor import doctor
 from gpudoc.cli.options import Invocation
 from gpudoc.cli.train import train
 from gpudoc.cli.tune import tune
+from gpudoc.control_characters import escape_controls
 from gpudoc.errors import ExitCode, GpudocError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# of a command whose output was cut off before it had an answer: what a shell calls the end by SIGPIPE
+_READER_GONE = 128 + 13
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -63,7 +65,7 @@ for command, short in (
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"gpudoc {gpudoc.__version__}")
+        typer.echo(f"gpudoc {gpudoc.__version__}")
         raise typer.Exit
 
 
@@ -91,7 +93,7 @@ def run(arguments: list[str]) -> int:
     own, watched = _split_at_dashes(arguments or ["--help"])
     try:
         result = app(args=own, obj=Invocation(command=tuple(watched)), standalone_mode=False, prog_name="gpudoc")
-        sys.stdout.flush()
+        _flush()
         return int(result or ExitCode.OK)
     except typer.Exit as end:
         return int(end.exit_code)
@@ -105,10 +107,12 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail(own, "interrupted", "", ExitCode.INTERRUPTED)
     except (BrokenPipeError, SystemExit) as end:
-        # typer and rich turn a reader that has gone into an exit
+        # typer turns a reader that has gone into an exit
         if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
             raise
-        return _reader_gone()
+        _flush()
+        is_help = not own or bool({"--help", "-h", "--version"} & set(own))
+        return ExitCode.OK if is_help else _READER_GONE
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno in _DISK_FULL:
             where = fault.filename or "the output, or a temporary file"
@@ -138,23 +142,28 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:place], arguments[place + 1 :]
 
 
-def _reader_gone() -> int:
-    """What is still in the buffer goes nowhere, so that Python does not complain about it at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.OK
+def _flush() -> None:
+    """What nobody reads goes nowhere, so that Python does not complain about it at its end."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        from gpudoc.render.console import lose_reader
+
+        lose_reader(sys.stdout)
 
 
 def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:
+    from gpudoc.render.console import lose_reader, print_json, print_lines
+
     if "--json" in arguments:
         with contextlib.suppress(OSError):
-            print(json.dumps({"schema": "gpudoc.error.v1", "message": message, "hint": hint}), flush=True)
+            print_json({"schema": "gpudoc.error.v1", "message": message, "hint": hint}, indent=None)
             return code
-        _reader_gone()
+        lose_reader(sys.stdout)
     with contextlib.suppress(OSError):
-        print(_folded(f"gpudoc: {message}"), file=sys.stderr)
+        print_lines(_folded(escape_controls(f"gpudoc: {message}")), sys.stderr)
         if hint:
-            print(f"  try: {hint}", file=sys.stderr)
+            print_lines(f"  try: {hint}", sys.stderr)
     return code
 
 

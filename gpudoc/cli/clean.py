@@ -20,6 +20,7 @@ def clean(yes: Yes = False) -> int:
     Example: gpudoc clean
     """
     from gpudoc.profile.kept import find_kept, remove
+    from gpudoc.render.console import print_lines
 
     found = find_kept()
     free = [one for one in found if not one.used_by]
@@ -27,8 +28,8 @@ def clean(yes: Yes = False) -> int:
         return 0
     problems = [problem for problem in map(remove, free) if problem]
     for problem in problems:
-        print(f"not removed: {problem}")
-    print(f"Removed {len(free) - len(problems)} of {len(free)}.")
+        print_lines(f"not removed: {problem}")
+    print_lines(f"Removed {len(free) - len(problems)} of {len(free)}.")
     return 1 if problems else 0
 
 
@@ -37,12 +38,13 @@ def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
     import sys
 
     from gpudoc.errors import GpudocError
+    from gpudoc.render.console import print_lines
     from gpudoc.units import format_bytes
 
     for one in found:
-        print(one.line + (f"; stays: in use by {one.used_by}" if one.used_by else ""))
+        print_lines(one.line + (f"; stays: in use by {one.used_by}" if one.used_by else ""))
     if not free:
-        print("Nothing to remove.")
+        print_lines("Nothing to remove.")
         return False
     if yes:
         return True
@@ -51,5 +53,5 @@ def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
     size = format_bytes(sum(one.num_bytes for one in free))
     agreed = typer.confirm(f"Remove {'these ' * (len(free) > 1)}{len(free)} ({size})?")
     if not agreed:
-        print("Nothing was removed.")
+        print_lines("Nothing was removed.")
     return agreed

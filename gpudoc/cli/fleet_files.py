@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpudoc.errors import GpudocError
 from gpudoc.render.doctor_output import Output
+from gpudoc.shell import quote_path
 
 # within so many bytes a record that gpudoc wrote says what it is, also one that was cut off
 _HEAD = 400
@@ -29,7 +30,7 @@ def are_fleets(sources: Sequence[str]) -> bool:
     if found and len(found) < len(sources):
         raise GpudocError(
             f"{found[0]} is the record of a fleet, and not all the sources are",
-            hint=f"gpudoc doctor {found[0]}",
+            hint=f"gpudoc doctor {quote_path(found[0])}",
         )
     return bool(found)
 

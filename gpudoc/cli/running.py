@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.shell import quote_path
 
 if TYPE_CHECKING:
     from gpudoc.script.run import Finished
@@ -88,7 +90,7 @@ def _write_job(command: Sequence[str], wish: Wish, place: Path) -> int:
     own = sys.argv[2 : sys.argv.index("--")]
     ranks = _ranks_of(command) if wish.gpus in (None, "auto") else choose_ranks(wish.gpus, device="cpu", num_gpus=0)
     job = Job(
-        name=re.sub(r"[^\w.-]+", "-", Path(script_name(command)).stem),
+        name=Path(script_name(command)).stem,
         arguments=without(own, "--slurm", "--gpus", "--device", flags=("--plain", "--json")),
         python=sys.executable,
         folder=str(Path.cwd()),
@@ -97,7 +99,7 @@ def _write_job(command: Sequence[str], wish: Wish, place: Path) -> int:
         command=command,
     )
     write_whole(place, sbatch_text(job), hint="--slurm job.sh", executable=True)
-    written = Elsewhere(0, f"{place} is written; look it over, then: sbatch {place}")
+    written = Elsewhere(0, f"{escape_line(place)} is written; look it over, then: sbatch {quote_path(place)}")
     return tell(written, Screen(as_json=wish.json, plain=wish.plain))
 
 

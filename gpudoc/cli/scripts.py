@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpudoc.control_characters import escape_controls
 from gpudoc.errors import GpudocError
 
 if TYPE_CHECKING:
@@ -57,6 +58,6 @@ def refuse_both(model: str, command: tuple[str, ...]) -> None:
 
 def may_run_in_place(why: str) -> bool:
     """Ask on the terminal whether trials may leave traces; no is the answer that needs no typing."""
-    sys.stderr.write(f"{why}\nRun them in place all the same? [y/N] ")
+    sys.stderr.write(f"{escape_controls(why)}\nRun them in place all the same? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpudoc.errors import GpudocError
+from gpudoc.errors import ExitCode, GpudocError
 
 if TYPE_CHECKING:
     from gpudoc.doctor.model import Report, Severity
@@ -97,6 +98,9 @@ def _watch_command(wish: Wish) -> int:
         frame.show(watch.render_again(report), plain=wish.output.plain)
     if end.signal is not None:
         return 128 + end.signal
+    if end.exit_code is None:
+        console.print_lines("gpudoc: how the command ended is not known: another process took it in", sys.stderr)
+        return ExitCode.BAD_ANSWER
     return end.exit_code or exit_code(report, wish.fail_on)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast, get_args
 
+from gpudoc.control_characters import to_json
 from gpudoc.doctor.document import dump_finding, load_finding
 from gpudoc.doctor.model import Skipped, Verdict
 from gpudoc.errors import GpudocError
@@ -139,7 +140,7 @@ def save_record(path: Path, record: FleetRecord) -> Path:
 
 def save_document(path: Path, document: Mapping[str, object]) -> Path:
     """Write a record's document, with whatever stands beside the record in it."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    text = to_json(document, indent=None)
     # a line for each part keeps a record of thousands of GPUs open to a pager
     return write_whole(path, text.replace('},{"', '},\n{"') + "\n", hint="--out fleet.json")
 

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpudoc.control_characters import escape_line
 from gpudoc.process.arguments import AS_MODULE, without
+from gpudoc.shell import quote_path
 from gpudoc.train.start.slurm import job_lines, log_lines
 from gpudoc.writing import write_whole
 
@@ -69,4 +71,4 @@ def _write(place: Path, name: str, body: Sequence[str], *, on_gpu: bool) -> str:
     ]
     text = "\n".join([*header, f"cd {shlex.quote(str(Path.cwd()))} || exit 2", "", *body]) + "\n"
     write_whole(place, text, hint="--slurm job.sh", executable=True)
-    return f"{place} is written; look it over, then: sbatch {place}"
+    return f"{escape_line(place)} is written; look it over, then: sbatch {quote_path(place)}"

@@ -1,17 +1,24 @@
-"""Where text leaves gpudoc: results to stdout, progress and messages to stderr, colour only on a terminal."""
+"""Where text leaves gpudoc: results to stdout, progress and messages to stderr, colour only on a terminal.
+
+Nothing but gpudoc's own colours, moves of the cursor and line ends reaches a stream: what a text holds of other control
+characters is written out here, whoever it came from.
+"""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
-import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from gpudoc.control_characters import escape_controls, to_json
 
 # what stands for a character that the stream does not have; others are a question mark
 _INSTEAD = {
@@ -19,6 +26,19 @@ _INSTEAD = {
     "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "█": "#", "░": ".", "━": "#",
 }  # fmt: skip
 _LEAST_COLUMNS = 20
+
+
+class _Console(Console):
+    """A console that writes out the control characters of every text that it draws."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of what is drawn; those that move the cursor hold no text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """A reader that has gone ends the output, and not the command as in rich: its exit code is still wanted."""
+        lose_reader(sys.stderr if self.stderr else sys.stdout)
 
 
 def stdout(plain: bool = False) -> Console:
@@ -50,11 +70,26 @@ def is_dumb() -> bool:
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 
-def print_json(document: Mapping[str, object]) -> None:
+def print_json(document: Mapping[str, object], *, indent: int | None = 2) -> None:
     """Exactly one JSON document on stdout."""
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=not has_utf8(sys.stdout))
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    print_lines(to_json(document, indent=indent, ascii_only=not has_utf8(sys.stdout)))
+
+
+def print_lines(text: str, stream: TextIO | None = None) -> None:
+    """Lines as they are, on stdout or another stream."""
+    stream = stream or sys.stdout
+    say_what_it_can(stream)
+    try:
+        stream.write(escape_controls(text) + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        lose_reader(stream)
+
+
+def lose_reader(stream: TextIO) -> None:
+    """Send what is left for a stream that nobody reads any more nowhere: the command goes on to its own exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def has_utf8(stream: TextIO) -> bool:
@@ -80,8 +115,9 @@ def _console(*, stderr: bool, plain: bool) -> Console:
     say_what_it_can(stream)
     is_terminal = stream.isatty() and not plain and not is_dumb()
     quiet_colour = plain or not stream.isatty() or bool(os.environ.get("NO_COLOR"))
-    return Console(
+    return _Console(
         file=stream,
+        stderr=stderr,
         no_color=quiet_colour,
         force_terminal=is_terminal,
         # in a notebook rich would draw a cell of its own instead of writing to the stream

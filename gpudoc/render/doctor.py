@@ -13,7 +13,7 @@ from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.snapshot import dump_facts
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.render import console
-from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, show
+from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines, show
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes, format_count
 
@@ -35,7 +35,7 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
         for finding in report.findings:
             lines += ["", *_whole(finding)]
         lines += ["", *_appendix(report)]
-        return "\n".join(lines).rstrip() + "\n"
+        return join_lines(lines).rstrip() + "\n"
     lines += _areas(report, width)
     if report.findings and report.verdict in ("broken", "warning"):
         last = _others(report, width)
@@ -46,7 +46,7 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
         lines += _unknown(report, width)
     else:
         lines += _healthy(report, width)
-    return "\n".join(lines) + "\n"
+    return join_lines(lines)
 
 
 def _areas(report: Report, width: int) -> list[str]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
 from gpudoc.doctor.causes.holders import holders_of, number_of
-from gpudoc.doctor.model import Report
+from gpudoc.doctor.model import Observation, Report
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.redact import Redactor
-from gpudoc.render import console, frame
+from gpudoc.render import console, frame, markdown
 from gpudoc.render.doctor import by_area, cards_of, headline, render
 from gpudoc.render.doctor_page import render_page
-from gpudoc.render.gpus import gpu_table, holder_table, markdown_table, shown_gpus
+from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Table, save_page
 from gpudoc.writing import write_whole
 
@@ -90,28 +90,28 @@ def _with_numbers(gpu: Gpu) -> Gpu:
 
 def render_markdown(report: Report) -> str:
     """The report as Markdown for an issue: verdict, findings with evidence and commands."""
-    lines = [f"**gpudoc doctor: {report.verdict}**", "", headline(report), ""]
+    lines = [f"**gpudoc doctor: {report.verdict}**", "", markdown.prose(headline(report)), ""]
     for table in _tables(report):
-        lines += [*markdown_table(table), ""]
+        lines += [*markdown.table(table), ""]
     for finding in report.findings:
         lines += [
-            f"### {finding.title}{cards_of(finding)}",
+            f"### {markdown.prose(f'{finding.title}{cards_of(finding)}')}",
             "",
-            f"`{finding.id}`, {finding.severity}, {finding.confidence:.0%} sure. {finding.why}",
+            f"{markdown.code(finding.id)}, {finding.severity}, {finding.confidence:.0%} sure. "
+            + markdown.prose(finding.why),
             "",
         ]
-        lines += [f"- {o.fact}: `{_in_code(o.value)}` ({o.origin})" for o in finding.evidence]
+        lines += map(_observed, finding.evidence)
         for title in finding.explains:
-            lines.append(f"- explains: {title}")
+            lines.append(f"- explains: {markdown.prose(title)}")
         for remedy in finding.fix:
-            lines += ["", remedy.marked]
+            lines += ["", markdown.prose(remedy.marked)]
             if remedy.run:
-                lines += ["```sh", remedy.run, "```"]
+                lines += markdown.fence(remedy.run)
         lines.append("")
-    for seen in report.unexplained:
-        lines.append(f"- {seen.fact}: `{_in_code(seen.value)}` ({seen.origin})")
+    lines += map(_observed, report.unexplained)
     for fact in report.deciding_facts:
-        lines.append(f"- would decide it: {fact}")
+        lines.append(f"- would decide it: {markdown.prose(fact)}")
     named = f" ({by_area(report.passed)})" if report.passed else ""
     lines.append(f"{len(report.passed)} checks passed{named}, {len(report.skipped)} not checked.")
     return "\n".join(lines) + "\n"
@@ -125,7 +125,7 @@ def _tables(report: Report) -> tuple[Table, ...]:
 def _save(path: Path, report: Report, kept: dict[str, object]) -> None:
     match path.suffix.lower():
         case ".json":
-            text = json.dumps(kept, indent=2, ensure_ascii=False) + "\n"
+            text = to_json(kept) + "\n"
         case ".md" | ".markdown":
             text = render_markdown(report)
         case ".html" | ".htm":
@@ -135,5 +135,6 @@ def _save(path: Path, report: Report, kept: dict[str, object]) -> None:
     write_whole(path, text, hint="name a file in a folder that exists")
 
 
-def _in_code(text: str) -> str:
-    return text.replace("`", "'")
+def _observed(seen: Observation) -> str:
+    where = f" ({markdown.prose(seen.origin)})" if seen.origin else ""
+    return f"- {markdown.prose(seen.fact)}: {markdown.code(seen.value)}{where}"

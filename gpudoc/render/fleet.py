@@ -14,7 +14,7 @@ from gpudoc.fleet.report import FleetReport
 from gpudoc.fleet.scores import SPREADS, WEIGHT, Family, Scored
 from gpudoc.fleet.verdict import FleetVerdict, Unjudged, bad_hosts, headline
 from gpudoc.fleet.wording import spot_name, spots_name
-from gpudoc.render.console import print_json, stdout
+from gpudoc.render.console import print_json, print_lines, stdout
 from gpudoc.stats import quantile
 from gpudoc.units import format_bytes
 
@@ -57,7 +57,7 @@ def print_screen(report: FleetReport, out: Console, *, verbose: bool) -> None:
 def show_bad_hosts(record: FleetRecord, verdict: FleetVerdict) -> None:
     """The hosts to drain on stdout, one per line and nothing else."""
     for host in bad_hosts(record, verdict):
-        print(host)
+        print_lines(host)
 
 
 def _print_findings(verdict: FleetVerdict, out: Console, *, verbose: bool) -> None:

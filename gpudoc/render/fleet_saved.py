@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
 from gpudoc.fleet.report import FleetReport, comparison_to_json, save_report, verdict_to_json
 from gpudoc.render.console import print_json, stdout
@@ -26,7 +25,7 @@ def show_saved(report: FleetReport, output: Output) -> None:
     elif output.out is not None and output.out.suffix.lower() == ".prom":
         save_report(output.out, report)
     elif output.out is not None:
-        write_whole(output.out, json.dumps(plain, indent=2, ensure_ascii=False) + "\n", hint="--out verdict.json")
+        write_whole(output.out, to_json(plain) + "\n", hint="--out verdict.json")
     if output.json:
         print_json(plain)
     elif output.markdown:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.text import Text
 
+from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.render import console
 
 MARK = {"broken": "✗", "warning": "!", "info": "i"}
@@ -67,6 +68,8 @@ def form(plain: bool = False, piped: int = NARROW) -> Form:
 def show(text: str, *, plain: bool = False) -> None:
     """Print a screen: on a terminal in colour and folded; with `plain` its marks are words to be heard."""
     out = console.stdout(plain)
+    # before it is measured and folded
+    text = escape_controls(text)
     if sys.stdout.isatty():
         text = _folded(text, console.text_width(NARROW, _WIDEST))
     said = Text(in_words(text)) if plain else paint(text) if out.is_terminal else Text(text)
@@ -130,6 +133,11 @@ def fold(text: str, width: int, *, indent: str = "  ", most: int = _ANY) -> list
         whole = cut.rpartition(" ")[0].rstrip() or cut[: width - 2]
         lines = [*lines[: most - 1], f"{whole} …"]
     return lines
+
+
+def join_lines(lines: Iterable[str]) -> str:
+    """The lines as one text that ends in a line end; a line end within one of them is written out."""
+    return "".join(f"{escape_line(line)}\n" for line in lines)
 
 
 def short_path(path: Path) -> str:

@@ -69,13 +69,6 @@ def text_table(table: Table, width: int) -> list[str]:
     return lines
 
 
-def markdown_table(table: Table) -> list[str]:
-    """The table in the notation of GitHub."""
-    marks = ["--:" if heading in table.numeric else "---" for heading in table.headings]
-    rows = [[cell.replace("|", "/") for cell in row] for row in table.rows]
-    return [f"| {' | '.join(row)} |" for row in (list(table.headings), marks, *rows)]
-
-
 def gpu_facts(machine: Machine) -> list[str]:
     """Every fact that is known of the GPUs without their processes: one line where all agree, else one for each."""
     gpus = shown_gpus(machine)

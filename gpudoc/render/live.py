@@ -8,6 +8,7 @@ import threading
 import time
 from types import TracebackType
 
+from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.process.stacks import little_stacks
 from gpudoc.render import console
 from gpudoc.units import format_seconds
@@ -59,6 +60,7 @@ class Live:
 
     def say(self, text: str) -> None:
         """A line that stays, or that shows until the next one."""
+        text = escape_controls(text)
         with self._lock:
             if self._keeps or text.startswith(_ALL_STAYS):
                 self._clear()
@@ -71,7 +73,7 @@ class Live:
     def advance(self, done: float, total: float, text: str) -> None:
         """Show what is done now; seconds go on until the next call, ints are counted things, a total of 0 is none."""
         with self._lock:
-            self._step, self._since = (done, total, text), time.monotonic()
+            self._step, self._since = (done, total, escape_line(text)), time.monotonic()
         self._tick()
 
     def _tick(self) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.units import format_seconds
 
 _REDRAW_S = 0.2
@@ -49,7 +50,7 @@ class Notebook:
         left = format_seconds(max(1.0, total - done))
         self._bar = (
             f'<progress value="{done:.3f}" max="{max(total, 1e-9):.3f}" style="width:60%"></progress> '
-            f"{html.escape(text)}, about {left} left"
+            f"{html.escape(escape_line(text))}, about {left} left"
         )
         self._draw()
 
@@ -62,7 +63,7 @@ class Notebook:
     def _draw(self) -> None:
         from IPython.display import HTML, display
 
-        lines = "\n".join(map(html.escape, self._lines))
+        lines = "\n".join(html.escape(escape_controls(line)) for line in self._lines)
         drawing = HTML(f'<pre style="white-space:pre-wrap;margin:0">{lines}</pre>{self._bar}')
         if self._handle is None:
             self._handle = display(drawing, display_id=True)

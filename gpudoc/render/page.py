@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from gpudoc.control_characters import escape_controls
 from gpudoc.writing import write_whole
 
 _SHARE = re.compile(r"(\d{1,4})\s?%")
@@ -117,15 +118,17 @@ def page(
     body = "\n".join(_section(section) for section in sections)
     lead_html = f'<p class="lead">{_escaped(lead)}</p>' if lead else ""
     foot_html = f"<footer>{_escaped(foot)}</footer>" if foot else ""
-    return (
+    shown = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{_escaped(title)}</title>\n<style>{_asset('page.css')}</style>\n</head>\n<body>\n<main>\n"
         f'<header><div class="top"><h1>{_escaped(title)}</h1>{mark}</div>\n{lead_html}\n{_numbers(numbers)}</header>\n'
-        f"{body}\n{foot_html}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
+        f"{body}\n{foot_html}\n</main>\n"
     )
+    # what hides or reverses text misleads on a page as it does on a terminal
+    return f"{escape_controls(shown)}<script>{script}</script>\n</body>\n</html>\n"
 
 
 def save_page(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.process.ending import how_it_ended
 from gpudoc.render import console
 from gpudoc.script.apply import Applied
@@ -51,7 +52,7 @@ class Screen:
         # nobody who reads it is no reason to end the command
         with contextlib.suppress(BrokenPipeError):
             self._clear()
-            _write(2, f"{'' if self._is_line_over else chr(10)}gpudoc: {text}\n".encode())
+            _write(2, f"{'' if self._is_line_over else chr(10)}gpudoc: {escape_controls(text)}\n".encode())
         self._is_line_over = True
 
     def status(self, status: Status) -> None:
@@ -63,7 +64,7 @@ class Screen:
             return
         if not self._is_line_over:
             return
-        line = status_line(status)[: max(20, os.get_terminal_size(2).columns - 1)]
+        line = escape_line(status_line(status))[: max(20, os.get_terminal_size(2).columns - 1)]
         self._clear()
         _write(2, line.encode())
         self._width = len(line)

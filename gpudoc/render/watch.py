@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gpudoc import control_characters
 from gpudoc.doctor.live.facts import dump
 from gpudoc.doctor.live.phases import COMPUTE
 from gpudoc.doctor.live.say import GAIN, percent
@@ -13,7 +13,7 @@ from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
-from gpudoc.render.frame import MARK, WIDE, Form, box, fold
+from gpudoc.render.frame import MARK, WIDE, Form, box, fold, join_lines
 from gpudoc.units import format_count
 from gpudoc.writing import write_whole
 
@@ -41,7 +41,7 @@ def render(report: Report, watch: Watch, *, verbose: bool = False, width: int = 
         lines += ["", f"verdict: {report.verdict}", f"passed ({len(report.passed)}): {', '.join(report.passed)}"]
         lines += [f"not checked: {s.id}: {s.because}" for s in report.skipped]
         lines += [f"crashed: {c.id}: {c.error}" for c in report.crashed]
-    return "\n".join(lines) + "\n"
+    return join_lines(lines)
 
 
 def render_again(report: Report) -> str:
@@ -53,7 +53,7 @@ def render_again(report: Report) -> str:
     for remedy in first.fix[:1]:
         lines += fold(f"  fix: {remedy.marked}", WIDE, indent="       ")
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
-    return "\n".join(["What gpudoc found while the job ran:", *lines]) + "\n"
+    return join_lines(["What gpudoc found while the job ran:", *lines])
 
 
 def render_nothing(report: Report) -> str:
@@ -75,7 +75,7 @@ def to_json(report: Mapping[str, object], watch: Watch | None, ended: Mapping[st
 def save_text(path: Path, text: str, document: Mapping[str, object]) -> None:
     """Write the screen, or the document when the file's name ends in .json; GpudocError when it cannot be written."""
     if path.suffix.lower() == ".json":
-        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        text = control_characters.to_json(document) + "\n"
     write_whole(path, text, hint="name a file in a folder that exists")
 
 
@@ -137,7 +137,7 @@ def _finding(finding: Finding, verbose: bool, width: int) -> list[str]:
     for remedy in finding.fix if verbose else finding.fix[:2]:
         lines += fold(f"  fix: {remedy.say}", width, indent="       ")
         if remedy.run:
-            lines.append(f"    $ {remedy.run}")
+            lines += [f"    $ {part}" for part in remedy.run.splitlines()]
     if gain:
         lines.append(f"  gain: about {gain} as fast (estimate)")
     for o in seen if verbose else _few(seen):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpudoc.errors import GpudocError
 from gpudoc.script.remember import BATCH
+from gpudoc.shell import quote_path
 
 # an option that takes the placeholder alone: '--batch-size={batch}', and Hydra's 'train.batch={batch}'
 _WHOLE_ASSIGNMENT = re.compile(r"[\w.+-]+=" + re.escape(BATCH))
@@ -59,7 +60,11 @@ def checked(words: Sequence[str]) -> Command:
     if shutil.which(words[0]) is None:
         found = Path(words[0])
         what = "cannot be executed" if found.is_file() else "no such command"
-        hint = f"gpudoc tune -- python {shlex.join(words)}" if words[0].endswith(".py") else f"command -v {words[0]}"
+        hint = (
+            f"gpudoc tune -- python {shlex.join(words)}"
+            if words[0].endswith(".py")
+            else f"command -v {quote_path(words[0])}"
+        )
         raise GpudocError(f"{words[0]}: {what}", hint=hint)
     missing = next(
         (w for w in words[1:] if w.endswith(".py") and "/" not in w.strip("/") and not Path(w).exists()), None

@@ -15,6 +15,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent, Machine
 from gpudoc.progress import Progress
+from gpudoc.shell import quote_path
 from gpudoc.units import format_seconds, parse_duration, parse_size
 
 T = TypeVar("T")
@@ -104,7 +105,9 @@ def check_writable(path: Path, *, is_named: bool = False) -> None:
     """
     folder = path.parent
     if is_named and not folder.is_dir():
-        raise GpudocError(f"{path}: there is no folder {folder}", hint=f"mkdir -p {folder}, or another place for --out")
+        raise GpudocError(
+            f"{path}: there is no folder {folder}", hint=f"mkdir -p {quote_path(folder)}, or another place for --out"
+        )
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:

@@ -14,7 +14,9 @@ import torch
 from PIL import Image, ImageDraw
 from torch import nn
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.shell import quote_path
 
 CLASSES = ("circle", "square", "triangle", "cross", "ring", "bars", "diamond", "dots")
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -27,7 +29,8 @@ class ImageFolder(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         folder = Path(root)
         if not folder.is_dir():
             raise GpudocError(
-                f"{root}: no such folder of images", hint=f"python -m gpudoc.workload.images {folder.parent or root}"
+                f"{root}: no such folder of images",
+                hint=f"python -m gpudoc.workload.images {quote_path(folder.parent or root)}",
             )
         self.classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
         self.size = size
@@ -147,9 +150,9 @@ def main(arguments: list[str]) -> int:
     try:
         count = draw_folder(options.folder, per_class=options.per_class, seed=options.seed)
     except OSError as problem:
-        sys.stderr.write(f"gpudoc: {options.folder}: cannot be written: {problem.strerror}\n")
+        sys.stderr.write(f"gpudoc: {escape_line(options.folder)}: cannot be written: {problem.strerror}\n")
         return 2
-    sys.stderr.write(f"{count} pictures under {options.folder}\n")
+    sys.stderr.write(f"{count} pictures under {escape_line(options.folder)}\n")
     return 0
 
 

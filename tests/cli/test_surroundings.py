@@ -73,15 +73,27 @@ def test_a_locale_without_utf8_gets_ascii():
     assert "+ memory" in screen.text
 
 
-@pytest.mark.parametrize("arguments", [DOCTOR, (*DOCTOR, "--json"), ("doctor", "--list"), ("--help",)])
-def test_a_reader_that_goes_away_is_no_failure(arguments):
+def unread(*arguments):
     read, write = os.pipe()
     os.close(read)
     try:
-        done = piped(*arguments, stdout=write)
+        return piped(*arguments, stdout=write)
     finally:
         os.close(write)
+
+
+@pytest.mark.parametrize("arguments", [DOCTOR, (*DOCTOR, "--json"), ("doctor", "--list"), ("--help",)])
+def test_a_reader_that_goes_away_is_no_failure(arguments):
+    done = unread(*arguments)
     assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--verbose"]])
+def test_a_reader_that_goes_away_hides_no_bad_answer(tmp_path, form):
+    (tmp_path / "train.log").write_text("RuntimeError: CUDA error: no kernel image is available for execution\n")
+    done = unread("doctor", str(tmp_path / "train.log"), *form)
+    assert done.returncode == 1
     assert done.stderr == ""
 
 

@@ -91,7 +91,7 @@ def test_users_of_gpus_are_redacted_in_what_leaves_the_machine_and_named_on_the_
     assert "<user-1>'s python train.py" in plain["findings"][0]["evidence"][0]["value"]
     assert plain["findings"][0]["cards"][0]["index"] == 0
     show(report, Output(markdown=True))
-    assert "| 0 | 4711 | <user-1> |" in capsys.readouterr().out
+    assert r"| 0 | 4711 | \<user-1\> |" in capsys.readouterr().out
     show(report, Output(html=tmp_path / "p.html"))
     assert "annika" in capsys.readouterr().out
     assert '<td class="n">4711</td>' in (tmp_path / "p.html").read_text("utf-8")

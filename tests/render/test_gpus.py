@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gpudoc.facts.model import Absent, Gpu, GpuProcess, Link, Machine
-from gpudoc.render.gpus import DASH, gpu_facts, gpu_table, holder_table, markdown_table, text_table
+from gpudoc.render.gpus import DASH, gpu_facts, gpu_table, holder_table, text_table
 from tests.machines.built import GIB, gpu, machine
 
 
@@ -54,12 +54,6 @@ def test_holders_are_listed_with_what_stops_them_and_cut_to_the_first():
     assert len(table.rows) == 2
     assert holder_table(machine(gpu(0, processes=(held, unknown))), most=1).rows[1][5] == "1 more"
     assert holder_table(machine(gpu(0))) is None
-
-
-def test_markdown_escapes_bars():
-    lines = markdown_table(holder_table(machine(gpu(0, processes=(GpuProcess(pid=7, user="a|b"),)))))
-    assert lines[1].startswith("| --: |")
-    assert "a/b" in lines[2]
 
 
 def test_facts_are_said_once_where_all_agree():

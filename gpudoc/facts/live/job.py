@@ -51,6 +51,7 @@ Sink = Callable[[int, bytes], None]
 class Outcome:
     """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
 
+    Neither code nor signal is known of a command that another process took in.
     `interrupted`: the user ended it with Ctrl+C or SIGTERM, which is no failure of the command.
     """
 
@@ -98,7 +99,7 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
         code = job.wait(lambda: _look_again(job, listener))
     log = job.tail()
     job.tidy()
-    killed_by = -code if code < 0 else None
+    killed_by = -code if code is not None and code < 0 else None
     return Outcome(
         exit_code=None if killed_by else code,
         signal=killed_by,
@@ -276,8 +277,8 @@ class _Job:
         if self._launcher.stderr is not None:
             self._launcher.stderr.close()
 
-    def wait(self, stands_still: Callable[[], None]) -> int:
-        """Follow the job to its end; its exit code, or the negative number of the signal that ended it.
+    def wait(self, stands_still: Callable[[], None]) -> int | None:
+        """Follow the job to its end; its exit code, the negative number of the signal that ended it, None if unknown.
 
         `stands_still` is called once, when the job has used no CPU and moved no bytes for IDLE_S.
         """
@@ -295,7 +296,7 @@ class _Job:
             except ChildProcessError:
                 # another subreaper took it in: the end can be seen, the code cannot
                 if not self.runs():
-                    return 0
+                    return None
                 pid = 0
             if pid:
                 self.follow()

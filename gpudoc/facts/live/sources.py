@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import stat
 from collections.abc import Iterable
 
-from gpudoc.facts.live.tree import read_text
 from gpudoc.facts.process import Frame
 
 MAX_BYTES = 2_000_000
@@ -27,18 +28,43 @@ def read_lines(
     for frame in frames:
         if frame.file.endswith(".py"):
             wanted.setdefault(frame.file, set()).add(frame.line)
+    owner = _owner(f"{root}/{pid}")
     lines: dict[tuple[str, int], str] = {}
     kept: dict[tuple[str, int], str] = {}
     for file, numbers in wanted.items():
         # through the job's own root, because in a container the path is another file here
-        text = read_text(f"{root}/{pid}/root{file}") or read_text(file)
-        if not text or len(text) > MAX_BYTES:
+        text = _read_source(f"{root}/{pid}/root{file}", owner) or _read_source(file, owner)
+        if not text:
             continue
         rows = text.splitlines()
         lines.update({(file, n): whole_statement(rows, n) for n in numbers if 0 < n <= len(rows)})
         if not is_library(file):
             kept.update({(file, n): rows[n - 1].strip() for n in kept_graphs(text)})
     return lines, kept
+
+
+def _owner(place: str) -> int:
+    try:
+        return os.stat(place).st_uid  # noqa: PTH116 - beside the other calls of os
+    except OSError:
+        return -1
+
+
+def _read_source(place: str, owner: int) -> str:
+    """A file that the watched process names, as far as its owner may read it too; "" for anything else.
+
+    Whoever watches may be root: a name that leads to a pipe would hold it up, one that leads to a secret would show it.
+    """
+    try:
+        handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return ""
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        may_read = status.st_uid == owner or bool(status.st_mode & stat.S_IROTH)
+        if not stat.S_ISREG(status.st_mode) or not may_read or status.st_size > MAX_BYTES:
+            return ""
+        return file.read(MAX_BYTES).decode("utf-8", "replace")
 
 
 def whole_statement(rows: list[str], number: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Machine
 from gpudoc.facts.readers import (
@@ -30,6 +31,7 @@ from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
 from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.shell import quote_path
 
 # a file above the first is mapped and read in pieces; beyond the second it is no report
 _MAPPED_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
@@ -42,9 +44,12 @@ _UNPACKED_AT_ONCE = 1 << 20
 def load(path: Path) -> Data:
     """The bytes of a file, unpacked when gzip wrote it; GpudocError when it is missing, a directory or unreadable."""
     data: Data
+    named = escape_line(path)
     try:
         if path.is_dir():
-            raise GpudocError(f"{path} is a directory", hint=f"name the file in it, for example {path}/train.log")
+            raise GpudocError(
+                f"{named} is a directory", hint=f"for example: gpudoc doctor {quote_path(path / 'train.log')}"
+            )
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             from gpudoc.reading import read_bytes
@@ -53,17 +58,21 @@ def load(path: Path) -> Data:
             return unpacked(data, str(path)) if data[:2] == _GZIP else data
         size = status.st_size
         if size > _MOST_BYTES:
-            raise GpudocError(f"{path} is larger than 4 GiB", hint=f"tail -c 100M {path} | gpudoc doctor -")
+            raise GpudocError(
+                f"{named} is larger than 4 GiB", hint=f"tail -c 100M {quote_path(path)} | gpudoc doctor -"
+            )
         if size <= _MAPPED_BYTES:
             data = path.read_bytes()
         else:
             with path.open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as problem:
-        raise GpudocError(f"no such file: {path}", hint="give the path of a report or log, or - for stdin") from problem
+        raise GpudocError(
+            f"no such file: {named}", hint="give the path of a report or log, or - for stdin"
+        ) from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise GpudocError(f"cannot read {path}: {reason}", hint="check the path and its permissions") from problem
+        raise GpudocError(f"cannot read {named}: {reason}", hint="check the path and its permissions") from problem
     return unpacked(data, str(path)) if data[:2] == _GZIP else data
 
 
@@ -81,8 +90,8 @@ def unpacked(data: Data, name: str) -> bytes:
             out += packed.decompress(fed, _UNPACKED_AT_ONCE)
             if len(out) > _MOST_HELD_BYTES:
                 raise GpudocError(
-                    f"{name} unpacks to more than {_MOST_HELD_BYTES >> 20} MiB",
-                    hint=f"zcat {name} | tail -c 100M | gpudoc doctor -",
+                    f"{escape_line(name)} unpacks to more than {_MOST_HELD_BYTES >> 20} MiB",
+                    hint=f"zcat {quote_path(name)} | tail -c 100M | gpudoc doctor -",
                 )
             if packed.eof:
                 place -= len(packed.unused_data)
@@ -92,7 +101,9 @@ def unpacked(data: Data, name: str) -> bytes:
         out += packed.flush()
     except zlib.error as problem:
         if not out:
-            raise GpudocError(f"{name} cannot be unpacked: {problem}", hint="give the text itself") from problem
+            raise GpudocError(
+                f"{escape_line(name)} cannot be unpacked: {problem}", hint="give the text itself"
+            ) from problem
     return bytes(out)
 
 

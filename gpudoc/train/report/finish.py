@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpudoc.control_characters import to_json
 from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import num_cpus
@@ -21,7 +22,6 @@ def finish(
     request: Request, job: Job, problem: Exception | None, seconds: float, beside: Beside | None = None
 ) -> Finished:
     """Write summary.json and say how it ended; `beside` is what others did with the CPUs in those `seconds`."""
-    import json
 
     import torch
 
@@ -53,7 +53,7 @@ def finish(
     summary = document(job, end)
     if job.stepper.parts.ranks.rank == 0:
         try:
-            write_whole(job.run.summary, json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+            write_whole(job.run.summary, to_json(summary, indent=1) + "\n")
         except GpudocError:
             # the disk that is full for the summary was full for the checkpoint, whose error says so
             if problem is None:

@@ -28,6 +28,7 @@ from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
 from gpudoc.train.ranks.pulse import FOLDER
+from gpudoc.train.watch.watching import speak
 from gpudoc.writing import own_prefix
 
 if TYPE_CHECKING:
@@ -174,11 +175,11 @@ def agent(arguments: Sequence[str]) -> int:
         failures = problem.failures.items()
         rank, failure = min(failures, key=lambda each: (each[1].exitcode >= 0, each[1].timestamp))
         how = how_it_ended(failure.exitcode)
-        sys.stderr.write(f"gpudoc: rank {rank} {how}; {MAX_RESTARTS} restarts are used up\n")
+        speak(f"rank {rank} {how}; {MAX_RESTARTS} restarts are used up")
         return int(ExitCode.BAD_ANSWER)
     except Exception as problem:
         # torchrun raises its own kind when a signal ended it; the ranks have saved by now
-        sys.stderr.write(f"gpudoc: torchrun: {problem}\n")
+        speak(f"torchrun: {problem}")
         return int(ExitCode.BAD_ANSWER)
     return 0
 
@@ -258,9 +259,9 @@ def _wait(process: subprocess.Popen[bytes], place: Path, watch: Watch) -> int | 
             told = time.monotonic()
         elif told is not None and time.monotonic() - told > FOLLOW_SECONDS:
             ended = end_family(process, patience_s=SHUTDOWN_SECONDS)
-            sys.stderr.write(
-                f"gpudoc: {FOLLOW_SECONDS} s after a rank ended with an error others still hung; "
-                f"killed: {', '.join(ended.killed)}\n"
+            speak(
+                f"{FOLLOW_SECONDS} s after a rank ended with an error others still hung; "
+                f"killed: {', '.join(ended.killed)}"
             )
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import num_cpus
 from gpudoc.process.arguments import without
+from gpudoc.shell import quote_path
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.start.launch import OnHang, choose_ranks, end, launch, nodes_here
 from gpudoc.train.start.slurm import Job, sbatch_text
@@ -126,4 +128,4 @@ def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
         cpus_per_rank=4 if on_gpu else max(1, num_cpus() // ranks),
     )
     write_whole(place, sbatch_text(job), hint="--slurm job.sh", executable=True)
-    return Elsewhere(0, f"{place} is written; look it over, then: sbatch {place}")
+    return Elsewhere(0, f"{escape_line(place)} is written; look it over, then: sbatch {quote_path(place)}")

@@ -14,6 +14,7 @@ from gpudoc.profile import store
 from gpudoc.profile.match import explain, interrupted, match, ranks_hint
 from gpudoc.profile.model import Evidence, Hardware, Levers, Loader, Made, Profile, Rescue, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.shell import quote_path
 from gpudoc.units import format_seconds
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
         source = workload.config if workload.config in ("quickstart", "images") else f"{workload.config}.yaml"
         raise GpudocError(
             f"{path}: made for something else: {'; '.join(hard)}{ranks_hint(profile, found_differences)}",
-            hint=f"gpudoc tune --model {source} makes one for here; --profile auto takes what fits",
+            hint=f"gpudoc tune --model {quote_path(source)} makes one for here; --profile auto takes what fits",
         )
     said = [*(str(difference) for difference in found_differences), interrupted(profile)]
     soft = "; ".join(sentence for sentence in said if sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,13 +70,18 @@ def job_lines(name: str) -> list[str]:
     return [
         "#!/bin/bash",
         f"# Written by gpudoc {gpudoc.__version__}. Fit these lines to your cluster: time, nodes, account.",
-        f"#SBATCH --job-name={name}",
+        f"#SBATCH --job-name={_job_name(name)}",
     ]
+
+
+def _job_name(name: str) -> str:
+    """A word that needs no quotes: a line end in the head of an executable file would begin a command."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "gpudoc"
 
 
 def log_lines(name: str) -> list[str]:
     """How the head of every sbatch file ends."""
-    return [f"#SBATCH --output={name}-%j.log", "##SBATCH --partition=", "##SBATCH --account=", ""]
+    return [f"#SBATCH --output={_job_name(name)}-%j.log", "##SBATCH --partition=", "##SBATCH --account=", ""]
 
 
 def _folder(job: Job) -> list[str]:
@@ -108,10 +114,9 @@ def _run_command(job: Job) -> list[str]:
 
 
 def _run(job: Job) -> list[str]:
-    arguments = " ".join(shlex.quote(argument) for argument in job.arguments)
-    program = f"{shlex.join([job.python, *AS_MODULE])} gpudoc train {arguments} --gpus {job.ranks} --plain"
+    words = [job.python, *AS_MODULE, "gpudoc", "train", *job.arguments, "--gpus", str(job.ranks), "--plain"]
     return [
-        f"srun --kill-on-bad-exit=0 {' '.join(program.split())} &",
+        f"srun --kill-on-bad-exit=0 {shlex.join(words)} &",
         "training=$!",
         "# bash gets the signal; srun passes SIGUSR1 on (at SIGTERM it would kill the ranks), and the training saves",
         "# its state and exits with 75",

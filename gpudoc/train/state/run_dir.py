@@ -12,6 +12,7 @@ import yaml
 
 from gpudoc import writing
 from gpudoc.errors import GpudocError
+from gpudoc.shell import quote_path
 from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, remove_ruins
 from gpudoc.workload.config import Config
 
@@ -114,7 +115,7 @@ def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, objec
         if resume == "never":
             raise GpudocError(
                 f"{asked}: holds a run already",
-                hint=f"--resume auto goes on with it, or another --run-dir than {asked}",
+                hint=f"--resume auto goes on with it, or another --run-dir than {quote_path(asked)}",
             )
         return _explicit(asked, fixed, end_step)
     base = Path("runs") / name

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from gpudoc.control_characters import escape_controls
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.stacks import little_stacks
 from gpudoc.train.events import Event, Hung, Progressed, Said
@@ -46,7 +47,7 @@ def hung_error(hung: Hung, command: str = "") -> HungError:
 
 def speak(text: str) -> None:
     """Say it on stderr, above a live screen where this process has one."""
-    sys.stderr.write("".join(f"gpudoc: {line}\n" for line in text.splitlines()))
+    sys.stderr.write("".join(f"gpudoc: {line}\n" for line in escape_controls(text).splitlines()))
     sys.stderr.flush()
 
 

@@ -1,5 +1,7 @@
 import os
 
+import pytest
+
 from gpudoc.facts.live.sources import is_library, kept_graphs, read_lines, whole_statement
 from gpudoc.facts.process import Frame
 
@@ -50,3 +52,36 @@ def test_lines_are_read_from_the_jobs_own_files(tmp_path):
     lines, kept = read_lines(os.getpid(), [Frame("train", str(file), 7), Frame("x", "/nowhere.py", 3)])
     assert lines == {(str(file), 7): "loss.backward()"}
     assert kept == {(str(file), 8): "losses.append(loss)"}
+
+
+def read_as(file, owner, root):
+    (root / "7").mkdir(exist_ok=True)
+    os.chown(root / "7", owner, -1)
+    return read_lines(7, [Frame(function="step", file=str(file), line=1)], root=str(root))[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read what the watched user may not")
+def test_root_shows_no_line_that_the_owner_of_the_process_may_not_read(tmp_path):
+    secret = tmp_path / "secret.py"
+    secret.write_text("password = 'hunter2'\n")
+    secret.chmod(0o600)
+    assert read_as(secret, 4711, tmp_path) == {}
+    assert read_as(secret, 0, tmp_path) == {(str(secret), 1): "password = 'hunter2'"}
+    secret.chmod(0o604)
+    assert read_as(secret, 4711, tmp_path) == {(str(secret), 1): "password = 'hunter2'"}
+
+
+def test_a_name_that_leads_elsewhere_is_not_followed(tmp_path):
+    file, link = tmp_path / "train.py", tmp_path / "link.py"
+    file.write_text("x = 1\n")
+    link.symlink_to(file)
+    assert read_as(file, os.getuid(), tmp_path) != {}
+    assert read_as(link, os.getuid(), tmp_path) == {}
+
+
+def test_a_pipe_without_a_writer_and_a_file_that_is_too_large_are_not_waited_for(tmp_path):
+    pipe, large = tmp_path / "pipe.py", tmp_path / "large.py"
+    os.mkfifo(pipe)
+    large.write_bytes(b"x = 1\n")
+    os.truncate(large, 1 << 40)
+    assert read_as(pipe, os.getuid(), tmp_path) == read_as(large, os.getuid(), tmp_path) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -142,3 +143,16 @@ def test_nothing_trains_on_a_node_that_the_doctor_finds_broken(cluster):
     play("srun", srun_that("touch trained", doctor_status=1))
     assert subprocess.run(["bash", "job.sh"], cwd=folder, env=environment, timeout=60).returncode == 1
     assert not (folder / "trained").exists()
+
+
+@pytest.mark.parametrize("name", ["a\ntouch pwned\n#", "my run; touch pwned", "$(touch pwned)", "größe", "\x1b[8m"])
+def test_no_name_of_a_config_adds_a_line_or_a_word_to_the_file(tmp_path, name):
+    plain, hostile = (sbatch_text(job(tmp_path, name=one)) for one in ("x", name))
+    assert len(hostile.splitlines()) == len(plain.splitlines())
+    named = [line for line in hostile.splitlines() if line.startswith(("#SBATCH --job-name=", "#SBATCH --output="))]
+    assert len(named) == 2
+    assert all(re.fullmatch(r"#SBATCH --[a-z-]+=[\w.%-]+", line, re.ASCII) for line in named)
+
+
+def test_an_argument_with_blanks_stays_as_it_is(tmp_path):
+    assert "'two  blanks.yaml'" in sbatch_text(job(tmp_path, arguments=["--model", "two  blanks.yaml"]))
