@@ -68,7 +68,7 @@ def doctor(
     from gpudoc.cli.watching import Wish, watch_job
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
-    from gpudoc.render import doctor as render
+    from gpudoc.render.catalogue import show_catalogue
     from gpudoc.render.doctor_output import Output, show
     from gpudoc.render.live import Live
 
@@ -77,7 +77,7 @@ def doctor(
 
         return write_doctor_job(slurm, sources=bool(sources), watched=pid is not None or bool(context.obj.command))
     if show_list or explain is not None:
-        return render.show_catalogue(explain, as_json=json)
+        return show_catalogue(explain, as_json=json)
     output = Output(
         json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain, redact=not no_redact
     )

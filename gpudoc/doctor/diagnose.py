@@ -9,6 +9,8 @@ from dataclasses import replace
 from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.checked import ruled_out
+from gpudoc.doctor.complaint import complains, end_of_trouble, is_failure, plain_question
+from gpudoc.doctor.condition import condition
 from gpudoc.doctor.model import (
     RANK,
     Card,
@@ -18,26 +20,27 @@ from gpudoc.doctor.model import (
     Finder,
     Finding,
     Observation,
+    Remedy,
     Report,
     Setting,
+    Severity,
     Skip,
     Skipped,
     Verdict,
 )
+from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.setting import describe
-from gpudoc.doctor.unexplained import Unexplained, complained, complains, is_told, look, no_patient
+from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient
 from gpudoc.facts.model import Absent, Machine, fact_at
-from gpudoc.facts.readers.genre import FIRST_PERSON
 from gpudoc.facts.readers.model import Reading
 
 _MOST_EVIDENCE = 6
 # a value of so many characters is a line of words; shorter ones, as a count, are alike by chance
 _A_LINE = 20
-_ENOUGH_CANDIDATES = 3
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
-# how sure words must be of a fault where nothing fails: somebody complains, or only tells
-_COMPLAINED, _TOLD_OF = 0.2, 0.5
+# a finding as sure as this is above whatever words make likely; beside one that is still surer no words are asked
+_STANDS, _PROVES = 0.6, 0.8
 # and a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
@@ -65,10 +68,12 @@ def diagnose(
     crashed += _dead_probes(evidence, ordered)
     if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
+    understood: tuple[Observation, ...] = ()
+    answers: tuple[Remedy, ...] = ()
     rest = look(evidence, ordered, crashed)
-    if evidence.source == "file" and evidence.reading is not None and (rest.wrong or not ordered or _is_wrong(ordered)):
-        ordered, rest = _with_likely(evidence.reading, ordered, catalogue, rest, unwanted)
-    if evidence.source == "file":
+    if evidence.source == "file" and evidence.reading is not None:
+        ordered, rest, understood = _with_words(evidence.reading, ordered, catalogue, rest, unwanted)
+        answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
         passed = ruled_out(evidence.machine, unsettled)
     ill = _distinct(c for f in found if f.severity != "info" for c in f.cards)
@@ -84,47 +89,62 @@ def diagnose(
         seconds={"diagnose": time.perf_counter() - began, **evidence.machine.probe_seconds},
         unexplained=rest.observations,
         deciding_facts=rest.deciding_facts,
+        understood=understood,
+        answers=answers,
         recognised=evidence.reading.recognised if evidence.reading is not None else (),
     )
 
 
-def _with_likely(
-    reading: Reading,
-    found: list[Finding],
-    catalogue: Mapping[str, Cause],
-    rest: Unexplained,
-    unwanted: Collection[str],
+def _with_words(
+    reading: Reading, found: list[Finding], catalogue: Mapping[str, Cause], rest: Unexplained, unwanted: Collection[str]
+) -> tuple[list[Finding], Unexplained, tuple[Observation, ...]]:
+    """What the person's own words change: trouble that is over is none, a plain question is none, a complaint is some.
+
+    The third of the answer is what the text says that is in order.
+    """
+    states = condition(reading)
+    if (over := end_of_trouble(reading.text)) is not None:
+        return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
+    if not _is_wrong(found) and (asked := plain_question(reading.text)) is not None:
+        return [], Unexplained(), (asked, *states)
+    if not rest.wrong and found and not _is_wrong(found):
+        return found, rest, states
+    found, rest = _with_guesses(reading, found, catalogue, rest, unwanted)
+    return found, rest, states
+
+
+def _with_guesses(
+    reading: Reading, found: list[Finding], catalogue: Mapping[str, Cause], rest: Unexplained, unwanted: Collection[str]
 ) -> tuple[list[Finding], Unexplained]:
-    """The findings and what the text's words make likely, which stands below a mechanism that shows itself for sure.
+    """The findings, and below what was printed what a complaint's words make likely.
 
     Order, severity and verdict follow from the confidence that finders gave; what is shown is how often it is right.
     """
-    failure = rest.wrong or bool(found)
-    if not failure and not is_told(reading.text):
-        return found, rest
     likely = likelihood.likely_causes(reading)
+    weights = {f.id: likelihood.weight(f, likely) for f in found}
     shown = likelihood.calibrated(found, likely)
-    if not rest.wrong and len(found) >= _ENOUGH_CANDIDATES:
-        return shown, rest
-    complaint, faulty = complains(reading.text), likelihood.is_of_a_fault(reading.text, likely)
-    least = 0.0 if failure else _COMPLAINED if complaint or faulty else _TOLD_OF
-    guesses = likelihood.guess(reading.text, likely, found, catalogue, least=least, unwanted=unwanted)
-    if not failure and not complaint:
-        # nothing failed and nobody says that something is wrong: words alone accuse nothing
-        guesses = tuple(replace(one, severity="info") for one in guesses)
-        if not faulty and reading.text.find(FIRST_PERSON) is None:
-            return [*shown, *guesses], rest
-    if not found and not guesses:
-        return found, rest
-    # a guess is nothing but its words
-    weights = {f.id: likelihood.weight(f, likely) for f in found} | {g.id: g.confidence for g in guesses}
-    ranked = sorted((*shown, *guesses), key=lambda f: (RANK[f.severity], -weights[f.id]))
-    first = ranked[0]
-    if first.severity == "broken":
-        rest = Unexplained()
-    elif not failure and first.severity == "info":
-        rest = complained(guesses)
-    return ranked, rest
+    ranked = _falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
+    proved = any(f.severity != "info" and f.confidence >= _PROVES for f in found)
+    explained = _is_wrong(found) and is_failure(reading.text)
+    if proved or explained or not complains(reading.text):
+        return ranked, rest
+    guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
+    # what a row names as a candidate is no surer than words
+    stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
+    both = [*ranked, *guesses] if stands else [*guesses, *ranked]
+    return both, rest if rest.observations or _is_wrong(both[:1]) else complained(both)
+
+
+def _falling(ranked: Sequence[Finding]) -> list[Finding]:
+    """The findings of one severity, none shown as surer than the one above it, which is likelier the cause."""
+    least: dict[Severity, float] = {}
+    fallen = []
+    for one in ranked:
+        if one.severity != "info":
+            least[one.severity] = min(one.confidence, least.get(one.severity, 1.0))
+            one = replace(one, confidence=least[one.severity])
+        fallen.append(one)
+    return fallen
 
 
 def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:

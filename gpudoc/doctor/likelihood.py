@@ -1,46 +1,30 @@
-"""What a text is about when no mechanism shows itself for sure: the likeliest causes by its words, and how likely."""
+"""What somebody's words make likely where nothing printed proves a cause, and how likely."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.model import Cause, Finding, Observation, observe
-from gpudoc.facts.readers.model import Reading, Text
+from gpudoc.doctor.causes.sign import quote, words
+from gpudoc.doctor.model import Cause, Finding, Observation
+from gpudoc.facts.readers.model import Mention, Reading, Text
 from gpudoc.facts.readers.named import named_facts
 from gpudoc.knowledge import wording
-from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, tokens, weigh
+from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, rarity, weigh
 
-# a mechanism as sure as this stands above whatever the words make likely
-SHOWN = 0.7
-# a cause that is likelier than not is said to be there, with its severity; the others are candidates
-_TOLD = 0.5
-_MOST_CANDIDATES, _LEAST_SURE = 3, 0.05
-# a text whose words are those of no fault
-_HEALTHY_SHARE = 0.5
-# where so little is left for the absence of a fault nobody needs to say that something is wrong
-_NO_FAULT_SHARE = 0.05
-# a text of fewer different words has candidates only
-_FEWEST_TOLD = 24
-_MOST_WORDS, _WORDS_TRIED = 3, 8
-# what a guess has seen
-WORDS = "words"
+# a guess that is right less often than this misleads more than it helps
+_LEAST_FIRST, _LEAST_SURE = 0.3, 0.15
+_MOST_CANDIDATES = 3
+# a word of fewer reports than one in twenty says something of the cause; two such are two signs
+_TELLING_RARITY, _FEWEST_SIGNS, _WORDS_TRIED = 2.6, 2, 12
+# a guess rests on so many lines
+_MOST_LINES = 3
+WORDS = "said"
 
 
 def likely_causes(reading: Reading) -> list[Likelihood]:
     """What the words and the facts of a text make likely, the likeliest first; empty for one of too few words."""
     return weigh(reading.text.flat, named_facts(reading))
-
-
-def is_of_a_fault(text: Text, likely: Sequence[Likelihood]) -> bool:
-    """Whether a text of some length is surely about a fault, of whichever, though nobody complains of one."""
-    none = sum(one.share for one in likely if one.cause in (HEALTHY, OTHER))
-    return bool(likely) and none < _NO_FAULT_SHARE and _is_told_at_length(text)
-
-
-def _is_told_at_length(text: Text) -> bool:
-    return len(set(tokens(text.flat))) >= _FEWEST_TOLD
 
 
 def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
@@ -68,44 +52,38 @@ def guess(
     likely: Sequence[Likelihood],
     found: Sequence[Finding],
     catalogue: Mapping[str, Cause],
-    *,
-    least: float = 0.0,
     unwanted: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Up to three of the likeliest causes, none already found and none unwanted, the likeliest first.
 
-    Where nothing fails the words must be those of a fault: nothing is guessed when the first is less sure than `least`.
+    Each rests on two signs at least: words that few reports hold, in the lines that are its evidence.
     """
-    if not likely or (likely[0].cause == HEALTHY and likely[0].share >= _HEALTHY_SHARE):
+    if not likely or likely[0].cause in (HEALTHY, OTHER):
         return ()
     named = {finding.id for finding in found}
     wanted = [one for one in likely if one.cause in catalogue and one.cause not in unwanted]
-    causes = [one for one in wanted if one.sure >= _LEAST_SURE]
-    if not causes or causes[0].sure < least:
+    if not wanted or wanted[0].sure < _LEAST_FIRST:
         return ()
-    shown = any(finding.confidence >= SHOWN and finding.severity != "info" for finding in found)
-    sound = likely[0].cause not in (HEALTHY, OTHER) and _is_told_at_length(text)
-    told = _TOLD if sound and not shown else 1.0
-    return tuple(
-        Finding(
-            id=one.cause,
-            severity=catalogue[one.cause].severity if one.sure >= told else "info",
-            confidence=round(one.sure, 3),
-            evidence=_evidence(text, one),
-        )
-        for one in causes[:_MOST_CANDIDATES]
-        if one.cause not in named
-    )
+    guesses = []
+    for one in wanted[:_MOST_CANDIDATES]:
+        lines = _lines(text, one)
+        if one.sure >= _LEAST_SURE and one.cause not in named and lines:
+            confidence = round(one.sure, 3)
+            guesses.append(Finding(id=one.cause, severity="info", confidence=confidence, evidence=lines, is_guess=True))
+    return tuple(guesses)
 
 
-def _evidence(text: Text, one: Likelihood) -> tuple[Observation, ...]:
-    """The words that spoke for it most, each with its line."""
-    found: list[Observation] = []
+def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
+    """The lines that hold the words that spoke for it most; none where these are not two signs."""
+    signs: dict[str, Mention] = {}
     for word in one.words[:_WORDS_TRIED]:
-        mention = text.find(words(_beginning(word)))
-        if mention is not None and len(found) < _MOST_WORDS:
-            found.append(observe(WORDS, mention[0], mention.line.origin))
-    return tuple(dict.fromkeys(found))
+        mention = text.find(words(_beginning(word))) if rarity(word) >= _TELLING_RARITY else None
+        # a pair of words that spoke each for itself is no further sign
+        if mention is not None and not any(part in word or word in part for part in signs):
+            signs[word] = mention
+    if len(signs) < _FEWEST_SIGNS:
+        return ()
+    return tuple(dict.fromkeys(quote(mention, WORDS) for mention in signs.values()))[:_MOST_LINES]
 
 
 def _beginning(word: str) -> str:

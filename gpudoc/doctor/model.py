@@ -30,8 +30,21 @@ class Observation:
 
 def observe(fact: str, value: object, origin: str) -> Observation:
     """An observation with its value as one short line of text."""
-    text = " ".join(str(value).split())
-    return Observation(fact, text if len(text) <= 200 else text[:197] + "...", origin)
+    return Observation(fact, shorten(" ".join(str(value).split())), origin)
+
+
+def shorten(line: str, most: int = 200, begin: int = 0) -> str:
+    """At most so many characters of a line from `begin` on, cut between two words: half a number is another number."""
+    if len(line) <= most:
+        return line
+    begin = max(begin, 0)
+    blank = line.rfind(" ", max(0, begin - most // 4), begin + 1)
+    begin = blank + 1 if begin and blank >= 0 else begin
+    end = begin + most - 3
+    if end < len(line):
+        blank = line.rfind(" ", begin + most // 2, end + 1)
+        end = blank if blank > 0 else end
+    return ("..." if begin else "") + line[begin:end] + ("..." if end < len(line) else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +96,8 @@ class Finding:
     """A cause that was found here: how sure, how bad, how it is known, and what to type.
 
     A finder leaves empty what the catalogue says better: `diagnose` fills title, why, fix and url from the cause's row;
-    `advise` stands before the row's own advice where one number of many decides what to do.
+    `advise` stands before the row's own advice where one number of many decides what to do. A guess rests on what
+    somebody's words make likely, and on nothing that a program printed.
     """
 
     id: str
@@ -97,6 +111,7 @@ class Finding:
     explains: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
     url: str = ""
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +223,11 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The judgement: findings with the root cause first, and what was not or could not be checked."""
+    """The judgement: findings with the root cause first, and what was not or could not be checked.
+
+    `understood` is what a text says that is in order, that it asks something or that its trouble is over; `answers` are
+    for a plain question.
+    """
 
     source: Source
     verdict: Verdict
@@ -218,6 +237,8 @@ class Report:
     crashed: tuple[Crashed, ...] = ()
     unexplained: tuple[Observation, ...] = ()
     deciding_facts: tuple[str, ...] = ()
+    understood: tuple[Observation, ...] = ()
+    answers: tuple[Remedy, ...] = ()
     recognised: tuple[str, ...] = ()
     machine: Machine = field(default_factory=Machine, metadata={"key": "facts"})
     seconds: Mapping[str, float] = field(default_factory=dict)

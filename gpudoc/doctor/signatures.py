@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
+from gpudoc.doctor.complaint import is_denied
 from gpudoc.doctor.measured import measured
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
 from gpudoc.doctor.vocabulary import as_words
@@ -87,6 +88,8 @@ class _Ready:
         if self.row.share:
             return measured(text, self.any, self.row.share, self.row.fact)
         first = text.find(self.any)
+        if first is not None and is_denied(text, first):
+            first = next((one for one in text.find_all(self.any) if not is_denied(text, one)), None)
         return None if first is None else (first, quote(first, self.row.fact))
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from gpudoc.doctor import relayed
 from gpudoc.doctor.causes.kernel_events import unknown_numbers
-from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
-from gpudoc.doctor.vocabulary import Listed
+from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.patterns import Pattern
-from gpudoc.facts.readers.genre import FIRST_PERSON, PASTE
+from gpudoc.facts.readers.genre import PASTE
 from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.named import named_facts
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
 
@@ -29,7 +29,10 @@ _DEVICE_WORDS = Pattern(
 _FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
 )
-_FAULTS_OF_NOBODY, _FEW_LINES = 3, 25
+_FAULTS_OF_NOBODY = 3
+_STEP = re.compile(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bloss\b\W{0,4}\d")
+# words alone, without a fact beside them, give nothing to judge
+_WORDS_ONLY = {"gpu_report", "torch_report"}
 # a program that logs with levels says itself which of its lines tell of no failure
 _INFORMS = Pattern(r"\[(?:INFO|DEBUG|NOTICE)\]")
 
@@ -79,30 +82,17 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
     return None
 
 
-def is_told(text: Text) -> bool:
-    """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
-    return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None
-
-
-_COMPLAINT = Listed("complaint")
-
-
-def complains(text: Text) -> bool:
-    """Whether the text says that something is wrong, though nothing in it fails."""
-    return text.find(_COMPLAINT) is not None
-
-
 def complained(guesses: Sequence[Finding]) -> Unexplained:
-    """A complaint of which only the words are known: what its likeliest causes rest on, and what to collect next."""
-    first = guesses[0]
-    known = "slow" if area_of(first.id) in ("data", "network", "program") else "nothing_known"
-    return _wrong(known, *(Observation("complaint", o.value, o.origin) for o in first.evidence[:1]))
+    """A complaint of which only the words are known: the lines that speak of it, and what to collect next."""
+    slow = guesses and area_of(guesses[0].id) in ("data", "network", "program")
+    seen = [Observation("complaint", o.value, o.origin) for one in guesses[:1] for o in one.evidence[:1]]
+    return _wrong("slow" if slow else "nothing_known", *seen)
 
 
 def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     reading = evidence.reading
     assert reading is not None
-    if not reading.recognised and not findings:
+    if not findings and set(reading.recognised) <= _WORDS_ONLY and not named_facts(replace(reading, recognised=())):
         return _wrong("nothing_known")
     sign = _failed_test(evidence) or _failure(reading.text) or _hidden_gpu(evidence)
     if sign is None or (evidence.machine.torch.is_available is True and sign.fact == "error"):
@@ -120,7 +110,7 @@ def _failed_test(evidence: Evidence) -> Observation | None:
     failed = None if isinstance(tests, Absent) else next((test for test in tests if test.result == "fail"), None)
     if failed is None:
         return None
-    return Observation("failed test", f"{failed.tool}: {failed.said}"[:200], failed.origin)
+    return observe("failed test", f"{failed.tool}: {failed.said}", failed.origin)
 
 
 def _hidden_gpu(evidence: Evidence) -> Observation | None:
@@ -137,16 +127,16 @@ def _failure(text: Text) -> Observation | None:
     """The line that says best that something about the device failed, or None."""
     for mention in reversed(list(text.find_all(_LAST_LINE))):
         if _DEVICE_WORDS.search(mention.line.text):
-            return Observation("error", mention.line.text.strip()[:200], mention.line.origin)
+            return observe("error", mention.line.text, mention.line.origin)
     for line in reversed(text.lines):
         if not _INFORMS.search(line.text) and _DEVICE_WORDS.search(line.text) and _FAILURE_WORDS.search(line.text):
-            return Observation("error", line.text.strip()[:200], line.origin)
-    last = text.find(_TRACEBACK)
-    if last is None:
+            return observe("error", line.text, line.origin)
+    ends = [mention for mention in text.find_all(_LAST_LINE) if not mention[1].endswith(("Warning", "Interrupt"))]
+    where = ends[-1] if ends else text.find(_TRACEBACK)
+    # a program that logs its steps behind an error got over it
+    if where is None or (text.find(_TRACEBACK) is None and _STEP.search(text.flat, where.match.span()[1])):
         return None
-    ends = list(text.find_all(_LAST_LINE))
-    where = ends[-1].line if ends else last.line
-    return Observation("error", where.text.strip()[:200], where.origin)
+    return observe("error", where.line.text, where.line.origin)
 
 
 def _deciding(machine: Machine, error: str) -> tuple[str, ...]:

@@ -94,6 +94,17 @@ def wheel_for(capability: tuple[int, int] | None, driver_cuda: tuple[int, int] |
     return None
 
 
+def build_for(cuda: tuple[int, int]) -> str | None:
+    """What to write behind `pip install` for the last torch built with this CUDA; None where the tables have none."""
+    named = f"{cuda[0]}.{cuda[1]}"
+    if any(row["cuda"] == named for row in read_table("wheel_archs.yaml", "wheels")):
+        return f"torch torchvision torchaudio --index-url {index_url(cuda)}"
+    for row in read_table("older_wheels.yaml", "last"):
+        if row["cuda"] == list(cuda):
+            return f"torch=={row['torch']} torchvision=={row['vision']} --index-url {index_url(cuda)}"
+    return None
+
+
 def has_index(tag: str) -> bool:
     """Whether PyTorch ever published wheels under this CUDA tag ('118', '126')."""
     return tag in read_list("older_wheels.yaml", "indices")

@@ -154,6 +154,11 @@ def parsed(row: str) -> tuple[float, list[tuple[int, float]]]:
     return rarity / SCALE, [(place, number / SCALE) for place, number in zip(pairs[::2], pairs[1::2], strict=True)]
 
 
+def rarity(name: str) -> float:
+    """The rarity of a feature of the table: the logarithm of how many reports there are for each that holds it."""
+    return parsed(table().rows[name])[0] if name in table().rows else 0.0
+
+
 @functools.cache
 def table() -> Table:
     """The project's own table, read at the first question."""

@@ -1,23 +1,20 @@
-"""What doctor says: the first screen, everything with --verbose, and the catalogue."""
+"""What doctor says: the first screen, and everything with --verbose."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-from gpudoc.doctor.model import Cause, Finding, Observation, Report, Setting
-from gpudoc.doctor.registry import CATALOGUE
-from gpudoc.errors import GpudocError
+from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.facts.patterns import Pattern
-from gpudoc.facts.readers.snapshot import dump_facts
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
-from gpudoc.render import console
-from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines, show
+from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
+# a value of so many characters is a line of words; a shorter one stands in another by chance
+_A_LINE = 20
 # below so many columns a sentence may take twice the lines
 _SLIM = 60
 _BETWEEN = " · "
@@ -37,7 +34,7 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
         lines += ["", *_appendix(report)]
         return join_lines(lines).rstrip() + "\n"
     lines += _areas(report, width)
-    if report.findings and report.verdict in ("broken", "warning"):
+    if report.findings and not report.findings[0].is_guess and report.verdict in ("broken", "warning"):
         last = _others(report, width)
         room = (_MOST_LINES if width >= _SLIM else 2 * _MOST_LINES) - len(_head(report, width)) - len(last)
         first = _first(report.findings[0], shape.inner, room, named=report.source != "file")
@@ -92,53 +89,6 @@ def _tables(report: Report, verbose: bool, width: int) -> list[str]:
     return [line for table in (gpus, held) if table is not None for line in text_table(table, width)]
 
 
-def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
-    """Print every cause, or one with its fix and sources; the exit code. GpudocError for an id that does not exist."""
-    rows = [CATALOGUE[one] for one in CATALOGUE if cause_id in (None, one)]
-    if not rows:
-        near = get_close_matches(cause_id or "", CATALOGUE, n=1)
-        raise GpudocError(
-            f"no such cause: {cause_id!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
-        )
-    if as_json:
-        console.print_json({"schema": "gpudoc.causes.v1", "causes": [_plain_cause(c) for c in rows]})
-        return 0
-    text = _explain(rows[0]) if cause_id is not None else _list(rows)
-    show(text)
-    return 0
-
-
-def _plain_cause(cause: Cause) -> dict[str, object]:
-    fix = [dump_facts(r) for r in cause.fix(Setting())]
-    row = {"id": cause.id, "family": cause.family, "title": cause.title, "meaning": cause.meaning, "why": cause.why}
-    return {**row, "fix": fix, "explains": list(cause.explains), "sources": list(cause.sources)}
-
-
-def _list(rows: Sequence[Cause]) -> str:
-    width = max(len(c.id) for c in rows)
-    lines: list[str] = []
-    for family in ("environment", "runtime", "live"):
-        inside = [c for c in rows if c.family == family]
-        lines += ["", f"{family} ({len(inside)})"] if lines else [f"{family} ({len(inside)})"]
-        lines += [f"  {c.id:{width}}  {c.meaning}" for c in sorted(inside, key=lambda c: c.id)]
-    return "\n".join([*lines, "", f"{len(rows)} causes; one of them: gpudoc doctor --explain ID"]) + "\n"
-
-
-def _explain(cause: Cause) -> str:
-    lines = [
-        f"{cause.title}  [{cause.id}, {cause.family}]",
-        "",
-        f"means: {cause.meaning}",
-        f"why it matters: {cause.why}",
-    ]
-    for remedy in cause.fix(Setting()):
-        lines.append(f"fix: {remedy.marked}" + ("  (needs root)" if remedy.needs_root else ""))
-        lines += [f"  $ {part}" for part in remedy.run.splitlines()]
-    lines += [f"explains: {name}" for name in cause.explains]
-    lines += [f"source: {source}" for source in cause.sources]
-    return "\n".join(lines) + "\n"
-
-
 def headline(report: Report) -> str:
     """What was examined: GPUs, driver, torch, the Python examined; what is not known is left out."""
     if report.source == "fleet":
@@ -178,7 +128,7 @@ def _what_was_read(report: Report) -> str:
 def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]:
     """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
     title = f"{MARK[finding.severity]} {finding.title}{cards_of(finding)}"
-    lines = _wrap(f"{title}  [{finding.id}, {finding.confidence:.0%} sure]", width, indent="  ")
+    lines = _wrap(f"{title}  [{finding.id}, {sureness(finding)}]", width, indent="  ")
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
         fixes += _wrap(f"  fix: {remedy.marked}", width)
@@ -187,11 +137,24 @@ def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]
         fixes += _wrap(f"  explains: {'; '.join(finding.explains)}", width, most=1)
     fixes = fixes[: room - len(lines) - 1]
     room -= len(lines) + len(fixes)
-    for told in list(dict.fromkeys(_seen(one, named) for one in finding.evidence))[:3]:
+    for told in [_seen(one, named) for one in _distinct(finding.evidence, named)][:3]:
         taken = _wrap(told, width, most=min(room, 2)) if room > 0 else []
         lines += taken
         room -= len(taken)
     return lines + fixes
+
+
+def _distinct(evidence: Sequence[Observation], named: bool) -> list[Observation]:
+    """Each line once, whole rather than in part, however often it was printed and whatever it shows."""
+    if named:
+        return list({(one.fact, one.value): one for one in reversed(evidence)}.values())[::-1]
+    kept: list[Observation] = []
+    for one in sorted(evidence, key=lambda one: -len(one.value)):
+        if not any(
+            one.value == other.value or (len(one.value) >= _A_LINE and one.value in other.value) for other in kept
+        ):
+            kept.append(one)
+    return sorted(kept, key=evidence.index)
 
 
 def _seen(one: Observation, named: bool) -> str:
@@ -221,40 +184,73 @@ def _others(report: Report, width: int) -> list[str]:
 
 
 def _unknown(report: Report, width: int) -> list[str]:
+    """That no cause is known, what was seen and understood, and the one thing to collect next."""
     first = report.unexplained[0] if report.unexplained else None
-    if first is None:
-        lines = ["? Nothing here is recognised."]
-    elif first.fact in ("documentation", "source code"):
+    if first is not None and first.fact in ("documentation", "source code"):
         lines = _wrap(f"? This is {first.fact}, not what a machine said: {first.value}.", width, indent="  ")
-    elif first.fact == "complaint":
-        lines = ["? Nothing in it proves a cause. By its words it is most likely one of these:"]
-        lines += _guesses(report, width)
+    elif first is None and not report.recognised:
+        lines = ["? I don't know: nothing in this text is about a GPU, a driver or a training run."]
     else:
-        lines = ["? Something is wrong that no known cause explains."]
+        lines = ["? I don't know the cause: nothing in this text proves one."]
         for seen in report.unexplained[:3]:
-            lines += _wrap(f"  seen: {seen.value}  ({seen.origin})", width)
-    for fact in report.deciding_facts[:2]:
-        lines += _wrap(f"  would decide it: {fact}", width)
-    return lines if first is not None and first.fact == "complaint" else lines + _guesses(report, width)
+            lines += _wrap(_seen(seen, named=False), width)
+        for state in report.understood[:3]:
+            lines += _wrap(f"  read: {state.value}", width)
+    lines += _guesses(report, width)
+    for fact in report.deciding_facts[:1]:
+        lines += _wrap(f"  collect next: {fact}", width)
+    return lines
 
 
 def _guesses(report: Report, width: int) -> list[str]:
-    """What it may be by its words alone, in order; how unsure each is says the line, not a figure of a few per cent."""
-    likely = [f for f in report.findings[:3] if f.confidence * 2 >= report.findings[0].confidence]
-    told = [f"  perhaps: {f.title}  [{f.id}, a guess]" for f in likely]
-    return [line for guess in told for line in _wrap(guess, width)]
+    """What it may be by somebody's words alone, each with its likelihood; of the first also the lines and a step."""
+    guesses = [f for f in report.findings if f.is_guess and f.confidence * 2 >= report.findings[0].confidence]
+    lines: list[str] = []
+    for place, guess in enumerate(guesses):
+        lines += _wrap(
+            f"  {'or' if place else 'by its words perhaps'}: {guess.title}  [{guess.id}, {sureness(guess)}]", width
+        )
+        if place == 0:
+            for seen in guess.evidence[:2] if not report.unexplained else ():
+                lines += _wrap(f"  {_seen(seen, named=False)}", width)
+            for remedy in guess.fix[:1]:
+                lines += _wrap(f"    to try: {remedy.marked}", width)
+                lines += [f"      $ {part}" for part in remedy.run.splitlines()[:2]]
+    return lines
+
+
+def sureness(finding: Finding) -> str:
+    """'84 % sure' of what was found, 'a guess, 40 % likely' of what words alone make likely."""
+    return f"a guess, {finding.confidence:.0%} likely" if finding.is_guess else f"{finding.confidence:.0%} sure"
 
 
 def _healthy(report: Report, width: int) -> list[str]:
-    lines = _wrap(f"{_no_problem(report)}", width, indent="  ")
+    said = {o.fact: o for o in report.understood}
+    if "question" in said:
+        return [*_answers(report, width), *_wrap(_next(report), width, indent="  ")]
+    lines = []
+    if (over := said.get("solved")) is not None:
+        lines += _wrap(f"It says itself that the trouble is over: {over.value}  ({over.origin})", width, indent="  ")
+    states = [o.value for o in report.understood if o is not over]
+    if states:
+        lines += _wrap(f"{'; '.join(states)}: looks healthy.", width, indent="  ")
+    lines += _wrap(f"{_no_problem(report)}", width, indent="  ")
     in_areas = [f for f in report.findings if f.confidence >= WORTH_NAMING] if report.source == "machine" else []
     for finding in report.findings[:4]:
-        if finding in in_areas:
-            continue
-        guessed = finding.severity == "info" and finding.confidence <= WORTH_NAMING
-        mark = "perhaps, by its words alone:" if guessed else MARK[finding.severity]
-        lines += _wrap(f"  {mark} {finding.title}" + (f"  [{finding.id}]" if guessed else ""), width)
+        if finding not in in_areas:
+            was = "it was: " if over is not None else ""
+            lines += _wrap(f"  {MARK[finding.severity]} {was}{finding.title}", width)
     return [*lines, *_wrap(_next(report), width, indent="  ")]
+
+
+def _answers(report: Report, width: int) -> list[str]:
+    if not report.answers:
+        return _wrap("This is a question, and gpudoc's tables hold no answer to it. Nothing in it is wrong.", width)
+    lines = ["This is a question; nothing in it is wrong."]
+    for answer in report.answers:
+        lines += _wrap(f"  {answer.say}", width, indent="  ")
+        lines += [f"    $ {part}" for part in answer.run.splitlines()]
+    return lines
 
 
 def _no_problem(report: Report) -> str:
@@ -301,9 +297,7 @@ def _most_common(reasons: Sequence[str]) -> str:
 
 
 def _whole(finding: Finding) -> list[str]:
-    lines = [
-        f"{MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.severity}, {finding.confidence:.0%} sure]"
-    ]
+    lines = [f"{MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.severity}, {sureness(finding)}]"]
     lines.append(f"  why: {finding.why}")
     lines += [f"  seen: {o.fact}: {o.value}  ({o.origin})" for o in finding.evidence]
     lines += [f"  explains: {title}" for title in finding.explains]
@@ -317,8 +311,10 @@ def _whole(finding: Finding) -> list[str]:
 
 def _appendix(report: Report) -> list[str]:
     lines = [f"verdict: {report.verdict}"]
+    lines += [f"understood: {o.value}{f'  ({o.origin})' if o.origin else ''}" for o in report.understood]
+    lines += [f"answer: {answer.say} {answer.run}".rstrip() for answer in report.answers]
     lines += [f"unexplained: {o.value}  ({o.origin})" for o in report.unexplained]
-    lines += [f"would decide it: {fact}" for fact in report.deciding_facts]
+    lines += [f"collect next: {fact}" for fact in report.deciding_facts]
     passed = list(report.passed)
     lines.append(f"passed ({len(passed)}): {by_area(passed) or 'none'}")
     for area in count_by_area(passed):

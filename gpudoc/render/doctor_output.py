@@ -13,7 +13,7 @@ from gpudoc.doctor.model import Observation, Report
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.redact import Redactor
 from gpudoc.render import console, frame, markdown
-from gpudoc.render.doctor import by_area, cards_of, headline, render
+from gpudoc.render.doctor import by_area, cards_of, headline, render, sureness
 from gpudoc.render.doctor_page import render_page
 from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Table, save_page
@@ -97,8 +97,7 @@ def render_markdown(report: Report) -> str:
         lines += [
             f"### {markdown.prose(f'{finding.title}{cards_of(finding)}')}",
             "",
-            f"{markdown.code(finding.id)}, {finding.severity}, {finding.confidence:.0%} sure. "
-            + markdown.prose(finding.why),
+            f"{markdown.code(finding.id)}, {finding.severity}, {sureness(finding)}. " + markdown.prose(finding.why),
             "",
         ]
         lines += map(_observed, finding.evidence)
@@ -111,7 +110,10 @@ def render_markdown(report: Report) -> str:
         lines.append("")
     lines += map(_observed, report.unexplained)
     for fact in report.deciding_facts:
-        lines.append(f"- would decide it: {markdown.prose(fact)}")
+        lines.append(f"- collect next: {markdown.prose(fact)}")
+    lines += map(_observed, report.understood)
+    for answer in report.answers:
+        lines += ["", markdown.prose(answer.say), *(markdown.fence(answer.run) if answer.run else [])]
     named = f" ({by_area(report.passed)})" if report.passed else ""
     lines.append(f"{len(report.passed)} checks passed{named}, {len(report.skipped)} not checked.")
     return "\n".join(lines) + "\n"

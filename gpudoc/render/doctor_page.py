@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gpudoc.doctor.model import Finding, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge.cause_rows import AREAS, area_of
-from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline
+from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, sureness
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, page
 from gpudoc.units import format_count
@@ -47,7 +47,7 @@ def note_of(finding: Finding, said: Sequence[str] = ()) -> Note:
     return Note(
         kind=finding.severity,
         title=f"{finding.title}{cards_of(finding)}",
-        tag=f"{finding.id} · {finding.confidence:.0%} sure",
+        tag=f"{finding.id} · {sureness(finding)}",
         text=finding.why,
         steps=tuple(map(_step, finding.fix)),
         points=(*(f"This explains: {title}" for title in finding.explains), *said),
@@ -62,16 +62,19 @@ def _step(remedy: Remedy) -> tuple[str, str]:
 
 
 def _findings(report: Report) -> Iterator[Block]:
-    if not report.findings and report.verdict == "unknown":
-        yield Note(kind="warning", title="No cause is known")
-    elif not report.findings:
-        yield Note(kind="good", title=_NOTHING.get(report.source, "No problem found"))
-    else:
-        yield note_of(report.findings[0])
+    asked = any(o.fact == "question" for o in report.understood)
     if report.unexplained or report.deciding_facts:
         seen = tuple(f"{o.value} ({o.origin})" for o in report.unexplained)
-        decide = tuple(f"This would decide it: {fact}" for fact in report.deciding_facts)
-        yield Note(kind="warning", title="Seen, and not explained", points=(*seen, *decide))
+        collect = tuple(f"Collect next: {fact}" for fact in report.deciding_facts)
+        yield Note(kind="warning", title="The cause is not known", points=(*seen, *collect))
+    if report.findings:
+        yield note_of(report.findings[0])
+    elif report.verdict != "unknown":
+        title = "A question, and nothing wrong" if asked else _NOTHING.get(report.source, "No problem found")
+        steps = tuple(map(_step, report.answers))
+        yield Note(kind="good", title=title, steps=steps, points=tuple(o.value for o in report.understood))
+    elif not (report.unexplained or report.deciding_facts):
+        yield Note(kind="warning", title="The cause is not known")
     likely = [note_of(finding) for finding in report.findings[1:] if finding.confidence >= WORTH_NAMING]
     others = [note_of(finding) for finding in report.findings[1:] if finding.confidence < WORTH_NAMING]
     yield from likely[:_MOST]

@@ -138,6 +138,6 @@ def test_ctrl_c_that_no_command_answers_is_said_once_with_its_code(monkeypatch, 
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpudoc.render.doctor.show_catalogue", interrupted)
+    monkeypatch.setattr("gpudoc.render.catalogue.show_catalogue", interrupted)
     assert app.run(["doctor", "--list"]) == 130
     assert capsys.readouterr().err == "gpudoc: interrupted\n"

@@ -36,6 +36,7 @@ def test_the_keys_of_the_contract_are_there():
         "explains",
         "cards",
         "url",
+        "is_guess",
     }
     assert finding["evidence"][0].keys() == {"fact", "value", "from"}
     assert finding["fix"][0].keys() == {"say", "run", "needs_root", "disruptive"}

@@ -4,7 +4,7 @@ import pytest
 
 from gpudoc.doctor import likelihood
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.likelihood import calibrated, guess, is_of_a_fault, likely_causes, weight
+from gpudoc.doctor.likelihood import calibrated, guess, likely_causes, weight
 from gpudoc.doctor.model import Evidence, Finder, Finding
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
@@ -22,65 +22,90 @@ LOG = "".join(f"Epoch 1 step {step} loss {3 - step / 100:.2f}\n" for step in ran
 def likely(monkeypatch):
     """What the words are taken to say."""
 
-    def say(*rows: tuple[str, float]) -> None:
-        found = [Likelihood(cause, share, share, ("disk",)) for cause, share in rows]
+    def say(*rows: tuple[str, float], words: tuple[str, ...] = SIGNS) -> None:
+        found = [Likelihood(cause, share, share, words) for cause, share in rows]
         monkeypatch.setattr(likelihood, "weigh", lambda text, facts: found)
 
     return say
 
 
-# what is told at some length
-LONG = " ".join(f"word{chr(97 + n)}" for n in range(24)) + " a disk"
-
-
-def told(text: str, *found: Finding, least: float = 0.0) -> dict[str, str]:
+def guesses(text: str, *found: Finding) -> list[Finding]:
     reading = read(text)
-    guesses = guess(reading.text, likely_causes(reading), found, CATALOGUE, least=least)
-    return {one.id: one.severity for one in guesses}
+    return list(guess(reading.text, likely_causes(reading), found, CATALOGUE))
 
 
-def test_a_report_in_somebodys_own_words_gets_its_likeliest_cause_with_the_words_that_spoke_for_it():
+SIGNS = ("dict", "until")
+TOLD = "My epochs are strange.\nIt keeps them in a dict, I think,\nuntil the end comes. ***"
+
+
+def test_a_report_in_somebodys_own_words_gets_its_likeliest_cause_with_the_lines_that_spoke_for_it():
     report = report_of(STORAGE)
     first = report.findings[0]
     assert first.id == "slow_storage"
-    assert first.severity == CATALOGUE["slow_storage"].severity == "warning"
     assert 0.5 <= first.confidence < 1
 
 
-def test_a_cause_that_is_likelier_than_not_is_said_with_its_severity_and_the_others_are_candidates(likely):
-    likely(("cpu_only_torch", 0.7), ("slow_storage", 0.2), ("port_in_use", 0.06), ("oom_capacity", 0.04))
-    assert told(LONG) == {"cpu_only_torch": "broken", "slow_storage": "info", "port_in_use": "info"}
-    # a few words may be anybody's
-    assert told("a disk")["cpu_only_torch"] == "info"
-    reading = read("a line\nand a Disk")
-    (seen,) = guess(reading.text, likely_causes(reading), (), CATALOGUE)[0].evidence
-    assert (seen.fact, seen.value, seen.origin) == ("words", "Disk", "line 2")
+def test_a_guess_is_information_and_rests_on_whole_lines(likely):
+    likely(("cpu_only_torch", 0.7), ("slow_storage", 0.2), ("port_in_use", 0.1))
+    first, second = guesses(TOLD)
+    assert [(one.id, one.severity, one.is_guess) for one in (first, second)] == [
+        ("cpu_only_torch", "info", True),
+        ("slow_storage", "info", True),
+    ]
+    assert [(seen.value, seen.origin) for seen in first.evidence] == [
+        ("It keeps them in a dict, I think,", "line 2"),
+        ("until the end comes. ***", "line 3"),
+    ]
 
 
-def test_below_a_mechanism_that_shows_itself_words_are_candidates_only(likely):
+@pytest.mark.parametrize("words", [("dict",), ("memory", "gpu", "training"), ("dict", "dict think")])
+def test_one_sign_is_no_guess_nor_are_words_of_every_report(likely, words):
+    likely(("cpu_only_torch", 0.7), words=words)
+    assert guesses(TOLD + " GPU memory in training") == []
+
+
+def test_what_was_found_is_not_said_again_and_what_is_hardly_likely_not_at_all(likely):
     likely(("cpu_only_torch", 0.9), ("slow_storage", 0.1))
-    shown = Finding(id="oom_capacity", confidence=0.9, evidence=())
-    unsure = Finding(id="oom_capacity", confidence=0.6, evidence=())
-    assert told("a disk", shown) == {"cpu_only_torch": "info", "slow_storage": "info"}
-    assert told(LONG, unsure)["cpu_only_torch"] == "broken"
-
-
-def test_what_was_found_is_not_said_again(likely):
-    likely(("cpu_only_torch", 0.9), ("slow_storage", 0.1))
-    assert "cpu_only_torch" not in told("a disk", Finding(id="cpu_only_torch", confidence=0.6, evidence=()))
-
-
-def test_where_nothing_fails_words_must_be_those_of_a_fault(likely):
-    likely(("cpu_only_torch", 0.2), ("slow_storage", 0.1))
-    assert told("a disk", least=0.5) == {}
-    assert told("a disk")
-    likely((HEALTHY, 0.6), ("cpu_only_torch", 0.4))
-    assert told("a disk") == {}
-
-
-def test_a_cause_beside_a_likelier_absence_of_faults_is_never_more_than_a_candidate(likely):
+    assert guesses(TOLD, Finding(id="cpu_only_torch", confidence=0.5, evidence=())) == []
+    likely(("cpu_only_torch", 0.25))
+    assert guesses(TOLD) == []
     likely((HEALTHY, 0.45), ("cpu_only_torch", 0.6))
-    assert told("a disk") == {"cpu_only_torch": "info"}
+    assert guesses(TOLD) == []
+
+
+@pytest.mark.parametrize("text", [
+    TOLD.replace("are strange", "are fine"),
+    f"Traceback (most recent call last):\nValueError: no\n{TOLD.replace('My epochs are strange.', '')}",
+    f"{TOLD}\nEdit: it works now, thanks!",
+    TOLD.replace("My epochs are strange.", "My epochs are not strange any more."),
+])  # fmt: skip
+def test_words_that_describe_no_trouble_are_no_reason_to_guess(likely, text):
+    likely(("slow_storage", 0.9))
+    assert not [f for f in report_of(text).findings if f.is_guess]
+
+
+def test_a_text_with_an_exception_that_a_finding_explains_gets_no_guess(likely):
+    likely(("slow_storage", 0.9))
+    weak = Finding(id="oom_capacity", confidence=0.5, evidence=())
+    finders = [Finder(id="x", find=lambda _: iter([weak]), reads="text")]
+
+    def judged(text: str) -> list[str]:
+        reading = read(text)
+        evidence = Evidence(source="file", machine=reading.machine, reading=reading)
+        return [f.id for f in diagnose(evidence, finders=finders).findings]
+
+    assert judged(TOLD) == ["slow_storage", "oom_capacity"]
+    assert judged(f"{TOLD}\nTraceback (most recent call last):\nValueError: no") == ["oom_capacity"]
+
+
+@pytest.mark.parametrize(("confidence", "order"), [(0.65, ["oom_capacity", "slow_storage"]), (0.9, ["oom_capacity"])])
+def test_a_guess_never_stands_above_what_a_finder_is_sure_of(likely, confidence, order):
+    likely(("slow_storage", 0.95))
+    found = Finding(id="oom_capacity", confidence=confidence, evidence=())
+    finders = [Finder(id="x", find=lambda _: iter([found]), reads="text")]
+    reading = read(TOLD)
+    report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), finders=finders)
+    assert [f.id for f in report.findings] == order
 
 
 def test_a_training_log_in_which_nothing_is_wrong_is_left_alone():
@@ -98,9 +123,9 @@ def test_a_question_about_an_option_is_no_fault():
     assert {f.severity for f in report.findings} <= {"info"}
 
 
-def test_a_guess_that_may_be_wrong_leaves_the_verdict_unknown(likely):
-    likely(("slow_storage", 0.4), ("too_few_workers", 0.2))
-    report = report_of("My epochs take so long, I read from a disk")
+def test_a_guess_leaves_the_verdict_unknown(likely):
+    likely(("slow_storage", 0.9), ("too_few_workers", 0.2))
+    report = report_of(TOLD)
     assert report.verdict == "unknown"
     assert [f.id for f in report.findings] == ["slow_storage", "too_few_workers"]
 
@@ -150,28 +175,7 @@ def test_words_change_how_sure_a_finding_of_a_text_is_shown_and_neither_its_plac
     report, machine = judged("file"), judged("machine")
     assert [f.id for f in report.findings] == [f.id for f in machine.findings] == ["oom_capacity", "port_in_use"]
     assert report.verdict == machine.verdict == "broken"
-    shown = [f.confidence for f in report.findings]
-    assert shown[0] < shown[1]
+    # what stands below is never shown as surer
+    assert report.findings[1].confidence == report.findings[0].confidence < 0.9
     # what this machine shows is told by no words
     assert [f.confidence for f in machine.findings] == [0.9, 0.6]
-
-
-def test_a_text_in_which_enough_is_found_is_as_sure_as_its_words_leave_it_and_nothing_is_guessed(likely):
-    causes = ("cpu_only_torch", "oom_capacity", "port_in_use")
-    found = [Finding(id=cause, confidence=0.9, evidence=()) for cause in causes]
-    likely(("slow_storage", 0.6), ("oom_capacity", 0.3))
-    reading = read("a disk")
-    finders = [Finder(id="x", find=lambda _: iter(found), reads="text")]
-    report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), finders=finders)
-    assert {f.id for f in report.findings} == set(causes)
-    assert len({f.confidence for f in report.findings}) == 2
-    assert 0.9 not in {f.confidence for f in report.findings}
-
-
-def test_a_text_of_some_length_is_of_a_fault_when_hardly_any_share_is_left_for_none():
-    long = read(LONG).text
-    fault = Likelihood("slow_storage", 0.96, 0.9, ())
-    assert is_of_a_fault(long, [fault, Likelihood(HEALTHY, 0.02, 0.01, ()), Likelihood("other", 0.02, 0.01, ())])
-    assert not is_of_a_fault(long, [fault, Likelihood(HEALTHY, 0.03, 0.01, ()), Likelihood("other", 0.03, 0.01, ())])
-    assert not is_of_a_fault(read("a few words of a slow disk").text, [fault])
-    assert not is_of_a_fault(long, [])

@@ -51,7 +51,7 @@ def test_checks_are_folded_by_area_and_told_in_sentences_with_one_reason_for_man
 def test_what_no_cause_explains_is_said():
     odd = replace(BROKEN, findings=(), verdict="unknown", unexplained=(Observation("line", "<b>boom</b>", "line 3"),))
     page = render_page(odd)
-    assert "Seen, and not explained" in page
+    assert "The cause is not known" in page
     assert "&lt;b&gt;boom&lt;/b&gt; (line 3)" in page
     assert "! unknown" in page
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe, shorten
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
@@ -56,8 +56,5 @@ def text_finder(cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding
 
 def _around(mention: Mention) -> str:
     line = mention.line.text.strip()
-    if len(line) <= 160:
-        return line
     # a long line is shown from a little before the words that matter
-    begin = line.find(mention[0].split("\n")[0][:40])
-    return line[max(0, begin - 20) : max(0, begin - 20) + 160] if begin >= 0 else line[:160]
+    return shorten(line, 160, begin=line.find(mention[0].split("\n")[0][:40]) - 20)

@@ -1,0 +1,60 @@
+"""The catalogue of causes on a screen: all of them, or one with its fix and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from gpudoc.doctor.model import Cause, Setting
+from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.errors import GpudocError
+from gpudoc.facts.readers.snapshot import dump_facts
+from gpudoc.render import console
+from gpudoc.render.frame import show
+
+
+def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
+    """Print every cause, or one with its fix and sources; the exit code. GpudocError for an id that does not exist."""
+    rows = [CATALOGUE[one] for one in CATALOGUE if cause_id in (None, one)]
+    if not rows:
+        near = get_close_matches(cause_id or "", CATALOGUE, n=1)
+        raise GpudocError(
+            f"no such cause: {cause_id!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
+        )
+    if as_json:
+        console.print_json({"schema": "gpudoc.causes.v1", "causes": [_plain_cause(c) for c in rows]})
+        return 0
+    text = _explain(rows[0]) if cause_id is not None else _list(rows)
+    show(text)
+    return 0
+
+
+def _plain_cause(cause: Cause) -> dict[str, object]:
+    fix = [dump_facts(r) for r in cause.fix(Setting())]
+    row = {"id": cause.id, "family": cause.family, "title": cause.title, "meaning": cause.meaning, "why": cause.why}
+    return {**row, "fix": fix, "explains": list(cause.explains), "sources": list(cause.sources)}
+
+
+def _list(rows: Sequence[Cause]) -> str:
+    width = max(len(c.id) for c in rows)
+    lines: list[str] = []
+    for family in ("environment", "runtime", "live"):
+        inside = [c for c in rows if c.family == family]
+        lines += ["", f"{family} ({len(inside)})"] if lines else [f"{family} ({len(inside)})"]
+        lines += [f"  {c.id:{width}}  {c.meaning}" for c in sorted(inside, key=lambda c: c.id)]
+    return "\n".join([*lines, "", f"{len(rows)} causes; one of them: gpudoc doctor --explain ID"]) + "\n"
+
+
+def _explain(cause: Cause) -> str:
+    lines = [
+        f"{cause.title}  [{cause.id}, {cause.family}]",
+        "",
+        f"means: {cause.meaning}",
+        f"why it matters: {cause.why}",
+    ]
+    for remedy in cause.fix(Setting()):
+        lines.append(f"fix: {remedy.marked}" + ("  (needs root)" if remedy.needs_root else ""))
+        lines += [f"  $ {part}" for part in remedy.run.splitlines()]
+    lines += [f"explains: {name}" for name in cause.explains]
+    lines += [f"source: {source}" for source in cause.sources]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from gpudoc.doctor.causes.sign import words
+from gpudoc.doctor.complaint import complains, end_of_trouble, is_denied, plain_question
+from gpudoc.facts.readers import read
+from tests.doctor.causes.judge import report_of, verdict_is
+
+OOM = (
+    "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 "
+    "has a total capacity of 23.68 GiB of which 1.10 GiB is free.\n"
+)
+OVER = (
+    "All good, thanks! No CUDA out of memory any more since I use batch size 8.",
+    "Fixed it! Reinstalling the driver solved the problem, is_available() returns True now. Thanks for your help.",
+    "Works now. After setting num_workers=8 the training isn't slow any more.",
+    f"{OOM}Edit: solved, I use a batch of 4 and it works now. Thanks!",
+    f"{OOM}已解决，谢谢",
+    f"{OOM}Решено, спасибо",
+)
+NOT_OVER = (
+    f"{OOM}Thanks for any help! It worked yesterday.",
+    f"{OOM}This is not solved.",
+    f"{OOM}It works fine on the CPU.",
+    f"I fixed the import.\n{OOM}",
+    "I fixed the import error, thanks. But now training hangs at the first step with 2 GPUs and NCCL times out.",
+    "Is this fixed in a later version? My training on the GPU is very slow.",
+)
+
+
+@pytest.mark.parametrize("text", OVER)
+def test_trouble_that_is_over_is_none(text):
+    report = report_of(text)
+    assert report.verdict == "healthy"
+    assert {f.severity for f in report.findings} <= {"info"}
+    assert report.understood[0].fact == "solved"
+    assert report.understood[0].value in text
+
+
+@pytest.mark.parametrize("text", NOT_OVER)
+def test_thanks_a_hope_or_a_comparison_end_no_trouble(text):
+    assert end_of_trouble(read(text).text) is None
+    assert report_of(text).verdict != "healthy"
+
+
+QUESTIONS = (
+    "How many num_workers for 8 CPU cores?",
+    "Which PyTorch version do I need for CUDA 12.1?",
+    "Does the V100 support bf16?",
+    "Should I use DDP or DataParallel for 4 GPUs?",
+    "8核CPU的num_workers设多少？",
+)
+
+test_a_plain_question_is_no_trouble = verdict_is(("healthy",), QUESTIONS)
+
+
+@pytest.mark.parametrize("text", [
+    "Why is my training so slow? The GPU is used at 20 %.",
+    "How do I fix this?\nRuntimeError: CUDA error: unspecified launch failure",
+    "It is a long story of my life. " * 30 + "How many workers?",
+    "训练很慢，怎么办？",
+])  # fmt: skip
+def test_a_question_about_trouble_is_trouble_and_a_long_story_no_question(text):
+    assert plain_question(read(text).text) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "denied"),
+    [
+        ("there is no out of memory", True),
+        ("it was never that out of memory", True),
+        ("the out of memory is gone", True),
+        ("out of memory no longer", True),
+        ("no luck: out of memory", False),
+        ("it does not help, out of memory", False),
+        ("it is not slow but out of memory", False),
+        ("RuntimeError: out of memory", False),
+    ],
+)
+def test_a_clause_that_denies_a_message_takes_it_back(said, denied):
+    text = read(said).text
+    mention = text.find(words("out of memory"))
+    assert mention is not None
+    assert is_denied(text, mention) is denied
+
+
+def test_what_a_program_prints_is_no_complaint_of_anybody():
+    assert not complains(read("lib.py:12: UserWarning: this is slow\n| a slow one |\n[W socket.cpp] it hangs").text)
+    assert complains(read("lib.py:12: UserWarning: this is old\nand it is slow").text)
