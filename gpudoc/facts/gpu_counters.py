@@ -10,7 +10,7 @@ from pathlib import Path
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import read_text
 from gpudoc.facts.model import NOT_READ, Absent, Fact
-from gpudoc.facts.nvidia import throttle_names
+from gpudoc.facts.nvidia import read_work, throttle_names
 from gpudoc.facts.nvml import Nvml
 from gpudoc.facts.telling import Teller
 
@@ -20,7 +20,11 @@ _MPS_SERVER = "nvidia-cuda-mps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCounters:
-    """One look at a GPU (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`)."""
+    """One look at a GPU (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`).
+
+    `num_processes` is how many hold a context to compute, without those that did so before the first look and have done
+    nothing since.
+    """
 
     sm_clock_mhz: Fact[int] = NOT_READ
     memory_clock_mhz: Fact[int] = NOT_READ
@@ -45,18 +49,30 @@ def open_counters(pci_address: str, root: Path = ROOT) -> Callable[[], GpuCounte
     if isinstance(handle, Absent):
         return handle
 
+    resting = _computing(nvml, handle)
+
     def read() -> GpuCounters:
-        return _read(nvml, handle, root)
+        return _read(nvml, handle, root, resting)
 
     return read
 
 
-def _read(nvml: Nvml, handle: object, root: Path) -> GpuCounters:
+def _computing(nvml: Nvml, handle: object) -> set[int]:
+    processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    return set() if isinstance(processes, Absent) else {int(one.pid) for one in processes}
+
+
+def _read(nvml: Nvml, handle: object, root: Path, resting: set[int]) -> GpuCounters:
+    """The counters now; who has done something since the last look is taken out of `resting`."""
     mask = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if isinstance(mask, Absent):
         mask = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     milliwatts = nvml.ask("nvmlDeviceGetPowerUsage", handle)
     processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    computing = processes if isinstance(processes, Absent) else {int(one.pid) for one in processes}
+    if resting and not isinstance(computing, Absent):
+        work = read_work(lambda name, *more: nvml.ask_with_code(name, handle, *more), computing)
+        resting -= resting if isinstance(work, Absent) else {pid for pid, used in work.items() if used}
     return GpuCounters(
         sm_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, 1),
         memory_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, 2),
@@ -65,7 +81,7 @@ def _read(nvml: Nvml, handle: object, root: Path) -> GpuCounters:
         throttle_reasons=mask if isinstance(mask, Absent) else throttle_names(mask),
         link_generation=nvml.ask("nvmlDeviceGetCurrPcieLinkGeneration", handle),
         link_width=nvml.ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
-        num_processes=processes if isinstance(processes, Absent) else _count({one.pid for one in processes}, root),
+        num_processes=computing if isinstance(computing, Absent) else _count(computing - resting, root),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,8 @@ _COUNTERS = {
 }
 _RECOVERY_ACTION_FIELD = 230
 _SECOND_LOOK_S = 0.05
+# programs that draw, and clients of MPS; the first on NVML's other list compute
+_OTHER_LISTS = ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3")
 
 
 def collect(teller: Teller, root: Path) -> None:
@@ -274,16 +276,20 @@ def _processes(gpu: Device, root: Path) -> Fact[tuple[GpuProcess, ...]]:
     if isinstance(found, Absent):
         return found
     processes = tuple(_process(entry, root) for entry in found)
-    used = _work(gpu, {process.pid for process in processes}) if processes else {}
+    used = read_work(gpu.ask_with_code, {process.pid for process in processes}) if processes else {}
     return tuple(
         replace(process, sm_percent=used if isinstance(used, Absent) else used.get(process.pid, 0))
         for process in processes
     )
 
 
-def _work(gpu: Device, pids: Set[int]) -> Fact[Mapping[int, int]]:
-    """The most that each process used of the SMs, in percent, in the seconds of which the driver keeps samples."""
-    samples, code = gpu.ask_with_code("nvmlDeviceGetProcessUtilization", 0)
+def read_work(ask: Callable[..., tuple[Any, int]], computing: Set[int]) -> Fact[Mapping[int, int]]:
+    """The most that each process used of the SMs, in percent, in the seconds of which the driver keeps samples.
+
+    `ask` asks NVML one question about the GPU, `computing` are the processes on its list of those that compute. Absent
+    where the driver may number processes differently on its lists and in its samples.
+    """
+    samples, code = ask("nvmlDeviceGetProcessUtilization", 0)
     if code == NOT_FOUND_CODE:
         # no process did anything
         return {}
@@ -292,7 +298,11 @@ def _work(gpu: Device, pids: Set[int]) -> Fact[Mapping[int, int]]:
     most: dict[int, int] = {}
     for sample in samples:
         most[int(sample.pid)] = max(most.get(int(sample.pid), 0), int(sample.smUtil))
-    if any(used and pid not in pids for pid, used in most.items()):
+    unlisted = {pid for pid, used in most.items() if used} - computing
+    for question in _OTHER_LISTS if unlisted else ():
+        listed, code = ask(question)
+        unlisted -= set() if code else {int(entry.pid) for entry in listed}
+    if unlisted:
         # in a container the two answers may number the same process differently
         return Absent("the driver counts work under numbers of processes that it does not list")
     return most
@@ -308,7 +318,7 @@ def _accounted(gpu: Device, root: Path, computing: Fact[tuple[GpuProcess, ...]])
     if not isinstance(gpu.ask("nvmlDeviceGetNumaNodeId"), Absent):
         return Absent("the system uses this GPU's memory as its own")
     held = {process.pid: process.memory_bytes for process in computing}
-    for question in ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3"):
+    for question in _OTHER_LISTS:
         found, code = gpu.ask_with_code(question)
         if code not in (0, NOT_SUPPORTED_CODE):
             return Absent(found.reason)

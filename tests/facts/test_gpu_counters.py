@@ -21,6 +21,9 @@ def driver(monkeypatch):
     def refuse(handle):
         raise NVMLError(3)
 
+    def refuse_samples(handle, since):
+        raise NVMLError(3)
+
     def find(address):
         asked["address"] = address
         return "handle"
@@ -32,6 +35,9 @@ def driver(monkeypatch):
         nvmlDeviceGetCurrentClocksEventReasons=lambda handle: 0x40 | 0x4,
         nvmlDeviceGetPowerUsage=refuse,
         nvmlDeviceGetComputeRunningProcesses=lambda handle: list(map(process, (41, 42, 43))),
+        nvmlDeviceGetGraphicsRunningProcesses_v3=lambda handle: [process(77)],
+        nvmlDeviceGetMPSComputeRunningProcesses_v3=refuse,
+        nvmlDeviceGetProcessUtilization=refuse_samples,
         nvmlDeviceGetClockInfo=lambda handle, kind: {1: 1410, 2: 1593}[kind],
         nvmlDeviceGetTemperature=lambda handle, sensor: 71,
         nvmlDeviceGetCurrPcieLinkGeneration=lambda handle: 4,
@@ -40,6 +46,10 @@ def driver(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", library)
     library.asked = asked
     return library
+
+
+def work(pid, percent):
+    return types.SimpleNamespace(pid=pid, smUtil=percent)
 
 
 def process(pid):
@@ -61,6 +71,19 @@ def test_the_server_of_mps_and_a_second_entry_of_one_process_count_for_nothing(d
         (tmp_path / f"proc/{pid}/comm").write_text(f"{name}\n")
     driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: list(map(process, (41, 42, 42)))
     assert open_counters("0000:18:00.0", tmp_path)().num_processes == 1
+
+
+def test_a_context_that_does_nothing_from_the_first_look_on_does_not_count(driver, tmp_path):
+    samples = [work(42, 80), work(77, 5)]
+    driver.nvmlDeviceGetProcessUtilization = lambda handle, since: samples
+    read = open_counters("0000:18:00.0", tmp_path)
+    assert read().num_processes == 1
+    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: list(map(process, (41, 42, 43, 44)))
+    assert read().num_processes == 2
+    samples[:] = [work(41, 1)]
+    assert read().num_processes == 3
+    samples[:] = [work(99, 1)]
+    assert read().num_processes == 4
 
 
 def test_a_driver_that_does_not_start_gives_its_reason(driver):

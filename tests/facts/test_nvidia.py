@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpudoc.doctor.sharing import sharers
 from gpudoc.facts.model import Absent
 from gpudoc.facts.nvidia import throttle_names
 from tests.fakes.machine import GIB, H100, RTX4090, FakeMachine
@@ -93,6 +94,16 @@ def test_what_each_process_uses_of_the_sms(machine, samples, used):
     (gpu,) = machine.collect(quick=True).gpus
     found = [None if isinstance(process.sm_percent, Absent) else process.sm_percent for process in gpu.processes]
     assert found == used
+
+
+@pytest.mark.parametrize("question", ["Graphics", "MPSCompute"])
+def test_the_work_of_a_screen_leaves_it_known_that_a_notebook_rests(machine, question):
+    machine.answer("nvmlDeviceGetComputeRunningProcesses", f"4242:{GIB}", 0)
+    machine.answer("nvmlDeviceGetProcessUtilization", "77:12", 0)
+    machine.answer(f"nvmlDeviceGet{question}RunningProcesses", f"77:{GIB}", 0)
+    (gpu,) = machine.collect(quick=True).gpus
+    assert [(process.pid, process.sm_percent) for process in gpu.processes] == [(4242, 0)]
+    assert sharers(gpu) == ()
 
 
 def test_nvml_that_does_not_start_says_how(machine):
