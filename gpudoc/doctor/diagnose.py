@@ -162,7 +162,7 @@ def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Rep
 
 def _dead_probes(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Crashed, ...]:
     """The probes of the driver that ended half way and no finding says why: what they did not tell is not fine."""
-    if evidence.source != "machine" or any(f.severity == "broken" for f in findings):
+    if evidence.source != "machine" or any(f.severity == "broken" or f.id == "driver_slow" for f in findings):
         return ()
     failures = evidence.machine.probe_failures
     return tuple(Crashed(f"probe {name}", failures[name]) for name in ("nvml", "cuda") if failures.get(name))

@@ -20,6 +20,8 @@ _LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.worker import main; main(sys.argv[2:])"
 )
 _MOST_BYTES = 64 << 20
+# what is said of a child that a signal cannot even wake: state D
+STUCK = ", stuck in the kernel"
 # killed processes that were not dead yet when they were let go; looked at again, without waiting, at the next start
 _UNREAPED: list[subprocess.Popen[bytes]] = []
 
@@ -30,14 +32,17 @@ class Child:
 
     A process stuck in a driver survives SIGKILL, so nothing here ever waits for one: its pipe is closed instead.
     `group` is the process group to kill; a worker tells its own, as it is a child of the launcher and not of ours.
+    With a `limit_s` each answer restarts the deadline, until so many seconds have passed in all.
     """
 
     name: str
     reader: int
     deadline_s: float
+    limit_s: float = 0.0
     group: int = 0
     process: subprocess.Popen[bytes] | None = None
     began: float = field(default_factory=time.monotonic)
+    heard: float = field(default_factory=time.monotonic)
     facts: list[tuple[tuple[str, ...], object, bool]] = field(default_factory=list)
     asking: str = ""
     seconds: float = 0.0
@@ -46,6 +51,11 @@ class Child:
     timed_out: bool = False
     _rest: bytes = b""
     _size: int = 0
+
+    @property
+    def due(self) -> float:
+        """When the child is given up, by the monotonic clock."""
+        return min(self.heard + self.deadline_s, self.began + max(self.deadline_s, self.limit_s))
 
     def take(self, data: bytes) -> None:
         """Read what arrived; an empty `data` means that the child closed its end."""
@@ -89,6 +99,7 @@ class Child:
             return  # a library that prints on its own
         if not isinstance(message, dict) or self.done:
             return
+        self.heard = time.monotonic()
         if "begin" in message:
             self.asking = str(message["begin"])
         elif "end" in message:
@@ -113,8 +124,13 @@ class Child:
         return how_it_ended(code)
 
 
-def start_workers(groups: Mapping[str, Sequence[str]], root: Path, deadlines_s: Mapping[str, float]) -> list[Child]:
-    """Gpudoc's own workers, one for each group of probes.
+def start_workers(
+    groups: Mapping[str, Sequence[str]],
+    root: Path,
+    deadlines_s: Mapping[str, float],
+    limits_s: Mapping[str, float] = {},
+) -> list[Child]:
+    """Gpudoc's own workers, one for each group of probes; deadline and limit of each are those of `Child`.
 
     One launcher imports what they share and forks, which costs a fifth of starting each. It gets the parent's import
     path, and does without site's start-up work.
@@ -140,7 +156,13 @@ def start_workers(groups: Mapping[str, Sequence[str]], root: Path, deadlines_s: 
             os.close(writer)
     _remember(process)
     return [
-        Child(name=name, reader=reader, deadline_s=deadlines_s[name], group=process.pid)
+        Child(
+            name=name,
+            reader=reader,
+            deadline_s=deadlines_s[name],
+            limit_s=limits_s.get(name, 0.0),
+            group=process.pid,
+        )
         for name, (reader, _) in pipes.items()
     ]
 
@@ -185,11 +207,11 @@ def listen(children: Iterable[Child], on_finish: Callable[[Child], None]) -> Non
             selector.register(child.reader, selectors.EVENT_READ, child)
         while selector.get_map():
             waiting: list[Child] = [key.data for key in selector.get_map().values()]
-            nearest = min(child.began + child.deadline_s for child in waiting)
+            nearest = min(child.due for child in waiting)
             for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
                 _read(key.data)
             for child in waiting:
-                if not child.done and time.monotonic() >= child.began + child.deadline_s:
+                if not child.done and time.monotonic() >= child.due:
                     child.finish(timed_out=True, failure=_no_answer(child))
                 if child.done:
                     selector.unregister(child.reader)
@@ -204,15 +226,18 @@ def _read(child: Child) -> None:
 
 def _no_answer(child: Child) -> str:
     question = child.asking or "it did not start"
-    if _is_starved(child):
-        return f"the machine is too busy, still working after {child.deadline_s:g} s: {question}"
-    return f"no answer within {child.deadline_s:g} s: {question}"
+    state = _state(child)
+    # it would run if it got a CPU: on a machine with twice the load that it can carry, that is no hang
+    if state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        return f"the machine is too busy, still working after {time.monotonic() - child.began:.0f} s: {question}"
+    if child.limit_s and child.due < child.heard + child.deadline_s:
+        return f"answers are still coming after {child.limit_s:g} s: {question}"
+    return f"no answer within {child.deadline_s:g} s{STUCK if state == 'D' else ''}: {question}"
 
 
-def _is_starved(child: Child) -> bool:
-    """Whether the process would run if it got a CPU: on a machine with twice the load it can carry, that is no hang."""
+def _state(child: Child) -> str:
+    """The process's state as `ps -o state` writes it; '' when it cannot be read."""
     try:
-        state = Path(f"/proc/{child.group}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+        return Path(f"/proc/{child.group}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
-    return state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+        return ""

@@ -15,17 +15,24 @@ from gpudoc.facts import assemble, children
 from gpudoc.facts.children import Child
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.environment import read_environment
-from gpudoc.facts.model import Machine
+from gpudoc.facts.files import list_names
+from gpudoc.facts.model import Absent, Machine
 from gpudoc.progress import SILENT, Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds that each part may take; they run side by side, so the longest bounds the whole."""
+    """Seconds that each part may take; they run side by side, so the longest bounds the whole.
+
+    What asks the driver gets `gpu_s` more for each GPU after the first, and its deadline restarts with each answer.
+    """
 
     torch_s: float = 13.0
     driver_s: float = 8.0
     files_s: float = 5.0
+    # without persistence mode the driver starts each GPU that is asked: "1-3 second startup cost per GPU"
+    # (docs.nvidia.com/deploy/driver-persistence), and others wait meanwhile
+    gpu_s: float = 4.0
 
 
 _ON_WINDOWS = "the same command inside WSL 2; a log can be read here: gpudoc doctor train.log"
@@ -37,6 +44,8 @@ _WORKERS: Mapping[str, tuple[str, ...]] = {
     "slow_files": ("disk", "kernel_log"),
 }
 _DRIVER_WORKERS = ("nvml", "cuda", "files")
+# of a deadline: how long a driver that goes on answering is heard out
+_HEARD_OUT = 3.0
 
 
 def collect(
@@ -58,9 +67,12 @@ def collect(
         raise GpudocError("this is Windows, and only Linux machines can be examined", hint=_ON_WINDOWS)
     began = time.monotonic()
     examined = python or examined_python(os.environ)
-    running = [_start_examined(examined, quick, deadlines)]
-    limits = {name: deadlines.driver_s if name in _DRIVER_WORKERS else deadlines.files_s for name in _WORKERS}
-    running += children.start_workers(_WORKERS, root, limits)
+    starting_s = deadlines.gpu_s * max(0, _num_gpus(root) - 1)
+    running = [_start_examined(examined, quick, deadlines, starting_s)]
+    driver_s = deadlines.driver_s + starting_s
+    limits = {name: driver_s if name in _DRIVER_WORKERS else deadlines.files_s for name in _WORKERS}
+    most = dict.fromkeys(_DRIVER_WORKERS, _HEARD_OUT * driver_s)
+    running += children.start_workers(_WORKERS, root, limits, most)
     told: dict[str, Child] = {}
 
     def hear(child: Child) -> None:
@@ -92,6 +104,12 @@ def examined_python(environment: Mapping[str, str]) -> Path:
     return Path(sys.executable)
 
 
-def _start_examined(python: Path, quick: bool, deadlines: Deadlines) -> Child:
-    deadline = deadlines.files_s if quick else deadlines.torch_s
+def _num_gpus(root: Path) -> int:
+    """How many GPUs NVIDIA's driver holds; 0 where it does not list them."""
+    names = list_names(root, "proc/driver/nvidia/gpus")
+    return 0 if isinstance(names, Absent) else len(names)
+
+
+def _start_examined(python: Path, quick: bool, deadlines: Deadlines, starting_s: float) -> Child:
+    deadline = deadlines.files_s if quick else deadlines.torch_s + starting_s
     return children.start_examined(python, quick=quick, environment=dict(os.environ), deadline_s=deadline)

@@ -17,8 +17,8 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.collect import Deadlines, examined_python
 from gpudoc.facts.model import Absent
 from gpudoc.process.lifetime import is_running
-from tests.fakes.hurry import hurried
-from tests.fakes.machine import H100, FakeMachine
+from tests.fakes.hurry import hurried, slow
+from tests.fakes.machine import GIB, H100, FakeMachine
 from tests.waiting import wait_until
 
 
@@ -120,10 +120,38 @@ def test_everything_hanging_at_once_ends_at_the_deadlines_which_run_side_by_side
     machine.hanging |= {"host", "kernel_log"}
     collected = machine.collect(deadlines=Deadlines(torch_s=6.0, driver_s=5.0, files_s=5.0))
     assert set(collected.probe_failures) == {"torch", "nvml", "cuda", "files", "slow_files"}
-    assert collected.probe_failures["nvml"] == "no answer within 5 s: nvmlInit"
+    assert collected.probe_failures["nvml"] == "no answer within 5 s, stuck in the kernel: nvmlInit"
     report = diagnose(Evidence(source="machine", machine=collected))
     assert "driver_not_answering" in {finding.id for finding in report.findings}
     assert report.verdict == "broken"
+
+
+def test_eight_gpus_that_take_three_seconds_each_to_start_are_all_described(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    machine.driver()
+    machine.gpus(H100, 8)
+    with slow("nvmlDeviceGetHandleByIndex", 3.0):
+        collected = machine.collect(quick=True)
+    assert "nvml" not in collected.probe_failures
+    assert [gpu.memory_total_bytes for gpu in collected.gpus] == [80 * GIB] * 8
+
+
+@pytest.mark.parametrize(("count", "patience_s"), [(1, 8), (8, 36)])
+def test_the_more_gpus_the_driver_may_have_to_start_the_longer_it_is_waited_for(tmp_path, count, patience_s):
+    machine = FakeMachine(tmp_path / "m")
+    machine.driver()
+    machine.gpus(H100, count)
+    machine.be_silent("cuInit")
+    assert machine.collect(quick=True).probe_failures["cuda"] == f"no answer within {patience_s} s: cuInit"
+
+
+def test_a_driver_that_is_slow_at_every_question_is_not_heard_out_for_ever(tmp_path):
+    machine = FakeMachine(tmp_path / "m")
+    machine.driver()
+    machine.gpus(H100)
+    with slow("nvmlDeviceGetUUID", 30.0):
+        collected = machine.collect(quick=True)
+    assert collected.probe_failures["nvml"].startswith("answers are still coming after 24 s: nvml")
 
 
 def test_what_is_done_meanwhile_runs_between_asking_and_hearing(tmp_path):

@@ -118,7 +118,7 @@ def test_a_hang_names_the_call(machine):
 
     machine.hang("nvmlDeviceGetTotalEccErrors.1.0")
     facts = machine.collect(quick=True, deadlines=Deadlines(driver_s=3.0, files_s=5.0))
-    assert facts.probe_failures["nvml"] == "no answer within 3 s: nvmlDeviceGetTotalEccErrors"
+    assert facts.probe_failures["nvml"] == "no answer within 3 s, stuck in the kernel: nvmlDeviceGetTotalEccErrors"
     assert facts.gpus[0].name == "NVIDIA H100 80GB HBM3"
 
 

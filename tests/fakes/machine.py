@@ -208,9 +208,15 @@ class FakeMachine:
     def error(self, function: str, code: int, gpu: int | str = "*") -> None:
         self.rule(function, gpu, "error", code)
 
-    def hang(self, function: str, gpu: int | str = "*", seconds: float = 600) -> None:
+    def hang(self, function: str, gpu: int | str = "*") -> None:
+        """Whoever asks this waits in the kernel."""
         self.hanging.add(function.partition(".")[0])
-        self.rule(function, gpu, "delay", seconds)
+        self.rule(function, gpu, "stuck", 600)
+
+    def be_silent(self, function: str, gpu: int | str = "*") -> None:
+        """The answer does not come in time, and nothing says that it never will."""
+        self.hanging.add(function.partition(".")[0])
+        self.rule(function, gpu, "delay", 600)
 
     def kill(self, function: str, gpu: int | str = "*") -> None:
         """The process that asks this is killed, as by the kernel for lack of memory."""

@@ -1,5 +1,6 @@
 /* The rules of one scenario, read once from the file that FAKE_SCENARIO names. A line is
  *   function gpu error CODE | function gpu delay SECONDS | function gpu value TEXT | function gpu kill -
+ *   function gpu stuck SECONDS: the same as a delay, in the kernel, where no signal but the last one ends it
  * with gpu a number or *. A function without a rule is "not supported". */
 #include <signal.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 
 #define MAX_RULES 8192
 
-struct rule { char name[96]; int gpu; int error; double delay; char value[512]; int has_error, has_value, kills; };
+struct rule { char name[96]; int gpu; int error; double delay, stuck; char value[512]; int has_error, has_value, kills; };
 
 static struct rule rules[MAX_RULES];
 static int num_rules = -1;
@@ -30,6 +31,7 @@ static void read_rules(void) {
         if (!strcmp(kind, "error")) { rule->error = atoi(line + used); rule->has_error = 1; }
         rule->kills = !strcmp(kind, "kill");
         if (!strcmp(kind, "delay")) rule->delay = atof(line + used);
+        if (!strcmp(kind, "stuck")) rule->stuck = atof(line + used);
         if (!strcmp(kind, "value")) { snprintf(rule->value, sizeof rule->value, "%s", line + used); rule->has_value = 1; }
     }
     if (file) fclose(file);
@@ -43,6 +45,8 @@ static int obey(const char *name, int gpu, int missing, const char **value) {
         if (strcmp(rules[i].name, name) || (rules[i].gpu >= 0 && rules[i].gpu != gpu)) continue;
         if (rules[i].kills) raise(SIGKILL);
         if (rules[i].delay > 0) usleep((useconds_t)(rules[i].delay * 1e6));
+        // who has made a child by vfork is in state D until that ends
+        if (rules[i].stuck > 0 && vfork() == 0) { usleep((useconds_t)(rules[i].stuck * 1e6)); _exit(0); }
         if (rules[i].has_error) answer = rules[i].error;
         if (rules[i].has_value) { answer = 0; if (value) *value = rules[i].value; }
     }

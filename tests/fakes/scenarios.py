@@ -282,6 +282,14 @@ def hang(function: str) -> Build:
     return build
 
 
+def silent(function: str) -> Build:
+    def build(m: FakeMachine) -> None:
+        m.be_silent(function)
+        m.torch(available=False)
+
+    return build
+
+
 def cpu_only(m: FakeMachine) -> None:
     m.torch("2.13.0+cpu", None)
 
@@ -395,6 +403,13 @@ FAULTS: tuple[Scenario, ...] = (
     Scenario(name="NVML hangs at one GPU", build=after(lambda m: well(m, H100, 4), hang("nvmlDeviceGetHandleByIndex")),
              cause="driver_not_answering", deadlines=SHORT),
     Scenario(name="cuInit hangs", build=after(well, hang("cuInit")), cause="driver_not_answering", deadlines=SHORT),
+    Scenario(name="NVML is silent, and nothing says that it hangs", build=after(well, silent("nvmlInit")),
+             cause="driver_slow", severity="warning", deadlines=SHORT),
+    Scenario(name="cuInit is silent, and nothing says that it hangs", build=after(well, silent("cuInit")),
+             cause="driver_slow", severity="warning", deadlines=SHORT),
+    Scenario(name="NVML is silent after an Xid", deadlines=SHORT, cause="driver_not_answering",
+             build=after(well, silent("nvmlDeviceGetMemoryInfo"), lambda m: m.kernel_log(
+                 "3,1,100,-;NVRM: Xid (PCI:0000:17:00): 119, pid=1, Timeout waiting for RPC from GSP!"))),
     Scenario(name="who asks the third GPU is killed", cause="driver_in_bad_state",
              build=after(lambda m: well(m, H100, 4), lambda m: m.kill("nvmlDeviceGetMemoryInfo", 2))),
     Scenario(name="NVML crashes who asks", build=after(well, lambda m: m.error("crash", 1)), cause="driver_in_bad_state"),

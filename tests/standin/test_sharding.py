@@ -14,7 +14,8 @@ pytestmark = pytest.mark.standin
 PROGRAM = """
 import gc, json, types
 import torch
-from gpudoc.train.ranks.distributed import join, place_here
+from gpudoc.train.ranks.distributed import join
+from gpudoc.train.ranks.meeting import place_here
 from gpudoc.train.ranks.fsdp import ROOM, must_shard, shard_if_needed
 
 place = place_here()
@@ -77,7 +78,8 @@ from gpudoc.plan import Settings
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import traced
 from gpudoc.plan.from_workload import workload_recipe
-from gpudoc.train.ranks.distributed import join, place_here
+from gpudoc.train.ranks.distributed import join
+from gpudoc.train.ranks.meeting import place_here
 from gpudoc.train.ranks.fsdp import Sharded
 from gpudoc.train.start.parts import Form, build_parts
 from gpudoc.train.step.precision import Precision

@@ -103,7 +103,8 @@ SHARING = """
 import json
 import torch
 from torch import nn
-from gpudoc.train.ranks.distributed import join, place_here
+from gpudoc.train.ranks.distributed import join
+from gpudoc.train.ranks.meeting import place_here
 from gpudoc.train.ranks.fsdp import Sharded
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.step import Micro, Parts, Stepper

@@ -154,6 +154,32 @@ def test_two_nodes_under_slurm_meet_and_take_a_gpu_each(standin, tmp_path, alone
     assert summary(tmp_path / "run")["world"] == 2
 
 
+def test_each_task_of_slurm_trains_on_the_one_gpu_that_it_sees(standin, tmp_path, alone):
+    """As `srun --gpus-per-task=1` starts them: every process sees one GPU, and calls it 0."""
+    place(tmp_path)
+    gpus = standin(gpus=2, memory="2G")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    step = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "gpudoc", *line(tmp_path, "run")]
+    tasks = [
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**gpus.environment, **step, "RANK": task, "LOCAL_RANK": task, "CUDA_VISIBLE_DEVICES": task},
+        )
+        for task in "01"
+    ]
+    try:
+        assert [task.wait(PATIENCE_S) for task in tasks] == [0, 0]
+    finally:
+        for task in tasks:
+            task.kill()
+    assert sorted(gpu for _, gpu, _ in gpus.contexts()) == [0, 1]
+    assert losses(tmp_path / "run") == pytest.approx(alone, abs=1e-5)
+
+
 @contextmanager
 def filled(gpus: StandIn, gpu: int, size: int) -> Iterator[int]:
     """Another process that holds `size` bytes of one GPU; its pid."""

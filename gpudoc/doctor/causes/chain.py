@@ -62,6 +62,7 @@ LINKS: tuple[Link, ...] = (
         driver_side.look_at_nvml,
         (
             "driver_not_answering",
+            "driver_slow",
             "driver_library_mismatch",
             "driver_missing_or_not_loaded",
             "container_without_gpu_access",
@@ -82,6 +83,7 @@ LINKS: tuple[Link, ...] = (
         driver_side.look_at_cuda,
         (
             "driver_not_answering",
+            "driver_slow",
             "driver_in_bad_state",
             "libcuda_mismatch_803",
             "forward_compat_on_consumer_gpu",

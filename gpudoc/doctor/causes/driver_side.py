@@ -20,6 +20,7 @@ from gpudoc.doctor.causes.live import (
 from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.visibility import MASKS, read_mask
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
+from gpudoc.facts.children import STUCK
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.error_numbers import cause_of_error
@@ -40,7 +41,7 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
     if is_jetson(machine) or not known:
         return
     if failure or isinstance(code, Absent):
-        yield from _not_answering(failure, "NVML")
+        yield from _not_answering(machine, failure, "NVML")
         return
     seen = (observe("NVML", f"code {code}: {machine.driver.nvml_message}", "nvmlInit"),)
     match code:
@@ -58,11 +59,20 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
             yield Finding(id=cause, confidence=confidence, evidence=(*seen, *versions))
 
 
-def _not_answering(silence: str, what: str) -> Iterator[Finding | Skip]:
-    """A question that hung, or that killed the process which asked it."""
+def _not_answering(machine: Machine, silence: str, what: str) -> Iterator[Finding | Skip]:
+    """A question that hung, that was not answered in time, or that killed the process which asked it.
+
+    A driver that starts GPUs is silent for seconds, too: it hangs where not even a signal ends the question, or where
+    it has reported an error.
+    """
     seen = (observe(what, silence, "probe"),)
-    if silence.startswith("no answer") and _IN_DRIVER.search(silence):
-        yield Finding(id="driver_not_answering", confidence=0.93, evidence=seen)
+    xids = [observe("kernel log", event.text, "kernel log") for event in events(machine, "xid")]
+    if silence.startswith(("no answer", "answers are still coming")) and _IN_DRIVER.search(silence):
+        if STUCK in silence or xids:
+            yield Finding(id="driver_not_answering", confidence=0.93, evidence=(*seen, *xids[-1:]))
+        else:
+            off = [seen_of(gpu, "persistence mode is off") for gpu in nvml_gpus(machine) if gpu.persistence is False]
+            yield Finding(id="driver_slow", severity="warning", confidence=0.8, evidence=(*seen, *off[:1]))
     elif silence.startswith("ended by") and _IN_DRIVER.search(silence):
         yield Finding(id="driver_in_bad_state", confidence=0.8, evidence=seen)
     else:
@@ -105,7 +115,7 @@ def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
         seen = seen_of(gpu, f"code {code} from {value(gpu.nvml_question, 'NVML')}")
         yield Finding(id=cause, confidence=confidence, cards=(Card.of(gpu),), evidence=(seen,))
     if not failed and isinstance(machine.gpus, Absent):
-        yield from _not_answering(machine.gpus.reason, "NVML")
+        yield from _not_answering(machine, machine.gpus.reason, "NVML")
 
 
 def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -196,7 +206,7 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
         if code.reason.startswith("libcuda cannot be loaded"):
             yield _no_libcuda(machine, code)
         else:
-            yield from _not_answering(code.reason, "cuInit")
+            yield from _not_answering(machine, code.reason, "cuInit")
         return
     seen = (
         observe("cuInit", f"code {code}: {machine.driver.cu_init_name}", "libcuda"),

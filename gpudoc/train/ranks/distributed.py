@@ -6,28 +6,24 @@ import atexit
 import os
 import platform
 import re
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.shortage import is_out_of_memory
+from gpudoc.train.ranks.meeting import Met, Place, explained, meet_others
 from gpudoc.train.ranks.protocol import OOM, Alone, Ranks, off_stdout
-from gpudoc.train.ranks.pulse import BROADCAST, GATHER, REDUCE, TOTAL, VOTE, Pulse, open_pulse
+from gpudoc.train.ranks.pulse import BROADCAST, GATHER, REDUCE, TOTAL, VOTE, Pulse
 
 T = TypeVar("T")
 
-JOIN_SECONDS = 300.0
 # a rank may write a checkpoint or read slow data while the others wait
 PATIENCE_SECONDS = 3600.0
 BUCKET_BYTES = 25 * 2**20
@@ -47,95 +43,30 @@ class UnusedError(AbandonedError):
     """A parameter had no gradient while backward reduced, for the first time: DDP cannot tell the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Which of the processes this one is, as torchrun or the sbatch file says in the environment."""
-
-    rank: int
-    world: int
-    local_rank: int
-    local_world: int
-    restarts: int = 0
-
-    @property
-    def is_one_node(self) -> bool:
-        """Whether all ranks run on this machine."""
-        return self.local_world == self.world
-
-
-def place_here(environment: Mapping[str, str] | None = None) -> Place | None:
-    """This process's place; None when nobody started it as one of several. GpudocError when the variables disagree."""
-    variables = os.environ if environment is None else environment
-    if "RANK" not in variables or "WORLD_SIZE" not in variables:
-        return None
-    try:
-        place = Place(
-            rank=int(variables["RANK"]),
-            world=int(variables["WORLD_SIZE"]),
-            local_rank=int(variables.get("LOCAL_RANK", "0")),
-            local_world=int(variables.get("LOCAL_WORLD_SIZE", "1")),
-            restarts=int(variables.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        )
-    except ValueError as problem:
-        raise GpudocError(f"RANK, WORLD_SIZE or LOCAL_RANK is not a number: {problem}") from None
-    if not 0 <= place.rank < place.world or place.local_rank < 0:
-        raise GpudocError(f"RANK {place.rank} of WORLD_SIZE {place.world} cannot be", hint="start it with torchrun")
-    return place
-
-
-def ranks_here(device_name: str) -> Ranks:
-    """This process's ranks, met if there are others; `device_name` is what --device came to, 'cpu' or 'cuda'."""
-    place = place_here()
-    if place is None or place.world == 1:
-        return Alone()
-    device = torch.device("cuda", place.local_rank) if device_name.startswith("cuda") else torch.device(device_name)
-    return join(place, device)
+def ranks_here(device_name: str, met: Met | None) -> Ranks:
+    """This process's ranks, one group with those that were met; `device_name` is its device, 'cpu' or 'cuda:1'."""
+    return Alone() if met is None else _join(met, torch.device(device_name))
 
 
 def join(place: Place, device: torch.device) -> Distributed:
     """Meet the other ranks; GpudocError when they do not come, run other versions, or the port is taken."""
+    return _join(meet_others(place), device)
+
+
+def _join(met: Met, device: torch.device) -> Distributed:
+    place = met.place
     if place.is_one_node:
         # the host's name may resolve to an address that nothing listens on
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    pulse = open_pulse(place.rank, place.world)
-    try:
-        store = meet(place, _open_store(place))
-        backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-        patience = timedelta(seconds=PATIENCE_SECONDS)
-        with off_stdout():
-            dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=patience)
-    except (RuntimeError, ValueError) as problem:
-        raise _explain_meeting(place, problem) from problem
-    ranks = Distributed(place, device, pulse)
+    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    patience = timedelta(seconds=PATIENCE_SECONDS)
+    with explained(place), off_stdout():
+        dist.init_process_group(backend, store=met.store, rank=place.rank, world_size=place.world, timeout=patience)
+    ranks = Distributed(place, device, met.pulse)
     # a group that outlives the interpreter's end aborts the process now and then, after work that went well
     atexit.register(ranks.leave)
     check_versions(ranks)
     return ranks
-
-
-def meet(place: Place, store: Store) -> Store:
-    """A part of `store` that only the ranks of this attempt use.
-
-    A store that the launcher keeps still holds the addresses of ranks that were killed. So rank 0 names the attempt
-    anew, and the others go on asking until a rank 0 that lives answers them by that name.
-    """
-    until = time.monotonic() + JOIN_SECONDS
-    if place.rank == 0:
-        attempt = uuid.uuid4().hex
-        store.set("gpudoc/attempt", attempt)
-        for other in range(1, place.world):
-            greeting = store.get(f"gpudoc/{attempt}/hello/{other}").decode()
-            store.set(f"gpudoc/{attempt}/welcome/{other}/{greeting}", "1")
-        return PrefixStore(f"gpudoc/{attempt}", store)
-    me = uuid.uuid4().hex
-    while time.monotonic() < until:
-        attempt = store.get("gpudoc/attempt").decode()
-        store.set(f"gpudoc/{attempt}/hello/{place.rank}", me)
-        for _ in range(20):
-            if store.check([f"gpudoc/{attempt}/welcome/{place.rank}/{me}"]):
-                return PrefixStore(f"gpudoc/{attempt}", store)
-            time.sleep(0.05)
-    raise RuntimeError("rank 0 did not answer")
 
 
 class Distributed:
@@ -353,34 +284,6 @@ def talking(pulse: Pulse, call: int) -> Iterator[None]:
         ) from problem
     finally:
         pulse.leave()
-
-
-def _open_store(place: Place) -> Store:
-    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
-    if not host or not port.isdigit():
-        raise GpudocError("RANK is set and MASTER_ADDR or MASTER_PORT is not", hint="start it with torchrun")
-    kept_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return TCPStore(
-        host,
-        int(port),
-        place.world,
-        is_master=place.rank == 0 and not kept_by_agent,
-        timeout=timedelta(seconds=JOIN_SECONDS),
-        multi_tenant=True,
-    )
-
-
-def _explain_meeting(place: Place, problem: Exception) -> GpudocError:
-    text = str(problem).splitlines()[0]
-    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    if "EADDRINUSE" in text or "in use" in text:
-        hint = "MASTER_PORT=0 lets torchrun choose; or end the other job"
-        return GpudocError(f"{where}: the port is in use", hint=hint)
-    return GpudocError(
-        f"rank {place.rank} of {place.world} could not meet the others at {where} within {JOIN_SECONDS:.0f} s: {text}",
-        hint="is every rank started, and does a firewall let that port through?",
-        exit_code=ExitCode.BAD_ANSWER,
-    )
 
 
 def check_versions(ranks: Distributed) -> None:

@@ -15,7 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from gpudoc.train.ranks.distributed import PATIENCE_SECONDS, Distributed, Place, talking
+from gpudoc.train.ranks.distributed import PATIENCE_SECONDS, Distributed, talking
+from gpudoc.train.ranks.meeting import Place
 from gpudoc.train.ranks.protocol import Ranks, off_stdout
 from gpudoc.train.ranks.pulse import WORST, Pulse
 from gpudoc.units import format_bytes

@@ -24,8 +24,9 @@ from gpudoc.train.data.order import ENDLESS
 from gpudoc.train.data.stream import StreamReader, length_of, most_workers
 from gpudoc.train.events import Event, Finished, Said
 from gpudoc.train.job import Job, Origin
-from gpudoc.train.ranks.distributed import place_here, ranks_here
+from gpudoc.train.ranks.distributed import ranks_here
 from gpudoc.train.ranks.fsdp import shard_if_needed
+from gpudoc.train.ranks.meeting import meet_here, place_here
 from gpudoc.train.ranks.protocol import Ranks, on_rank_0
 from gpudoc.train.request import Request
 from gpudoc.train.settings import Settings, Surroundings, choose_fsdp, resolve
@@ -57,9 +58,10 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
     GpudocError when memory runs out meanwhile: no smaller batch would help.
     """
     workload = _load(request)
-    flight = check_device(request.device, check=request.preflight, place=place_here(), shared=request.shared)
+    met = meet_here() if ranks is None else None
+    flight = check_device(request.device, check=request.preflight, met=met, shared=request.shared)
     yield from flight.said
-    ranks = ranks or ranks_here(flight.device)
+    ranks = ranks or ranks_here(flight.device, met)
     if request.flags.get("deterministic", workload.config.train.deterministic):
         be_deterministic(torch.device(flight.device))
     open_device(flight, ranks, workload)

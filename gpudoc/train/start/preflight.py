@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,10 +20,13 @@ from gpudoc.doctor.model import Evidence, Expectation, Finding
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts import collect
+from gpudoc.facts.container import ROOT
+from gpudoc.facts.files import read_text
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, KernelCheck, Machine
+from gpudoc.facts.readers import snapshot
 from gpudoc.train.events import Said
-from gpudoc.train.ranks.distributed import Place
+from gpudoc.train.ranks.meeting import Met, explained
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.train.start.room import is_taken, no_room
 from gpudoc.workload.build import Workload
@@ -41,26 +48,26 @@ def check_device(
     asked: str,
     *,
     check: bool,
-    place: Place | None = None,
+    met: Met | None = None,
     shared: bool = False,
     collect_facts: Callable[[], Machine] | None = None,
 ) -> Flight:
     """The device for --device; GpudocError (exit 1) with cause and fix when it, or what it stands on, is broken.
 
-    Several processes at one `place` take the GPU of their own number each. Without `check` only torch is asked;
-    doctor's findings and other people's work on the GPU do not count then. With `shared` that work is only said.
-    Nothing is put on a GPU; `open_device` does that.
+    Of several processes that have `met` each takes the GPU of its own number, or the only one that it sees. Without
+    `check` only torch is asked; doctor's findings and other people's work on the GPU do not count then. With `shared`
+    that work is only said. Nothing is put on a GPU; `open_device` does that.
     """
     began = time.perf_counter()
-    machine = with_torch(Machine() if not check else (collect_facts or collect_quickly)())
+    machine = with_torch(Machine() if not check else (collect_facts or partial(collect_once, met))())
     choice = choose(asked, machine).required()
-    if choice.device == "cuda" and place is not None and place.world > 1:
-        choice = choose(_gpu_of(place, asked, machine), machine).required()
+    if choice.device == "cuda" and met is not None:
+        choice = choose(_gpu_of(met, asked, machine), machine).required()
     said = [Said(f"trains on {choice.why}")]
     if check:
         expectation = Expectation(device=choice.device)
         report = diagnose(Evidence(source="machine", machine=machine, expectation=expectation))
-        here = {choice.index, *range(place.local_world if place is not None and place.world > 1 else 0)}
+        here = {choice.index, *range(met.place.local_world if met is not None and _see_the_same(met) else 0)}
         broken = [finding for finding in report.findings if finding.severity == "broken"]
         ours = [finding for finding in broken if _concerns(finding, machine, here)]
         if choice.device == "cuda":
@@ -129,17 +136,40 @@ def _failed(flight: Flight, device: torch.device, error: str) -> GpudocError:
     return GpudocError(f"a kernel on {device} failed: {error}", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
 
 
-def _gpu_of(place: Place, asked: str, machine: Machine) -> str:
+def _see_the_same(met: Met) -> bool:
+    """Whether the processes of this machine see all of their GPUs, and not each its own."""
+    return torch.cuda.device_count() >= met.place.local_world
+
+
+def _gpu_of(met: Met, asked: str, machine: Machine) -> str:
     """The GPU of one of several processes; GpudocError when one was named, or there are fewer than processes."""
+    place = met.place
     if ":" in asked:
         raise GpudocError(f"{place.world} processes and --device {asked} contradict each other", hint="--device cuda")
     count = machine.torch.device_count
+    if count == 1 < place.local_world and _has_its_own(met):
+        return "cuda:0"
     if not isinstance(count, Absent) and place.local_rank >= count:
         raise GpudocError(
             f"process {place.local_rank + 1} of this machine has no GPU of its own: torch sees {count}",
             hint=f"--nproc-per-node={count} for torchrun; under SLURM --gpus-per-node, so that each process sees all",
         )
     return f"cuda:{place.local_rank}"
+
+
+def _has_its_own(met: Met) -> bool:
+    """Whether the only GPU that each process of this machine sees is another one, as with `srun --gpus-per-task=1`."""
+    mine = f"{getattr(torch.cuda.get_device_properties(0), 'uuid', '')} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
+    with explained(met.place):
+        met.store.set(f"gpu/{_node()}/{met.place.local_rank}", mine)
+        seen = [met.store.get(f"gpu/{_node()}/{other}") for other in range(met.place.local_world)]
+    return len(set(seen)) == len(seen)
+
+
+def _node() -> str:
+    """A name for this machine that no other has: two nodes may have the same host name."""
+    start = read_text(ROOT, "proc/sys/kernel/random/boot_id")
+    return socket.gethostname() if isinstance(start, Absent) else start.strip()
 
 
 def _concerns(finding: Finding, machine: Machine, indices: Iterable[int]) -> bool:
@@ -153,6 +183,29 @@ def _concerns(finding: Finding, machine: Machine, indices: Iterable[int]) -> boo
 def collect_quickly() -> Machine:
     """The machine as a quick look tells it; no context is made on any GPU."""
     return collect(quick=True, python=Path(sys.executable))
+
+
+def collect_once(met: Met | None) -> Machine:
+    """The machine as a quick look tells it, made by one process of each machine for all that see the same GPUs.
+
+    Without persistence mode a driver that starts its GPUs would answer eight processes even later than one.
+    """
+    if met is None:
+        return collect_quickly()
+    key = f"machine/{_node()}"
+    if met.place.local_rank == 0:
+        try:
+            machine = collect_quickly()
+        except GpudocError:
+            met.store.set(key, "{}")
+            raise
+        met.store.set(key, json.dumps(snapshot.dump(machine)))
+        return machine
+    if not _see_the_same(met):
+        return collect_quickly()
+    with explained(met.place):
+        facts = json.loads(met.store.get(key))
+    return snapshot.load(facts) if facts else collect_quickly()
 
 
 def _stop_at(broken: list[Finding]) -> None:

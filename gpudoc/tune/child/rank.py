@@ -43,14 +43,14 @@ def join(request: Request, place: Place) -> Ranks:
     """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
     import torch.distributed
 
-    from gpudoc.train.ranks import distributed
+    from gpudoc.train.ranks import distributed, meeting
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     device = take_device(place)
     store = torch.distributed.FileStore(place.store, request.ranks)  # type: ignore[attr-defined]
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     torch.distributed.init_process_group(backend, store=store, rank=place.rank, world_size=request.ranks)
-    mine = distributed.Place(rank=place.rank, world=request.ranks, local_rank=place.rank, local_world=request.ranks)
+    mine = meeting.Place(rank=place.rank, world=request.ranks, local_rank=place.rank, local_world=request.ranks)
     return distributed.Distributed(mine, device)
 
 

@@ -37,7 +37,9 @@ test_what_nvml_answers_is_read_with_where_it_was_asked = finds([
     *((side.look_at_nvml, coded(code), f"{host} broken") for code, (host, _) in CODES.items()),
     *((side.look_at_nvml, coded(code, "podman"), f"{container} broken") for code, (_, container) in CODES.items()),
     # only a question inside the driver shows that it hangs
-    (side.look_at_nvml, coded(Absent("no answer within 8 s: nvmlInit")), "driver_not_answering broken"),
+    (side.look_at_nvml, coded(Absent("no answer within 8 s, stuck in the kernel: nvmlInit")), "driver_not_answering broken"),
+    (side.look_at_nvml, coded(Absent("no answer within 8 s: nvmlInit")), "driver_slow warning"),
+    (side.look_at_nvml, coded(Absent("answers are still coming after 24 s: nvmlInit")), "driver_slow warning"),
     (side.look_at_nvml, CRASHED, "driver_in_bad_state broken"),
     # another user's GPU is no fault
     (side.look_at_nvml, machine(gpu(0), gpu(1, nvml_code=4)), ""),

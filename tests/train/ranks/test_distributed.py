@@ -16,7 +16,8 @@ import torch
 from torch.distributed import HashStore
 
 from gpudoc.errors import GpudocError
-from gpudoc.train.ranks.distributed import BUCKET_BYTES, Place, buckets, meet, place_here
+from gpudoc.train.ranks.distributed import BUCKET_BYTES, buckets
+from gpudoc.train.ranks.meeting import Place, meet, place_here
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = """
@@ -24,7 +25,8 @@ import json, os, signal, sys, time
 from pathlib import Path
 import torch
 from gpudoc.errors import GpudocError
-from gpudoc.train.ranks.distributed import PeerLostError, join, place_here
+from gpudoc.train.ranks.distributed import PeerLostError, join
+from gpudoc.train.ranks.meeting import place_here
 place = place_here()
 out = Path(sys.argv[1])
 """

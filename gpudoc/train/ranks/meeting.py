@@ -1,0 +1,138 @@
+"""How processes that train together find each other, before they are one group."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.ranks.pulse import Pulse, open_pulse
+
+JOIN_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which of the processes this one is, as torchrun or the sbatch file says in the environment."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    restarts: int = 0
+
+    @property
+    def is_one_node(self) -> bool:
+        """Whether all ranks run on this machine."""
+        return self.local_world == self.world
+
+
+def place_here(environment: Mapping[str, str] | None = None) -> Place | None:
+    """This process's place; None when nobody started it as one of several. GpudocError when the variables disagree."""
+    variables = os.environ if environment is None else environment
+    if "RANK" not in variables or "WORLD_SIZE" not in variables:
+        return None
+    try:
+        place = Place(
+            rank=int(variables["RANK"]),
+            world=int(variables["WORLD_SIZE"]),
+            local_rank=int(variables.get("LOCAL_RANK", "0")),
+            local_world=int(variables.get("LOCAL_WORLD_SIZE", "1")),
+            restarts=int(variables.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+    except ValueError as problem:
+        raise GpudocError(f"RANK, WORLD_SIZE or LOCAL_RANK is not a number: {problem}") from None
+    if not 0 <= place.rank < place.world or place.local_rank < 0:
+        raise GpudocError(f"RANK {place.rank} of WORLD_SIZE {place.world} cannot be", hint="start it with torchrun")
+    return place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """The ranks of this attempt have answered each other; `store` is theirs alone."""
+
+    place: Place
+    store: Store
+    pulse: Pulse
+
+
+def meet_here() -> Met | None:
+    """The others that were started with this process, met; None when it is alone."""
+    place = place_here()
+    return None if place is None or place.world == 1 else meet_others(place)
+
+
+def meet_others(place: Place) -> Met:
+    """Meet the other ranks; GpudocError when they do not come, or the port is taken."""
+    pulse = open_pulse(place.rank, place.world)
+    with explained(place):
+        return Met(place=place, store=meet(place, _open_store(place)), pulse=pulse)
+
+
+def meet(place: Place, store: Store) -> Store:
+    """A part of `store` that only the ranks of this attempt use.
+
+    A store that the launcher keeps still holds the addresses of ranks that were killed. So rank 0 names the attempt
+    anew, and the others go on asking until a rank 0 that lives answers them by that name.
+    """
+    until = time.monotonic() + JOIN_SECONDS
+    if place.rank == 0:
+        attempt = uuid.uuid4().hex
+        store.set("gpudoc/attempt", attempt)
+        for other in range(1, place.world):
+            greeting = store.get(f"gpudoc/{attempt}/hello/{other}").decode()
+            store.set(f"gpudoc/{attempt}/welcome/{other}/{greeting}", "1")
+        return PrefixStore(f"gpudoc/{attempt}", store)
+    me = uuid.uuid4().hex
+    while time.monotonic() < until:
+        attempt = store.get("gpudoc/attempt").decode()
+        store.set(f"gpudoc/{attempt}/hello/{place.rank}", me)
+        for _ in range(20):
+            if store.check([f"gpudoc/{attempt}/welcome/{place.rank}/{me}"]):
+                return PrefixStore(f"gpudoc/{attempt}", store)
+            time.sleep(0.05)
+    raise RuntimeError("rank 0 did not answer")
+
+
+@contextmanager
+def explained(place: Place) -> Iterator[None]:
+    """What torch raises while ranks meet, as a GpudocError."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as problem:
+        raise _explain(place, problem) from problem
+
+
+def _open_store(place: Place) -> Store:
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+    if not host or not port.isdigit():
+        raise GpudocError("RANK is set and MASTER_ADDR or MASTER_PORT is not", hint="start it with torchrun")
+    kept_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return TCPStore(
+        host,
+        int(port),
+        place.world,
+        is_master=place.rank == 0 and not kept_by_agent,
+        timeout=timedelta(seconds=JOIN_SECONDS),
+        multi_tenant=True,
+    )
+
+
+def _explain(place: Place, problem: Exception) -> GpudocError:
+    text = str(problem).splitlines()[0]
+    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    if "EADDRINUSE" in text or "in use" in text:
+        hint = "MASTER_PORT=0 lets torchrun choose; or end the other job"
+        return GpudocError(f"{where}: the port is in use", hint=hint)
+    return GpudocError(
+        f"rank {place.rank} of {place.world} could not meet the others at {where} within {JOIN_SECONDS:.0f} s: {text}",
+        hint="is every rank started, and does a firewall let that port through?",
+        exit_code=ExitCode.BAD_ANSWER,
+    )
