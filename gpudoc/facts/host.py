@@ -47,7 +47,7 @@ def collect(root: Path = ROOT) -> Host:
         distribution=_distribution(root),
         architecture=platform.machine(),
         libc_version=_libc(),
-        wsl=False if isinstance(release, Absent) else "microsoft" in release.lower(),
+        wsl=is_wsl(root),
         jetson=_is_jetson(root),
         secure_boot=_secure_boot(root),
         cpu_model=_cpu_model(cpus),
@@ -77,6 +77,12 @@ def collect_disk() -> Host:
         disk_free_bytes=_space(Path.cwd(), "free"),
         tmp_free_bytes=_space(Path(tempfile.gettempdir()), "free"),
     )
+
+
+def is_wsl(root: Path = ROOT) -> bool:
+    """Whether this is Windows' subsystem for Linux, with Windows' GPU driver (`uname -r`)."""
+    release = read_text(root, "proc/sys/kernel/osrelease")
+    return not isinstance(release, Absent) and "microsoft" in release.lower()
 
 
 def cpus_usable(root: Path = ROOT) -> float:

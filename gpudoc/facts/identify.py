@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.facts.model import Absent, Gpu, Machine, PciDevice
+from gpudoc.facts.model import Absent, CudaDevice, Gpu, Machine, PciDevice
 
 
 def gpu_at(ordinal: int, machine: Machine) -> Gpu | None:
@@ -13,6 +13,12 @@ def gpu_at(ordinal: int, machine: Machine) -> Gpu | None:
         addresses = [device.pci_address for device in devices if device.ordinal == ordinal]
         return with_address(addresses[0], gpus) if addresses else None
     return _by_mask(ordinal, machine, gpus)
+
+
+def cuda_device_at(ordinal: int, machine: Machine) -> CudaDevice | None:
+    """What libcuda says of device `ordinal`; None where it told nothing."""
+    devices = machine.driver.cuda_devices
+    return None if isinstance(devices, Absent) else next((one for one in devices if one.ordinal == ordinal), None)
 
 
 def pci_of(gpu: Gpu, machine: Machine) -> PciDevice | None:

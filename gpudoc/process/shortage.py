@@ -21,7 +21,8 @@ class Shortage(str, Enum):
 
 # what the message says, the more particular first; the sources are torch 2.6 to 2.13, its libraries and the C library.
 # Some codes have other causes as well (NOT_SUPPORTED, INTERNAL_ERROR): then the smallest batch fails too, and whoever
-# gives up there shows the message
+# gives up there shows the message. "failed to map segment" alone is none: the loader says
+# so of a file on a mount without the right to execute, too
 _SIGNS: tuple[tuple[str, Shortage], ...] = (
     (r"(CUBLAS|CUSPARSE|CUSOLVER|HIPBLAS|CUDNN|MIOPEN)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED", Shortage.WORKSPACE),
     (r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_(INTERNAL_ERROR|NOT_SUPPORTED)", Shortage.WORKSPACE),
@@ -31,7 +32,7 @@ _SIGNS: tuple[tuple[str, Shortage], ...] = (
     (r"unable to (open|mmap|write).*shm|unable to allocate shared memory|shared memory \(shm\)", Shortage.SHM),
     (r"unable to (mmap|resize|write).*</torch_", Shortage.SHM),
     (r"can't allocate memory|not enough memory: you tried|bad_alloc|cannot allocate memory|MemoryError", Shortage.HOST),
-    (r"failed to map segment|Thread creation failed|can't start new thread", Shortage.HOST),
+    (r"Thread creation failed|can't start new thread", Shortage.HOST),
 )
 # what a user's own check raises, whatever it says
 OWN_CHECKS = (ValueError, TypeError, KeyError, AttributeError)

@@ -37,6 +37,7 @@ class Order(Part):
     `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
     one of them is meant as well. With `steps` the inside says `measured` when so many have run after `warm_steps`, for
     `seconds` at least. `longest_first` fills the first batches of those loaders with the largest samples.
+    `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """
 
     purpose: Purpose
@@ -48,6 +49,8 @@ class Order(Part):
     steps: int | None = Field(default=None, ge=1)
     seconds: float = Field(default=0.0, ge=0)
     record_samples: bool = False
+    device_limit_bytes: int | None = Field(default=None, ge=1)
+    device_index: int | None = Field(default=None, ge=0)
 
 
 class Start(Part):

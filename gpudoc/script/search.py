@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc import facts
+from gpudoc.doctor.card_memory import CardShare, share_of_card
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Machine
@@ -139,11 +140,22 @@ def _how_isolated(options: Options, found: Isolation, isolated: bool) -> str:
 
 def look_around(options: Options, look: Look, machine: Machine, progress: Progress) -> None:
     """GpudocError (exit 1) when others compute on the GPUs that the script was seen on and --shared was not given."""
-    _, _, number = look.device.partition(":")
-    first = int(number) if number.isdigit() and look.ranks == 1 else 0
+    first = _ordinal(look) if look.ranks == 1 else 0
     others = require_alone(machine, range(first, first + look.ranks), shared=options.shared)
     if others:
         progress.say(f"! {others}; what is found holds beside them only")
+
+
+def _ordinal(look: Look) -> int:
+    _, _, number = look.device.partition(":")
+    return int(number) if number.isdigit() else 0
+
+
+def _share(look: Look, machine: Machine) -> CardShare | None:
+    """What the script may take of its GPU; None where that is not known, or it trains on none."""
+    if not look.on_gpu or look.device_bytes is None:
+        return None
+    return share_of_card(look.device_bytes, _ordinal(look) if look.ranks == 1 else 0, machine)
 
 
 class _Search:
@@ -201,9 +213,15 @@ class _Search:
         self._launches.lever = found.lever
         self._launches.keys = () if own is None else (own.key,)
         self._launches.own_ahead = 0 if own is None else own.num_workers * (own.prefetch_factor or 2)
-        journal, limit_bytes = self._open_journal(look)
+        share = _share(look, machine)
+        journal, limit_bytes = self._open_journal(look, share)
         if not look.on_gpu:
             self._launches.batch_limit_bytes = limit_bytes
+        elif share is not None and share.is_enforced:
+            self._launches.device_limit_bytes = limit_bytes
+            self._launches.device_index = None if look.ranks > 1 else _ordinal(look)
+            if limit_bytes is not None:
+                self._progress.say(f"memory limit {format_bytes(limit_bytes)}: {share.why}")
         session = Session(
             runner=self._launches,
             journal=journal,
@@ -240,7 +258,7 @@ class _Search:
         store.save(profile, path)
         return self._result(found, profile, path, limit_bytes, interrupted)
 
-    def _open_journal(self, look: Look) -> tuple[Journal, int | None]:
+    def _open_journal(self, look: Look, share: CardShare | None) -> tuple[Journal, int | None]:
         options = self._options
         key = {
             "method": _METHOD,
@@ -254,7 +272,7 @@ class _Search:
         }
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         path = store.folder_to_write().parent / "journals" / f"{self._name}-{name}.jsonl"
-        limit = options.memory_limit_bytes or recorded_limit(path, key) or self._limit(look)
+        limit = options.memory_limit_bytes or recorded_limit(path, key) or self._limit(look, share)
         journal = open_journal(path, Header(key=key, limit_bytes=limit), fresh=options.fresh)
         if journal.num_replayed:
             self._progress.say(
@@ -262,10 +280,10 @@ class _Search:
             )
         return journal, limit
 
-    def _limit(self, look: Look) -> int | None:
+    def _limit(self, look: Look, share: CardShare | None) -> int | None:
         """The card's memory, or half of what is free on the host for each rank; None where the card is not known."""
         if look.on_gpu:
-            return look.device_bytes
+            return None if share is None else share.limit_bytes
         limit = free_host_bytes() // 2 // look.ranks
         if "batch" not in self._options.parts:
             return limit

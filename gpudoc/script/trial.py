@@ -53,7 +53,8 @@ class Launches:
     `isolated` puts each launch into a cell of its own, `network` leaves it the machine's network. `keys` name the
     loaders that an order is for, once the look has told them; `own_ahead` are the batches that the script's own workers
     prepare. `needs_batch`: the command does not train without {batch}. Every launch lives under
-    `memory_limit_bytes`, those that try a batch under `batch_limit_bytes` where that is set.
+    `memory_limit_bytes`, those that try a batch under `batch_limit_bytes` where that is set. Torch takes no more than
+    `device_limit_bytes` of the GPU of `device_index`, or of each local rank.
     """
 
     command: Command
@@ -62,6 +63,8 @@ class Launches:
     network: bool = False
     memory_limit_bytes: int | None = None
     batch_limit_bytes: int | None = None
+    device_limit_bytes: int | None = None
+    device_index: int | None = None
     lever: Lever = "none"
     keys: tuple[str, ...] = ()
     own_ahead: int = 0
@@ -112,6 +115,8 @@ class Launches:
             warm_steps=1 if is_fit else min(_MOST_WARM_STEPS, WARM_STEPS + ahead),
             steps=request.steps,
             seconds=request.seconds_per_batch,
+            device_limit_bytes=self.device_limit_bytes,
+            device_index=self.device_index,
         )
 
     def _launch(

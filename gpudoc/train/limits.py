@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from gpudoc.doctor.card_memory import CardShare, below_the_host, half_of_the_host
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.facts.host import memory_free_bytes
+from gpudoc.facts.host import is_wsl, memory_free_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.process.memory import limit_memory, read_process_memory
 from gpudoc.units import format_bytes
@@ -35,6 +36,16 @@ def enforce(limit_bytes: int, device: torch.device) -> None:
         return
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+
+
+def card_share(device: torch.device) -> CardShare | None:
+    """What this process may take of a card that would go on in the host's memory when it is full; None for others."""
+    if device.type != "cuda":
+        return None
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    if getattr(torch.cuda.get_device_properties(device), "is_integrated", False):
+        return half_of_the_host(free)
+    return below_the_host(free) if is_wsl() else None
 
 
 def default_limit_bytes() -> int | None:

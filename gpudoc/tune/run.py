@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import signal
 import sys
 import threading
@@ -16,10 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 from gpudoc import facts
+from gpudoc.doctor.card_memory import share_of_card
+from gpudoc.doctor.causes.holders import describe_holder, holders_of
 from gpudoc.doctor.device import Choice, choose
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
-from gpudoc.facts.model import Absent, Machine
+from gpudoc.facts.model import Machine
+from gpudoc.process.compiler import can_compile
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
@@ -282,8 +284,11 @@ class _Search:
             self._progress.say(f"memory limit {format_bytes(recorded)}{self._each()}, as in the run before")
             return recorded
         if card is not None:
-            self._progress.say(f"memory limit {format_bytes(free)}: what is free on {card.name} now{self._others()}")
-            return free
+            share = share_of_card(free, self._choice.index, self._machine)
+            self._progress.say(
+                f"memory limit {format_bytes(share.limit_bytes)}: {share.why} ({card.name}){self._others()}"
+            )
+            return share.limit_bytes
         half = free // 2 // self._ranks
         shared = "" if self._ranks == 1 else f", shared by {self._ranks} ranks"
         self._progress.say(
@@ -308,13 +313,7 @@ class _Search:
     def _others(self) -> str:
         """Other processes on the card, named, because their memory is not free."""
         gpu = gpu_at(self._choice.index, self._machine)
-        if gpu is None or isinstance(gpu.processes, Absent):
-            return ""
-        named = [
-            f"{p.name if isinstance(p.name, str) else 'a process'} (pid {p.pid}"
-            + (f", {format_bytes(p.memory_bytes)})" if isinstance(p.memory_bytes, int) else ")")
-            for p in gpu.processes
-        ]
+        named = [] if gpu is None else [describe_holder(process) for process in holders_of(gpu)]
         return f"; also there: {', '.join(named)}" if named else ""
 
     def _cap(self, told: Inspection) -> int:
@@ -353,7 +352,7 @@ class _Search:
                 device=self._choice.name,
                 budget_s=self._options.budget_s,
                 ranks=self._ranks,
-                can_compile=self._choice.device == "cuda" or shutil.which("g++") is not None,
+                can_compile=can_compile(self._choice.device, None if told.card is None else told.card.capability),
             ),
         )
 

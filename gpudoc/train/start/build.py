@@ -188,6 +188,11 @@ def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Gener
         if limit is not None:
             limit //= ranks.local_world
             yield Said(f"memory limit {format_bytes(limit)}: half of what is free; --memory-limit SIZE changes it")
+    share = limits.card_share(device) if limit is None else None
+    if share is not None:
+        limits.enforce(share.limit_bytes, device)
+        yield Said(f"memory limit {format_bytes(share.limit_bytes)}: {share.why}; --memory-limit SIZE changes it")
+        return share.limit_bytes
     if limit is not None:
         limits.apply(limit, device)
         if device.type == "cuda":

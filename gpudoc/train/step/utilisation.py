@@ -74,12 +74,22 @@ def peak_of(device: torch.device, precision: Name) -> Peak:
     if device.type != "cuda":
         return Peak(tflops=None, source="no published rate is known for a CPU")
     name = torch.cuda.get_device_name(device)
-    tf32 = precision == "fp32" and torch.backends.cuda.matmul.allow_tf32
-    kind = "tf32" if tf32 else precision
+    kind = "tf32" if precision == "fp32" and _allows_tf32() else precision
     card = find_card(name)
     if card is None or kind not in card.tflops:
         return Peak(tflops=None, source=f"no rate of {name} is known for {kind}")
     return Peak(tflops=card.tflops[kind], source=f"{kind}, dense; {card.source}")
+
+
+def _allows_tf32() -> bool:
+    """Whether products of fp32 matrices may use TF32, whichever of torch's two switches the user's code set."""
+    matmul = torch.backends.cuda.matmul
+    try:
+        # since torch 2.9; the older switch raises once code has set this one
+        own = getattr(matmul, "fp32_precision", None)
+        return bool(matmul.allow_tf32) if own is None else own == "tf32"
+    except RuntimeError:
+        return False
 
 
 def _num_tokens(batch: Batch) -> int:

@@ -174,6 +174,7 @@ API cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     p->asyncEngineCount = 3;
     p->pciBusID = 0x10 + visible[device];
     p->ECCEnabled = 1;
+    p->integrated = (int)setting("STANDIN_INTEGRATED", 0);
 #if CUDART_VERSION < 13000
     p->clockRate = 1980000, p->memoryClockRate = 2619000;
 #endif
@@ -204,6 +205,7 @@ API cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int device) {
     case cudaDevAttrComputeCapabilityMajor: *out = p.major; break;
     case cudaDevAttrComputeCapabilityMinor: *out = p.minor; break;
     case cudaDevAttrL2CacheSize: *out = p.l2CacheSize; break;
+    case cudaDevAttrIntegrated: *out = p.integrated; break;
     case cudaDevAttrPciBusId: *out = p.pciBusID; break;
     case cudaDevAttrUnifiedAddressing: case cudaDevAttrCooperativeLaunch: case cudaDevAttrConcurrentKernels:
         *out = 1;

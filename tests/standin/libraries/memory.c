@@ -46,7 +46,8 @@ int standin_has_context(int device) { return holding(getpid(), standin_physical(
 int standin_charge(int device, long bytes) {
     pthread_mutex_lock(&lock);
     holder *mine = standin_context(device);
-    int fits = bytes <= 0 || used_by_all(standin_physical(device)) + bytes <= capacity();
+    // as Windows' driver does: what does not fit goes to the host's memory, and nobody is told
+    int fits = bytes <= 0 || setting("STANDIN_SPILL", 0) || used_by_all(standin_physical(device)) + bytes <= capacity();
     if (fits && mine) mine->bytes += bytes;
     pthread_mutex_unlock(&lock);
     return fits;

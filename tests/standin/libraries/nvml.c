@@ -115,12 +115,16 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *h, void **out) {
 int nvmlDeviceGetMemoryInfo(void *h, u64 *out) {
     u64 total = (u64)capacity(), used = (u64)used_by_all(of(h));
     ALIVE(h);
+    if (setting("STANDIN_INTEGRATED", 0)) return NOT_SUPPORTED;
+    if (used > total) used = total;
     out[0] = total, out[1] = total - used, out[2] = used;
     return OK;
 }
 int nvmlDeviceGetMemoryInfo_v2(void *h, char *info) {
     u64 *out = (u64 *)(info + 8), total = (u64)capacity(), used = (u64)used_by_all(of(h));
     ALIVE(h);
+    if (setting("STANDIN_INTEGRATED", 0)) return NOT_SUPPORTED;
+    if (used > total) used = total;
     out[0] = total, out[1] = 0, out[2] = total - used, out[3] = used;
     return OK;
 }
@@ -210,7 +214,7 @@ ANSWER(nvmlDeviceGetEnforcedPowerLimit, u32, 700000)
 ANSWER(nvmlDeviceGetPowerManagementDefaultLimit, u32, 700000)
 ANSWER(nvmlDeviceGetPersistenceMode, u32, 1)
 ANSWER(nvmlDeviceGetComputeMode, u32, 0)
-ANSWER(nvmlDeviceGetDisplayActive, u32, 0)
+ANSWER(nvmlDeviceGetDisplayActive, u32, (u32)setting("STANDIN_DISPLAY", 0))
 ANSWER(nvmlDeviceGetCurrPcieLinkGeneration, u32, 5)
 ANSWER(nvmlDeviceGetMaxPcieLinkGeneration, u32, 5)
 ANSWER(nvmlDeviceGetGpuMaxPcieLinkGeneration, u32, 5)

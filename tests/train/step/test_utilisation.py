@@ -67,6 +67,18 @@ def test_a_cards_peak_is_its_data_sheets(monkeypatch):
     assert peak_of(torch.device("cpu"), "fp32").tflops is None
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="came with torch 2.9")
+def test_code_that_sets_tf32_the_new_way_is_understood(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert peak_of(torch.device("cuda:0"), "fp32").tflops == 494.7
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
+        torch.backends.cuda.matmul.allow_tf32 = False
+    assert peak_of(torch.device("cuda:0"), "fp32").tflops == 66.9
+
+
 def test_a_run_on_a_cpu_says_its_flops_and_that_no_peak_is_known(tmp_path, capsys):
     write_workload(tmp_path, log_every=2)
     line = ("--model", "cfg.yaml", "--no-preflight", "--profile", "off", "--steps", 4)

@@ -1,12 +1,13 @@
 """Sees what a training script does, from inside its process, and builds its loaders as ordered; never changes the rest.
 
 It touches: `DataLoader.__init__` and `__iter__`, `__next__` of its iterators, `autocast.__enter__`, `sys.excepthook`,
-and torch's global hook after optimizer steps. Standard library only, since the script's Python may be another one.
+torch's global hook after optimizer steps, and in a trial that has a limit torch's share of the GPU's memory. Standard
+library only, since the script's Python may be another one.
 """
 
 from __future__ import annotations
 
-from . import arrival, ending, precision
+from . import arrival, ending, limits, precision
 from .feed import Feed
 from .loaders import Loaders
 from .pulse import Pulse
@@ -24,6 +25,7 @@ def start(folder: str) -> Report:
 
     def torch_is_here(module: object) -> None:
         report.torch_is_here(module)
+        limits.limit_device(report, module)
         pulse.builds()
 
     def guarded(action: arrival.Action) -> arrival.Action:

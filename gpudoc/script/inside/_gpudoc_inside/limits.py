@@ -1,10 +1,15 @@
-"""Loader workers are free of the memory limit of a trial: a fork inherits what its parent holds, and would count it."""
+"""Memory limits of a trial: its loader workers are free of that on the host, torch keeps below that on the GPU.
+
+A fork inherits what its parent holds, and would count it.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from typing import Any, Callable
+
+from .report import Report, launched_ranks
 
 _starting = threading.local()
 _registered = False
@@ -20,6 +25,23 @@ def starting_workers(make: Callable[[Any], Any], loader: Any) -> Any:
         return make(loader)
     finally:
         _starting.now = False
+
+
+def limit_device(report: Report, torch: Any) -> None:
+    """Let torch take so much of its GPU as is ordered, once the script has started CUDA by itself."""
+    limit, index = report.order.get("device_limit_bytes"), report.order.get("device_index")
+    if limit is None:
+        return
+    local_rank = launched_ranks()[1]
+    device = int(local_rank or 0) if index is None else int(index)
+
+    def started() -> None:
+        with report.guard("the memory limit of the GPU"):
+            total = torch.cuda.get_device_properties(device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
+
+    # what torch itself does with a seed that is set before CUDA has started
+    torch.cuda._lazy_call(started)
 
 
 def _register() -> None:
