@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Callable
 
 from . import limits, samples
+from .gpu_clock import GpuClock
 from .pulse import Pulse
 from .report import Report, is_worker
 
@@ -21,11 +22,13 @@ _LOOKED_AT = 3
 class Stretch:
     """Batches drawn in a row from one loader, with or without gradients."""
 
-    __slots__ = ("began", "digests", "ended", "grad", "loader", "samples", "wait_s")
+    __slots__ = ("began", "digests", "ended", "grad", "loader", "samples", "wait_s", "waits")
 
     def __init__(self, loader: int, grad: bool, began: float) -> None:
         self.loader, self.grad, self.began, self.ended = loader, grad, began, began
+        # by the host's clock; on a GPU as pairs of marks, between which it had nothing to do
         self.wait_s = 0.0
+        self.waits: list[tuple[Any, Any, float]] = []
         self.samples: int | None = None
         self.digests: list[str] = []
 
@@ -51,6 +54,7 @@ class Feed:
         self._thread = threading.get_ident()
         self._clock = time.perf_counter
         self._grad: Callable[[], bool] = lambda: True
+        self.gpu = GpuClock()
 
     def taken(self) -> list[Stretch]:
         """What was drawn since this was called last."""
@@ -59,16 +63,17 @@ class Feed:
 
     def iterating(self, loader: Any, make: Callable[[Any], Any]) -> Any:
         """A new iterator over a loader, as the script asks for it."""
+        queued = self.gpu.mark()
         began = self._clock()
         iterator = limits.starting_workers(make, loader)
         if not self._report.off and loader in self.numbers and not is_worker():
             try:
-                self._know(iterator, loader, began)
+                self._know(iterator, loader, began, queued)
             except Exception as problem:
                 self._report.step_aside("iterating", problem)
         return iterator
 
-    def _know(self, iterator: Any, loader: Any, began: float) -> None:
+    def _know(self, iterator: Any, loader: Any, began: float, queued: Any) -> None:
         if self.first_asked is None:
             self.first_asked = began
             self._grad = sys.modules["torch"].is_grad_enabled
@@ -83,7 +88,7 @@ class Feed:
         self._wrap(owner)
         # workers are started here, and the script waits for that
         if threading.get_ident() == self._thread:
-            self._stretch(number, began, self._grad()).wait_s += self._clock() - began
+            self._wait(self._stretch(number, began, self._grad()), self._clock() - began, queued)
 
     def _wrap(self, owner: Any) -> None:
         if owner in self._wrapped:
@@ -105,6 +110,7 @@ class Feed:
             before = self._looking(known[0]) if self._unseen else None
             grad = self._grad()
             asks(grad)
+            queued = self.gpu.mark()
             began = clock()
             try:
                 batch = draw(iterator)
@@ -112,7 +118,7 @@ class Feed:
                 goes_on()
             ended = clock()
             try:
-                self._note(known, batch, began, ended, grad)
+                self._note(known, batch, (began, ended, queued), grad)
                 if before is not None:
                     self._look(known[0], batch, before)
             except Exception as problem:
@@ -139,12 +145,19 @@ class Feed:
         self.stretches.append(new)
         return new
 
-    def _note(self, known: Any, batch: Any, began: float, ended: float, grad: bool) -> None:
+    def _wait(self, stretch: Stretch, seconds: float, queued: Any) -> None:
+        if queued is None:
+            stretch.wait_s += seconds
+        else:
+            stretch.waits.append((queued, self.gpu.mark(), seconds))
+
+    def _note(self, known: Any, batch: Any, times: Any, grad: bool) -> None:
         number, asked = known
+        began, ended, queued = times
         stretch = self._stretch(number, began, grad)
         stretch.ended = ended
         if threading.get_ident() == self._thread:
-            stretch.wait_s += ended - began
+            self._wait(stretch, ended - began, queued)
         found = samples.count(batch, asked)
         if found is not None:
             stretch.samples = (stretch.samples or 0) + found

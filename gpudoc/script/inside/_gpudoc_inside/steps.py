@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 from . import memory, precision
 from .feed import Feed, Stretch
+from .gpu_clock import GpuClock
 from .pulse import Pulse, ranks_of_torch
 from .report import Report, is_worker
 
@@ -15,6 +17,27 @@ _EVERY_S = 0.5
 _EVERY_RUN_S = 2.0
 # after so many steps in which the optimizer that is counted did nothing, another one is
 _MAX_WITHOUT = 4
+
+
+class _Piece:
+    """Steps in a row that are told once the GPU is done with them: one of them, or in a run those of some seconds."""
+
+    __slots__ = ("count", "digests", "evaluated", "mark", "samples", "seconds", "wait_s", "waits")
+
+    def __init__(self, count: int, seconds: float, mark: Any) -> None:
+        self.count, self.seconds, self.mark = count, seconds, mark
+        self.wait_s = 0.0
+        self.waits: list[tuple[Any, Any, float]] = []
+        self.samples: int | None = None
+        self.digests: list[str] = []
+        self.evaluated = False
+
+    def wait_for(self, stretch: Stretch) -> None:
+        self.wait_s += stretch.wait_s
+        self.waits += stretch.waits
+        self.digests += stretch.digests
+        if stretch.samples is not None:
+            self.samples = (self.samples or 0) + stretch.samples
 
 
 class Steps:
@@ -32,8 +55,12 @@ class Steps:
     def _forget(self) -> None:
         self._process = self._report.process
         self._trains = False
-        self._count = 0
+        # steps made; of these settled: their samples are known; of these closed: the GPU is done with them
+        self._count = self._settled = self._closed = 0
         self._told = 0
+        self._pieces: list[_Piece] = []
+        self._mark: Any = None
+        self._gpu = self._feed.gpu = GpuClock()
         self._ranks: tuple[int | None, int | None] = (None, None)
         self._last: float | None = None
         # when the last step was, as long as it is not settled
@@ -71,6 +98,8 @@ class Steps:
                     self._count += 1
                     self._pulse.steps(self._count)
                     self._stepped = now
+                    if self._pieces:
+                        self._tell_closed(now)
                 else:
                     self._step(optimizer, now)
         except Exception as problem:
@@ -94,59 +123,73 @@ class Steps:
             self._last = max(self._feed.first_asked or 0.0, self._report.began)
             parameter = optimizer.param_groups[0]["params"][0]
             self._device, self._format = str(parameter.device), str(parameter.dtype).replace("torch.", "")
-        seconds, wait_s, samples, digests = self._settle(now)
-        if not self._is_run:
-            lists = self._lists
-            lists["seconds"].append(round(seconds, 6))
-            lists["wait_s"].append(round(wait_s, 6))
-            lists["samples"].append(samples)
-            if self._report.order["record_samples"]:
-                lists["digests"].append("+".join(digests))
+            self._gpu.start(parameter.device)
         self._count += 1
+        self._settle(now)
         self._pulse.steps(self._count)
         if self._is_measured(now):
             self._measured = True
+            self._close(wait=True)
             self._tell(now)
             self._report.tell("measured")
         elif now - self._told_at >= self._every or self._count == 1:
-            self._tell(now)
+            self._told_at = now
+            self._tell_closed(now)
 
     def _turn(self) -> None:
         if self._stepped is not None:
             self._settle(self._stepped)
 
-    def _settle(self, now: float) -> Any:
-        """Seconds since the step that was settled last, what of them was waiting, samples, digests; all added up."""
-        seconds, self._last, self._stepped = now - (self._last or now), now, None
-        wait_s, samples, digests = self._between(self._feed.taken())
-        self._seconds += seconds
-        self._wait_s += wait_s
-        if samples is not None:
-            self._samples = (self._samples or 0) + samples
-        return seconds, wait_s, samples, digests
+    def _settle(self, now: float) -> None:
+        """Put down what is known of the steps since the last that were settled; the GPU may be behind."""
+        piece = _Piece(self._count - self._settled, now - (self._last or now), self._gpu.mark())
+        self._last, self._stepped, self._settled = now, None, self._count
+        self._fill(piece, self._feed.taken())
+        self._pieces.append(piece)
 
-    def _between(self, drawn: list[Stretch]) -> Any:
-        """Seconds waited for the batches of this step, their samples and digests; what was evaluated is kept apart."""
+    def _fill(self, piece: _Piece, drawn: list[Stretch]) -> None:
+        """The batches of these steps, their samples and digests; what was evaluated is kept apart."""
         if len(drawn) == 1:
-            (only,) = drawn
-            self._loader = only.loader
-            return only.wait_s, only.samples, only.digests
+            self._loader = drawn[0].loader
+            piece.wait_for(drawn[0])
+            return
         trained = [stretch.loader for stretch in drawn if stretch.grad] or [stretch.loader for stretch in drawn[-1:]]
         if trained:
             self._loader = trained[-1]
-        wait_s, samples, digests = 0.0, None, []
         for index, stretch in enumerate(drawn):
             if stretch.loader == self._loader:
-                wait_s += stretch.wait_s
-                digests += stretch.digests
-                if stretch.samples is not None:
-                    samples = (samples or 0) + stretch.samples
+                piece.wait_for(stretch)
             else:
                 following = drawn[index + 1].began if index + 1 < len(drawn) else stretch.ended
                 self._evaluate_s += max(0.0, following - stretch.began)
-                if self._count not in self._evaluated:
-                    self._evaluated.append(self._count)
-        return wait_s, samples, digests
+                piece.evaluated = True
+
+    def _close(self, wait: bool = False) -> None:
+        """Add up the steps that the GPU has done, by its clock where it has one."""
+        gpu, lists = self._gpu, self._lists
+        while self._pieces and gpu.is_past(self._pieces[0].mark, wait):
+            piece = self._pieces.pop(0)
+            seconds = gpu.seconds(self._mark, piece.mark, piece.seconds)
+            wait_s = piece.wait_s + sum(gpu.seconds(*pair) for pair in piece.waits)
+            self._mark = piece.mark
+            self._seconds += seconds
+            self._wait_s += wait_s
+            if piece.samples is not None:
+                self._samples = (self._samples or 0) + piece.samples
+            if piece.evaluated and not self._is_run:
+                self._evaluated.append(self._closed)
+            self._closed += piece.count
+            if not self._is_run:
+                lists["seconds"].append(round(seconds, 6))
+                lists["wait_s"].append(round(wait_s, 6))
+                lists["samples"].append(piece.samples)
+                if self._report.order["record_samples"]:
+                    lists["digests"].append("+".join(piece.digests))
+
+    def _tell_closed(self, now: float) -> None:
+        self._close()
+        if self._closed > self._told:
+            self._tell(now)
 
     def _is_measured(self, now: float) -> bool:
         order = self._report.order
@@ -165,11 +208,11 @@ class Steps:
         self._report.tell(
             "steps",
             first=self._told,
-            count=self._count - self._told,
-            evaluated=[] if self._is_run else self._evaluated,
+            count=self._closed - self._told,
+            evaluated=self._evaluated,
             loader=self._loader,
             total={
-                "steps": self._count,
+                "steps": self._closed,
                 "seconds": round(self._seconds, 6),
                 "wait_s": round(self._wait_s, 6),
                 "evaluate_s": round(self._evaluate_s, 6),
@@ -185,7 +228,7 @@ class Steps:
             **memory.peaks(),
             **self._lists,
         )
-        self._told, self._told_at = self._count, now
+        self._told, self._told_at = self._closed, now
         self._empty()
 
     def finish(self) -> None:
@@ -197,6 +240,8 @@ class Steps:
         self._pulse.ends()
         if self._count > self._told:
             self._turn()
+            # who has failed is not waited for
+            self._close(wait=getattr(sys, "last_type", None) is None)
             self._tell(time.perf_counter())
         seconds = time.perf_counter() - self._report.began
         self._report.tell("end", steps=self._count, seconds=round(seconds, 6))
