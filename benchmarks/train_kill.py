@@ -90,7 +90,7 @@ def main() -> None:
     for number in range(options.kills):
         process = start(folder, steps, "run")
         inside_count += kill_once(process, run, number % 2 == 0, generator)
-        checkpoint.remove_ruins(run / "checkpoints")
+        checkpoint.settle_ruins(run / "checkpoints")
         good, damaged = checkpoint.newest_good(run / "checkpoints")
         bad += len(damaged)
         lost += good is None

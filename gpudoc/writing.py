@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import stat
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+
+# whatever has this name already, a file, a link or a pipe, is neither opened nor followed
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -> Path:
     """Write `text` to `path` so that a reader, a full disk or a kill never leaves half of it; returns `path`.
 
-    A link is followed, and what is no file (a terminal, a pipe) is written to as it is. GpudocError, with `hint` as the
-    way out, when the place cannot be written.
+    A link is followed, and what is no file (a terminal, a pipe) is written to as it is. A file that is replaced keeps
+    its mode. GpudocError, with `hint` as the way out, when the place cannot be written.
     """
     try:
         target = path.resolve()
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")
             return path
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        handle = os.open(part, _NEW, 0o666)
         try:
-            with part.open("w", encoding="utf-8") as stream:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                if target.exists():
+                    part.chmod(stat.S_IMODE(target.stat().st_mode))
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -31,12 +40,21 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+        # the file is whole by now, and some file systems know no such wish
+        with contextlib.suppress(OSError):
+            sync_folder(target.parent)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise GpudocError(f"{path}: cannot be written: {reason}", hint=hint) from problem
     return path
 
 
-def own_prefix(name: str) -> str:
-    """The prefix of a temporary folder of this process; by the number in it others see whether its owner lives."""
-    return f"gpudoc-{name}-{os.getpid()}-"
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; Windows opens no folders, and keeps its names by itself."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -18,7 +18,7 @@ LISTED = re.compile(r"`((?:\$\w+/|~/|/dev/shm/|runs/|\.gpudoc)[^`]*)`")
 # what is asked for by name
 ASKED = "asked.*"
 # as which a file is written until it is whole
-PART = re.compile(r"/\.([^/]+)\.\d+\.tmp$")
+PART = re.compile(r"/\.([^/]+)\.[0-9a-f]{8}\.tmp$")
 HOOK = """
 import os, sys
 out = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -2,12 +2,13 @@ import os
 import resource
 import signal
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.writing import own_prefix, write_whole
+from gpudoc.writing import write_whole
 
 
 def test_the_text_is_there_and_nothing_beside_it(tmp_path):
@@ -72,5 +73,46 @@ def test_the_mask_decides_who_may_read(tmp_path, executable, mode):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
 
 
-def test_a_temporary_folder_carries_the_number_of_its_process():
-    assert own_prefix("watch") == f"gpudoc-watch-{os.getpid()}-"
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
+    place = tmp_path / "private.json"
+    place.write_text("old")
+    place.chmod(0o600)
+    write_whole(place, "new", hint="")
+    assert (place.read_text(), stat.S_IMODE(place.stat().st_mode)) == ("new", 0o600)
+
+
+def test_what_lies_in_the_way_is_neither_followed_nor_overwritten(tmp_path, monkeypatch):
+    """As on a share where another process has the same number, or where somebody guesses the name."""
+    (tmp_path / "victim").write_text("mine")
+    monkeypatch.setattr("gpudoc.writing.secrets.token_hex", lambda _: "guessed")
+    for name in ("page.html.guessed", f"page.html.{os.getpid()}"):
+        (tmp_path / f".{name}.tmp").symlink_to(tmp_path / "victim")
+    with pytest.raises(GpudocError, match=r"page\.html: cannot be written: File exists"):
+        write_whole(tmp_path / "page.html", "text", hint="")
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_name_in_the_folder_is_brought_to_the_disk_after_the_file(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
+    write_whole(tmp_path / "record.json", "text", hint="")
+    assert [name.rpartition("/")[2].startswith(".record.json.") for name in synced] == [True, False]
+    assert synced[1] == str(tmp_path)
+
+
+def test_two_writers_of_one_file_leave_one_of_their_texts(tmp_path):
+    place = tmp_path / "summary.json"
+    texts = [str(number) * 200_000 for number in range(4)]
+
+    def write(text):
+        for _ in range(10):
+            write_whole(place, text, hint="")
+
+    threads = [threading.Thread(target=write, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert place.read_text() in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]

@@ -23,7 +23,7 @@ def clean(yes: Yes = False) -> int:
     from gpudoc.render.console import print_lines
 
     found = find_kept()
-    free = [one for one in found if not one.used_by]
+    free = [one for one in found if not one.stays]
     if not _agreed(found, free, yes):
         return 0
     problems = [problem for problem in map(remove, free) if problem]
@@ -42,7 +42,7 @@ def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
     from gpudoc.units import format_bytes
 
     for one in found:
-        print_lines(one.line + (f"; stays: in use by {one.used_by}" if one.used_by else ""))
+        print_lines(one.line + (f"; stays: {one.stays}" if one.stays else ""))
     if not free:
         print_lines("Nothing to remove.")
         return False

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudoc.process.lifetime import is_running
+from gpudoc.locks import InUseError, take_lock
 from gpudoc.profile.model import SCHEMA
 from gpudoc.profile.store import LOCAL_FOLDER, user_folder
+from gpudoc.temporary import find_folders, remove_folder, why_kept
 from gpudoc.units import format_bytes
 
-# the names that `own_prefix` is given: folders that a command removes itself unless it is killed
-TEMPORARY = ("cell", "job", "launch", "prove", "reduce", "run", "trial", "tune", "watch")
-_TEMPORARY = re.compile(rf"gpudoc-(?:{'|'.join(TEMPORARY)})-(?P<pid>\d+)-[a-z0-9_]{{8}}")
 _FAULT = re.compile(r"gpudoc-fault-[a-z0-9_]{8}\.txt")
 _JOURNAL = '"gpudoc.tune.journal.'
+_JOURNAL_IS, _FOLDER_IS = "journal of a search", "temporary"
+_IN_USE = "in use by a search"
 _HEAD_BYTES = 4096
 # folders that gpudoc makes, removed once they are empty
 _NAMES = ("profiles", "journals", "gpudoc", ".gpudoc")
@@ -28,12 +27,12 @@ _NAMES = ("profiles", "journals", "gpudoc", ".gpudoc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A file or folder that gpudoc made: what it is, its size, and who uses it now; empty when nobody does."""
+    """A file or folder that gpudoc made: what it is, its size, and why it stays; empty when it may be removed."""
 
     path: Path
     what: str
     num_bytes: int
-    used_by: str = ""
+    stays: str = ""
 
     @property
     def line(self) -> str:
@@ -46,20 +45,17 @@ def find_kept() -> list[Kept]:
 
     The profiles in .gpudoc/profiles and train's run folders are results of the user's and not listed.
     """
-    temporary = list(_temporary())
-    search = next((one.used_by for one in temporary if one.path.name.startswith("gpudoc-tune-") and one.used_by), "")
-    return [*_profiles(), *_journals(search), *temporary]
+    return [*_profiles(), *_journals(), *_reports(), *_folders()]
 
 
 def remove(kept: Kept) -> str:
     """Remove one of them, and its folders when they are empty then; why it could not be removed, else ''."""
     try:
-        if kept.path.is_dir():
-            shutil.rmtree(kept.path)
-        else:
-            kept.path.unlink(missing_ok=True)
+        reason = _remove(kept)
     except OSError as problem:
-        return f"{kept.path}: {problem.strerror or problem}"
+        reason = problem.strerror or str(problem)
+    if reason:
+        return f"{kept.path}: {reason}"
     for folder in kept.path.parents[:2]:
         if folder.name in _NAMES:
             with suppress(OSError):
@@ -74,20 +70,46 @@ def _profiles() -> Iterator[Kept]:
             yield Kept(path=path, what="profile", num_bytes=_size(path))
 
 
-def _journals(search: str) -> Iterator[Kept]:
+def _journals() -> Iterator[Kept]:
     for folder in (user_folder().parent, LOCAL_FOLDER.parent):
         for path in _files(folder / "journals", "*.jsonl"):
             if _JOURNAL in _head(path).partition("\n")[0]:
-                yield Kept(path=path, what="journal of a search", num_bytes=_size(path), used_by=search)
+                yield Kept(path=path, what=_JOURNAL_IS, num_bytes=_size(path), stays=_why_in_use(path))
 
 
-def _temporary() -> Iterator[Kept]:
-    for path in _files(Path(tempfile.gettempdir()), "gpudoc-*"):
+def _reports() -> Iterator[Kept]:
+    for path in _files(Path(tempfile.gettempdir()), "gpudoc-fault-*"):
         if _FAULT.fullmatch(path.name):
             yield Kept(path=path, what="report of a fault", num_bytes=_size(path))
-        elif (match := _TEMPORARY.fullmatch(path.name)) and path.is_dir():
-            owner = f"process {match['pid']}" if is_running(int(match["pid"])) else ""
-            yield Kept(path=path, what="temporary", num_bytes=_size(path), used_by=owner)
+
+
+def _folders() -> Iterator[Kept]:
+    for path in find_folders():
+        yield Kept(path=path, what=_FOLDER_IS, num_bytes=_size(path), stays=why_kept(path))
+
+
+def _remove(kept: Kept) -> str:
+    if kept.what == _FOLDER_IS:
+        return remove_folder(kept.path)
+    if kept.what == _JOURNAL_IS:
+        # a search may have begun since the list was shown
+        try:
+            take_lock(kept.path, owner="process", create=False).remove()
+        except InUseError:
+            return _IN_USE
+    kept.path.unlink(missing_ok=True)
+    return ""
+
+
+def _why_in_use(journal: Path) -> str:
+    try:
+        take_lock(journal, owner="process", create=False).close()
+    except InUseError:
+        return _IN_USE
+    except OSError:
+        # nothing is written into what cannot be opened, and removing it needs no more than the folder
+        pass
+    return ""
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

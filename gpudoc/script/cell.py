@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,8 +16,8 @@ from pathlib import Path
 from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.script.kept import Kept, Terms
+from gpudoc.temporary import TemporaryFolder, remove_tree
 from gpudoc.units import format_bytes
-from gpudoc.writing import own_prefix
 
 # the private layers are kept in memory: this share of what is free may be written, within bounds
 _ROOM_SHARE = 8
@@ -102,7 +101,9 @@ class Cell:
                 "plan": plan,
             }
         finally:
-            _remove(folder)
+            # the kernel leaves folders of an overlay's own without any rights
+            with contextlib.suppress(OSError):
+                remove_tree(folder)
 
 
 @functools.cache
@@ -118,9 +119,9 @@ def what_can_be() -> Isolation:
 
 def _try(wanted: Isolation, refused: dict[str, None]) -> Isolation:
     """`wanted`, less what the keeper could not build; why it could not is added to `refused`."""
-    with tempfile.TemporaryDirectory(prefix=own_prefix("cell")) as folder:
+    with TemporaryFolder("cell") as folder:
         while wanted.files:
-            cell = Cell(scratch=Path(folder), room_bytes=_LEAST_ROOM_BYTES, isolation=wanted)
+            cell = Cell(scratch=folder, room_bytes=_LEAST_ROOM_BYTES, isolation=wanted)
             with cell.order() as order:
                 streams = (subprocess.DEVNULL,) * 3
                 kept = Kept(["true"], Terms(environment=os.environ, streams=streams, cell=order))
@@ -163,12 +164,3 @@ def blame(text: str, *, full: bool, room_bytes: int, network: bool) -> tuple[str
     if not network and _NO_NETWORK.search(text):
         return ("the script needs the network, and a trial has none", "--allow network")
     return None
-
-
-def _remove(folder: Path) -> None:
-    """Remove what a cell was built in; the kernel leaves folders of an overlay's own without any rights."""
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                (Path(place) / name).chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import select
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from gpudoc.script.hook import Reader, Seen
 from gpudoc.script.kept import Kept, Terms
 from gpudoc.script.standing import Standing
 from gpudoc.script.through import Through, on_terminal
-from gpudoc.writing import own_prefix
+from gpudoc.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from gpudoc.doctor.model import Report
@@ -120,9 +119,9 @@ def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on
 
     Where nothing of it moves any more that is said, and with `on_hang` 'end' it is ended.
     """
-    with tempfile.TemporaryDirectory(prefix=own_prefix("run"), ignore_cleanup_errors=True) as name:
-        watching = _Watching(Path(name), listener, Standing(Path(name), on_hang))
-        environment = hook.environment(Path(name), applied.order, {**os.environ, **applied.environment})
+    with TemporaryFolder("run") as folder:
+        watching = _Watching(folder, listener, Standing(folder, on_hang))
+        environment = hook.environment(folder, applied.order, {**os.environ, **applied.environment})
         through = Through(listener.output, all_to_stderr=all_to_stderr)
         kills = oom_kills()
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from gpudoc.doctor.card_memory import CardShare, share_of_card
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Machine
+from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
@@ -30,12 +30,11 @@ from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script
 from gpudoc.script.session import Session
 from gpudoc.script.stages import run_stages, say_plan
 from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
+from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.options import check_writable, free_host_bytes
-from gpudoc.tune.run import terminating_like_ctrl_c
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.trial.messages import Request
 from gpudoc.units import format_bytes
-from gpudoc.writing import own_prefix
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
 _METHOD = "script-1"
@@ -104,16 +103,19 @@ def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayR
     isolated = isolate(options, found, may_run_in_place)
     progress.say(say_plan(options, None))
     progress.say(_how_isolated(options, found, isolated))
-    with terminating_like_ctrl_c(), tempfile.TemporaryDirectory(prefix=own_prefix("tune")) as scratch:
+    with terminating_like_ctrl_c(), TemporaryFolder("tune") as scratch:
         launches = Launches(
             command=options.command,
-            scratch=Path(scratch),
+            scratch=scratch,
             isolated=isolated,
             network="network" in options.allow,
             memory_limit_bytes=options.memory_limit_bytes,
         )
         search = _Search(options, launches, progress, started, _how_isolated(options, found, isolated))
-        return search.run()
+        try:
+            return search.run()
+        finally:
+            search.journal.close()
 
 
 def isolate(options: Options, found: Isolation, may_run_in_place: MayRunInPlace | None) -> bool:
@@ -168,6 +170,7 @@ class _Search:
         self._started = started
         self._isolation = isolation
         self._name = script_name(options.command.words)
+        self.journal = Journal(None)
 
     def run(self) -> Result:
         try:
@@ -273,7 +276,7 @@ class _Search:
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         path = store.folder_to_write().parent / "journals" / f"{self._name}-{name}.jsonl"
         limit = options.memory_limit_bytes or recorded_limit(path, key) or self._limit(look, share)
-        journal = open_journal(path, Header(key=key, limit_bytes=limit), fresh=options.fresh)
+        journal = self.journal = open_journal(path, Header(key=key, limit_bytes=limit), fresh=options.fresh)
         if journal.num_replayed:
             self._progress.say(
                 f"going on with {journal.num_replayed} trials of an earlier search (--fresh forgets them)"

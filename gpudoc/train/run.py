@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from gpudoc.errors import GpudocError
 from gpudoc.process.imports import uncollected
-from gpudoc.train.events import Event, Finished
+from gpudoc.train.events import Event, Finished, Said
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.stop import Stop, slurm_deadline
 
@@ -60,11 +60,12 @@ def run(request: Request) -> Iterator[Event]:
                     # written down; nobody may listen any more
                     pass
                 job.sinks.close()
+        yield from (Said(text, warning=True) for text in job.sinks.tell())
         from gpudoc.train.report.finish import finish
 
         finished = finish(request, job, problem, time.perf_counter() - began, meter.read())
         if lock is not None:
-            lock.release()
+            lock.remove()
         if problem is not None:
             raise explain(problem, finished.go_on)
         yield finished

@@ -16,14 +16,17 @@ _ASKS_TO_RESUME = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1",
 
 
 class Stop:
-    """Whether and why training should end at the next step boundary."""
+    """Whether and why training should end at the next step boundary.
+
+    `deadline` (Unix time) counts from now on: a clock that is set meanwhile does not move it.
+    """
 
     def __init__(self, deadline: float | None = None) -> None:
         self.reason = ""
         # true from the first request on
         self.asked = False
         self.exit_code = ExitCode.OK
-        self.deadline = deadline
+        self._ends_at = None if deadline is None else time.monotonic() + deadline - time.time()
         self.last_words = ""
         self._owner = os.getpid()
 
@@ -35,8 +38,8 @@ class Stop:
             self.asked = True
 
     def check_time(self, needed_s: float) -> None:
-        """Request the stop when less than `needed_s` seconds are left before the deadline (Unix time)."""
-        if self.deadline is not None and time.time() + needed_s > self.deadline:
+        """Request the stop when less than `needed_s` seconds are left before the deadline."""
+        if self._ends_at is not None and time.monotonic() + needed_s > self._ends_at:
             self.ask("the time limit is near", ExitCode.RESUME)
 
     @contextmanager

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from gpudoc import facts
 from gpudoc.doctor.card_memory import share_of_card
@@ -22,6 +18,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Machine
 from gpudoc.process.compiler import can_compile
+from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
@@ -104,27 +101,10 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
         # without GPUs nothing need be imported to see a mistake
         search.choose_ranks(0)
     with terminating_like_ctrl_c(), Launcher(options.source, expected) as launcher:
-        return search.run(launcher)
-
-
-@contextmanager
-def terminating_like_ctrl_c() -> Iterator[None]:
-    """Inside, the first SIGTERM is a KeyboardInterrupt and further ones are ignored: what is being written is kept."""
-    if threading.current_thread() is not threading.main_thread():
-        # only the main thread may say what a signal does
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del frame
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        try:
+            return search.run(launcher)
+        finally:
+            search.journal.close()
 
 
 class _Search:
@@ -139,6 +119,7 @@ class _Search:
         self._started = started
         self._on_gpu = choice.device == "cuda"
         self._ranks = self._most = 1
+        self.journal = Journal(None)
 
     def run(self, launcher: Launcher) -> Result | ScalingResult:
         anywhere = Where(device=self._choice.name, limit_bytes=None)
@@ -263,7 +244,7 @@ class _Search:
         recorded = None if self._options.fresh else recorded_limit(path, key)
         limit_bytes = self._limit(told, recorded)
         header = Header(key=key, limit_bytes=limit_bytes, start_s=round(start_s, 3))
-        journal = open_journal(path, header, fresh=self._options.fresh)
+        journal = self.journal = open_journal(path, header, fresh=self._options.fresh)
         if journal.num_replayed:
             self._progress.say(
                 f"going on with {journal.num_replayed} finished trials of an earlier run (--fresh starts anew)"

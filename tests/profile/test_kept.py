@@ -1,5 +1,4 @@
 import ast
-import os
 import subprocess
 import sys
 import tempfile
@@ -9,9 +8,8 @@ import pytest
 
 import gpudoc
 from gpudoc.profile import store
-from gpudoc.profile.kept import TEMPORARY, find_kept, remove
+from gpudoc.profile.kept import find_kept, remove
 from gpudoc.tune.search.journal import Header, open_journal
-from gpudoc.writing import own_prefix
 
 from .test_store import tuned
 
@@ -21,15 +19,39 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     (tmp_path / "work").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
 
 
-def _ended():
-    """The id of a process that has ended."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return str(process.pid)
+HOLD = """
+import sys
+from gpudoc.temporary import TemporaryFolder
+print(TemporaryFolder("job").path, flush=True)
+sys.stdin.read()
+"""
+SEARCH = """
+import sys
+from pathlib import Path
+from gpudoc.tune.search.journal import Header, open_journal
+journal = open_journal(Path(".gpudoc/journals/here.jsonl"), Header(key={}, limit_bytes=1))
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+def started(code):
+    """A process that runs `code`, once it has said something."""
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process.said = process.stdout.readline().strip()
+    return process
+
+
+def held(place):
+    """A temporary folder, and the process that uses it."""
+    process = started(HOLD)
+    return Path(process.said), process
 
 
 def names():
@@ -65,8 +87,10 @@ def test_a_link_is_not_followed(place):
 
 def test_what_is_removed_is_gone_with_the_folders_that_are_empty_then(place):
     path = store.save(tuned(), store.user_folder() / "mine.yaml")
-    left = Path(tempfile.mkdtemp(prefix=own_prefix("job").replace(str(os.getpid()), _ended())))
-    (left / "stdout").write_text("a line")
+    folder, process = held(place)
+    process.kill()
+    process.wait()
+    (folder / "stdout").write_text("a line")
     assert [remove(one) for one in find_kept()] == ["", ""]
     assert not path.parent.parent.exists()
     assert list((place / "tmp").iterdir()) == []
@@ -85,32 +109,37 @@ def test_what_cannot_be_removed_is_told(place, monkeypatch):
 
 
 def test_a_folder_is_in_use_until_its_process_ends(place):
-    holder = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (place / "tmp" / f"gpudoc-watch-{holder.pid}-abcd1234").mkdir()
-    try:
-        (found,) = find_kept()
-        assert found.used_by == f"process {holder.pid}"
-    finally:
-        holder.communicate(b"\n")
+    _, process = held(place)
     (found,) = find_kept()
-    assert found.used_by == ""
+    assert found.stays == f"in use by process {process.pid}"
+    assert remove(found).endswith(f": in use by process {process.pid}"), "it may have come into use since it was listed"
+    process.kill()
+    process.wait()
+    (found,) = find_kept()
+    assert found.stays == ""
 
 
-def test_the_journals_stay_while_a_search_runs(place):
-    open_journal(Path(".gpudoc/journals/here.jsonl"), Header(key={}, limit_bytes=1))
-    (place / "tmp" / f"gpudoc-tune-{os.getpid()}-abcd1234").mkdir()
-    assert {one.used_by for one in find_kept()} == {f"process {os.getpid()}"}
+def test_a_journal_stays_while_a_search_of_it_runs_and_others_may_go(place):
+    (place / "work" / ".gpudoc").mkdir()
+    open_journal(Path(".gpudoc/journals/other.jsonl"), Header(key={}, limit_bytes=1)).close()
+    with started(SEARCH) as process:
+        assert [(one.path.name, one.stays) for one in find_kept()] == [
+            ("here.jsonl", "in use by a search"), ("other.jsonl", "")
+        ]  # fmt: skip
+        assert [remove(one) for one in find_kept()] == [".gpudoc/journals/here.jsonl: in use by a search", ""]
+        process.communicate()
+    assert [remove(one) for one in find_kept()] == [""]
 
 
-def test_every_temporary_name_that_the_program_gives_is_known():
-    given = set()
+def test_every_temporary_folder_is_made_by_its_one_owner():
+    others = []
     for path in Path(gpudoc.__file__).parent.rglob("*.py"):
-        if path.parts[-2:] == ("cli", "app.py"):
-            continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            named = {each.arg: each.value for each in node.keywords} if isinstance(node, ast.Call) else {}
-            # a folder within one of gpudoc's own goes with it
-            if "prefix" in named and "dir" not in named:
-                assert isinstance(named["prefix"], ast.Call), f"{path.name}: own_prefix says whose folder it is"
-                given.add(named["prefix"].args[0].value)
-    assert given == set(TEMPORARY)
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            # a folder within one of gpudoc's own goes with it; a file without a name goes with its process
+            makes = name in ("mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile")
+            if makes and "dir" not in {each.arg for each in node.keywords}:
+                others.append("/".join(path.parts[-2:]))
+    assert sorted(others) == ["cli/app.py", "gpudoc/temporary.py"]

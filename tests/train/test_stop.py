@@ -164,3 +164,15 @@ def test_slurm_says_when_the_job_ends(monkeypatch):
     assert slurm_deadline() is None
     monkeypatch.setenv("SLURM_JOB_END_TIME", "1800000000")
     assert slurm_deadline() == 1_800_000_000
+
+
+def test_a_clock_that_is_set_while_it_trains_moves_no_deadline(monkeypatch):
+    real = time.time
+    near, far = Stop(real() + 100), Stop(real() + 100_000)
+    monkeypatch.setattr(time, "time", lambda: real() + 50_000)
+    far.check_time(10.0)
+    assert not far.asked
+    monkeypatch.setattr(time, "time", lambda: real() - 50_000)
+    near.check_time(1000.0)
+    assert near.asked
+    assert near.reason == "the time limit is near"

@@ -1,12 +1,15 @@
 """The whole search as a person starts it: a profile at the end, nothing twice after a kill, nothing left behind."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import psutil
@@ -25,7 +28,8 @@ def start(folder, *arguments, command=TUNE, **kwargs):
     line = [sys.executable, "-m", "tests.tune.quiet", *command, "--model", "cfg.yaml", "--device", "cpu", *arguments]
     pipe = subprocess.PIPE
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])  # noqa: PTH109
-    return subprocess.Popen(line, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, **kwargs)
+    streams = {"stdout": pipe, "stderr": pipe, "text": True}
+    return subprocess.Popen(line, cwd=folder, env=environment, **{**streams, **kwargs})
 
 
 def finish(process, code=0):
@@ -145,6 +149,27 @@ def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
     process.send_signal(number)
     out, _ = finish(process, code=130)
     assert "Interrupted; the best so far. " in out
+    assert yaml.safe_load((tmp_path / "profile.yaml").read_text())["settings"]["micro_batch"] >= 1
+
+
+@pytest.mark.slow
+def test_a_lost_connection_writes_the_best_so_far_and_what_is_said_then_is_no_error(tmp_path):
+    write_workload(tmp_path, net={"width": 4096}, data={"count": 30_000})
+    ours, theirs = pty.openpty()
+
+    def own_terminal():
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    process = start(tmp_path, "--budget", "60s", preexec_fn=own_terminal, **streams)
+    os.close(theirs)
+    seen = b""
+    while b"default batch" not in seen:
+        seen += os.read(ours, 4096)
+    # the kernel hangs up, as when an ssh connection is lost
+    os.close(ours)
+    assert process.wait() == 130
     assert yaml.safe_load((tmp_path / "profile.yaml").read_text())["settings"]["micro_batch"] >= 1
 
 

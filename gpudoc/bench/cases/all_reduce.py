@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from gpudoc.bench.model import OWN_PROCESSES, Case, Reading
 from gpudoc.bench.sampling import Bench
 from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import how_it_ended
-from gpudoc.writing import own_prefix
+from gpudoc.temporary import TemporaryFolder
 
 # shorter than the silence after which the measuring process is given up, so that a hang here costs only this case
 TIMEOUT_S = 50.0
@@ -40,8 +39,8 @@ def measure(backend: str, kind: str, ranks: int, sizes: Sequence[int]) -> dict[i
 
     RuntimeError with the last words of the rank that failed, or with what hung for TIMEOUT_S.
     """
-    with tempfile.TemporaryDirectory(prefix=own_prefix("reduce")) as folder:
-        started = [_start(Path(folder), rank, ranks, (backend, kind, *map(str, sizes))) for rank in range(ranks)]
+    with TemporaryFolder("reduce") as folder:
+        started = [_start(folder, rank, ranks, (backend, kind, *map(str, sizes))) for rank in range(ranks)]
         try:
             _wait(started)
             lines = started[0].out.read_text().splitlines()

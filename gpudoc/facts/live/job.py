@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from types import FrameType
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live import launcher, spy
 from gpudoc.facts.live.session import Looking
+from gpudoc.facts.live.spool import Spool
 from gpudoc.facts.live.stillness import STILL_S, Stillness, look
 from gpudoc.facts.live.target import check_system, is_python, loads_torch
 from gpudoc.facts.live.tree import descendants, read_environment
@@ -31,7 +31,7 @@ from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process, signal_group
 from gpudoc.process.lifetime import adopt_orphans, is_running
 from gpudoc.progress import SILENT, Progress
-from gpudoc.writing import own_prefix
+from gpudoc.temporary import STDERR, STDOUT, TemporaryFolder
 
 TICK_S = 0.1
 # imports and building a model come before there is anything to judge
@@ -39,9 +39,10 @@ LONGEST_START_S = 180.0
 # without permission to look, torch's library in memory and this much time stand for "it trains"
 BLIND_START_S = 8.0
 LOOK_BEFORE_S = 1.0
-LOG_BYTES = 400_000
 # a job that was watched and then uses no CPU and moves no bytes for so long is looked at again; no checkpoint takes it
 IDLE_S, IDLE_LOOK_S, LOOK_AGAIN_S = 30.0, 5.0, 6.0
+# so much output in a temporary folder is worth a word
+WARN_BYTES = 1 << 30
 _TRAINS = ("torch/autograd/graph.py", "torch/optim/", "torch/utils/data/dataloader.py")
 
 Sink = Callable[[int, bytes], None]
@@ -52,7 +53,7 @@ class Outcome:
     """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
 
     Neither code nor signal is known of a command that another process took in.
-    `interrupted`: the user ended it with Ctrl+C or SIGTERM, which is no failure of the command.
+    `interrupted`: the user ended it with Ctrl+C, SIGTERM or SIGHUP, which is no failure of the command.
     """
 
     exit_code: int | None
@@ -78,11 +79,12 @@ class Listener:
 def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Outcome:
     """Start `command`, watch it for `seconds` from its first training step, and wait until it ends.
 
-    Ctrl+C and SIGTERM go to the command, once each. GpudocError when the command cannot be started.
+    Ctrl+C, SIGTERM and, unless it is ignored, SIGHUP go to the command, once each. GpudocError when the command cannot
+    be started.
     """
     check_system()
     began = time.monotonic()
-    job = _Job(tuple(command), listener.sink)
+    job = _Job(tuple(command), listener.sink, listener.progress.say)
     with _Signals(job):
         watched = None
         try:
@@ -139,8 +141,10 @@ class _Signals:
         self._last: dict[int, float] = {}
 
     def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._hand_on)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # under nohup a hangup is nobody's
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._hand_on)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
@@ -158,25 +162,29 @@ class _Signals:
 class _Job:
     command: tuple[str, ...]
     sink: Sink
+    say: Callable[[str], None]
     interrupted: bool = False
     stillness: Stillness = field(init=False, default_factory=Stillness)
     folder: pathlib.Path = field(init=False)
     pid: int = field(init=False)
     _launcher: subprocess.Popen[bytes] = field(init=False)
     _orders: int = field(init=False)
-    _read: dict[int, int] = field(init=False)
+    _spools: dict[int, Spool] = field(init=False)
+    _temporary: TemporaryFolder = field(init=False)
+    _has_warned: bool = field(init=False, default=False)
     _stood: Watch | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         # so that the exit code of what the job leaves behind can be asked for
         adopt_orphans()
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=own_prefix("job")))
-        self._read = {1: 0, 2: 0}
+        self._temporary = TemporaryFolder("job")
+        self.folder = self._temporary.path
+        self._spools = {1: Spool(self.folder / STDOUT), 2: Spool(self.folder / STDERR)}
         orders, self._orders = os.pipe()
         answers, told = os.pipe()
         self._launcher = subprocess.Popen(
             [sys.executable, "-I", "-S", launcher.__file__, str(orders), str(told),
-             str(self.output(1)), str(self.output(2)), *self.command],
+             str(self._spools[1].place), str(self._spools[2].place), *self.command],
             pass_fds=(orders, told), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         os.close(orders)
@@ -191,18 +199,14 @@ class _Job:
             raise GpudocError(f"cannot start the command: {reason}", hint="gpudoc doctor -- python train.py")
         self.pid = int(answer)
 
-    def output(self, number: int) -> pathlib.Path:
-        """Where the job's stdout (1) or stderr (2) goes."""
-        return self.folder / {1: "stdout", 2: "stderr"}[number]
-
     def send(self, number: int) -> None:
-        """Hand a signal on: an interrupt to the job's whole group, as a terminal would, others to its first process."""
+        """Hand a signal on: what a terminal sends to the job's whole group, others to its first process."""
         if not self.interrupted:
             # its source is read while it is there
             self._stood = self._as_it_stands()
         self.interrupted = True
-        if number == signal.SIGINT:
-            signal_group(self.pid, signal.SIGINT)
+        if number in (signal.SIGINT, signal.SIGHUP):
+            signal_group(self.pid, signal.Signals(number))
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
@@ -213,15 +217,14 @@ class _Job:
 
     def follow(self) -> None:
         """Pass on what the job wrote since the last call."""
-        for number in (1, 2):
-            place = self.output(number)
-            if not place.exists():
-                continue
-            with place.open("rb") as file:
-                file.seek(self._read[number])
-                while block := file.read(1 << 16):
-                    self._read[number] += len(block)
-                    self.sink(number, block)
+        for number, spool in self._spools.items():
+            spool.follow(functools.partial(self.sink, number))
+            if spool.num_bytes_kept > WARN_BYTES and not self._has_warned:
+                self._has_warned = True
+                self.say(
+                    f"! what the command writes fills {self.folder.parent}, which cannot free what was read: "
+                    f"{spool.cannot_free}; TMPDIR=/another/folder gpudoc doctor ... takes another place"
+                )
 
     def wait_until_it_trains(self, progress: Progress) -> int | None:
         """The Python process that trains, once its stack shows a training step, or that nothing moves any more; None
@@ -305,12 +308,12 @@ class _Job:
 
     def tail(self) -> str:
         """The end of what the job wrote, stdout before stderr."""
-        return "".join(_end_of(self.output(number)) for number in (1, 2))
+        return "".join(spool.tail() for spool in self._spools.values())
 
     def tidy(self) -> None:
         """Remove the files, and adopt no more orphans; only ever called when the job no longer writes into them."""
         adopt_orphans(False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._temporary.close()
 
 
 @dataclass(slots=True)
@@ -360,12 +363,3 @@ def _is_a_step(glance: Glance) -> bool:
     if any("importlib" in frame.file for frame in glance.frames):
         return False
     return any(mark in frame.file for frame in glance.frames for mark in _TRAINS)
-
-
-def _end_of(place: pathlib.Path) -> str:
-    try:
-        with place.open("rb") as file:
-            file.seek(max(0, place.stat().st_size - LOG_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -8,6 +8,7 @@ parent, and becomes py-spy by exec when told to.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -40,9 +41,20 @@ def _become_the_job(command: list[str], stdout: str, stderr: str) -> None:
         file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)
         os.close(file)
+        _lock(number)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, signal.SIG_DFL)
     os.execvpe(command[0], command, {**os.environ, "PYTHONUNBUFFERED": "1"})  # noqa: S606 - to become it is the purpose
+
+
+def _lock(file: int) -> None:
+    """Have the kernel show that the output is in use as long as a process of the job can write into it."""
+    for take in (fcntl.flock, fcntl.lockf):
+        try:
+            take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        return
 
 
 def main(arguments: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
 from gpudoc.process.ending import end_process
 from gpudoc.progress import SILENT, Progress
-from gpudoc.writing import own_prefix
+from gpudoc.temporary import TemporaryFolder
 
 GLANCE_S = 0.1
 MEASURE_S = 0.5
@@ -42,8 +41,8 @@ def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Wa
     target = choose(pid)
     if target.note:
         progress.say(target.note)
-    with tempfile.TemporaryDirectory(prefix=own_prefix("watch")) as folder:
-        looking = Looking(target.pid, pathlib.Path(folder), seconds)
+    with TemporaryFolder("watch") as folder:
+        looking = Looking(target.pid, folder, seconds)
         try:
             while looking.goes_on():
                 looking.look()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy
 from gpudoc.profile.model import Rescue
 from gpudoc.train.data.order import Order
-from gpudoc.train.events import Rescued
+from gpudoc.train.events import Event, Rescued, Said
 from gpudoc.train.state.capture import Progress
 
 
@@ -49,12 +50,21 @@ class Rescues:
     metrics: Metrics
     lesson: Lesson | None = None
 
-    def add(self, event: Rescued) -> None:
-        """Write the rescue into the checkpoint's state and metrics.jsonl; one in training also for the next run."""
+    def record(self, event: Rescued) -> Iterator[Event]:
+        """Write the rescue into the checkpoint's state and metrics.jsonl, one in training for the next run too.
+
+        It is told afterwards. A disk that takes no profile ends no training: the next run is rescued as this one was.
+        """
         progress, order = self.course.progress, self.course.order
         progress.rescues.append(event.document())
         self.metrics.add(event.document())
         if event.phase == "train" and self.lesson is not None:
             rescue = Rescue(step=event.step, from_batch=event.from_batch, to_batch=event.to_batch, shapes=event.shapes)
             accumulation = -(-order.global_batch // (event.to_batch * order.world))
-            self.lesson.remember(rescue, accumulation, progress.activation_checkpointing)
+            try:
+                self.lesson.remember(rescue, accumulation, progress.activation_checkpointing)
+            except GpudocError as problem:
+                yield event
+                yield Said(f"the smaller batch is not remembered for the next run: {problem.message}", warning=True)
+                return
+        yield event

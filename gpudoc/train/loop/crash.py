@@ -70,8 +70,7 @@ def take_over(restart: Restart, ranks: Ranks, rescues: Rescues) -> Iterator[Even
         smaller = min(smaller, course.order.micro_batch)
         course.take_micro_batch(smaller)
     event = Rescued(step=rescue.step, from_batch=rescue.from_batch, to_batch=smaller, phase=phase, shapes=rescue.shapes)
-    rescues.add(event)
-    yield event
+    yield from rescues.record(event)
 
 
 def _read(text: str | None) -> tuple[Rescue, Phase] | None:

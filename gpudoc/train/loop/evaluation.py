@@ -65,8 +65,7 @@ class Evaluation:
         for before, after, shapes in outcome.shrunk:
             rescued = Rescued(step=step, from_batch=before, to_batch=after, phase="evaluate", shapes=shapes)
             progress.eval_batch = outcome.micro_batch
-            self.rescues.add(rescued)
-            yield rescued
+            yield from self.rescues.record(rescued)
         if outcome.loss is None:
             yield Said(f"evaluation after step {step} was left for the stop")
             return

@@ -101,8 +101,7 @@ class Rescuer:
             shapes=seen,
             activation_checkpointing=recomputes,
         )
-        self._rescues.add(event)
-        yield event
+        yield from self._rescues.record(event)
         if self._kept is not None:
             yield Said(f"what held the memory then{self._how_to_look(': ')}")
             self._kept = None

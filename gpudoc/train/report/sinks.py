@@ -7,6 +7,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
@@ -18,10 +19,14 @@ _encode = json.JSONEncoder(allow_nan=False).encode
 NAMES = ("tensorboard", "wandb", "trackio")
 # rows wait for so long to be written together: between two steps, one alone takes four times as long
 _TOGETHER_S = 0.5
+# of rows that wait for a disk: some 60,000
+_MOST_WAITING_BYTES = 32 << 20
 
 
 class Sink(Protocol):
-    """Somebody else's place for figures."""
+    """Somebody else's place for figures; `name` as it was asked for by --log-to."""
+
+    name: str
 
     def add(self, step: int, figures: Mapping[str, float]) -> None:
         """Take the figures of a step."""
@@ -31,16 +36,25 @@ class Sink(Protocol):
 
 
 class Sinks:
-    """metrics.jsonl, one object a line, and the sinks that were asked for."""
+    """metrics.jsonl, one object a line, and the sinks that were asked for.
+
+    No disk and no sink ends a training: rows wait until they can be written, a sink that fails gets no more of them,
+    and `tell` says so.
+    """
 
     def __init__(self, run: Run, extra: tuple[Sink, ...] = ()) -> None:
+        self._place = run.metrics
         try:
-            self._stream = run.metrics.open("a", encoding="utf-8")
+            self._stream: FileIO | None = _open_rows(self._place)
         except OSError as problem:
             raise GpudocError(f"{run.metrics}: cannot be written: {problem.strerror}", hint="--run-dir DIR") from None
         self._extra = extra
         self._waiting: list[Mapping[str, object]] = []
         self._written = -math.inf
+        self._rows = bytearray()
+        self._reason = ""
+        self._num_dropped = 0
+        self._untold: list[str] = []
 
     def add(self, document: Mapping[str, object]) -> None:
         """Take one object; it is written at once, or with the next ones when others were less than 0.5 s ago."""
@@ -56,19 +70,66 @@ class Sinks:
                 text = _encode(document)
             except ValueError:
                 text = _encode(finite(document))
-            self._stream.write(text + "\n")
-            for sink in self._extra:
-                step = document.get("step")
-                sink.add(step if isinstance(step, int) else 0, dict(_figures(document)))
-        self._stream.flush()
+            if len(self._rows) < _MOST_WAITING_BYTES:
+                self._rows += text.encode() + b"\n"
+            else:
+                self._num_dropped += 1
+            step = document.get("step")
+            self._hand_on(step if isinstance(step, int) else 0, document)
+        self._write_rows()
         self._written = time.perf_counter()
 
     def close(self) -> None:
         """End all sinks."""
         self.write()
-        self._stream.close()
+        lost = self._rows.count(b"\n") + self._num_dropped
+        if lost:
+            self._untold.append(f"{self._place}: {lost} rows are missing, which could not be written: {self._reason}")
+        if self._stream is not None:
+            self._stream.close()
         for sink in self._extra:
-            sink.close()
+            try:
+                sink.close()
+            except Exception as problem:
+                self._give_up(sink, problem)
+
+    def tell(self) -> list[str]:
+        """What went wrong, or is right again, since the last call."""
+        told, self._untold = self._untold, []
+        return told
+
+    def _write_rows(self) -> None:
+        try:
+            if self._rows and self._stream is None:
+                self._stream = _open_rows(self._place)
+            while self._rows and self._stream is not None:
+                # a full disk may take a part, and the rest follows it when there is room
+                del self._rows[: self._stream.write(self._rows)]
+        except OSError as problem:
+            self._stream = None
+            if not self._reason:
+                kept = "training goes on, and they are kept and tried again"
+                self._untold.append(f"{self._place}: rows cannot be written: {problem.strerror or problem}; {kept}")
+            self._reason = problem.strerror or str(problem)
+            return
+        if self._reason:
+            self._reason = ""
+            self._untold.append(f"{self._place}: the rows that waited are written")
+
+    def _hand_on(self, step: int, document: Mapping[str, object]) -> None:
+        for sink in self._extra:
+            try:
+                sink.add(step, dict(_figures(document)))
+            except GpudocError:
+                # a hang that was noticed in this moment ends the run
+                raise
+            except Exception as problem:
+                self._give_up(sink, problem)
+
+    def _give_up(self, sink: Sink, problem: Exception) -> None:
+        self._extra = tuple(other for other in self._extra if other is not sink)
+        reason = (str(problem).splitlines() or [""])[0]
+        self._untold.append(f"{sink.name} failed and gets no more figures: {type(problem).__name__}: {reason}")
 
 
 class NoSinks(Sinks):
@@ -76,6 +137,7 @@ class NoSinks(Sinks):
 
     def __init__(self) -> None:
         self._extra = ()
+        self._untold = []
 
     def add(self, document: Mapping[str, object]) -> None:
         """Drop it."""
@@ -103,6 +165,11 @@ def finite(value: object) -> object:
     return value
 
 
+def _open_rows(place: Path) -> FileIO:
+    # what a buffer holds after an error would be written twice, or not at all
+    return FileIO(place, "ab")
+
+
 def _open(name: str, run: Run, settings: Mapping[str, object]) -> Sink:
     if name == "tensorboard":
         return _TensorBoard(run.path / "tensorboard")
@@ -112,6 +179,8 @@ def _open(name: str, run: Run, settings: Mapping[str, object]) -> Sink:
 
 
 class _TensorBoard:
+    name = "tensorboard"
+
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard.writer import SummaryWriter
@@ -131,6 +200,7 @@ class _Tracker:
     """Weights & Biases, or trackio, which answers to the same three calls."""
 
     def __init__(self, name: str, run: Run, settings: Mapping[str, object]) -> None:
+        self.name = name
         try:
             self._module = importlib.import_module(name)
         except ImportError:

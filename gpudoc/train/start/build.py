@@ -14,6 +14,7 @@ from torch import nn
 
 from gpudoc.errors import ExitCode
 from gpudoc.facts.host import num_cpus
+from gpudoc.locks import Lock
 from gpudoc.policy import spares_more
 from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
@@ -39,7 +40,7 @@ from gpudoc.train.start.profiles import choose as choose_profile
 from gpudoc.train.start.room import is_taken, no_room
 from gpudoc.train.state.capture import restore, restore_rng
 from gpudoc.train.state.loaded import Loaded, load
-from gpudoc.train.state.run_dir import Choice, Lock, cut_metrics, identity, write_config
+from gpudoc.train.state.run_dir import Choice, cut_metrics, identity, lock_run, write_config
 from gpudoc.train.state.run_dir import choose as choose_run
 from gpudoc.train.step import schedule
 from gpudoc.train.step.precision import choose as choose_precision
@@ -106,12 +107,16 @@ def _build_on(
     def open_run() -> Choice:
         found = choose_run(workload.name, request.run_dir, _resume(request), fixed, settings.steps)
         if not found.finished:
-            locks.append(Lock(found.run))
+            locks.append(lock_run(found.run))
         return found
 
     choice = on_rank_0(ranks, open_run)
     if choice.finished:
         return _nothing_to_do(choice)
+    for lock in locks:
+        if lock.why_not:
+            missing = f"its file system has no locks ({lock.why_not}): see to it that no second run uses it"
+            yield Said(f"{choice.run.path}: {missing}", warning=True)
     yield from (Said(f"{bad.path.name} is not used: {bad.reason}", warning=True) for bad in choice.bad)
     plan = Decisions(
         request=request,

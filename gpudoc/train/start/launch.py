@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +26,9 @@ from gpudoc.process.arguments import own_module, own_python
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
+from gpudoc.temporary import TemporaryFolder
 from gpudoc.train.ranks.pulse import FOLDER
 from gpudoc.train.watch.watching import speak
-from gpudoc.writing import own_prefix
 
 if TYPE_CHECKING:
     from gpudoc.train.watch.watch import Watch
@@ -116,11 +115,11 @@ def launch(
     from gpudoc.train.watch.recorder import switched_on
     from gpudoc.train.watch.watching import ended, watch_ranks
 
-    with tempfile.TemporaryDirectory(prefix=own_prefix("launch")) as folder:
-        environment = {EXIT_FILE: f"{folder}/exit", **os.environ, FOLDER: folder}
+    with TemporaryFolder("launch") as folder:
+        environment = {EXIT_FILE: f"{folder}/exit", **os.environ, FOLDER: str(folder)}
         on_hang = on_hang or OnHang()
         if on_hang.asks_nccl:
-            environment.update(switched_on(Path(folder), environment))
+            environment.update(switched_on(folder, environment))
         # a store that the agent keeps hands restarted ranks the addresses of the dead ones
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         environment.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus / ranks))))
@@ -134,13 +133,13 @@ def launch(
             env=environment,
             start_new_session=True,
         )
-        watch = watch_ranks(Path(folder), environment, on_hang.then)
+        watch = watch_ranks(folder, environment, on_hang.then)
         with _passing_on(process):
             status = _wait(process, place, watch)
             if status is None:
                 assert watch.hung is not None
                 end_family(process)
-                raise ended(Path(folder), watch.hung, on_hang.go_on)
+                raise ended(folder, watch.hung, on_hang.go_on)
         return _exit_code(place, status)
 
 

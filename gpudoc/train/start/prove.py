@@ -15,10 +15,10 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_module, without
 from gpudoc.process.ending import end_family
 from gpudoc.progress import SILENT, Progress
+from gpudoc.temporary import TemporaryFolder
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.loaded import load
-from gpudoc.writing import own_prefix
 
 SCHEMA = "gpudoc.prove.v1"
 STEPS = 12
@@ -59,8 +59,7 @@ def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
     Three runs in processes of their own: one whole; one killed with SIGKILL and resumed; and, only if these differ,
     a second whole one, which tells non-deterministic kernels from state that is not in the checkpoint.
     """
-    with tempfile.TemporaryDirectory(prefix=own_prefix("prove")) as folder:
-        home = Path(folder)
+    with TemporaryFolder("prove") as home:
         given = without(arguments, *_SET_HERE, flags=_SAID_HERE)
         line = [*given, "--set", "log_every=1", "--set", "eval_every=1000000", "--steps", str(STEPS)]
         progress.say(f"1/3 {STEPS} steps without a break")
@@ -131,8 +130,8 @@ def _run_and_kill(line: Sequence[str], run: Path) -> None:
             last = said.read().strip().splitlines()[-1:]
             raise GpudocError(f"the run to kill ended by itself: {' '.join(last)}", exit_code=ExitCode.BAD_ANSWER)
     # the run may have come further before the kill arrived; it is resumed from the place that was meant
+    checkpoint.settle_ruins(run / "checkpoints")
     checkpoint.remove_others(run / "checkpoints", {KILL_AFTER})
-    checkpoint.remove_ruins(run / "checkpoints")
     (run / "summary.json").unlink(missing_ok=True)
 
 

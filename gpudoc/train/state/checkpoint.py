@@ -23,6 +23,7 @@ from torch import nn
 
 from gpudoc.train.ranks.protocol import inside, whole
 from gpudoc.train.state.staging import Copying, Staging
+from gpudoc.writing import sync_folder
 
 SCHEMA = "gpudoc.checkpoint.v1"
 MANIFEST = "manifest.json"
@@ -30,6 +31,8 @@ SHARDS = "dcp"
 WEIGHTS = "model.safetensors"
 PLACE = "data.pt"
 _NAME = re.compile(r"step-(\d+)")
+# between the name of a checkpoint and the number of who writes it, or what says that it is being replaced
+_RUIN, _REPLACED = ".tmp-", "replaced"
 
 # called after each act of writing, so that tests can die or fail at every one of them
 Fault = Callable[[str], None]
@@ -128,7 +131,7 @@ def write(folder: Path, content: Content, *, keep: Sequence[int] | None = None, 
 
 def open_aside(folder: Path, step: int) -> Path:
     """An empty folder beside the final one, under a name that nobody takes for a checkpoint."""
-    aside = folder / f"step-{step}.tmp-{os.getpid()}"
+    aside = folder / f"step-{step}{_RUIN}{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     return aside
@@ -144,12 +147,18 @@ def finish(aside: Path, content: Content, rows: Rows, *, keep: Sequence[int] | N
     _write_file(aside / MANIFEST, lambda path: path.write_text(text, "utf-8"), act)
     sync_folder(aside)
     act("before rename")
-    if target.exists():
-        # the same step saved twice: the old one gives way only to a whole new one
-        shutil.rmtree(target)
-    aside.rename(target)
+    before = _move_aside(target)
+    act("between")
+    try:
+        aside.rename(target)
+    except OSError:
+        if before is not None:
+            before.rename(target)
+        raise
     act("after rename")
     sync_folder(folder)
+    if before is not None:
+        shutil.rmtree(before, ignore_errors=True)
     if keep is not None:
         remove_others(folder, {content.step, *keep})
     act("after pruning")
@@ -164,10 +173,32 @@ def remove_others(folder: Path, keep: set[int]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def remove_ruins(folder: Path) -> None:
-    """Remove what an interrupted writer left behind."""
-    for path in folder.glob("step-*.tmp-*"):
-        shutil.rmtree(path, ignore_errors=True)
+def _move_aside(target: Path) -> Path | None:
+    """Rename the checkpoint of a step that is saved again, which a whole new one replaces; None where there is none."""
+    if not target.exists():
+        return None
+    aside = target.with_name(f"{target.name}{_RUIN}{_REPLACED}")
+    shutil.rmtree(aside, ignore_errors=True)
+    target.rename(aside)
+    return aside
+
+
+def ruins(folder: Path) -> list[Path]:
+    """What interrupted writers left behind: the new one of a step before the one that it replaces."""
+    return sorted(folder.glob(f"step-*{_RUIN}*"), key=lambda path: path.name.endswith(_REPLACED))
+
+
+def settle_ruins(folder: Path) -> None:
+    """Keep what an interrupted writer left whole and nothing else holds, and remove the rest.
+
+    To be called by who has the run's lock: a writer that lives would lose what it writes.
+    """
+    for path in ruins(folder):
+        target = path.with_name(path.name.partition(_RUIN)[0])
+        if _NAME.fullmatch(target.name) and not target.exists() and verify(path) is None:
+            path.rename(target)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def found_in(folder: Path) -> list[tuple[int, Path]]:
@@ -196,7 +227,7 @@ def verify(path: Path) -> str | None:
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         return f"{MANIFEST} cannot be read: {problem}"
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         return f"{MANIFEST} is not one of {SCHEMA}"
@@ -260,17 +291,6 @@ def _sha256(stream: BinaryIO) -> str:
     while block := stream.read(1 << 22):
         digest.update(block)
     return digest.hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk; Windows opens no folders, and keeps its names by itself."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def no_fault(place: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,10 @@ import yaml
 
 from gpudoc import writing
 from gpudoc.errors import GpudocError
+from gpudoc.locks import InUseError, Lock, take_lock
+from gpudoc.reading import UnreadableError, read_yaml
 from gpudoc.shell import quote_path
-from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, remove_ruins
+from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, ruins, settle_ruins
 from gpudoc.workload.config import Config
 
 # what may not change when a run goes on, as far as the config says it
@@ -62,40 +66,27 @@ class Choice:
     finished: bool = False
 
 
-class Lock:
-    """Exclusive use of a run directory; ends with the process, however it ends."""
+def lock_run(run: Run) -> Lock:
+    """Exclusive use of a run directory; ends with the process, however it ends. GpudocError when another one has it.
 
-    def __init__(self, run: Run) -> None:
-        self._path = run.path / ".lock"
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-            self._stream = self._path.open("a+")
-        except OSError as problem:
-            raise GpudocError(
-                f"{run.path}: the run directory cannot be written: {problem.strerror}", hint="--run-dir DIR"
-            ) from None
-        try:
-            import fcntl
-
-            # a record lock belongs to this process alone: loader workers, which are forks, do not keep it alive
-            fcntl.lockf(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            return
-        except OSError:
-            self._stream.seek(0)
-            holder = self._stream.read().strip() or "another process"
-            self._stream.close()
-            raise GpudocError(
-                f"{run.path}: in use by {holder}", hint="wait for it, or take another place: --run-dir DIR"
-            ) from None
-        self._stream.truncate(0)
-        self._stream.write(f"process {os.getpid()}\n")
-        self._stream.flush()
-
-    def release(self) -> None:
-        """Let others in."""
-        self._stream.close()
-        self._path.unlink(missing_ok=True)
+    Where the file system has no locks the answer's `why_not` says so, and nobody is kept out.
+    """
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        # loader workers, which are forks, do not keep it
+        lock = take_lock(run.path / ".lock", owner="process")
+        with contextlib.suppress(OSError):
+            lock.note(f"process {os.getpid()} on {platform.node()}\n")
+    except InUseError as problem:
+        holder = str(problem).strip() or "another process"
+        raise GpudocError(
+            f"{run.path}: in use by {holder}", hint="wait for it, or take another place: --run-dir DIR"
+        ) from None
+    except OSError as problem:
+        raise GpudocError(
+            f"{run.path}: the run directory cannot be written: {problem.strerror}", hint="--run-dir DIR"
+        ) from None
+    return lock
 
 
 def identity(config: Config, settings: Mapping[str, object]) -> dict[str, object]:
@@ -131,7 +122,7 @@ def is_finished(run: Run, end_step: int) -> bool:
     """Whether the run came to its end, or has all the steps that are asked for."""
     try:
         summary = json.loads(run.summary.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     if not isinstance(summary, dict):
         return False
@@ -153,6 +144,9 @@ def write_whole(path: Path, text: str) -> None:
 
 def cut_metrics(run: Run, last_step: int) -> None:
     """Drop what metrics.jsonl says of steps after `last_step`, and a torn last line."""
+    if not run.metrics.is_file():
+        # a link to a device has no end
+        return
     try:
         lines = run.metrics.read_text("utf-8", errors="replace").splitlines()
     except OSError:
@@ -177,7 +171,11 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
 
 
 def _go_on(run: Run, end_step: int) -> Choice:
-    remove_ruins(run.checkpoints)
+    if ruins(run.checkpoints):
+        # only a run that nobody writes has any that may be touched
+        lock = lock_run(run)
+        settle_ruins(run.checkpoints)
+        lock.remove()
     good, bad = newest_good(run.checkpoints)
     if good is None and bad:
         listed = "; ".join(f"{b.path.name}: {b.reason}" for b in bad)
@@ -189,28 +187,39 @@ def _go_on(run: Run, end_step: int) -> Choice:
 
 
 def _differences(run: Run, fixed: Mapping[str, object]) -> list[str]:
+    unreadable = ["its config.yaml cannot be read"]
     try:
-        document = yaml.safe_load(run.config.read_text("utf-8"))
-        before = document["fixed"]
-    except (OSError, yaml.YAMLError, TypeError, KeyError):
-        return ["its config.yaml cannot be read"]
+        document = read_yaml(run.config, "run config").data
+    except UnreadableError:
+        return unreadable
+    before = document.get("fixed") if isinstance(document, dict) else None
+    if not isinstance(before, dict):
+        return unreadable
     # as JSON, since YAML keeps no tuples and spells some floats otherwise
     return [
         f"{key} was {_short(before.get(key))}, is {_short(value)}"
         for key, value in fixed.items()
-        if json.dumps(before.get(key), sort_keys=True) != json.dumps(value, sort_keys=True)
+        if _as_json(before.get(key)) != _as_json(value)
     ]
 
 
+def _as_json(value: object) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, default=str)
+    except (TypeError, ValueError):
+        # keys of several kinds, which no run wrote
+        return repr(value)
+
+
 def _short(value: object) -> str:
-    text = json.dumps(value)
+    text = _as_json(value)
     return text if len(text) <= 90 else text[:87] + "..."
 
 
 def _is_started(run: Run) -> bool:
     """Whether a run has anything to go on with; one that failed before its first logged step is begun anew."""
     logged = run.metrics.is_file() and run.metrics.stat().st_size > 0
-    return logged or bool(found_in(run.checkpoints))
+    return logged or bool(found_in(run.checkpoints) or ruins(run.checkpoints))
 
 
 def _series(base: Path) -> list[Run]:
@@ -240,6 +249,6 @@ def _known_runs() -> str:
 def _step_of(line: str) -> float:
     try:
         step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return float("inf")
     return float(step) if isinstance(step, int) else float("inf")

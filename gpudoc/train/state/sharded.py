@@ -31,6 +31,7 @@ from gpudoc.train.ranks.protocol import own_part
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content, Fault, plain_name
 from gpudoc.train.state.staging import Staging
+from gpudoc.writing import sync_folder
 
 T = TypeVar("T")
 State = dict[str, object]
@@ -249,7 +250,7 @@ def _digest_own(place: Path, rank: int, act: Fault) -> dict[str, dict[str, objec
     files = sorted(place.glob(f"__{rank}_*.distcp")) + ([place / ".metadata"] if rank == 0 else [])
     found = {file.name: checkpoint.settle(file) for file in files}
     if rank == 0:
-        checkpoint.sync_folder(place)
+        sync_folder(place)
     act("after shards")
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -65,14 +66,22 @@ def _unfinished(traces: Mapping[int, RankTrace]) -> list[str]:
 
 
 def _wake(pipe: Path) -> bool:
-    """Ask for a dump; False where no rank reads the pipe."""
+    """Ask for a dump; False where no rank of this user reads the pipe.
+
+    The environment may name any place: nothing is written into a file, a link or another user's pipe.
+    """
     try:
-        handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY)
     except OSError:
         return False
-    with contextlib.suppress(OSError):
-        os.write(handle, b"1\n")
-    os.close(handle)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.getuid():
+            return False
+        with contextlib.suppress(OSError):
+            os.write(handle, b"1\n")
+    finally:
+        os.close(handle)
     return True
 
 

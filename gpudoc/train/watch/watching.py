@@ -105,6 +105,7 @@ def events_of(job: Job, hangs: Hangs) -> Iterator[Event]:
             named.add(event.slow.rank)
             yield Said(event.slow.say(), warning=True)
         yield from hangs.tell(job)
+        yield from (Said(text, warning=True) for text in job.sinks.tell())
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
 from gpudoc.train.data.order import Order
 from gpudoc.tune.trial.messages import Feed
+from gpudoc.tune.trial.sweep import note_process
 from gpudoc.workload.batch import Batch, num_bytes
 from gpudoc.workload.build import Collate, Dataset, Workload
 
@@ -69,8 +70,13 @@ def make_loader(workload: Workload, order: Shuffled, batch: int, feed: Feed) -> 
         prefetch_factor=feed.prefetch_factor if feed.num_workers else None,
         pin_memory=feed.pin_memory,
         persistent_workers=feed.persistent_workers and feed.num_workers > 0,
-        worker_init_fn=start_worker if feed.num_workers else None,
+        worker_init_fn=_start_worker if feed.num_workers else None,
     )
+
+
+def _start_worker(number: int) -> None:
+    start_worker(number)
+    note_process()
 
 
 def endless(loader: DataLoader[object]) -> Iterator[object]:

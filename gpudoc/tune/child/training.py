@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
+from gpudoc.temporary import TemporaryFolder
 from gpudoc.train.data.order import Order
 from gpudoc.train.loop.evaluate import evaluating, loss_of
 from gpudoc.train.ranks.protocol import Alone, Ranks
@@ -28,7 +27,6 @@ from gpudoc.train.step.undo import Undo
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
-from gpudoc.writing import own_prefix
 
 T = TypeVar("T")
 
@@ -192,8 +190,8 @@ class Trainee:
     def writing_checkpoint(self) -> Iterator[None]:
         """Write what was captured by training's own thread; what is a copy is being written while the inside runs."""
         assert self._saved is not None
-        with tempfile.TemporaryDirectory(prefix=own_prefix("trial")) as folder:
-            writer = Writer(Path(folder))
+        with TemporaryFolder("trial") as folder:
+            writer = Writer(folder)
             writer.start(self._saved, (), beside=self.device.type != "cpu")
             self._saved = None
             try:

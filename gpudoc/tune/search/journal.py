@@ -13,10 +13,13 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from gpudoc.locks import InUseError, Lock, take_lock
+from gpudoc.reading import UnreadableError, read_bytes
 from gpudoc.tune.trial.messages import End, Part, Request, Trial
 
 SCHEMA: Literal["gpudoc.tune.journal.v1"] = "gpudoc.tune.journal.v1"
-_MAX_HEADER = 1 << 16
+# a trial takes some hundred bytes
+_MOST_BYTES = 64 << 20
 
 
 class Header(Part):
@@ -35,13 +38,17 @@ class Header(Part):
 
 @dataclass(slots=True)
 class Journal:
-    """Finished trials by request; without a path, or once writing failed, they are kept in memory only."""
+    """Finished trials by request; without a lock, or once writing failed, they are kept in memory only.
+
+    One search at a time writes a journal: `lost` says why this one does not.
+    """
 
     path: Path | None
     trials: list[Trial] = field(default_factory=list)
     lost: str = ""
     num_replayed: int = 0
     start_s: float = 0.0
+    _lock: Lock | None = None
 
     def find(self, request: Request) -> Trial | None:
         """The finished trial of an equal request, the last of several, or None."""
@@ -53,41 +60,67 @@ class Journal:
         self.trials.append(trial)
         self._append(trial.model_dump_json(exclude_defaults=True))
 
+    def close(self) -> None:
+        """Let another search use it; what is added from now on is kept in memory only."""
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
+
     def _append(self, line: str) -> None:
-        if self.path is None or self.lost:
+        if self._lock is None or self.lost:
             return
         try:
-            with self.path.open("ab") as stream:
-                stream.write(line.encode() + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+            handle, record = self._lock.handle, line.encode() + b"\n"
+            os.lseek(handle, 0, os.SEEK_END)
+            while record:
+                record = record[os.write(handle, record) :]
+            os.fsync(handle)
         except OSError as problem:
             self.lost = problem.strerror or str(problem)
 
 
 def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
-    """The journal at `path` for `header`; another key, another schema or `fresh` starts it anew."""
+    """The journal at `path` for `header`; another key, another schema or `fresh` empties it.
+
+    While another search has it, its trials are taken over, and this search keeps its own in memory.
+    """
     journal = Journal(path, start_s=header.start_s)
-    known = None if fresh else _read_header(path)
-    same = known is not None and (known.key, known.limit_bytes) == (header.key, header.limit_bytes)
-    kept = _read_trials(path) if same else None
-    if known is not None and kept is not None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        journal._lock = take_lock(path, owner="process")
+    except InUseError:
+        journal.lost = "another search with the same settings uses it"
+    except OSError as problem:
+        journal.lost = problem.strerror or str(problem)
+    _take_over(journal, header, fresh=fresh)
+    return journal
+
+
+def _take_over(journal: Journal, header: Header, *, fresh: bool) -> None:
+    """Go on with the trials of an earlier search, or empty the journal for a new one."""
+    lock = journal._lock
+    data = b"" if fresh or journal.path is None else _read(journal.path, lock)
+    whole = data[: data.rfind(b"\n") + 1]
+    known, kept = _parse(whole)
+    if known is not None and kept is not None and (known.key, known.limit_bytes) == (header.key, header.limit_bytes):
         if kept and kept[-1].end is End.USER_ERROR:
             # it ended that search, and may be corrected by now
             kept.pop()
-        # a speed that others disturbed is measured anew
+        # a speed that others disturbed is measured again
         journal.trials.extend(trial for trial in kept if not trial.is_disturbed)
         journal.num_replayed = len(journal.trials)
         journal.start_s = known.start_s
-        return journal
+    else:
+        whole = b""
+    if lock is None:
+        return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file():
-            path.unlink()
+        # only the last line can be torn, by a kill or a full disk; cut it so that the next record starts on its own
+        os.ftruncate(lock.handle, len(whole))
     except OSError as problem:
         journal.lost = problem.strerror or str(problem)
-    journal._append(header.model_dump_json(by_alias=True))
-    return journal
+    if not whole:
+        journal._append(header.model_dump_json(by_alias=True))
 
 
 def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:
@@ -96,26 +129,36 @@ def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:
     return known.limit_bytes if known is not None and known.key == key else None
 
 
-def _read_header(path: Path) -> Header | None:
+def _read(path: Path, lock: Lock | None) -> bytes:
+    if lock is None:
+        return _read_unlocked(path)
     try:
-        with path.open("rb") as stream:
-            found = Header.model_validate_json(stream.readline(_MAX_HEADER), strict=True)
-    except (OSError, ValidationError):
-        return None
-    return found if "schema_name" in found.model_fields_set else None
+        # another descriptor, when it is closed, would end a lock that is this process's
+        return os.pread(lock.handle, os.fstat(lock.handle).st_size, 0)
+    except OSError:
+        return b""
 
 
-def _read_trials(path: Path) -> list[Trial] | None:
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        # only the last line can be torn, by a kill or a full disk; cut it so that the next record starts on its own
-        with path.open("r+b") as stream:
-            stream.truncate(len(whole))
-    trials = []
-    for line in whole.splitlines()[1:]:
-        try:
-            trials.append(Trial.model_validate_json(line))
-        except ValidationError:
-            return None
-    return trials
+def _read_unlocked(path: Path) -> bytes:
+    try:
+        return read_bytes(path, "journal", most_bytes=_MOST_BYTES)
+    except UnreadableError:
+        return b""
+
+
+def _read_header(path: Path) -> Header | None:
+    return _parse(_read_unlocked(path).partition(b"\n")[0])[0]
+
+
+def _parse(lines: bytes) -> tuple[Header | None, list[Trial] | None]:
+    """The header and the trials of whole lines; None for what is not one of this schema."""
+    first, *rest = lines.splitlines() or [b""]
+    try:
+        header = Header.model_validate_json(first, strict=True)
+    except ValidationError:
+        return None, None
+    try:
+        trials = [Trial.model_validate_json(line) for line in rest]
+    except ValidationError:
+        return header, None
+    return (header if "schema_name" in header.model_fields_set else None), trials

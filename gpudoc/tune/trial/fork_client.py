@@ -17,6 +17,7 @@ from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.tune.trial.messages import Trial, Variant
+from gpudoc.tune.trial.sweep import PROCESSES
 from gpudoc.tune.trial.wire import GO_ON, Failed, Ready, Start, Told, command, receive, send
 
 START_SECONDS = 300.0
@@ -44,7 +45,7 @@ class ForkServerProcess:
         self._source = source
         self._log = folder / f"server-{'-'.join(variant.environment)}-{next(_NUMBERS)}.log"
         self._inbox: dict[int | None, deque[Told]] = {}
-        self._environment = {**environment_of(variant), "TMPDIR": str(folder)}
+        self._environment = {**environment_of(variant), "TMPDIR": str(folder), PROCESSES: str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
 

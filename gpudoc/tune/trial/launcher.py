@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
 from gpudoc.profile.model import Allocator, WaitPolicy
+from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
@@ -41,7 +40,6 @@ from gpudoc.tune.trial.wire import (
     Told,
     Waiting,
 )
-from gpudoc.writing import own_prefix
 
 SILENCE_SECONDS = 60.0
 _TIMED_STAGES = ("speed", "scaling")
@@ -81,7 +79,6 @@ class _Progress:
     losses: tuple[float, ...] = ()
     inspection: Inspection | None = None
     group: int = 0
-    first_pid: int = 0
     how: How = "fork"
     waiting: int = 0
 
@@ -179,13 +176,13 @@ class Running:
                 told = self._warm.receive(self._id, POLL_SECONDS)
                 if told is not None:
                     self._take(told)
-        sweep_shared_memory(self._seen.first_pid, self._started_at)
+        sweep_shared_memory(self._log.parent, self._started_at)
 
     def _take(self, told: Told) -> None:
         seen = self._seen
         match told.event:
             case Started(group=group, how=how):
-                seen.group = seen.first_pid = group
+                seen.group = group
                 seen.how = how
             case Stage(stage=stage, batch=batch):
                 seen.stage, seen.batch = stage, batch or seen.batch
@@ -287,7 +284,8 @@ class Launcher:
         self._source = source
         self._expected = tuple(expected)
         self._first = next(iter(self._expected), Variant())
-        self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("tune")))
+        self._temporary = TemporaryFolder("tune")
+        self._folder = self._temporary.path
         self._warm: dict[tuple[Allocator, WaitPolicy], ForkServerProcess] = {}
         self._ids = itertools.count(1)
 
@@ -350,7 +348,7 @@ class Launcher:
         for warm in self._warm.values():
             warm.close()
         self._warm.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.close()
 
     def __enter__(self) -> Launcher:
         return self

@@ -1,36 +1,66 @@
-"""What killed processes leave behind, removed by those who live."""
+"""What killed processes of a search leave behind: shared memory of its trials, folders of earlier searches."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+import re
+import signal
 from pathlib import Path
 
 from gpudoc.process.lifetime import is_running
+from gpudoc.temporary import find_folders, remove_folder
+
+# names the folder in which the processes of a search say that they are its own
+PROCESSES = "GPUDOC_TUNE_PROCESSES"
+_NOTE = "process-"
+_MEMORY = re.compile(r"torch_(\d+)_\d+(?:_\d+)?")
+_SHARED = Path("/dev/shm")
 
 
-def sweep_shared_memory(first_pid: int, since: float) -> None:
-    """Remove torch's shared memory files of this trial's dead processes; a killed process cannot do it itself."""
-    for path in Path("/dev/shm").glob("torch_*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pid = int(path.name.split("_")[1])
-            status = path.stat()
-            is_ours = status.st_uid == os.getuid() and status.st_ctime >= since and pid >= first_pid > 0
-            if is_ours and not is_running(pid):
-                path.unlink()
+def note_process() -> None:
+    """Say that this process is a search's own, which removes what it leaves in shared memory when it is killed."""
+    folder = os.environ.get(PROCESSES)
+    if folder:
+        with contextlib.suppress(OSError):
+            (Path(folder) / f"{_NOTE}{os.getpid()}").touch()
+
+
+def sweep_shared_memory(folder: Path, since: float) -> None:
+    """Remove torch's shared memory of those processes noted in `folder` that have ended; a killed one cannot do it.
+
+    Only files that are this user's, made after `since` (Unix time), and that no process anywhere has open: in
+    another container that shares /dev/shm the same number is another process.
+    """
+    notes = {int(note.name.removeprefix(_NOTE)): note for note in folder.glob(f"{_NOTE}*")}
+    ended = {pid: note for pid, note in notes.items() if not is_running(pid)}
+    for path in _SHARED.glob("torch_*") if ended else ():
+        match = _MEMORY.fullmatch(path.name)
+        if match and int(match[1]) in ended:
+            with contextlib.suppress(OSError):
+                _remove_unused(path, since)
+    for note in ended.values():
+        note.unlink(missing_ok=True)
 
 
 def clean_up_after_the_dead() -> None:
     """Remove the temporary folders of searches that were killed."""
-    for folder in _tune_folders():
-        with contextlib.suppress(ValueError, IndexError):
-            pid = int(folder.name.split("-")[2])
-            if not is_running(pid):
-                shutil.rmtree(folder, ignore_errors=True)
+    for folder in find_folders(("tune",)):
+        remove_folder(folder)
 
 
-def _tune_folders() -> Iterator[Path]:
-    return Path(tempfile.gettempdir()).glob("gpudoc-tune-*")
+def _remove_unused(path: Path, since: float) -> None:
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if status.st_uid != os.getuid() or status.st_ctime < since:
+            return
+        # who opens it in this moment would have us sent SIGIO, which ends a process; this one is ignored
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        # granted only when no other process, in whatever namespace, has the file open or mapped
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        path.unlink()
+    finally:
+        os.close(handle)

@@ -262,6 +262,58 @@ def test_the_command_goes_on_unharmed_when_the_watcher_is_killed(counter):
         _end(str(script))
 
 
+SPEAKS = """
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    print("still there", flush=True)
+    time.sleep(0.02)
+"""
+
+
+def test_the_output_of_a_job_whose_watcher_was_killed_stays_until_the_job_ends(tmp_path, monkeypatch):
+    from gpudoc.temporary import find_folders, remove_folder, why_kept
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with start(LAUNCH, 3, sys.executable, "-c", SPEAKS, tmp_path / "ends") as watcher:
+        wait_until(lambda: [one for one in find_folders() if (one / "stdout").exists()])
+        (folder,) = find_folders()
+        wait_for(folder / "stdout", "still there")
+        assert why_kept(folder) == f"in use by process {watcher.pid}"
+        watcher.kill()
+        watcher.communicate()
+    assert why_kept(folder) == "in use by a job that still writes into it"
+    assert remove_folder(folder) == "in use by a job that still writes into it"
+    size = (folder / "stdout").stat().st_size
+    wait_until(lambda: (folder / "stdout").stat().st_size > size)
+    (tmp_path / "ends").touch()
+    wait_until(lambda: why_kept(folder) == "")
+    assert remove_folder(folder) == ""
+
+
+HEARS = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGHUP, lambda *_: (print("hung up", file=open(sys.argv[1], "a"), flush=True), sys.exit(3)))
+print("begun", file=open(sys.argv[1], "a"), flush=True)
+while not pathlib.Path(sys.argv[1] + ".end").exists():
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["as it is", "nohup"])
+def test_a_hangup_is_the_commands_as_it_would_be_without_a_watcher(tmp_path, ignored):
+    notes = tmp_path / "notes"
+    before = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n" if ignored else ""
+    with start(before + LAUNCH, 3, sys.executable, "-c", HEARS, notes) as watcher:
+        wait_for(notes, "begun")
+        os.kill(watcher.pid, signal.SIGHUP)
+        if ignored:
+            pathlib.Path(f"{notes}.end").touch()
+        answer = json.loads(watcher.communicate(timeout=60)[0])
+    assert (answer["code"], "hung up" in notes.read_text()) == ((0, False) if ignored else (3, True))
+
+
 def test_a_training_job_goes_on_when_the_watcher_is_killed_while_it_samples(tmp_path):
     speed = tmp_path / "speed"
     code = f"import os; os.environ['SPEED_FILE'] = {str(speed)!r}\n"

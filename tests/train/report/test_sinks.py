@@ -1,5 +1,8 @@
+import contextlib
 import json
 import math
+import resource
+import signal
 import sys
 import time
 import types
@@ -7,8 +10,10 @@ import types
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.train.report import sinks as report
 from gpudoc.train.report.sinks import NoSinks, Sinks, finite, open_extra
 from gpudoc.train.state.run_dir import Run
+from tests.train.support import train_here, write_workload
 
 
 def test_the_first_object_is_a_line_at_once_and_the_next_ones_within_half_a_second(tmp_path, monkeypatch):
@@ -41,6 +46,87 @@ def test_going_on_appends(tmp_path):
         sinks.add({"step": step})
         sinks.close()
     assert len(Run(tmp_path).metrics.read_text().splitlines()) == 2
+
+
+@contextlib.contextmanager
+def full_at(size):
+    """No file can grow beyond `size` bytes, as on a disk that is full then."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_rows_that_a_full_disk_refused_follow_when_there_is_room_and_it_is_told_once(tmp_path):
+    sinks = Sinks(Run(tmp_path))
+    for step in range(4):
+        with full_at(20) if step in (1, 2) else contextlib.nullcontext():
+            sinks.add({"step": step})
+            sinks.write()
+    told = sinks.tell()
+    sinks.close()
+    assert [json.loads(line)["step"] for line in Run(tmp_path).metrics.read_text().splitlines()] == [0, 1, 2, 3]
+    goes_on = "File too large; training goes on, and they are kept and tried again"
+    assert told == [
+        f"{tmp_path}/metrics.jsonl: rows cannot be written: {goes_on}",
+        f"{tmp_path}/metrics.jsonl: the rows that waited are written",
+    ]
+    assert sinks.tell() == []
+
+
+def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
+    Run(tmp_path).metrics.symlink_to("/dev/full")
+    sinks = Sinks(Run(tmp_path))
+    for step in range(3):
+        sinks.add({"step": step})
+    sinks.close()
+    first, last = sinks.tell()
+    assert "No space left on device; training goes on" in first
+    assert last.endswith("metrics.jsonl: 3 rows are missing, which could not be written: No space left on device")
+
+
+def test_rows_that_wait_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "_MOST_WAITING_BYTES", 100)
+    Run(tmp_path).metrics.symlink_to("/dev/full")
+    sinks = Sinks(Run(tmp_path))
+    for step in range(100):
+        sinks.add({"step": step})
+    sinks.write()
+    assert len(sinks._rows) < 200
+    sinks.close()
+    assert "100 rows are missing" in sinks.tell()[-1]
+
+
+def test_a_tracker_that_fails_gets_no_more_and_the_rows_are_written(tmp_path, monkeypatch):
+    def fail(_):
+        raise ConnectionError("the server does not answer\ntry later")
+
+    module = types.SimpleNamespace(init=lambda **_: None, log=fail, finish=lambda: None)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    sinks = Sinks(Run(tmp_path), open_extra(("wandb",), Run(tmp_path), {}))
+    for step in (1, 2):
+        sinks.add({"step": step})
+        sinks.write()
+    sinks.close()
+    assert sinks.tell() == ["wandb failed and gets no more figures: ConnectionError: the server does not answer"]
+    assert len(Run(tmp_path).metrics.read_text().splitlines()) == 2
+
+
+def test_a_training_whose_metrics_have_no_room_comes_to_its_end_with_its_checkpoints(tmp_path, capsys):
+    write_workload(tmp_path)
+    run = tmp_path / "runs" / "full"
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").symlink_to("/dev/full")
+    line = ("--model", "cfg.yaml", "--profile", "off", "--set", "log_every=1", "--set", "checkpoint_every=2")
+    assert train_here(tmp_path, *line, "--steps", "4", "--run-dir", "runs/full") == 0
+    said = capsys.readouterr().err
+    assert said.count("rows cannot be written: No space left on device; training goes on") == 1
+    assert "rows are missing" in said
+    assert (run / "checkpoints" / "step-4" / "manifest.json").is_file()
+    assert json.loads((run / "summary.json").read_text())["status"] == "finished"
 
 
 def test_a_tracker_gets_nested_figures_under_flat_names(tmp_path, monkeypatch):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -25,6 +28,7 @@ PLACES = [
     "before manifest.json",
     "inside manifest.json",
     "before rename",
+    "between",
     "after rename",
     "after pruning",
 ]
@@ -38,6 +42,11 @@ def content(step: int) -> Content:
         state={"schema": "gpudoc.state.v1", "step": step},
         rng={0: {"torch": torch.get_rng_state()}},
     )
+
+
+def keeping_ruins():
+    """As after SIGKILL, the writer tidies nothing up."""
+    return mock.patch.object(checkpoint.shutil, "rmtree", return_value=None)
 
 
 # each is a process that imports torch: for every save one while a file is written and the two next to the rename
@@ -59,10 +68,13 @@ def test_kill_9_inside_the_writer_leaves_the_older_or_the_whole_new_one(tmp_path
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program, tmp_path], env=environment, timeout=100)
     assert done.returncode == -signal.SIGKILL
-    checkpoint.remove_ruins(tmp_path)
+    checkpoint.settle_ruins(tmp_path)
     found, bad = checkpoint.newest_good(tmp_path)
     assert not bad
-    assert found.name == ("step-2" if place in ("after rename", "after pruning") else "step-1")
+    # the manifest is the last file: with it the new one is whole, under whatever name
+    whole = PLACES[PLACES.index("inside manifest.json") :]
+    assert found.name == ("step-2" if place in whole else "step-1")
+    assert not checkpoint.ruins(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir())[0].startswith("step-")
 
 
@@ -111,6 +123,54 @@ def test_the_same_step_can_be_saved_again(tmp_path):
     checkpoint.write(tmp_path, content(1))
     checkpoint.write(tmp_path, content(1))
     assert checkpoint.verify(tmp_path / "step-1") is None
+
+
+@pytest.mark.parametrize("place", ["inside model.safetensors", "before rename", "between", "after rename"])
+def test_the_only_checkpoint_survives_a_kill_while_its_step_is_saved_again(tmp_path, place):
+    """With keep=1 there is no other: at each moment the old one or the new one is whole."""
+    checkpoint.write(tmp_path, content(1), keep=())
+
+    class KilledError(BaseException):
+        pass
+
+    def die(at):
+        if at == place:
+            # what a kill leaves: nothing after it runs, not even a handler
+            raise KilledError
+
+    for _ in range(2):
+        with pytest.raises(KilledError), keeping_ruins():
+            checkpoint.write(tmp_path, content(1), keep=(), fault=die)
+        checkpoint.settle_ruins(tmp_path)
+        found, bad = checkpoint.newest_good(tmp_path)
+        assert (found, bad) == (tmp_path / "step-1", [])
+        assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_rename_that_fails_puts_the_old_one_back(tmp_path, monkeypatch):
+    checkpoint.write(tmp_path, content(1))
+    rename = Path.rename
+
+    def refuse_new(path, target):
+        if not path.name.endswith("replaced") and ".tmp-" in path.name:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_new)
+    with pytest.raises(OSError, match="quota"):
+        checkpoint.write(tmp_path, content(1))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+    assert checkpoint.verify(tmp_path / "step-1") is None
+
+
+def test_a_ruin_that_is_not_whole_or_that_is_not_needed_is_removed(tmp_path):
+    whole = checkpoint.write(tmp_path, content(1))
+    shutil.copytree(whole, tmp_path / "step-1.tmp-77")
+    torn = shutil.copytree(whole, tmp_path / "step-2.tmp-77")
+    (torn / "optimizer.pt").write_bytes(b"")
+    shutil.copytree(whole, tmp_path / "step-x.tmp-77")
+    checkpoint.settle_ruins(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
 def test_a_foreign_manifest_is_no_checkpoint(tmp_path):

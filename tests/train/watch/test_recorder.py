@@ -98,3 +98,13 @@ def test_a_recorder_that_does_not_answer_is_given_up(nccl, monkeypatch):
     monkeypatch.setattr(recorder, "_ANSWER_S", 0.5)
     answer(0, b"no pickle at all")
     assert ask(environment, [0]) == ()
+
+
+def test_nothing_is_written_into_what_is_no_pipe_of_this_user(tmp_path):
+    environment = switched_on(tmp_path, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/mine_"})
+    (tmp_path / "mine_0.pipe").write_text("a file of the user's")
+    (tmp_path / "victim").write_text("another one")
+    (tmp_path / "mine_1.pipe").symlink_to(tmp_path / "victim")
+    assert ask(environment, [0, 1]) == ()
+    assert (tmp_path / "mine_0.pipe").read_text() == "a file of the user's"
+    assert (tmp_path / "victim").read_text() == "another one"

@@ -1,4 +1,11 @@
+import os
+import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from gpudoc.tune.search.journal import Header, open_journal, recorded_limit
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
@@ -95,11 +102,66 @@ def test_a_file_that_is_no_journal_is_replaced(tmp_path):
 
 def test_a_full_disk_is_said_and_the_trials_stay_in_memory(tmp_path):
     path = tmp_path / "journal.jsonl"
-    path.symlink_to("/dev/full")
     journal = open_journal(path, HEADER)
-    journal.add(trial(4))
-    assert "No space left" in journal.lost
-    assert journal.find(Request(kind="fit", batches=(4,))) == trial(4)
+    before = path.read_bytes()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+    try:
+        journal.add(trial(4))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert journal.lost == "File too large"
+    journal.add(trial(5))
+    assert journal.find(Request(kind="fit", batches=(5,))) == trial(5)
+    assert len(path.read_bytes()) == len(before) + 10, "nothing follows a torn line"
+    assert open_journal(path, HEADER).trials == []
+    assert path.read_bytes() == before
+
+
+SEARCH = """
+import os, sys
+from pathlib import Path
+from gpudoc.tune.search.journal import open_journal
+from tests.tune.search.test_journal import HEADER, trial
+journal = open_journal(Path(sys.argv[1]), HEADER)
+journal.add(trial(4))
+# as if it were in the middle of a record
+os.write(journal._lock.handle, b'{"request":{"kind":"fi')
+print("begun", flush=True)
+sys.stdin.readline()
+journal.add(trial(9))
+"""
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_second_search_of_the_same_says_so_and_leaves_the_journal_to_the_first(tmp_path, fresh):
+    path = tmp_path / "journal.jsonl"
+    command = [sys.executable, "-c", SEARCH, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "begun\n"
+        before = path.read_bytes()
+        second = open_journal(path, HEADER, fresh=fresh)
+        assert second.lost == "another search with the same settings uses it"
+        assert [one.request.batches for one in second.trials] == ([] if fresh else [(4,)])
+        second.add(trial(7))
+        assert second.find(Request(kind="fit", batches=(7,))) == trial(7)
+        assert path.read_bytes() == before
+        first.kill()
+    third = open_journal(path, HEADER)
+    assert [one.request.batches for one in third.trials] == [(4,)], "a killed search lets others in"
+    assert third.lost == ""
+
+
+def test_a_pipe_or_a_device_in_the_place_of_a_journal_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        assert recorded_limit(tmp_path / name, HEADER.key) is None
+        journal = open_journal(tmp_path / name, HEADER)
+        assert journal.lost
+        journal.add(trial(4))
+        assert journal.find(Request(kind="fit", batches=(4,))) == trial(4)
 
 
 def test_the_journal_of_the_first_release_is_still_read():

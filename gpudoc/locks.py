@@ -1,0 +1,116 @@
+"""Locks on files: the kernel ends one when its owner ends, however that ends, and shows it across containers and NFS.
+
+A process id says neither: it means another process in another container or on another machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+# what the kernel answers when somebody else holds the lock; any other error says nothing about that
+_BUSY = (errno.EACCES, errno.EAGAIN)
+_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+# a file that is removed between opening and locking is opened again
+_ATTEMPTS = 20
+_NOTE_BYTES = 1000
+
+# "process": ends with the process that took it, though its children have the file open too, and as soon as that process
+# closes any descriptor of the file. "file": ends when the last process that inherited the open file has closed it.
+Owner = Literal["process", "file"]
+
+
+class InUseError(Exception):
+    """Somebody else holds the lock; the text is what the file says, empty where it says nothing."""
+
+
+@dataclass(slots=True)
+class Lock:
+    """A lock on the file at `path`, open as `handle`; `why_not` says why there is none where the place has no locks."""
+
+    path: Path
+    handle: int
+    why_not: str = ""
+
+    def read(self) -> str:
+        """What the file says, at most 1000 bytes of it."""
+        return _text(self.handle)
+
+    def note(self, text: str) -> None:
+        """Have the file say `text` alone."""
+        os.ftruncate(self.handle, 0)
+        os.lseek(self.handle, 0, os.SEEK_SET)
+        os.write(self.handle, text.encode())
+
+    def close(self) -> None:
+        """Give the lock back; the file stays."""
+        os.close(self.handle)
+
+    def remove(self) -> None:
+        """Remove the file, then give the lock back. Who has the file open notices: `take_lock` opens it again."""
+        with contextlib.suppress(OSError):
+            if not self.why_not and is_same_file(self.path, self.handle):
+                self.path.unlink()
+        self.close()
+
+
+def take_lock(path: Path, *, owner: Owner, create: bool = True) -> Lock:
+    """The lock on the file at `path`, which is made where it is missing; a link is not followed.
+
+    InUseError when somebody else holds it, OSError when the file cannot be opened or is no plain file.
+    """
+    for _ in range(_ATTEMPTS):
+        handle = os.open(path, _FLAGS | (os.O_CREAT if create else 0), 0o666)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "not a plain file", str(path))
+            lock = Lock(path, handle, _lock(handle, owner))
+            if is_same_file(path, handle):
+                return lock
+        except InUseError:
+            text = _text(handle)
+            os.close(handle)
+            raise InUseError(text) from None
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+    raise InUseError("")
+
+
+def is_same_file(path: Path, handle: int) -> bool:
+    """Whether the file that is open as `handle` is still the one at `path`."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
+    except OSError:
+        return False
+
+
+def _text(handle: int) -> str:
+    os.lseek(handle, 0, os.SEEK_SET)
+    return os.read(handle, _NOTE_BYTES).decode("utf-8", "replace")
+
+
+def _lock(handle: int, owner: Owner) -> str:
+    """Lock the file, or say why there are no locks here; InUseError when somebody else holds it."""
+    try:
+        import fcntl
+    except ImportError:
+        return "this system has no such locks"
+    ways = (fcntl.lockf,) if owner == "process" else (fcntl.flock, fcntl.lockf)
+    reason = ""
+    for take in ways:
+        try:
+            take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            if problem.errno in _BUSY:
+                raise InUseError from None
+            reason = problem.strerror or str(problem)
+        else:
+            return ""
+    return reason
