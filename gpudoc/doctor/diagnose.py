@@ -41,6 +41,8 @@ _A_LINE = 20
 _SURE_ENOUGH = 0.5
 # a finding as sure as this is above whatever words make likely; beside one that is still surer no words are asked
 _STANDS, _PROVES = 0.6, 0.8
+# an error of code is explained by a finding that is proven, or not much less sure, and rests on the same exception
+_PROVEN, _DOUBT_OF_CODE = 0.6, 0.25
 # and a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
@@ -64,7 +66,7 @@ def diagnose(
     found, passed, skipped, crashed = _ask(asked, evidence)
     # one finder reads the signatures of many causes
     found = [finding for finding in found if finding.id not in unwanted]
-    ordered = _order(_merge(found), catalogue)
+    ordered = _with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
     crashed += _dead_probes(evidence, ordered)
     if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
@@ -107,6 +109,11 @@ def _with_words(
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
     if not _is_wrong(found) and (asked := plain_question(reading.text)) is not None:
         return [], Unexplained(), (asked, *states)
+    code = [f for f in found if _is_of_code(f, catalogue)]
+    if code:
+        # the exception says what is wrong: nothing is left to guess
+        known = _origins_of(code, reading)
+        return found, rest if any(o.origin not in known for o in rest.observations) else Unexplained(), states
     if not rest.wrong and found and not _is_wrong(found):
         return found, rest, states
     found, rest = _with_guesses(reading, found, catalogue, rest, unwanted)
@@ -145,6 +152,39 @@ def _falling(ranked: Sequence[Finding]) -> list[Finding]:
             one = replace(one, confidence=least[one.severity])
         fallen.append(one)
     return fallen
+
+
+def _with_code(found: list[Finding], catalogue: Mapping[str, Cause], reading: Reading | None) -> list[Finding]:
+    """The findings with an error of the program's code behind what is proven of the machine, before mere candidates.
+
+    Where another finding rests on the same exception, that one explains it.
+    """
+    code = [f for f in found if _is_of_code(f, catalogue)]
+    if not code or reading is None:
+        return found
+    others = [f for f in found if f not in code]
+    code = [f for f in code if not any(_explains_exception(other, f, reading) for other in others)]
+    proven = [f for f in others if f.severity == "broken" and f.confidence >= _PROVEN]
+    return sorted((*proven, *code, *(f for f in others if f not in proven)), key=lambda f: RANK[f.severity])
+
+
+def _explains_exception(other: Finding, code: Finding, reading: Reading) -> bool:
+    """Whether a finding about the machine quotes a line of the exception that is taken for an error of the code."""
+    if other.confidence < min(_PROVEN, code.confidence - _DOUBT_OF_CODE) or other.severity == "info":
+        return False
+    return not _origins_of([code], reading).isdisjoint(o.origin for o in other.evidence)
+
+
+def _origins_of(findings: Sequence[Finding], reading: Reading) -> set[str]:
+    """The origins of what findings quote, and of all lines of the exceptions among it."""
+    seen = {o.origin for finding in findings for o in finding.evidence}
+    lines = reading.text.lines
+    spans = [{line.origin for line in lines[chain.first : chain.last + 1]} for chain in reading.failures]
+    return seen.union(*(span for span in spans if not span.isdisjoint(seen)))
+
+
+def _is_of_code(finding: Finding, catalogue: Mapping[str, Cause]) -> bool:
+    return finding.id in catalogue and catalogue[finding.id].family == "code"
 
 
 def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:

@@ -16,7 +16,7 @@ Severity = Literal["broken", "warning", "info"]
 RANK: Mapping[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 Verdict = Literal["healthy", "warning", "broken", "unknown"]
 Source = Literal["machine", "file", "process", "fleet"]
-Family = Literal["environment", "runtime", "live"]
+Family = Literal["environment", "runtime", "live", "code"]
 
 
 @dataclass(frozen=True, slots=True)

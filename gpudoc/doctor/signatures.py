@@ -107,8 +107,10 @@ def _holds(machine: Machine, path: str, wanted: str) -> bool:
 
 
 def _title(template: str, first: Mention) -> str:
-    """The row's own title, in which {1} stands for what the first group of its pattern read."""
-    return template.replace("{1}", first[1]) if "{1}" in template else template
+    """The row's own title, in which {1} stands for what the first group of its pattern read, {2} for the second."""
+    for number in range(1, first.match.match.re.groups + 1) if "{" in template else ():
+        template = template.replace(f"{{{number}}}", first[number])
+    return template
 
 
 @functools.cache

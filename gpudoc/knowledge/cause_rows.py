@@ -15,7 +15,7 @@ from typing import cast
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
-AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program", "fleet")
+AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program", "code", "fleet")
 _ELSE = "program"
 _ROW = re.compile(r"^- id: (\w+)\n(?:(?: .*)?\n)*", re.MULTILINE)
 _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"

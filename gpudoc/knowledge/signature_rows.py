@@ -18,6 +18,8 @@ from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 Severity = Literal["broken", "warning", "info"]
 
 FAMILIES = ("driver", "hardware", "container", "install", "memory", "compute", "ranks", "data", "speed")
+# what programs raise, which is looked for in exceptions only
+CODE = "code"
 _FOLDER = FOLDER / "signatures"
 VOCABULARY = "vocabulary"
 REGEX = "re:"
@@ -72,11 +74,17 @@ def vocabulary(name: str) -> tuple[str, ...]:
     return _expanded((LIST + name,), _own_lists(), "vocabulary")
 
 
-def load_folder(folder: Path, *, examples: bool = False) -> tuple[Signature, ...]:
+@functools.cache
+def code_signatures() -> tuple[Signature, ...]:
+    """The rows of what programs raise, without their examples."""
+    return load_folder(_FOLDER, families=(CODE,))
+
+
+def load_folder(folder: Path, *, examples: bool = False, families: Sequence[str] = FAMILIES) -> tuple[Signature, ...]:
     """The rows of the families in `folder`; RowError for one that is misspelt or lacks what every row has."""
     lists = _lists(folder, examples=examples)
     rows = []
-    for family in FAMILIES:
+    for family in families:
         path = folder / f"{family}.yaml"
         for row in _rows(path, examples=examples):
             rows.append(_signature(row, lists, f"{path.name}: {row.get('id', '?')}"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import get_args
 
-from gpudoc.doctor.model import Cause, Setting
+from gpudoc.doctor.model import Cause, Family, Setting
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.snapshot import dump_facts
@@ -38,7 +39,7 @@ def _plain_cause(cause: Cause) -> dict[str, object]:
 def _list(rows: Sequence[Cause]) -> str:
     width = max(len(c.id) for c in rows)
     lines: list[str] = []
-    for family in ("environment", "runtime", "live"):
+    for family in get_args(Family):
         inside = [c for c in rows if c.family == family]
         lines += ["", f"{family} ({len(inside)})"] if lines else [f"{family} ({len(inside)})"]
         lines += [f"  {c.id:{width}}  {c.meaning}" for c in sorted(inside, key=lambda c: c.id)]

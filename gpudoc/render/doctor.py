@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudoc.doctor.model import Finding, Observation, Report
+from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
@@ -22,6 +23,7 @@ _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
 WORTH_NAMING = 0.3
+OF_CODE = "This is an error in the code, not of the GPU."
 
 
 def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed: bool = False) -> str:
@@ -129,6 +131,8 @@ def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]
     """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
     title = f"{MARK[finding.severity]} {finding.title}{cards_of(finding)}"
     lines = _wrap(f"{title}  [{finding.id}, {sureness(finding)}]", width, indent="  ")
+    if is_of_code(finding):
+        lines += _wrap(f"  {OF_CODE}", width)
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
         fixes += _wrap(f"  fix: {remedy.marked}", width)
@@ -155,6 +159,11 @@ def _distinct(evidence: Sequence[Observation], named: bool) -> list[Observation]
         ):
             kept.append(one)
     return sorted(kept, key=evidence.index)
+
+
+def is_of_code(finding: Finding) -> bool:
+    """Whether the program is wrong, and not the machine."""
+    return finding.id in CATALOGUE and CATALOGUE[finding.id].family == "code"
 
 
 def _seen(one: Observation, named: bool) -> str:

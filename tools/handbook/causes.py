@@ -16,7 +16,7 @@ from gpudoc.doctor.causes import watched
 from gpudoc.doctor.model import Cause, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.knowledge.cause_rows import AREAS, area_of
-from gpudoc.knowledge.signature_rows import Signature, load_folder
+from gpudoc.knowledge.signature_rows import CODE, FAMILIES, Signature, load_folder
 from tools.handbook.page import Page, fenced, plain, sentence, table
 
 _MOST_MESSAGES = 6
@@ -44,6 +44,7 @@ _AREA_TITLES = {
     "data": "loading data",
     "network": "several GPUs and nodes",
     "program": "your program and its machine",
+    "code": "errors in your code",
     "fleet": "many GPUs compared with each other",
 }
 
@@ -77,7 +78,7 @@ def signatures_of() -> Mapping[str, Sequence[Signature]]:
     """The rows of knowledge/signatures by cause, the surest first, with their examples."""
     found: dict[str, list[Signature]] = defaultdict(list)
     folder = cast(Path, resources.files("gpudoc.knowledge") / "signatures")
-    for row in load_folder(folder, examples=True):
+    for row in load_folder(folder, examples=True, families=(*FAMILIES, CODE)):
         found[row.cause].append(row)
     return {cause: sorted(rows, key=lambda row: -row.confidence) for cause, rows in found.items()}
 

@@ -25,6 +25,7 @@ from gpudoc.facts.readers import (
     nvlink,
     packages,
     smi_query,
+    tracebacks,
 )
 from gpudoc.facts.readers.clean import Data, clean, head_of
 from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
@@ -152,6 +153,7 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
         recognised=tuple(gather.recognised),
         kind=kind,
         origins=dict(gather.origins),
+        failures=tracebacks.read(text),
     )
 
 

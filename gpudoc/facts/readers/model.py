@@ -11,6 +11,7 @@ from gpudoc.facts.model import Machine
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 from gpudoc.facts.readers.genre import PASTE, Kind
+from gpudoc.facts.readers.python_errors import ErrorChain
 from gpudoc.facts.readers.words import Found, Words, Written, anchors_of
 
 
@@ -109,7 +110,8 @@ class Reading:
 
     `recognised` names the kinds of report that were found ('collect_env', 'nvidia_smi', 'traceback', ...); empty means
     that the text holds nothing gpudoc knows. `kind` says whether it is about one machine at all. `origins` maps a
-    fact's dotted name to 'collect_env line 18'. `traces` and `snapshots` are what PyTorch dumped of itself.
+    fact's dotted name to 'collect_env line 18'. `traces` and `snapshots` are what PyTorch dumped of itself,
+    `failures` the Python exceptions that the text shows.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -119,3 +121,4 @@ class Reading:
     origins: Mapping[str, str] = field(default_factory=dict)
     traces: tuple[RankTrace, ...] = ()
     snapshots: tuple[MemorySnapshot, ...] = ()
+    failures: tuple[ErrorChain, ...] = ()

@@ -68,14 +68,16 @@ test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is([
 test_what_is_well_is_not_called_broken = verdict_is(("healthy", "warning"), [
     "Epoch 1/3: 100%|####| 938/938 [00:12<00:00, 75.2it/s, loss=0.31]\nEpoch 2/3: 100%|####| 938/938 [00:12<00:00, 75.9it/s, loss=0.12]",
     "| NVIDIA-SMI 535.54.03  Driver Version: 535.54.03  CUDA Version: 12.2 |\n|   0  NVIDIA GeForce RTX 3080   Off | 00000000:01:00.0  On |  N/A |\n|  0%   41C    P8  20W / 320W |  512MiB / 10240MiB |  3%  Default |",
-    "PyTorch version: 2.5.1+cu121\nIs CUDA available: True\nCUDA used to build PyTorch: 12.1\nGPU 0: Tesla T4\nNvidia driver version: 535.104.05\nTraceback (most recent call last):\n  File x.py\nValueError: too many values to unpack",
     "WARNING:torch.distributed.run: Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded, please further tune the variable for optimal performance in your application as needed.\nstep 10 loss 2.3\nstep 20 loss 2.1",
     "[W socket.cpp:697] [c10d] The client socket cannot be initialized to connect to [localhost]:29500 (errno: 97 - Address family not supported by protocol).\nstep 10 loss 2.3",
     "GPU available: True (cuda), used: True\nTPU available: False, using: 0 TPU cores\nEpoch 0: 12%| 12/100 [00:03<00:20, 4.1it/s]",
     "Token indices sequence length is longer than the specified maximum sequence length for this model (1044 > 1024). Running this sequence through the model will result in indexing errors\nstep 3 loss 2.2",
     ENV + "### Bug\ntorch.compile gives a slightly different result than eager, expected 1e-6 difference",
-    ENV + "AssertionError: Tensor-likes are not close!\nMismatched elements: 3 / 10",
     ENV + "The documentation of DataLoader says num_workers (int, optional)",
     "2021-01-01 INFO epoch 1: loss 0.7, acc 0.61, 120 samples/s\n2021-01-01 INFO epoch 2: loss 0.5, acc 0.72, 121 samples/s",
-    ENV + "torch.jit.script fails: RuntimeError: Unknown builtin op: aten::foo",
+])  # fmt: skip
+test_an_error_beside_a_machine_that_works_is_the_program_s = first_is([
+    ("error_in_code", "PyTorch version: 2.5.1+cu121\nIs CUDA available: True\nCUDA used to build PyTorch: 12.1\nGPU 0: Tesla T4\nNvidia driver version: 535.104.05\nTraceback (most recent call last):\n  File x.py\nValueError: too many values to unpack"),
+    ("error_in_code", ENV + "AssertionError: Tensor-likes are not close!\nMismatched elements: 3 / 10"),
+    ("error_in_code", ENV + "torch.jit.script fails: RuntimeError: Unknown builtin op: aten::foo"),
 ])  # fmt: skip

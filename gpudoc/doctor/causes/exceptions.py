@@ -1,0 +1,193 @@
+"""What a Python exception says is wrong with a program: which of a chain counts, at which line, and what it means."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
+from gpudoc.doctor.signatures import Matcher
+from gpudoc.doctor.vocabulary import Listed
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, PythonError
+from gpudoc.facts.readers.words import Written
+from gpudoc.knowledge.signature_rows import code_signatures
+
+UNKNOWN = "error_in_code"
+# no row knows it: it is the program's, and nothing more is sure
+_UNKNOWN_CONFIDENCE, _SURVIVED = 0.65, 0.4
+# what asks a program to end is no error of it
+_ENDED = ("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration")
+# what a program often expects and handles: where that fails, the failure counts and not what was expected
+_EXPECTED = (
+    "ImportError",
+    "ModuleNotFoundError",
+    "KeyError",
+    "AttributeError",
+    "FileNotFoundError",
+    "IndexError",
+    "Empty",
+)
+_PASSED_ON = Listed("passed-on-error")
+_OF_DEVICE = Listed("error-of-device")
+_TRAINS = Listed("step-of-training")
+# one call with one name: 'return self.b(h)'
+_CALL = Pattern(r"(?:return |\w[\w, ]{0,60} = )?(?:self\.)?([\w.]{1,60})\((\w{1,40})\)$")
+_MOST_AFTER = 200
+_LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
+
+
+def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
+    reading = evidence.reading
+    assert reading is not None
+    if evidence.source != "file":
+        # what a live machine's torch said is its own matter
+        return
+    chain = telling_chain(reading)
+    if chain is None:
+        # people paste the message without the name of the exception
+        found = [] if reading.failures else _matching(evidence, reading.text)
+        yield from (replace(one, title=_capital(_filled(one.title, None))) for one in found[:1])
+        return
+    best: Finding | None = None
+    candidates = _candidates(chain)
+    for error in candidates:
+        found = _matching(evidence, _text_of(error))
+        if found and (best is None or found[0].confidence > best.confidence):
+            best, root = found[0], error
+    if best is None:
+        root = candidates[0]
+        if not root.kind or _OF_DEVICE.search(_written(root)) is not None:
+            return
+        best = Finding(id=UNKNOWN, confidence=_UNKNOWN_CONFIDENCE, evidence=())
+    frame = place_of(chain, root)
+    best = replace(best, title=_title(best, root, frame), evidence=tuple(_evidence(root, frame)))
+    if _is_survived(reading, chain):
+        best = replace(best, severity="warning", confidence=min(best.confidence, _SURVIVED))
+    yield best
+
+
+def telling_chain(reading: Reading) -> ErrorChain | None:
+    """The failure that counts: the first that ended something and is not the echo of another; None without one."""
+    chains = [chain for chain in reading.failures if any(error.name not in _ENDED for error in chain.errors)]
+    if not chains:
+        return None
+    return min(chains, key=lambda chain: (_is_survived(reading, chain), _is_echo(chain)))
+
+
+def _is_echo(chain: ErrorChain) -> bool:
+    """Whether it only reports that another process or thread failed."""
+    root = _candidates(chain)[0]
+    return not root.kind or _PASSED_ON.search(_written(root)) is not None
+
+
+def _is_survived(reading: Reading, chain: ErrorChain) -> bool:
+    """Whether training goes on below it."""
+    after = reading.text.lines[chain.last + 1 :][:_MOST_AFTER]
+    # beside a traceback another rank may write a last line
+    least = 2 if any(error.frames for error in chain.errors) else 1
+    return sum(_TRAINS.search(Written(line.text)) is not None for line in after) >= least
+
+
+def _candidates(chain: ErrorChain) -> list[PythonError]:
+    """The exceptions of a chain, the one that began it first: others stand behind it in the order of doubt."""
+    errors = list(chain.errors)
+    begin = next((n for n, error in enumerate(errors) if error.link == "original"), 0)
+    end = next((n for n in range(begin + 1, len(errors)) if errors[n].link == "original"), len(errors))
+    root = begin
+    for place in range(begin + 1, end):
+        if errors[place].link == "handling" and _counts(errors[root], errors[place]):
+            root = place
+    return [errors[root], *(error for n, error in enumerate(errors[begin:end], begin) if n != root)]
+
+
+def _counts(handled: PythonError, raised: PythonError) -> bool:
+    """Whether what was raised while another exception was handled is the failure, and not that other one."""
+    last = raised.frames[-1] if raised.frames else None
+    on_purpose = last is not None and last.source.startswith("raise")
+    if on_purpose and last is not None:
+        # a library says in its own words what it was asked for
+        return last.owner != "user" and _innermost(handled.frames) is None
+    return handled.name in _EXPECTED
+
+
+def place_of(chain: ErrorChain, root: PythonError) -> CodeFrame | None:
+    """The frame to look at: the innermost of the user's, else the innermost of whoever's; None without frames."""
+    at = chain.errors.index(root)
+    near = [root, *chain.errors[at + 1 :], *reversed(chain.errors[:at])]
+    for error in near:
+        frame = _innermost(error.forward) or _innermost(error.frames)
+        if frame is not None:
+            return frame
+    return next((error.frames[-1] for error in near if error.frames), None)
+
+
+def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
+    return next((frame for frame in reversed(frames) if frame.owner == "user"), None)
+
+
+def _matching(evidence: Evidence, text: Text) -> list[Finding]:
+    """What rows say of a text, the surest first."""
+    assert evidence.reading is not None
+    seen = replace(evidence, reading=replace(evidence.reading, text=text))
+    found = [one for one in _matcher().find(seen) if isinstance(one, Finding)]
+    return sorted(found, key=lambda one: -one.confidence)
+
+
+@functools.cache
+def _matcher() -> Matcher:
+    return Matcher(code_signatures())
+
+
+def _text_of(error: PythonError) -> Text:
+    said = _written(error).flat.split("\n")
+    return Text(tuple(Line(0, line, error.origin) for line in said))
+
+
+def _written(error: PythonError) -> Written:
+    return Written(f"{error.name}: {error.message}")
+
+
+def _evidence(error: PythonError, frame: CodeFrame | None) -> Iterator[Observation]:
+    if frame is not None:
+        of = {"user": "your code", "torch": "torch's code", "standard": "Python's code"}.get(
+            frame.owner, "a library's code"
+        )
+        where = f"{_at(frame)}{f' in {frame.function}' if frame.function.isidentifier() else ''}"
+        yield observe(of, f"{where}: {frame.source}" if frame.source else where, frame.origin)
+    yield observe("error", f"{error.name}: {error.message}".rstrip(": "), error.origin)
+
+
+def _at(frame: CodeFrame) -> str:
+    """'train.py:8', 'Cell In[3]:5'."""
+    name = frame.file.replace("\\", "/").rpartition("/")[2]
+    return f"{name}:{frame.line}" if frame.line else name
+
+
+def _title(found: Finding, error: PythonError, frame: CodeFrame | None) -> str:
+    meaning = _filled(found.title, frame)
+    if not meaning and found.id == UNKNOWN:
+        first = error.message.partition("\n")[0]
+        meaning = f"{error.name}: {first}".rstrip(": ")
+        meaning = meaning if len(meaning) <= _LONGEST_MESSAGE else meaning[: _LONGEST_MESSAGE - 3] + "..."
+    if frame is None or not meaning:
+        return _capital(meaning)
+    source = frame.source if len(frame.source) <= _LONGEST_SOURCE else ""
+    return f"{_at(frame)}{f' `{source}`' if source else ''}: {meaning}"
+
+
+def _filled(template: str, frame: CodeFrame | None) -> str:
+    if "{" not in template:
+        return template
+    call = _CALL.match(frame.source) if frame is not None else None
+    given, called = (call[2], call[1].rpartition(".")[2]) if call is not None else ("the input", "the layer")
+    return template.replace("{input}", given).replace("{layer}", called)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+FINDERS = (Finder(id=UNKNOWN, find=_find, reads="text"),)

@@ -1,0 +1,386 @@
+"""Python exceptions as people paste them: what was raised, where, in whose code, and what led to what.
+
+One pass over the lines; ranks that write in turn are told apart by what stands before their lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.prefixes import unprefixed
+from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError
+
+if TYPE_CHECKING:
+    from gpudoc.facts.readers.model import Line, Text
+
+_HEADER = "Traceback (most recent call last)"
+_ORIGINAL = ("Original Traceback", "terminated with the following error", "Exception Group Traceback")
+_HANDLING = "During handling of the above exception"
+_DIRECT = "The above exception was the direct cause"
+_FORWARD = "Traceback of forward call"
+_USER_CODE = "from user code:"
+_NAME = r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*"
+_ENDING = r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Unsupported|Violation|Violations|StopIteration)"
+# the line that names what was raised; in an open traceback the name may be any
+_RAISED = Pattern(rf"({_NAME})(?:: ?(.*))?$")
+_RAISED_ALONE = Pattern(
+    rf"(?:E {{2,8}})?((?:[A-Za-z_]\w*\.){{0,8}}(?:[A-Z]\w*)?{_ENDING}(?:Group)?)(?:: ?(\S.*)|\s*:?)$"
+)
+_FRAME = Pattern(r"File \"([^\"]{1,500})\", line (\d+)(?:, in (.+)|[,:]?$)")
+_CELL = Pattern(r"((?:Cell In|Input In) ?\[\d{0,6}\])(?:, line (\d+))?(?:, in (.+))?$")
+_IPYTHON_FILE = Pattern(r"File (\S.*?\.\w{2,4}):(\d+)(?:, in (.+))?$")
+_OLD_IPYTHON = Pattern(r"(\S+(?:\.py|>)) in (\S.*)$")
+_RICH_FRAME = Pattern(r"([^\s:]\S*\.py|<[\w-]+>):(\d+)(?: in (\S+))?$")
+# rich breaks a path where its box ends
+_CUT_PATH = Pattern(r"(?:[~/]|[A-Z]:\\)[^\s:]*(?::\d*)?$(?<!\.py)")
+_PYTEST_FRAME = Pattern(r"(\S+\.py):(\d+): ?(?:in (\S+)|([A-Z]\w*))?$")
+_ARROW = Pattern(r"(?:-{2,}>|\u2771) {0,5}(\d{1,7}) ?\|? ?(.*)$")
+_CARETS = Pattern(r"[\s~^|.]+$")
+_CAUGHT = Pattern(r"Caught (\w+) in ")
+_RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
+_MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
+_FEW_LINES = 25
+_SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
+
+
+def read(text: Text) -> tuple[ErrorChain, ...]:
+    """Every chain of exceptions in the text, in the order of their first lines."""
+    if not any(word in text.flat for word in ("Error", "Exception", "Traceback", 'File "', "----> ", "Unsupported")):
+        return ()
+    reader = _Reader(text.lines)
+    for place, line in enumerate(text.lines):
+        reader.feed(place, line)
+    chains = reader.finish()
+    if not chains and len(text.lines) <= _FEW_LINES:
+        chains = _said(text.lines)
+    return tuple(sorted(chains[:_MOST_CHAINS], key=lambda chain: chain.first))
+
+
+def _said(lines: Sequence[Line]) -> list[ErrorChain]:
+    """An exception that a sentence quotes."""
+    for place, line in enumerate(lines):
+        found = _SAID.search(line.text) if "rror" in line.text or "xception" in line.text else None
+        if found is not None:
+            message = found[2].rstrip("`'\" ")
+            error = PythonError(kind=found[1], message=message, origin=line.origin, first=place, last=place)
+            return [ErrorChain(errors=(error,))]
+    return []
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An exception while it is read."""
+
+    first: int
+    link: Link
+    style: Literal["plain", "notebook", "rich", "pytest"] = "plain"
+    kind: str = ""
+    message: list[str] = field(default_factory=list)
+    frames: list[CodeFrame] = field(default_factory=list)
+    forward: tuple[CodeFrame, ...] = ()
+    last: int = 0
+    origin: str = ""
+    # frames may follow: always before the exception is named, and then only where something says so
+    open: bool = True
+
+    def ready(self) -> PythonError:
+        return PythonError(
+            kind=self.kind,
+            message="\n".join(self.message),
+            frames=tuple(self.frames),
+            forward=self.forward,
+            link=self.link,
+            origin=self.origin or (self.frames[-1].origin if self.frames else ""),
+            first=self.first,
+            last=self.last,
+        )
+
+
+class _Stream:
+    """The lines of one rank: the chain that is being read, and what was said of the next exception."""
+
+    __slots__ = (
+        "_chain",
+        "_forward",
+        "_link",
+        "_located",
+        "_longest",
+        "_num_longest",
+        "_opened",
+        "_quoted",
+        "chains",
+        "rank",
+    )
+
+    def __init__(self, rank: str) -> None:
+        self.rank = rank
+        self.chains: list[ErrorChain] = []
+        self._chain: list[_Draft] = []
+        self._link: Link = ""
+        self._quoted = ""
+        self._forward: list[CodeFrame] = []
+        self._located: list[CodeFrame] = []
+        # the width of a terminal that broke the lines shows in several that are as long
+        self._longest = self._num_longest = 0
+        # 'File "' without its end: the path was wrapped
+        self._opened = ""
+
+    def feed(self, place: int, line: Line, text: str, gap: bool) -> None:
+        """Take the next line; `gap`: there is an empty one before it."""
+        bare = text.strip()
+        if len(text) >= self._longest:
+            self._num_longest = self._num_longest + 1 if len(text) == self._longest else 1
+            self._longest = len(text)
+        in_box = bool(self._chain) and self._chain[-1].style == "rich" and self._chain[-1].open
+        if in_box:
+            bare = bare.strip("|\u2502 ")
+        if self._opened:
+            bare, self._opened = self._opened + bare, ""
+        if ('File "' in bare and bare.count('"') == 1) or (in_box and _CUT_PATH.match(bare)):
+            self._opened = bare
+            return
+        if self._is_mark(place, bare):
+            return
+        frame = self._frame_of(bare, line)
+        draft = self._chain[-1] if self._chain else None
+        if frame is not None:
+            self._add(place, frame)
+        elif self._is_pytest(place, line, bare):
+            return
+        elif draft is not None and draft.open and self._goes_on(draft, place, line, text, bare):
+            draft.last = place
+        elif draft is not None and draft.kind and not gap and self._is_message(draft, text):
+            self._extend(draft, text)
+            draft.last = place
+        elif draft is None or not draft.open or not draft.frames:
+            self._alone(place, line, bare)
+
+    def finish(self) -> list[ErrorChain]:
+        self._flush()
+        return self.chains
+
+    def _is_mark(self, place: int, bare: str) -> bool:
+        """Whether the line only says how exceptions belong together, or begins one."""
+        if _HEADER in bare:
+            self._begin(place, bare)
+        elif _HANDLING in bare:
+            self._link = "handling"
+        elif _DIRECT in bare:
+            self._link = "direct"
+        elif _ORIGINAL[1] in bare or _RULE.match(bare):
+            self._link = "original"
+        elif _FORWARD in bare:
+            self._flush()
+            self._chain.append(_Draft(first=place, last=place, link="", kind=_FORWARD))
+        elif bare == _USER_CODE and self._chain:
+            self._chain[-1].open = True
+        else:
+            return False
+        return True
+
+    def _begin(self, place: int, bare: str) -> None:
+        before = bare[: bare.index(_HEADER)].strip()
+        link: Link = "original" if bare.startswith(_ORIGINAL[0]) else self._link
+        draft = self._chain[-1] if self._chain else None
+        if draft is not None and _CAUGHT.search(" ".join(draft.message[:1])):
+            link = "original"
+        if draft is not None and draft.kind == _FORWARD:
+            self._forward = draft.frames
+        if not link or draft is None:
+            self._flush()
+            link = ""
+        draft = _Draft(first=place, last=place, link=link)
+        if before and _RAISED_ALONE.match(before):
+            draft.style = "notebook"
+        elif before.startswith(("\u256d", "+-", "|-")) and "Group" not in before:
+            draft.style = "rich"
+        self._link = ""
+        self._chain.append(draft)
+
+    def _frame_of(self, bare: str, line: Line) -> CodeFrame | None:
+        """The frame that the line is, as Python, IPython, rich or pytest prints one."""
+        found: re.Match[str] | None = None
+        style = self._chain[-1].style if self._chain else "plain"
+        if 'File "' in bare:
+            found = _FRAME.search(bare)
+        elif bare.startswith(("Cell In", "Input In")):
+            found = _CELL.match(bare)
+        elif bare.startswith("File "):
+            found = _IPYTHON_FILE.match(bare)
+        elif style == "notebook" and " in " in bare:
+            old = _OLD_IPYTHON.match(bare)
+            return None if old is None else CodeFrame(file=old[1], function=_function(old[2]), origin=line.origin)
+        elif style == "rich" and ":" in bare:
+            bare = bare.strip("|\u2502 ")
+            found = _RICH_FRAME.match(self._quoted + bare) or _RICH_FRAME.match(bare)
+        if found is None:
+            return None
+        function = _function(found[3] or "")
+        return CodeFrame(file=found[1], line=int(found[2] or 0), function=function, origin=line.origin)
+
+    def _add(self, place: int, frame: CodeFrame) -> None:
+        draft = self._chain[-1] if self._chain else None
+        if draft is None or not draft.open:
+            # the beginning of the traceback was cut off
+            link, self._link = self._link, ""
+            if not link:
+                self._flush()
+            draft = _Draft(first=place, last=place, link=link if self._chain else "")
+            if frame.file[:4] in ("Cell", "Inpu"):
+                draft.style = "notebook"
+            self._chain.append(draft)
+        draft.frames.append(frame)
+        draft.last = place
+
+    def _goes_on(self, draft: _Draft, place: int, line: Line, text: str, bare: str) -> bool:
+        """Take a line of an open traceback: source, or the exception itself; False for what is neither."""
+        frame = draft.frames[-1] if draft.frames else None
+        arrow = _ARROW.match(bare) if draft.style in ("notebook", "rich") else None
+        if arrow is not None and frame is not None:
+            draft.frames[-1] = _with_source(frame, arrow[2].strip(" |\u2502"), int(arrow[1]))
+            return True
+        named = _RAISED.match(bare) if len(text) - len(text.lstrip()) <= 3 or bare[:1].isupper() else None
+        if named is not None and _is_raised(named, draft, text):
+            if draft.kind == _FORWARD:
+                self._forward = draft.frames
+                self._chain.pop()
+                self._alone(place, line, bare)
+                return True
+            if draft.kind:
+                # frames of the user's code, which follow the exception
+                draft.open = False
+                return False
+            draft.kind, draft.message = named[1], [named[2] or ""]
+            draft.origin, draft.open, draft.forward = line.origin, False, tuple(self._forward)
+            self._forward = []
+            return True
+        if frame is None or draft.style in ("notebook", "rich"):
+            return True
+        if not frame.source and not _CARETS.match(bare) and draft.style == "plain":
+            draft.frames[-1] = _with_source(frame, bare, frame.line)
+            return True
+        return text[:1].isspace() or _CARETS.match(bare) is not None
+
+    def _extend(self, draft: _Draft, text: str) -> None:
+        """Add a line to a message; what a terminal broke at its edge, in the middle of a word, is joined again."""
+        before = len(draft.message[-1]) + (len(draft.kind) + 2 if len(draft.message) == 1 else 0)
+        if before == self._longest and self._num_longest > 1:
+            draft.message[-1] += text
+        else:
+            draft.message.append(text.strip())
+
+    def _is_message(self, draft: _Draft, text: str) -> bool:
+        """Whether the line goes on with the message of the exception that was just named."""
+        if len(draft.message) >= _MOST_MESSAGE or draft.open:
+            return False
+        before = draft.message[-1]
+        length = len(before) + (len(draft.kind) + 2 if len(draft.message) == 1 else 0)
+        wrapped = length >= max(_WRAPPED_AT, self._longest - _RAGGED) or before.endswith((":", ",", "(", "and", "but"))
+        return text[:2].isspace() or "\t" in text[:1] or not before or wrapped
+
+    def _alone(self, place: int, line: Line, bare: str) -> None:
+        """An exception without its traceback, or behind one of another kind."""
+        named = _RAISED_ALONE.match(bare) if "rror" in bare or "xception" in bare or "nterrupt" in bare else None
+        if named is None:
+            return
+        kind, message = named[1], named[2] or ""
+        if "." not in kind and not message and not self._link and not self._forward:
+            return
+        if any(one.kind == kind and one.message[:1] == [message] for one in self._chain):
+            return
+        if self._link == "" and not (self._chain and self._chain[-1].kind == "" and self._chain[-1].frames):
+            self._flush()
+        draft = _Draft(first=place, last=place, link=self._link if self._chain else "", origin=line.origin, open=False)
+        draft.kind, draft.message = kind, [message]
+        draft.forward, self._forward, self._link = tuple(self._forward), [], ""
+        self._chain.append(draft)
+
+    def _is_pytest(self, place: int, line: Line, bare: str) -> bool:
+        """Take a line as pytest prints it: 'file.py:8: in name', 'E  Error: ...', the place of the error.
+
+        A place stands below its source in the long form, above it in the short one.
+        """
+        frame = _PYTEST_FRAME.match(bare) if ".py:" in bare else None
+        if frame is not None:
+            source, self._quoted = "" if frame[3] else self._quoted, ""
+            number, function = int(frame[2]), frame[3] or ""
+            found = CodeFrame(file=frame[1], line=number, function=function, source=source, origin=line.origin)
+            draft = self._chain[-1] if self._chain else None
+            if frame[4] and draft is not None and draft.style == "pytest":
+                draft.frames.append(found)
+                draft.last = place
+                self._flush()
+            else:
+                self._located.append(found)
+            return True
+        if not bare.startswith("E  "):
+            if self._located and self._located[-1].function and not self._located[-1].source:
+                self._located[-1] = _with_source(self._located[-1], bare, self._located[-1].line)
+                return True
+            if not _CARETS.match(bare):
+                self._quoted = bare
+            return False
+        said = bare[1:].strip()
+        draft = self._chain[-1] if self._chain else None
+        named = _RAISED_ALONE.match(said)
+        if draft is not None and draft.style == "pytest" and not self._located:
+            draft.message.append(said)
+            draft.last = place
+        elif named is not None:
+            self._flush()
+            draft = _Draft(first=place, last=place, link="", style="pytest", kind=named[1], origin=line.origin)
+            draft.message, draft.frames, draft.open = [named[2] or ""], self._located, False
+            self._located = []
+            self._chain.append(draft)
+        return True
+
+    def _flush(self) -> None:
+        told = [draft for draft in self._chain if draft.kind != _FORWARD and (draft.kind or draft.frames)]
+        if told:
+            self.chains.append(ErrorChain(errors=tuple(draft.ready() for draft in told), rank=self.rank))
+        self._chain = []
+
+
+class _Reader:
+    """The lines of a text, handed to the stream of the rank that wrote them."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._streams: dict[str, _Stream] = {}
+        self._before: dict[str, int] = {}
+        self._lines = lines
+
+    def feed(self, place: int, line: Line) -> None:
+        rank, text = unprefixed(line.text)
+        stream = self._streams.get(rank)
+        if stream is None:
+            stream = self._streams[rank] = _Stream(rank)
+        gap = line.number - self._before.get(rank, line.number) > 1 if not rank else False
+        self._before[rank] = line.number
+        stream.feed(place, line, text, gap)
+
+    def finish(self) -> list[ErrorChain]:
+        return [chain for stream in self._streams.values() for chain in stream.finish()]
+
+
+def _is_raised(named: re.Match[str], draft: _Draft, text: str) -> bool:
+    """Whether the match is the line that names the exception, and no line of source."""
+    name = named[1].rpartition(".")[2]
+    if draft.frames and not draft.frames[-1].source and draft.style == "plain" and text[:4].isspace():
+        return False
+    if name.endswith("Warning") or not (draft.frames or draft.link or draft.kind):
+        return name[:1].isupper() and not name.endswith("Warning") and _RAISED_ALONE.match(text.strip()) is not None
+    return name[:1].isupper() if named[2] is not None else _RAISED_ALONE.match(named[0]) is not None or "." in named[1]
+
+
+def _with_source(frame: CodeFrame, source: str, line: int) -> CodeFrame:
+    return CodeFrame(file=frame.file, line=line, function=frame.function, source=source, origin=frame.origin)
+
+
+def _function(text: str) -> str:
+    """The name of a function that IPython shows with its arguments, '' for a cell."""
+    name = text.split("(")[0].strip()
+    return "" if name.startswith("<cell") else name

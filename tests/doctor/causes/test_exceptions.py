@@ -1,0 +1,106 @@
+"""What doctor says of ordinary exceptions: the cause, the line of whose code, and nothing about the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.knowledge import signature_rows
+from gpudoc.knowledge.signature_rows import CODE, load_folder
+from tests.doctor.causes.judge import first, first_is, report_of, silent
+from tests.facts.readers.test_tracebacks import NOTEBOOK, PLAIN
+
+ROWS = load_folder(Path(signature_rows.__file__).parent / "signatures", examples=True, families=(CODE,))
+MESSAGE = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x20 and 30x2)"
+
+
+def at_line(message: str) -> str:
+    """A traceback that ends with this exception, at one line of a user."""
+    return PLAIN.replace(MESSAGE, message)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_an_example_of_a_row_is_its_cause_at_the_user_s_line_and_nothing_of_the_machine(row):
+    for text in row.examples:
+        alone = report_of(text)
+        assert (alone.verdict, alone.findings[0].id) == ("broken", row.cause), text
+        if ": " not in text.split("\n")[0] or text.startswith("python"):
+            continue
+        report = report_of(at_line(text))
+        assert report.findings[0].id == row.cause, text
+        assert report.findings[0].title.startswith("train.py:8 `return self.b(h)`: ")
+        assert {CATALOGUE[f.id].family for f in report.findings} <= {"code", CATALOGUE[row.cause].family}
+
+
+def test_the_title_says_the_line_and_the_numbers_in_the_names_of_the_code():
+    for text in (PLAIN, NOTEBOOK):
+        report = report_of(text)
+        assert report.findings[0].title.endswith("`return self.b(h)`: h has 20 features, b wants 30")
+    assert report_of(MESSAGE).findings[0].title == "The input has 20 features, the layer wants 30"
+    assert report_of(MESSAGE.partition(": ")[2]).findings[0].id == "shape_mismatch"
+
+
+def test_an_exception_that_no_row_knows_is_the_program_s():
+    report = report_of(at_line("my.lib.OddError: the flux is 7"))
+    (finding,) = report.findings
+    assert (report.verdict, finding.id) == ("broken", "error_in_code")
+    assert finding.title == "train.py:8 `return self.b(h)`: OddError: the flux is 7"
+    assert [o.origin for o in finding.evidence] == ["line 4", "line 8"]
+
+
+def test_without_a_line_of_the_user_the_library_s_is_named():
+    report = report_of(
+        'Traceback (most recent call last):\n  File "/usr/lib/python3.10/json/decoder.py", line 3, in go\n    raise E\nOddError: 7\n'
+    )
+    assert (report.findings[0].title, report.findings[0].evidence[0].fact) == (
+        "decoder.py:3 `raise E`: OddError: 7",
+        "Python's code",
+    )
+
+
+CONFIG = 'Traceback (most recent call last):\n  File "/home/ann/cfg.py", line 3, in load\n    return c["lr"]\nKeyError: \'lr\'\n\n'
+DIRECT = "The above exception was the direct cause of the following exception:\n\n"
+HANDLING = "During handling of the above exception, another exception occurred:\n\n"
+RAISED = 'Traceback (most recent call last):\n  File "/home/ann/train.py", line 9, in <module>\n    raise OddError("bad config")\nOddError: bad config\n'
+FALLBACK = "Traceback (most recent call last):\n  File \"/home/ann/train.py\", line 9, in <module>\n    return c.lr\nAttributeError: 'dict' object has no attribute 'lr'\n"
+
+
+def test_of_a_chain_the_exception_that_began_it_counts():
+    for link in (DIRECT, HANDLING):
+        assert (
+            report_of(CONFIG + link + RAISED).findings[0].title == "cfg.py:3 `return c[\"lr\"]`: there is no key 'lr'"
+        )
+
+
+def test_where_an_expected_exception_was_handled_the_failure_of_the_handler_counts():
+    assert report_of(CONFIG + HANDLING + FALLBACK).findings[0].id == "missing_attribute"
+
+
+test_what_is_proven_of_the_machine_stands_before_an_error_of_code = first_is([
+    ("oom_capacity", at_line("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 40.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 22.00 GiB is free.")),
+    ("cuda_in_forked_worker", at_line("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method")),
+    ("torch_not_installed", at_line("ModuleNotFoundError: No module named 'torch'")),
+])  # fmt: skip
+test_what_asks_a_program_to_end_is_no_error_of_it = silent([at_line("KeyboardInterrupt"), at_line("SystemExit: 0")])
+
+
+def test_an_exception_that_training_survives_is_a_warning():
+    lived = "epoch 1 loss 2.3\n" + CONFIG + "epoch 2 loss 2.1\nepoch 3 loss 2.0\n"
+    report = report_of(lived)
+    assert (report.verdict, report.findings[0].severity) == ("warning", "warning")
+    assert report_of("epoch 1 loss 2.3\n" + CONFIG).verdict == "broken"
+
+
+def test_the_failure_counts_and_not_who_reports_it():
+    echo = 'Traceback (most recent call last):\n  File "/home/ann/launch.py", line 2, in <module>\n    run()\nBrokenPipeError: [Errno 32] Broken pipe\n\n'
+    assert report_of(echo + CONFIG).findings[0].title.startswith("cfg.py:3")
+
+
+def test_the_screen_says_that_the_code_is_wrong_and_not_the_gpu():
+    from gpudoc.render.doctor import render
+
+    assert "This is an error in the code, not of the GPU." in render(report_of(PLAIN))
+    assert "not of the GPU" not in render(report_of("ModuleNotFoundError: No module named 'torch'"))
+    assert first(PLAIN) == "shape_mismatch"
