@@ -27,10 +27,14 @@ _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 0x20, 0x1000, 0x4000, 0x40000
 _NOATIME, _NODIRATIME, _RELATIME = 0x400, 0x800, 0x200000
 _DETACH = 2
+# the same on every machine
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 1, 0x40
 # devices, and what the kernel shows of itself: no user's work is there
 _PASSED = ("/dev", "/proc", "/sys")
+# where root changes the machine by writing to /proc
+_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
 # what a folder with mounts below it may hold to be made anew; a file up to this size is copied, a larger one read-only
 _MOST_ENTRIES, _COPIED_BYTES = 5000, 1 << 20
 # new entries in such a folder; everything else goes to the layers
@@ -264,7 +268,9 @@ class _House:
 
 
 def _devices(root: str, own_processes: bool) -> None:
+    """What no layer can hold is read-only: a device can be written to there all the same, and nothing be made."""
     _mount("/dev", f"{root}/dev", "", _BIND | _REC)
+    _make_read_only(f"{root}/dev")
     memory = os.path.realpath("/dev/shm")
     if os.path.isdir(memory):
         size = os.statvfs(memory)
@@ -279,7 +285,7 @@ def _devices(root: str, own_processes: bool) -> None:
     if os.path.isdir("/sys"):
         _mount("/sys", f"{root}/sys", "", _BIND | _REC)
         _make_read_only(f"{root}/sys")
-    for path in ("/proc/sys", "/proc/sysrq-trigger"):
+    for path in _SETTINGS:
         with contextlib.suppress(OSError):
             _mount(root + path, root + path, "", _BIND)
             _make_read_only(root + path)
@@ -337,6 +343,18 @@ def _is_in(path: str, folders: Iterable[str]) -> bool:
 
 
 def _make_read_only(path: str) -> None:
+    """A mount and all below it."""
+    wanted = struct.pack("QQQQ", _ATTR_RDONLY, 0, 0, 0)
+    place = ctypes.c_char_p(path.encode("utf-8", "surrogateescape"))
+    number, here = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(_AT_FDCWD)
+    if _LIBC.syscall(number, here, place, ctypes.c_long(_AT_RECURSIVE), wanted, ctypes.c_long(len(wanted))) == 0:
+        return
+    # before Linux 5.12 one by one
+    for point in [path, *(point for point in _mount_points() if point.startswith(path + "/"))]:
+        _remount_read_only(point)
+
+
+def _remount_read_only(path: str) -> None:
     """As far as it can be: flags that a mount came with must be said again, and what cannot be changed stays."""
     with contextlib.suppress(OSError):
         flags = os.statvfs(path).f_flag

@@ -107,6 +107,47 @@ def test_what_a_script_writes_leaves_nothing(user_folders, scratch, user, in_mem
     assert [path.name for path in scratch.iterdir()] == ["output"]
 
 
+# what changes the machine itself: entries in the folders that the kernel keeps, and settings; each says its errno, or 0
+TRACES = """
+import errno, os, pty, sys
+def attempt(what, *arguments):
+    try:
+        what(*arguments)
+        return 0
+    except OSError as problem:
+        return problem.errno
+def write(path):
+    with open(path, "r+b", buffering=0) as file:
+        file.write(file.read())
+points = {line.split()[4] for line in open("/proc/self/mountinfo")} | {"/dev", "/sys"}
+memory = os.path.realpath("/dev/shm")
+for point in sorted(points):
+    if point.startswith(("/dev", "/sys")) and os.path.isdir(point) and point not in ("/dev/pts", memory):
+        name = f"{point}/{sys.argv[1]}"
+        if not attempt(os.mkdir, name):
+            print("made", name)
+for path in ("/proc/sys/kernel/hostname", "/proc/irq/default_smp_affinity"):
+    if os.path.exists(path) and not attempt(write, path):
+        print("written", path)
+# what a script needs is there
+open("/dev/null", "wb").write(b"x")
+os.write(pty.openpty()[0], b"x")
+open(f"{memory}/{sys.argv[1]}", "w").close()
+"""
+
+
+@pytest.mark.parametrize("user", WAYS, ids=lambda user: "user namespace" if user else "root")
+def test_a_trial_cannot_change_the_machine(scratch, user):
+    name = f"gpudoc-trace-{os.getpid()}"
+    try:
+        assert in_cell(scratch, sys.executable, "-c", TRACES, name, user=user) == (0, "")
+    finally:
+        left = [path for top in ("/dev", "/sys/fs") for path in pathlib.Path(top).rglob(name)]
+        for path in left:
+            path.rmdir()
+    assert left == []
+
+
 def test_the_same_script_outside_a_cell_leaves_all_of_it(user_folders, scratch):
     (user_folders / "writes.py").write_text(WRITES)
     before, name = tree(user_folders), f"gpudoc-test-{os.getpid()}"
@@ -232,7 +273,10 @@ plan["in_memory"] = True
 near = [os.getcwd(), "/tmp", "/var/tmp"]
 cell = {"user": True, "network": True, "processes": True, "near": near, "plan": plan}
 order = {"told": os.open(os.devnull, os.O_WRONLY), "parent": os.getppid(), "command": sys.argv[1:], "cell": cell}
-main([json.dumps({**order, "patience_s": 0, "memory_limit_bytes": None})])
+to_read, to_write = os.pipe()
+with os.fdopen(to_write, "w") as file:
+    json.dump({**order, "patience_s": 0, "memory_limit_bytes": None}, file)
+main([str(to_read)])
 """
 
 

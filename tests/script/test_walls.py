@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -32,6 +34,29 @@ def test_a_folder_that_may_not_be_written_to_is_not_writable_in_its_layer(tmp_pa
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     walls._take_mode(str(tmp_path / "lower"), str(tmp_path / "upper"))
     assert not (tmp_path / "upper").stat().st_mode & 0o222
+
+
+# as root or not: /sys with all that is mounted below it, in namespaces of its own
+READ_ONLY = """
+import os, sys
+from gpudoc.script import walls
+if sys.argv[2] == "one by one":
+    walls._MOUNT_SETATTR = -1
+walls._mount("/sys", sys.argv[1], "", walls._BIND | walls._REC)
+walls._make_read_only(sys.argv[1])
+points = [point for point in walls._mount_points() if point.startswith(sys.argv[1])]
+print(len(points), [point for point in points if not os.statvfs(point).f_flag & os.ST_RDONLY])
+"""
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one"])
+def test_a_mount_is_read_only_with_all_below_it(tmp_path, how):
+    command = ["unshare", "-rm", sys.executable, "-c", READ_ONLY, str(tmp_path), how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.stderr.startswith("unshare:"):
+        pytest.skip(done.stderr.strip())
+    below = [point for point in walls._mount_points() if point == "/sys" or point.startswith("/sys/")]
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{len(below)} []\n", "")
 
 
 def test_mounts_that_are_seen_are_found(tmp_path):
