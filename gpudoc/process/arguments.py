@@ -25,8 +25,9 @@ def own_module(name: str) -> list[str]:
     if sys.version_info >= (3, 11) and _ROOT in found:
         # the child finds gpudoc by itself, and its command line tells others what it is
         return [sys.executable, *AS_MODULE, name]
+    # the name first, for who reads a list of processes
     path = f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]"
-    return [sys.executable, "-c", f"{path}; import runpy; runpy.run_module({name!r}, None, '__main__', True)"]
+    return [sys.executable, "-c", f"it = {name!r}; {path}; import runpy; runpy.run_module(it, None, '__main__', True)"]
 
 
 def without(arguments: Sequence[str], *options: str, flags: Collection[str] = ()) -> list[str]:

@@ -58,6 +58,8 @@ def _join(met: Met, device: torch.device) -> Distributed:
     if place.is_one_node:
         # the host's name may resolve to an address that nothing listens on
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        # and what NCCL listens on for its ranks is nobody else's either
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     patience = timedelta(seconds=PATIENCE_SECONDS)
     with explained(place), off_stdout():

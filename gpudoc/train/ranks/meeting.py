@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.ranks.pulse import Pulse, open_pulse
+from gpudoc.train.ranks.pulse import MEETING, Pulse, open_pulse
 
 JOIN_SECONDS = 300.0
 
@@ -111,6 +111,12 @@ def explained(place: Place) -> Iterator[None]:
 
 
 def _open_store(place: Place) -> Store:
+    meeting = os.environ.get(MEETING)
+    if meeting and place.is_one_node:
+        # a file for each attempt: the one before holds the addresses of ranks that are dead
+        store = FileStore(f"{meeting}-{place.restarts}", place.world)
+        store.set_timeout(timedelta(seconds=JOIN_SECONDS))
+        return store
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
     if not host or not port.isdigit():
         raise GpudocError("RANK is set and MASTER_ADDR or MASTER_PORT is not", hint="start it with torchrun")
@@ -127,7 +133,8 @@ def _open_store(place: Place) -> Store:
 
 def _explain(place: Place, problem: Exception) -> GpudocError:
     text = str(problem).splitlines()[0]
-    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    at_port = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    where = os.environ.get(MEETING) or at_port
     if "EADDRINUSE" in text or "in use" in text:
         hint = "MASTER_PORT=0 lets torchrun choose; or end the other job"
         return GpudocError(f"{where}: the port is in use", hint=hint)

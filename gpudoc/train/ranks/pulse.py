@@ -13,6 +13,8 @@ from typing import cast
 
 # names the folder in which the ranks of one machine keep them
 FOLDER = "GPUDOC_PULSE_FOLDER"
+# begins the names of the files in which ranks of one machine meet; not set where they meet at a port
+MEETING = "GPUDOC_MEETING"
 BUILDING, READING, COMPUTING, LOGGING, EVALUATING, SAVING, ENDED, OWN_CODE = range(8)
 DOES = (
     "builds the model and its data",

@@ -9,14 +9,16 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import fcntl
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -26,8 +28,9 @@ from gpudoc.process.arguments import own_module, own_python
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
+from gpudoc.process.seal import KEY, seal_here
 from gpudoc.temporary import TemporaryFolder
-from gpudoc.train.ranks.pulse import FOLDER
+from gpudoc.train.ranks.pulse import FOLDER, MEETING
 from gpudoc.train.watch.watching import speak
 
 if TYPE_CHECKING:
@@ -40,17 +43,29 @@ SHUTDOWN_SECONDS = 120
 # when one rank has ended with an error the others soon hear of it, or hang in NCCL
 FOLLOW_SECONDS = 60
 _LOOK_SECONDS = 1.0
+_NO_KEY = (
+    f"the nodes meet without a key ({KEY}), so whoever reaches that port can run code as this user; "
+    "gpudoc train --slurm FILE writes a job file that makes one"
+)
 _AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The machines of one run: how many, where they meet, and a name that no other run has."""
+    """The machines of one run: how many, where they meet (a port, or a file where there is one machine), and a name
+    that no other run has. `is_signed`: what they say there carries proof that it is theirs.
+    """
 
     count: int = 1
     endpoint: str = "localhost:0"
     run_id: str = ""
+    is_signed: bool = True
+
+    @property
+    def is_file(self) -> bool:
+        """Whether they meet in a file."""
+        return self.endpoint.startswith("/")
 
 
 def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
@@ -85,7 +100,20 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
             hint="gpudoc train --slurm FILE writes an sbatch file that sets them",
         )
     run_id = f"{variables.get('SLURM_JOB_ID', '0')}.{variables.get('SLURM_RESTART_COUNT', '0')}"
-    return Nodes(count=int(count), endpoint=f"{host}:{port}", run_id=run_id)
+    is_signed = seal_here(variables) is not None
+    return Nodes(count=int(count), endpoint=f"{host}:{port}", run_id=run_id, is_signed=is_signed)
+
+
+def _meeting_in(folder: Path, nodes: Nodes) -> Nodes:
+    """Ranks of one machine meet in files of this private folder; at a port where its file system knows no locks."""
+    if nodes.count > 1:
+        return nodes
+    try:
+        with (folder / "rendezvous").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return nodes
+    return replace(nodes, endpoint=str(folder / "rendezvous"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +155,15 @@ def launch(
         place = Path(environment[EXIT_FILE])
         python, *program = own_module("gpudoc")
         # what a rank prints is to be read at once
-        options = [*torchrun_options(ranks, nodes or Nodes()), "--no-python", python, "-u", *program]
+        nodes = _meeting_in(Path(folder), nodes or Nodes())
+        environment.pop(MEETING, None)
+        if nodes.is_file:
+            environment[MEETING] = f"{folder}/meeting"
+        if nodes.count == 1:
+            environment[KEY] = secrets.token_hex(32)
+        elif not nodes.is_signed:
+            speak(_NO_KEY)
+        options = [*torchrun_options(ranks, nodes), "--no-python", python, "-u", *program]
         process = subprocess.Popen(
             [*own_python(_AGENT), str(os.getpid()), *options, "train", *arguments],
             env=environment,
@@ -146,9 +182,11 @@ def launch(
 def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
     """What torchrun is started with; the agent adds `options_of_this_torch`."""
     options = [f"--nproc-per-node={ranks}", f"--max-restarts={MAX_RESTARTS}", f"--nnodes={nodes.count}"]
-    options += ["--rdzv-backend=c10d", f"--rdzv-endpoint={nodes.endpoint}"]
+    options += [f"--rdzv-backend={'gpudoc' if nodes.is_signed else 'c10d'}", f"--rdzv-endpoint={nodes.endpoint}"]
     if nodes.run_id:
         options.append(f"--rdzv-id={nodes.run_id}")
+    if nodes.is_file:
+        options.append("--rdzv-conf=store_type=file")
     if nodes.count == 1:
         options.append("--local-addr=127.0.0.1")
     return options
@@ -160,6 +198,9 @@ def agent(arguments: Sequence[str]) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.run import parse_args, run
 
+        from gpudoc.train.start import rendezvous
+
+    rendezvous.register()
     die_with_parent(int(arguments[0]), signal.SIGTERM)
     known = options_of_this_torch()
     if not any("SIGUSR1" in option for option in known):

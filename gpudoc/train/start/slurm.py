@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import gpudoc
 from gpudoc.process.arguments import AS_MODULE
+from gpudoc.process.seal import KEY, NEW_KEY
 
 # how long before the time limit SLURM knocks: a step, a checkpoint and torchrun's end must fit in
 SIGNAL_SECONDS = 180
@@ -96,7 +97,9 @@ def _meeting() -> list[str]:
         "# the ranks write here how the run ended (a folder that all nodes see)",
         'GPUDOC_EXIT_FILE="$PWD/.gpudoc-exit-$SLURM_JOB_ID"',
         'rm -f "$GPUDOC_EXIT_FILE"',
-        "export MASTER_ADDR MASTER_PORT GPUDOC_EXIT_FILE",
+        "# whoever has this key may tell the ranks what to do: it goes to them in the environment and is shown nowhere",
+        f"{KEY}={NEW_KEY}",
+        f"export MASTER_ADDR MASTER_PORT GPUDOC_EXIT_FILE {KEY}",
         "",
     ]
 

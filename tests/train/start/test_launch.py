@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from gpudoc.train.start.launch import (
     options_of_this_torch,
     torchrun_options,
 )
+from tests.listeners import listening
+from tests.train import support as train
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -63,7 +66,7 @@ def test_one_node_is_assumed_unless_slurm_says_more():
     assert nodes_here({"SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": "7"}) == Nodes()
     several = {"SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
     found = nodes_here({**several, "MASTER_ADDR": "n1", "MASTER_PORT": "20007"})
-    assert found == Nodes(count=2, endpoint="n1:20007", run_id="7.1")
+    assert found == Nodes(count=2, endpoint="n1:20007", run_id="7.1", is_signed=False)
     with pytest.raises(GpudocError, match="MASTER_ADDR"):
         nodes_here(several)
 
@@ -280,6 +283,39 @@ def test_signals_reach_every_rank_and_its_code_comes_back(world, number, code):
     assert process.wait(90) == code
     assert (folder / "saved-0").exists()
     assert (folder / "saved-1").exists()
+
+
+def test_the_ranks_of_one_machine_meet_where_nobody_else_can_come(world):
+    folder, start = world
+    process = start("wait", str(folder))
+    wait_for(folder / "ready-0", folder / "ready-1")
+    found = listening(process.pid)
+    process.send_signal(signal.SIGINT)
+    process.wait(90)
+    assert found == []
+
+
+@pytest.mark.slow
+def test_ranks_that_train_listen_on_loopback_alone(tmp_path):
+    run = tmp_path / "run"
+    process = train.start(tmp_path, "--gpus", "2", "--steps", "100000", "--no-preflight", "--run-dir", run)
+    try:
+        wait_for(run / "metrics.jsonl")
+        assert listening(process.pid)
+        assert listening(process.pid, beyond_loopback=True) == []
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+
+
+def test_ranks_meet_at_a_port_where_the_folder_knows_no_locks(tmp_path, monkeypatch):
+    assert launch._meeting_in(tmp_path, Nodes()).endpoint == str(tmp_path / "rendezvous")
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(launch.fcntl, "flock", refuse)
+    assert launch._meeting_in(tmp_path, Nodes()) == Nodes()
 
 
 def test_no_rank_outlives_a_killed_launcher(world):

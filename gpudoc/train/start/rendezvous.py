@@ -1,0 +1,61 @@
+"""How torchrun's agents of several nodes meet: in torch's own rendezvous, whose state is signed with the run's key.
+
+That state is a pickle in a store that whoever reaches the port may write to; reading one that is not signed would run
+what it holds.
+"""
+
+from __future__ import annotations
+
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousParameters,
+    RendezvousStateError,
+    rendezvous_handler_registry,
+)
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token, create_handler
+
+from gpudoc.process.seal import Seal, SealError, seal_here
+
+# as --rdzv-backend names it
+BACKEND = "gpudoc"
+
+
+class SignedBackend(RendezvousBackend):
+    """Another backend, whose state it signs, and lets nobody read unsigned."""
+
+    def __init__(self, inner: RendezvousBackend, seal: Seal, run_id: str) -> None:
+        self._inner, self._seal, self._run_id = inner, seal, run_id
+
+    @property
+    def name(self) -> str:
+        """The name of the backend."""
+        return BACKEND
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        """The state and its token, None while there is none; RendezvousStateError for one that is not signed."""
+        found = self._inner.get_state()
+        return None if found is None else (self._open(found[0]), found[1])
+
+    def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        """What the store holds then, its token, and whether that is `state`."""
+        found = self._inner.set_state(self._seal.sign(self._run_id, state), token)
+        return None if found is None else (self._open(found[0]), *found[1:])
+
+    def _open(self, signed: bytes) -> bytes:
+        try:
+            return self._seal.open(self._run_id, signed)
+        except SealError as problem:
+            raise RendezvousStateError(f"the nodes' meeting place holds {problem}") from problem
+
+
+def register() -> None:
+    """Let torchrun know the backend."""
+    rendezvous_handler_registry.register(BACKEND, _create)
+
+
+def _create(parameters: RendezvousParameters) -> RendezvousHandler:
+    seal = seal_here()
+    assert seal is not None
+    backend, store = create_backend(parameters)
+    return create_handler(store, SignedBackend(backend, seal, parameters.run_id), parameters)
