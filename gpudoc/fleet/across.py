@@ -19,6 +19,7 @@ from gpudoc.fleet.member import Member, hello
 from gpudoc.fleet.place import find_place
 from gpudoc.fleet.record import FleetRecord
 from gpudoc.fleet.roster import Roster, make_roster
+from gpudoc.process.seal import seal_here
 from gpudoc.progress import SILENT, Progress
 from gpudoc.units import format_count
 
@@ -64,7 +65,7 @@ def run(options: Options, progress: Progress = SILENT) -> FleetRecord | None:
     place = find_place()
     target = find_target(options.device)
     store, port = open_store(place)
-    meeting = Meeting(store, replace(place, port=port))
+    meeting = Meeting(store, replace(place, port=port), seal_here())
     meeting.begin()
     try:
         meeting.say(f"hello/{place.rank}", hello(target, place.host))

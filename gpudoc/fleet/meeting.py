@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fleet.place import Place
+from gpudoc.fleet.place import LOOPBACK, Place
+from gpudoc.process.seal import Seal, SealError
 
 # srun starts a thousand tasks within this, and a file system that is slow at first imports torch within it
 JOIN_S = 180.0
@@ -22,6 +24,8 @@ _BEAT_S, _PAUSE_S = 1.0, 0.05
 _LAST_BEAT_S = 10.0
 # a rank asks the store so often that all of them together ask this often
 _MOST_QUESTIONS_PER_S = 4000.0
+# a child for each GPU, which may connect in the same moment
+_ALSO_CONNECTED = 64
 
 Message = Mapping[str, object]
 
@@ -52,11 +56,14 @@ class Heard:
 
 
 class Meeting:
-    """One process's end of the store. Nothing in it is trusted to be whole: what is not JSON is said to be so."""
+    """One process's end of the store. Nothing in it is trusted to be whole: what is not JSON is said to be so, and with
+    a `seal` what is not signed by one of this run.
+    """
 
-    def __init__(self, store: Store, place: Place) -> None:
+    def __init__(self, store: Store, place: Place, seal: Seal | None = None) -> None:
         self.store = store
         self.place = place
+        self._seal = seal
         self._heard: dict[int, Heard] = {}
         self._ended = threading.Event()
         self._beating: threading.Thread | None = None
@@ -84,8 +91,9 @@ class Meeting:
 
     def say(self, key: str, message: Message) -> None:
         """Leave a message; LeaderLostError when the store is gone."""
+        text = json.dumps(message)
         with _reaching():
-            self.store.set(key, json.dumps(message))
+            self.store.set(key, text if self._seal is None else self._seal.sign(key, text.encode()).decode())
 
     def read(self, key: str) -> Message | str | None:
         """The message at `key`, None while there is none; a text says why what is there cannot be read."""
@@ -94,7 +102,9 @@ class Meeting:
                 return None
             raw = self.store.get(key)
         try:
-            message = json.loads(raw)
+            message = json.loads(raw if self._seal is None else self._seal.open(key, raw))
+        except SealError as problem:
+            return str(problem)
         except ValueError as problem:
             return f"{len(raw)} bytes that are no JSON: {problem}"
         return message if isinstance(message, dict) else f"no object but {type(message).__name__}"
@@ -142,7 +152,7 @@ class Meeting:
 
     def is_over(self) -> bool:
         """Whether rank 0 has said the end; LeaderLostError when it has not been heard for SILENCE_S."""
-        if self.read("end") is not None:
+        if isinstance(self.read("end"), dict):
             return True
         if not self.lives(0):
             raise LeaderLostError(
@@ -175,15 +185,19 @@ def open_store(place: Place) -> tuple[Store, int]:
     try:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+        listener = _listen_on_loopback(place)
         store = TCPStore(
             place.address,
-            place.port,
+            place.port if listener is None else listener.getsockname()[1],
             is_master=place.rank == 0 and not place.agent_store,
             timeout=timedelta(seconds=JOIN_S),
             wait_for_workers=False,
             multi_tenant=place.agent_store,
+            master_listen_fd=None if listener is None else listener.detach(),
         )
         return PrefixStore(f"gpudoc/across/{place.attempt}", store), int(store.port)
+    except _PortTakenError as problem:
+        raise _port_is_taken(place) from problem
     except (ImportError, OSError) as problem:
         raise GpudocError(
             f"torch cannot be imported here: {str(problem).splitlines()[0]}",
@@ -194,9 +208,32 @@ def open_store(place: Place) -> tuple[Store, int]:
         where = f"{place.address}:{place.port}"
         text = str(problem).splitlines()[0]
         if "EADDRINUSE" in text or "in use" in text:
-            raise GpudocError(f"{where}: the port is in use", hint="MASTER_PORT=PORT names another") from problem
+            raise _port_is_taken(place) from problem
         raise GpudocError(
             f"rank {place.rank} of {place.world} could not reach rank 0 at {where} within {JOIN_S:.0f} s: {text}",
             hint="is rank 0 started there, and does a firewall let that port through?",
             exit_code=ExitCode.BAD_ANSWER,
         ) from problem
+
+
+def _listen_on_loopback(place: Place) -> socket.socket | None:
+    """Where all processes are on this machine, what rank 0 listens on; torch's store would listen to every network."""
+    if place.address != LOOPBACK or place.rank or place.agent_store:
+        return None
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, place.port))
+        listener.listen(place.world + _ALSO_CONNECTED)
+    except OSError as problem:
+        listener.close()
+        raise _PortTakenError(str(problem)) from problem
+    return listener
+
+
+class _PortTakenError(Exception):
+    """Another process listens there."""
+
+
+def _port_is_taken(place: Place) -> GpudocError:
+    return GpudocError(f"{place.address}:{place.port}: the port is in use", hint="MASTER_PORT=PORT names another")

@@ -146,8 +146,9 @@ class Member:
         return self._hands[device]
 
     def _ask(self, device: str, order: Mapping[str, Any], seconds: float) -> Message:
-        if self._data is not None and "folder" in order.get("cases", ()):
-            order = {**order, "data": str(self._data.resolve())}
+        # which folder is read is for who started this process to say, not for an order
+        folder = self._data if "folder" in order.get("cases", ()) else None
+        order = {**order, "data": "" if folder is None else str(folder.resolve())}
         telemetry = Absent("no GPU") if device == "cpu" else open_telemetry(address_of(device, self._target))
         began = time.monotonic()
         answer = self._hands[device].ask(order, seconds)

@@ -28,6 +28,9 @@ _NAMES: tuple[tuple[Engine, tuple[str, str, str, str]], ...] = (
     ("mpirun", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")),
     ("srun", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")),
 )
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}", re.ASCII)
+# where processes of one machine meet
+LOOPBACK = "127.0.0.1"
 _NO_MEETING = "MASTER_ADDR and MASTER_PORT do not say where the processes meet"
 
 
@@ -44,7 +47,7 @@ class Place:
     world: int = 1
     local_rank: int = 0
     host: str = ""
-    address: str = "127.0.0.1"
+    address: str = LOOPBACK
     port: int = 0
     nodes: tuple[str, ...] = ()
     agent_store: bool = False
@@ -110,6 +113,11 @@ def _port_of(variables: Mapping[str, str]) -> int:
         return 20000 + (int(job) + (int(step) if step.isdigit() else 0)) % 20000
     name = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid") or variables.get("PMI_ID", "")
     return 20000 + zlib.crc32(name.encode()) % 20000
+
+
+def is_host(text: str) -> bool:
+    """Whether a text can be the name of a host, and so a word that a script may take."""
+    return _HOST.fullmatch(text) is not None
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from gpudoc.fleet.meeting import Message
+from gpudoc.fleet.place import is_host
 from gpudoc.fleet.record import Missing, Spot
 
 
@@ -70,13 +71,15 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
     """The roster from what the ranks said; those that did not, said something else, or are of another version are
     missing from it and named. `hosts` are the ones that the engine knows.
     """
+    known = frozenset(_short(host) for host in hosts)
+    hellos = {rank: _with_a_host(told, known) for rank, told in hellos.items()}
     nodes: dict[str, Node] = {}
     devices: dict[int, Mapping[str, str]] = {}
     kinds = {str(told.get("kind")) for told in hellos.values() if isinstance(told, Mapping)}
     best = ("cuda",) if "cuda" in kinds else ("cpu",)
     for rank in range(world):
         told = hellos.get(rank)
-        if not isinstance(told, Mapping) or "host" not in told:
+        if not isinstance(told, Mapping):
             continue
         node = nodes.setdefault(str(told["host"]), Node(host=str(told["host"])))
         because = _objection(told, own_version)
@@ -94,6 +97,22 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
         node.units = _share_out(number, node.ranks, devices)
     silent = [rank for rank in range(world) if not isinstance(hellos.get(rank), Mapping)]
     return Roster([*nodes.values(), *_unheard(silent, hellos, nodes, hosts)])
+
+
+def _with_a_host(told: Message | str, known: frozenset[str]) -> Message | str:
+    """A greeting, or why it is none: its host is a word for scripts that drain nodes, and one that the engine knows."""
+    if isinstance(told, str):
+        return told
+    host = told.get("host")
+    if not isinstance(host, str) or not is_host(host):
+        return "a greeting without the name of a host"
+    if known and _short(host) not in known:
+        return f"a greeting from {host}, which is not one of the engine's hosts"
+    return told
+
+
+def _short(host: str) -> str:
+    return host.split(".")[0]
 
 
 def _objection(told: Message, own_version: str) -> Missing | None:
@@ -124,8 +143,8 @@ def _unheard(
     silent: list[int], hellos: Mapping[int, Message | str], nodes: Mapping[str, Node], hosts: Iterable[str]
 ) -> list[Node]:
     """Nodes that only the engine knows, and ranks of which not even that is known."""
-    short = {host.split(".")[0] for host in nodes}
-    unseen = [host for host in hosts if host.split(".")[0] not in short]
+    short = {_short(host) for host in nodes}
+    unseen = [host for host in hosts if _short(host) not in short]
     garbled = [(rank, str(hellos[rank])) for rank in silent if rank in hellos]
     found = [Node(host=f"rank {rank}", missing=Missing("unreadable", said, "joining")) for rank, said in garbled]
     mute = [rank for rank in silent if rank not in hellos]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpudoc.control_characters import escape_line
 from gpudoc.process.arguments import AS_MODULE, without
+from gpudoc.process.seal import KEY, NEW_KEY
 from gpudoc.shell import quote_path
 from gpudoc.train.start.slurm import job_lines, log_lines
 from gpudoc.writing import write_whole
@@ -26,6 +27,8 @@ def write_bench_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> s
     body = [
         "# one task a node, which measures all its GPUs; the first one writes and prints what was found, and its exit",
         "# code is the job's",
+        "# this key keeps orders that come from anybody else from being done; it travels in the environment alone",
+        f"export {KEY}={NEW_KEY}",
         f"{_SRUN} {command}",
     ]
     return _write(place, "gpudoc-fleet", body, on_gpu=on_gpu)

@@ -26,6 +26,7 @@ from gpudoc.fleet.nodes import (
     software_findings,
 )
 from gpudoc.fleet.odd import Odd, find_odd, find_splits, is_split, threshold
+from gpudoc.fleet.place import is_host
 from gpudoc.fleet.record import FleetRecord, Measure, Spot
 from gpudoc.fleet.scores import FEWEST_PEERS, At, Family, families
 from gpudoc.fleet.software import Difference, differences
@@ -147,7 +148,8 @@ def judge(record: FleetRecord, ignore: Sequence[str] = ()) -> FleetVerdict:
 def bad_hosts(record: FleetRecord, verdict: FleetVerdict) -> tuple[str, ...]:
     """The names of the nodes to drain, in the record's order; a saved record no longer tells them."""
     hosts = (record.nodes[number].host for number in verdict.drained)
-    return tuple(host for host in hosts if not isinstance(host, Absent))
+    # a process of which nobody knows the host is called by its rank, which no scheduler can drain
+    return tuple(host for host in hosts if not isinstance(host, Absent) and is_host(host))
 
 
 def suspects(record: FleetRecord) -> tuple[Suspect, ...]:

@@ -12,7 +12,7 @@ KEY = "GPUDOC_RUN_KEY"
 # how a job file makes one
 NEW_KEY = "$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
 _FEWEST_CHARACTERS = 16
-_TAG_BYTES = hashlib.sha256().digest_size
+_TAG_CHARACTERS = 2 * hashlib.sha256().digest_size
 
 
 class SealError(ValueError):
@@ -26,18 +26,18 @@ class Seal:
         self._key = key.encode()
 
     def sign(self, purpose: str, data: bytes) -> bytes:
-        """The data behind its proof."""
+        """The data behind its proof, which is text."""
         return self._tag(purpose, data) + data
 
     def open(self, purpose: str, signed: bytes) -> bytes:
         """The data, once its proof holds; else SealError."""
-        tag, data = signed[:_TAG_BYTES], signed[_TAG_BYTES:]
+        tag, data = signed[:_TAG_CHARACTERS], signed[_TAG_CHARACTERS:]
         if not hmac.compare_digest(tag, self._tag(purpose, data)):
             raise SealError(f"{len(signed)} bytes that are not signed with the key of this run ({KEY})")
         return data
 
     def _tag(self, purpose: str, data: bytes) -> bytes:
-        return hmac.digest(self._key, f"{len(purpose)} {purpose} ".encode() + data, "sha256")
+        return hmac.digest(self._key, f"{len(purpose)} {purpose} ".encode() + data, "sha256").hex().encode()
 
 
 def seal_here(environment: Mapping[str, str] | None = None) -> Seal | None:

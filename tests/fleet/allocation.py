@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from gpudoc.process.seal import KEY
 
 ROOT = Path(__file__).resolve().parents[2]
 # read by every process as it starts: times for a test, of which none is a figure
@@ -42,6 +45,7 @@ class Allocation:
             "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
             "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1",
+            KEY: secrets.token_hex(16),
             "MASTER_PORT": str(free_port()),
             "SLURM_STEP_NUM_TASKS": str(nodes * tasks),
             "SLURM_STEP_NODELIST": f"{prefix}[0-{nodes - 1}]",

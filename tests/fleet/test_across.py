@@ -41,7 +41,7 @@ def workers(process: subprocess.Popen) -> list[psutil.Process]:
     found = []
     for child in children(process):
         with contextlib.suppress(psutil.Error):
-            found += [child] if "gpudoc.fleet.child" in child.cmdline() else []
+            found += [child] if "gpudoc.fleet.child" in " ".join(child.cmdline()) else []
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 
 import pytest
@@ -10,6 +11,8 @@ from gpudoc.errors import GpudocError
 from gpudoc.fleet import meeting
 from gpudoc.fleet.meeting import LeaderLostError, Meeting, open_store
 from gpudoc.fleet.place import Place
+from gpudoc.process.arguments import own_python
+from gpudoc.process.seal import Seal
 from tests.fleet.allocation import free_port
 from tests.waiting import wait_until
 
@@ -37,8 +40,8 @@ def impatient(monkeypatch):
     monkeypatch.setattr(meeting, "SILENCE_S", 0.2)
 
 
-def of(store, rank=0, world=3) -> Meeting:
-    return Meeting(store, Place(engine="srun", rank=rank, world=world))
+def of(store, rank=0, world=3, seal=None) -> Meeting:
+    return Meeting(store, Place(engine="srun", rank=rank, world=world), seal)
 
 
 def test_answers_are_gathered_and_who_is_silent_is_left_out_of_them(impatient):
@@ -109,6 +112,42 @@ def test_an_order_is_awaited_and_the_end_heard(impatient):
     assert here.await_order(0, 1) == {"do": "roster"}
     leader.say("end", {})
     assert here.await_order(1, 1) is None
+
+
+def test_with_a_key_only_those_who_have_it_are_heard(impatient):
+    store = Memory()
+    ours, other = Seal("the key of this run"), Seal("the key of another run")
+    leader, here = of(store, seal=ours), of(store, rank=1, seal=ours)
+    for stranger in (of(store), of(store, seal=other)):
+        stranger.say("reply/0/2", {"answers": {}})
+        assert "not signed" in leader.gather({2: "reply/0"}, 1, lambda _: None)[2]
+    # what was said for another order is not one for this
+    leader.say("order/0/2", {"do": "restart"})
+    store["order/0/1"] = store["order/0/2"]
+    assert isinstance(here.read("order/0/1"), str)
+    leader.say("order/0/1", {"do": "roster"})
+    assert here.await_order(0, 1) == {"do": "roster"}
+
+
+def test_a_strangers_order_is_not_awaited_for_and_not_done(impatient):
+    store = Memory()
+    here = of(store, rank=1, seal=Seal("the key of this run"))
+    of(store).say("order/0/1", {"do": "children"})
+    of(store).say("end", {})
+    with pytest.raises(LeaderLostError):
+        here.await_order(0, 1)
+
+
+def test_where_all_are_on_one_machine_nobody_else_can_reach_the_store():
+    """In a process of its own, whose sockets are only the store's."""
+    code = (
+        "from gpudoc.fleet.meeting import open_store; from gpudoc.fleet.place import Place; import os;"
+        "store, port = open_store(Place(engine='none')); store.set('a', 'b');"
+        "from tests.listeners import listening;"
+        "print(len(listening(os.getpid())), listening(os.getpid(), beyond_loopback=True))"
+    )
+    done = subprocess.run(own_python(code), capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("1 []\n", 0), done.stderr
 
 
 def test_a_leader_that_is_not_heard_is_not_waited_for(impatient):

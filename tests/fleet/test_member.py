@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,30 @@ def test_an_order_that_is_not_known_is_answered_too(store):
 def test_a_fault_in_an_order_is_an_answer(store):
     assert follow(store, {"do": "children", "orders": {}})[0] == {"answers": {}}
     assert "KeyError" in follow(Memory(), {"do": "roster"})[0]["failed"]
+
+
+class Asked:
+    """A child that keeps what it is asked."""
+
+    def __init__(self):
+        self.orders = []
+
+    def start(self):
+        pass
+
+    def end(self):
+        pass
+
+    def ask(self, order, seconds):
+        self.orders.append(order)
+        return hand.Answer()
+
+
+@pytest.mark.parametrize(
+    ("own", "cases", "read"), [(None, "folder", ""), ("/own", "folder", "/own"), ("/own", "x", "")]
+)
+def test_which_folder_is_read_is_not_for_an_order_to_say(own, cases, read):
+    member = Member(Meeting(Memory(), Place(engine="srun")), ON_CPU, None if own is None else Path(own))
+    member._hands["cpu"] = child = Asked()
+    member._ask("cpu", {"do": "cases", "cases": [cases], "data": "/etc"}, 1.0)
+    assert [order["data"] for order in child.orders] == [read]

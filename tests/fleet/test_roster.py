@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpudoc.fleet.record import Missing, Spot
 from gpudoc.fleet.roster import make_roster
 
@@ -85,3 +87,17 @@ def test_a_rank_that_is_lost_takes_its_gpus_with_it_and_the_next_one_leads():
     # the first reason stands
     assert roster.nodes[0].missing.because == "silent"
     assert roster.nodes[0].lost == [0, 1]
+
+
+@pytest.mark.parametrize("host", ["n1;reboot", "n1\nn2", "-rf", "", "a b", "n" * 300, None, 7])
+def test_what_cannot_be_the_name_of_a_host_is_no_node(host):
+    """The names go to scripts that drain nodes."""
+    roster = make_roster({0: hello("n1"), 1: hello(host)}, 2, "1", ())
+    assert [node.host for node in roster.nodes] == ["n1", "rank 1"]
+    assert roster.nodes[1].missing == Missing("unreadable", "a greeting without the name of a host", "joining")
+
+
+def test_a_host_that_the_engine_does_not_know_is_no_node():
+    roster = make_roster({0: hello("n1.cluster"), 1: hello("n7")}, 2, "1", ("n1", "n2"))
+    assert [node.host for node in roster.nodes] == ["n1.cluster", "rank 1"]
+    assert "n7, which is not one of the engine's hosts" in roster.nodes[1].missing.because

@@ -48,6 +48,12 @@ def test_after_the_second_the_planted_are_drained_and_nobody_else(planted, verdi
     assert verdict.exit_code is ExitCode.BAD_ANSWER
 
 
+def test_who_has_no_name_of_a_host_is_not_for_a_script_to_drain(planted, verdict):
+    nodes = list(planted[1].nodes)
+    nodes[3], nodes[11] = replace(nodes[3], host="rank 3"), replace(nodes[11], host="cn0011; reboot")
+    assert bad_hosts(replace(planted[1], nodes=tuple(nodes)), verdict) == ("cn0020",)
+
+
 def test_suspects_are_the_odd_ones_with_others_beside_them_on_other_nodes(planted):
     found = suspects(planted[0])
     assert {spot for one in found for spot in one.at} == {Spot(3, 3), Spot(11, 5), Spot(20, 1)}
