@@ -52,6 +52,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         last_level_cache_bytes=known(host.last_level_cache_bytes, 0),
         memory_bytes=known(host.memory_available_bytes, psutil.virtual_memory().available),
         num_gpus=len(known(machine.gpus, ())),
+        is_exclusive=any(known(gpu.compute_mode, "").startswith("exclusive") for gpu in known(machine.gpus, ())),
         bind_cpus=near,
     )
 

@@ -197,6 +197,8 @@ def _take(line: str, harvest: Harvest) -> str:
                 _meet_gpu(message["values"], harvest)
             case "begin":
                 return f"round {message['round'] + 1}: {message['meaning']}"
+            case "alive":
+                pass
             case "absent":
                 harvest.not_measured.append(NotMeasured(message["case"], message["because"]))
             case "failed":

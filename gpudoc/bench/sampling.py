@@ -26,7 +26,10 @@ TIGHT = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the parent decided for the process that measures; plain numbers, so that it travels as JSON."""
+    """What the parent decided for the process that measures; plain numbers, so that it travels as JSON.
+
+    `is_exclusive`: a GPU lets in one process at a time (`nvidia-smi --query-gpu=compute_mode`).
+    """
 
     device: str
     only: tuple[str, ...] = ()
@@ -40,6 +43,7 @@ class Plan:
     memory_bytes: int = 2**31
     bind_cpus: tuple[int, ...] = ()
     num_gpus: int = 0
+    is_exclusive: bool = False
     parent_pid: int = 0
 
 
@@ -68,7 +72,10 @@ class Surroundings:
 
 @dataclass(slots=True)
 class Bench:
-    """What a case may use while it runs: the plan, its seconds, and the meters around each point."""
+    """What a case may use while it runs: the plan, its seconds, and the meters around each point.
+
+    `is_alive` tells whoever started the process that a wait is no hang.
+    """
 
     plan: Plan
     round: int = 0
@@ -76,6 +83,7 @@ class Bench:
     clock_ghz: Callable[[], float | None] = lambda: None
     gpu: Gpu | None = None
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    is_alive: Callable[[], None] = lambda: None
     beside: Surroundings = field(default_factory=Surroundings)
 
     @property

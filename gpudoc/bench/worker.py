@@ -90,7 +90,7 @@ def share_of_time(case: Case, rest: Sequence[Case], left_s: float) -> float:
 
 
 def _run_round(plan: Plan, index: int, round_s: float) -> int:
-    bench = Bench(plan=plan, round=index, clock_ghz=measure_clock_ghz)
+    bench = Bench(plan=plan, round=index, clock_ghz=measure_clock_ghz, is_alive=lambda: tell({"event": "alive"}))
     if plan.device != "cpu":
         # only here, after the fork: a CUDA context does not survive one
         bench.gpu = device = CudaGpu(int(plan.device.partition(":")[2]))

@@ -12,7 +12,7 @@ TRAITS = GpuTraits(name="host", sm_count=6, l2_bytes=MIB, capability=(9, 0), mem
 
 
 class HostGpu:
-    """Actions run at once and are timed by the host's clock."""
+    """Actions run at once and are timed by the host's clock; `pins` is whether, or how many bytes, it page-locks."""
 
     name = "cuda:0"
     torch_device = "cpu"
@@ -29,7 +29,7 @@ class HostGpu:
         return self.free_bytes
 
     def pin(self, tensor):
-        if not self.pins:
+        if not self.pins or (self.pins is not True and tensor.numel() > self.pins):
             raise RuntimeError("cudaHostAlloc: out of memory")
         return tensor.clone()
 

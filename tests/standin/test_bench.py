@@ -98,6 +98,15 @@ def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leav
     assert left_behind(gpus) == []
 
 
+def test_gpus_that_let_in_one_process_each_are_measured_without_an_all_reduce(patient):
+    options = ("--quick", "--device", "cuda", "--only", "launch,all_reduce", "--json")
+    record = measured(patient(gpus=2, exclusive=1).gpudoc("bench", *options))
+    assert failures(record) == []
+    assert rows(record, "launch_round_trip")
+    (absent,) = [one for one in record["not_measured"] if one["case"] == "all_reduce"]
+    assert "exclusive compute mode" in absent["because"]
+
+
 def test_behind_a_mask_the_first_gpu_is_the_one_that_is_left(patient):
     options = ("--quick", "--device", "cuda", "--only", "launch", "--json")
     record = measured(patient(gpus=2).gpudoc("bench", *options, CUDA_VISIBLE_DEVICES="1"))

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,12 @@ from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import how_it_ended
 from gpudoc.temporary import TemporaryFolder
 
-# shorter than the silence after which the measuring process is given up, so that a hang here costs only this case
+# from a shared or lazily loaded disk torch and CUDA's libraries take minutes for many ranks
+JOIN_S = 180.0
+# once all are ready; shorter than the silence after which the measuring process is given up, so that a hang here costs
+# only this case
 TIMEOUT_S = 50.0
+_SIGN_S = 5.0
 # a rank that the driver holds back cannot be waited for
 KILL_S = 5.0
 PROGRAM = own_module("gpudoc.bench.collective")
@@ -34,14 +38,18 @@ class Rank:
     errors: Path
 
 
-def measure(backend: str, kind: str, ranks: int, sizes: Sequence[int]) -> dict[int, list[float]]:
-    """Seconds of each all-reduce by size, from `ranks` processes, all gone afterwards.
+def measure(
+    backend: str, kind: str, ranks: int, sizes: Sequence[int], is_alive: Callable[[], None] = lambda: None
+) -> dict[int, list[float]]:
+    """Seconds of each all-reduce by size, from `ranks` processes, all gone afterwards; `is_alive` is called meanwhile.
 
-    RuntimeError with the last words of the rank that failed, or with what hung for TIMEOUT_S.
+    RuntimeError with the last words of the rank that failed, with who did not come within JOIN_S, or with what hung for
+    TIMEOUT_S.
     """
     with TemporaryFolder("reduce") as folder:
         started = [_start(folder, rank, ranks, (backend, kind, *map(str, sizes))) for rank in range(ranks)]
         try:
+            _wait_for_all(started, is_alive)
             _wait(started)
             lines = started[0].out.read_text().splitlines()
         finally:
@@ -61,21 +69,37 @@ def _start(folder: Path, rank: int, ranks: int, arguments: Sequence[str]) -> Ran
     return Rank(process, out, errors)
 
 
+def _wait_for_all(started: Sequence[Rank], is_alive: Callable[[], None]) -> None:
+    """Until every rank is about to join."""
+    began = sign = time.monotonic()
+    while late := [str(rank) for rank, one in enumerate(started) if READY not in one.out.read_text()]:
+        _check(started)
+        now = time.monotonic()
+        if now - began > JOIN_S:
+            where = f"rank {', '.join(late)} did not get as far as joining"
+            raise RuntimeError(f"all-reduce over {len(started)} processes hung for {JOIN_S:.0f} s: {where}")
+        if now - sign > _SIGN_S:
+            is_alive()
+            sign = now
+        time.sleep(0.02)
+    is_alive()
+
+
 def _wait(started: Sequence[Rank]) -> None:
+    """Until every rank has ended."""
     deadline = time.monotonic() + TIMEOUT_S
     while not all(codes := [one.process.poll() == 0 for one in started]):
-        failed = [one for one in started if one.process.returncode]
-        if failed:
-            raise RuntimeError(f"all-reduce over {len(started)} processes failed: {_last_words(failed)}")
+        _check(started)
         if time.monotonic() > deadline:
-            late = [str(rank) for rank, one in enumerate(started) if READY not in one.out.read_text()]
-            where = (
-                f"rank {', '.join(late)} did not get as far as joining"
-                if late
-                else f"all joined, {codes.count(True)} ended; NCCL_DEBUG=INFO says where the others wait"
-            )
+            where = f"all joined, {codes.count(True)} ended; NCCL_DEBUG=INFO says where the others wait"
             raise RuntimeError(f"all-reduce over {len(started)} processes hung for {TIMEOUT_S:.0f} s: {where}")
         time.sleep(0.02)
+
+
+def _check(started: Sequence[Rank]) -> None:
+    failed = [one for one in started if one.process.poll()]
+    if failed:
+        raise RuntimeError(f"all-reduce over {len(started)} processes failed: {_last_words(failed)}")
 
 
 def _last_words(failed: Sequence[Rank]) -> str:
@@ -96,7 +120,7 @@ def run(bench: Bench) -> Iterator[Reading]:
     """Rows all_reduce in GB/s of bus bandwidth (comparable to the links) by size."""
     ranks = bench.plan.num_gpus
     began = time.monotonic()
-    for size, seconds in measure("nccl", "cuda", ranks, SIZES).items():
+    for size, seconds in measure("nccl", "cuda", ranks, SIZES, bench.is_alive).items():
         yield Reading(
             name="all_reduce",
             device=bench.device.name,
@@ -111,11 +135,21 @@ def run(bench: Bench) -> Iterator[Reading]:
         )
 
 
+def absent_because(bench: Bench) -> str:
+    """Why nothing can be reduced here; '' where it can."""
+    if bench.plan.num_gpus < 2:
+        return "there is one GPU"
+    # its ranks need a context on GPUs on which this process has the only one
+    return (
+        "the GPUs are in an exclusive compute mode, which lets in one process each" if bench.plan.is_exclusive else ""
+    )
+
+
 CASE = Case(
     name="all_reduce",
     meaning="all-reduce over all GPUs",
     share=1.0,
-    absent_because=lambda bench: "there is one GPU" if bench.plan.num_gpus < 2 else "",
+    absent_because=absent_because,
     run=run,
     rows={
         "all_reduce": (

@@ -29,7 +29,10 @@ BATCH = 4
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Bytes on the host, ordinary and page-locked (None where that was refused), and two buffers on the device."""
+    """Bytes on the host, ordinary and page-locked (None where that was refused), and two buffers on the device.
+
+    Page-locked are only as many as the system locks.
+    """
 
     pageable: Tensor
     pinned: Tensor | None
@@ -52,33 +55,51 @@ def run(bench: Bench) -> Iterator[Reading]:
             bench.leave_out(f"copies of {format_bytes(size)}", "too little memory is free for the buffers")
     if not sizes:
         return
-    buffers = _allocate(bench, max(sizes))
+    buffers = _allocate(bench, sizes)
     pageable = [size for size in PAGEABLE_SIZES if size in sizes]
     both = [size for size in BOTH_SIZES if size in sizes]
     seconds = bench.point_s(2 * len(sizes) + 2 * len(pageable) + len(both) + 2)
     if buffers.pinned is not None:
         yield from _latencies(bench, buffers, seconds)
+        locked = buffers.pinned.numel()
         for size in sizes:
-            yield from _pinned(bench, buffers, size, seconds)
+            if size <= locked:
+                yield from _pinned(bench, buffers, size, seconds)
         for size in both:
-            yield _both(bench, buffers, size, seconds)
+            if size <= locked:
+                yield _both(bench, buffers, size, seconds)
     for size in pageable:
         yield from _pageable(bench, buffers, size, seconds)
 
 
-def _allocate(bench: Bench, size: int) -> Buffers:
+def _allocate(bench: Bench, sizes: Sequence[int]) -> Buffers:
     import torch
 
     gpu = bench.device
+    size = max(sizes)
     pageable = torch.randint(0, 256, (size,), dtype=torch.uint8)
-    pinned = back = None
-    try:
-        pinned, back = gpu.pin(pageable), gpu.pin(torch.zeros_like(pageable))
-    except RuntimeError as error:
-        bench.leave_out("copies from page-locked memory", f"the system locks no {format_bytes(size)}: {error}")
+    pinned, back = _pin(bench, pageable, sizes)
     device_in, device_out = (torch.zeros(size, dtype=torch.uint8, device=gpu.torch_device) for _ in range(2))
     device_out.copy_(pageable)
     return Buffers(pageable, pinned, back, device_in, device_out)
+
+
+def _pin(bench: Bench, pageable: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Two page-locked buffers of the largest of `sizes` that the system locks: WSL and small containers lock little."""
+    import torch
+
+    refused, because = 0, ""
+    found: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
+    for size in sorted(sizes, reverse=True):
+        try:
+            found = bench.device.pin(pageable[:size]), bench.device.pin(torch.zeros_like(pageable[:size]))
+            break
+        except RuntimeError as error:
+            refused, because = size, str(error).partition("\n")[0]
+    if refused:
+        what = "copies from page-locked memory" + ("" if found[0] is None else f" of {format_bytes(refused)} and more")
+        bench.leave_out(what, f"the system locks no {format_bytes(refused)}: {because}")
+    return found
 
 
 def _pinned(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterator[Reading]:

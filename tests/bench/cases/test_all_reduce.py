@@ -60,8 +60,39 @@ def test_a_collective_that_hangs_is_ended_with_all_its_processes_and_the_rank_na
     # a shell, which also a busy machine starts long before those two seconds are over
     code = '[ "$1" = 1 ] || echo ready to join; exec sleep 600'
     monkeypatch.setattr(all_reduce, "PROGRAM", ("sh", "-c", code, "rank"))
-    monkeypatch.setattr(all_reduce, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(all_reduce, "JOIN_S", 2.0)
     with pytest.raises(RuntimeError, match="hung for 2 s: rank 1 did not get as far as joining"):
+        measure("gloo", "cpu", 2, [4096])
+    assert own_children() <= before
+
+
+def test_the_clock_of_the_exchange_begins_when_all_are_ready_and_meanwhile_there_are_signs_of_life(
+    monkeypatch, tmp_path
+):
+    """Rank 1 reads its libraries for longer than an exchange may take."""
+    line = '{"4096": [0.001]}'
+    code = f"[ $1 = 0 ] || until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo ready to join; echo '{line}'"
+    monkeypatch.setattr(all_reduce, "PROGRAM", ("sh", "-c", code, "rank"))
+    monkeypatch.setattr(all_reduce, "_SIGN_S", 0.0)
+    signs = []
+
+    def is_alive():
+        signs.append(1)
+        if len(signs) == 3:
+            # nothing is left of it once the ranks are ready, unless it begins then
+            monkeypatch.setattr(
+                all_reduce.time, "monotonic", lambda now=all_reduce.time.monotonic: now() + all_reduce.TIMEOUT_S
+            )
+            (tmp_path / "go").touch()
+
+    assert measure("gloo", "cpu", 2, [4096], is_alive) == {4096: [0.001]}
+    assert len(signs) >= 3
+
+
+def test_a_rank_that_hangs_after_joining_is_told_apart(monkeypatch, before):
+    monkeypatch.setattr(all_reduce, "PROGRAM", ("sh", "-c", "echo ready to join; exec sleep 600", "rank"))
+    monkeypatch.setattr(all_reduce, "TIMEOUT_S", 0.5)
+    with pytest.raises(RuntimeError, match="hung for 0 s: all joined, 0 ended"):
         measure("gloo", "cpu", 2, [4096])
     assert own_children() <= before
 
@@ -89,7 +120,7 @@ def test_a_hang_costs_only_this_case():
 
 
 def test_the_rank_beside_the_measuring_process_is_no_stranger_on_the_gpu(monkeypatch):
-    monkeypatch.setattr(all_reduce, "measure", lambda backend, kind, ranks, sizes: {1 << 20: [0.001] * 10})
+    monkeypatch.setattr(all_reduce, "measure", lambda backend, kind, ranks, sizes, is_alive: {1 << 20: [0.001] * 10})
     (reading,) = CASE.run(bench(gpu=HostGpu(), num_gpus=2))
     reading.context["gpu_processes_max"] = 2.0
     (row,) = settle([reading])
@@ -102,3 +133,7 @@ def test_the_rank_beside_the_measuring_process_is_no_stranger_on_the_gpu(monkeyp
 def test_one_gpu_reduces_with_nobody():
     assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=1)) == "there is one GPU"
     assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=8)) == ""
+
+
+def test_gpus_that_let_in_one_process_reduce_nothing_beside_the_one_that_measures():
+    assert "exclusive compute mode" in CASE.absent_because(bench(gpu=HostGpu(), num_gpus=2, is_exclusive=True))

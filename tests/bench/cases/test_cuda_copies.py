@@ -45,6 +45,17 @@ def test_without_page_locked_memory_the_rest_is_measured():
     assert "page-locked" in run.left_out[-1][0]
 
 
+def test_only_the_sizes_that_the_system_does_not_lock_are_left_out():
+    run = bench(gpu=HostGpu(pins=64 << 10), memory_bytes=SMALL)
+    readings = [r for r in CASE.run(run) if r.name == "h2d" and r.parameters["host"] == "pinned"]
+    assert readings
+    assert max(r.parameters["bytes"] for r in readings) <= 64 << 10
+    assert any(r.name == "h2d_latency" for r in CASE.run(bench(gpu=HostGpu(pins=64 << 10), memory_bytes=SMALL)))
+    (what, because) = run.left_out[-1]
+    assert what.startswith("copies from page-locked memory of ")
+    assert "out of memory" in because
+
+
 def test_a_device_that_returns_wrong_bytes_is_caught(monkeypatch):
     class Flipping(HostGpu):
         def time_each(self, actions, between=None, spin=True):

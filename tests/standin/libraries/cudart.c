@@ -70,6 +70,7 @@ int standin_usable(int device) {
     if (owner != getpid()) return cudaErrorInitializationError;
     if (device < 0 || device >= standin_gpus()) return cudaErrorInvalidDevice;
     if (is_lost(visible[device])) standin_fault(cudaErrorUnknown);
+    if (setting("STANDIN_EXCLUSIVE", 0) && is_taken(visible[device])) return cudaErrorDevicesUnavailable;
     return fault;
 }
 #define NEED_DEVICE(device) do { int e = standin_usable(device); if (e) return (cudaError_t)standin_fail(e); } while (0)

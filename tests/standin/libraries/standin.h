@@ -120,4 +120,11 @@ static inline long used_by_all(int gpu) {
     }
     return sum;
 }
+static inline int is_taken(int gpu) {  // by another process
+    for (int i = 0; i < HOLDERS; i++) {
+        int pid = holders()[i].pid;
+        if (pid && pid != getpid() && holders()[i].gpu == gpu && living(pid)) return 1;
+    }
+    return 0;
+}
 static inline int is_lost(int gpu) { return table()->gpus[gpu].lost || setting("STANDIN_LOST", -1) == gpu; }
