@@ -36,7 +36,10 @@ def with_address(address: object, gpus: tuple[Gpu, ...]) -> Gpu | None:
 
 def short_address(address: object) -> str:
     """An address as one can compare it: NVML writes eight digits of the domain, the kernel four; '' when absent."""
-    return address.lower()[-10:] if isinstance(address, str) else ""
+    if not isinstance(address, str):
+        return ""
+    domain, _, rest = address.lower().rpartition(":")[0].rpartition(":")
+    return f"{domain.lstrip('0')}:{rest}:{address.lower().rpartition(':')[2]}"
 
 
 def _by_mask(ordinal: int, machine: Machine, gpus: tuple[Gpu, ...]) -> Gpu | None:

@@ -143,4 +143,5 @@ def plain_bus_id(bus_id: Any) -> str:
     """NVML writes an eight-digit domain, the kernel four: 00000000:3B:00.0 is 0000:3b:00.0."""
     text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
     domain, _, rest = text.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
+    # VMD and some virtual machines have domains of five digits and more
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"

@@ -206,6 +206,8 @@ def run_group(post: Post, order: Order) -> None:
         rank=order["rank"],
         world_size=order["world"],
         timeout=limit,
+        # or the first barrier would guess the GPU by the rank
+        device_id=post.device if post.device.type == "cuda" else None,
     )
     for operation in order["operations"]:
         if operation == "clock":

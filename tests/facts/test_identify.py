@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudoc.facts.identify import gpu_at, pci_of, with_address
+from gpudoc.facts.identify import gpu_at, pci_of, short_address, with_address
 from gpudoc.facts.model import Absent, CudaDevice, Driver, Gpu, Machine, PciDevice
 from tests.fakes.machine import H100, T4, FakeMachine
 
@@ -58,3 +58,10 @@ def test_a_long_domain_is_the_same_address_and_an_absent_one_is_none():
     on_bus = replace(machine(), pci=(device,))
     assert pci_of(FAST, on_bus) is device
     assert pci_of(replace(FAST, pci_address=Absent("hidden")), on_bus) is None
+
+
+def test_a_domain_of_five_digits_is_no_other_one():
+    """As a VMD has it."""
+    assert short_address("10000:01:00.0") == short_address("00010000:01:00.0")
+    assert short_address("10000:01:00.0") != short_address("0000:01:00.0")
+    assert short_address("01:00.0") == short_address("0000:01:00.0")

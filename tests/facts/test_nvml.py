@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.facts.model import Absent
+from gpudoc.facts.nvml import plain_bus_id
 from tests.fakes.machine import H100, QUESTIONS, FakeMachine
 
 
@@ -66,3 +67,15 @@ def test_a_hang_leaves_the_gpus_behind_it_unknown_and_not_well(machine):
     reason = Absent("no answer within 11 s, stuck in the kernel: nvmlDeviceGetUUID")
     assert first.nvml_code == 0
     assert (second.nvml_code, second.temperature_c, third.name, third.link.width) == (reason,) * 4
+
+
+@pytest.mark.parametrize(
+    ("told", "plain"),
+    [
+        ("00000000:3B:00.0", "0000:3b:00.0"),
+        (b"00010000:01:00.0", "10000:01:00.0"),
+        ("00000001:3B:00.0", "0001:3b:00.0"),
+    ],
+)
+def test_a_domain_keeps_all_its_digits_but_leading_noughts(told, plain):
+    assert plain_bus_id(told) == plain

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from gpudoc.bench.sampling import Plan
-from gpudoc.fleet.child import DUTIES, SIZES
+from gpudoc.fleet.child import DUTIES, SIZES, run_group
 from gpudoc.fleet.hand import Answer, Hand
 from gpudoc.fleet.meeting import open_store
 from gpudoc.fleet.place import Place
@@ -60,3 +64,21 @@ def test_two_children_meet_in_a_store_sweep_and_compare_clocks(two):
     (clock,) = [event for event in answers[0].events if event["event"] == "clock"]
     assert len(clock["rows"]) > 3
     assert all(len(row) == 2 for row in clock["rows"])
+
+
+@pytest.mark.parametrize("device", ["cuda:3", "cpu"])
+def test_a_group_is_told_its_gpu_before_the_first_barrier(monkeypatch, device):
+    """Torch would take the one of the rank's number, also where each node counts its own."""
+    told = {}
+
+    def join(backend, **options):
+        told.update(options, backend=backend)
+        raise InterruptedError
+
+    monkeypatch.setattr(dist, "init_process_group", join)
+    monkeypatch.setattr(c10d, "TCPStore", lambda *_, **__: dist.HashStore())
+    post = SimpleNamespace(device=torch.device(device))
+    order = {"limit_s": 9.0, "one_node": False, "address": "x", "port": 1, "id": "a", "rank": 1, "world": 2}
+    with pytest.raises(InterruptedError):
+        run_group(post, order)
+    assert told["device_id"] == (torch.device(device) if device != "cpu" else None)

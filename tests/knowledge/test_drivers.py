@@ -13,6 +13,7 @@ from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_c
         ("535.54.02", (12, 1)),
         ("470.42.01", (11, 4)),
         ("580.65.06", (13, 0)),
+        ("565.77", (12, 7)),
     ],
 )
 def test_a_driver_carries_the_newest_toolkit_not_newer_than_itself(driver, cuda):

@@ -41,6 +41,17 @@ def test_what_nobody_published_is_unknown_and_says_what():
     assert isinstance(find_rate((8, 9), "fp8", "geforce"), Unknown)
 
 
+@pytest.mark.parametrize(("capability", "known"), [((8, 7), 2048), ((10, 3), None), ((11, 0), None), ((12, 1), None)])
+def test_newer_and_embedded_gpus_have_what_was_found_of_them(capability, known):
+    assert rate(capability, "fp32", "nvidia") == 128
+    assert rate(capability, "int8", "nvidia") == known
+
+
+def test_blackwell_ultra_is_blackwell_in_16_bits_and_on_its_links():
+    assert rate((10, 3), "bf16") == rate((10, 0), "bf16")
+    assert nvlink_gb_per_s((10, 3)) == nvlink_gb_per_s((10, 0))
+
+
 def test_the_l40_is_found_by_its_device_id_although_its_brand_is_that_of_the_l40s():
     assert rate((8, 9), "bf16", "nvidia", 0x26B5) == 256
     assert rate((8, 9), "bf16", "nvidia", 0x26B9) == 512

@@ -8,9 +8,10 @@ from gpudoc.doctor.causes.live import in_container, is_wsl, nodes, nvml_gpus, ob
 from gpudoc.doctor.causes.visibility import read_mask
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.identify import short_address
-from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Machine, PciDevice
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, Machine, PciDevice
 from gpudoc.facts.topology import EXCLUDED, NO_DRIVER, NVIDIA
 
+_OPTION = "--expect-gpus"
 _ANY = ("", "all", "void", "none")
 
 
@@ -96,8 +97,10 @@ def find_fewer_than_asked(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     answering = [gpu for gpu in machine.gpus if gpu.nvml_code == 0]
     for number, who in promised:
-        if 0 < len(answering) < number:
-            seen = (observe("GPUs", f"{len(answering)} usable, {number} expected ({who})", "NVML"),)
+        # what a user expects are cards; schedulers and runtimes count an instance of MIG as a GPU
+        usable = len(answering) if who == _OPTION else sum(map(_num_units, answering))
+        if 0 < usable < number:
+            seen = (observe("GPUs", f"{usable} usable, {number} expected ({who})", "NVML"),)
             severity = "broken" if number == evidence.expectation.num_gpus else "warning"
             yield Finding(id="fewer_gpus_than_expected", severity=severity, confidence=0.9, evidence=seen)  # type: ignore[arg-type]
             return
@@ -106,14 +109,26 @@ def find_fewer_than_asked(evidence: Evidence) -> Iterator[Finding | Skip]:
 def _promised(evidence: Evidence) -> Iterator[tuple[int, str]]:
     machine = evidence.machine
     if evidence.expectation.num_gpus:
-        yield evidence.expectation.num_gpus, "--expect-gpus"
+        yield evidence.expectation.num_gpus, _OPTION
     asked: Fact[str] = machine.container.gpus_asked
     on_node = variables(machine).get("SLURM_GPUS_ON_NODE", "")
     if not isinstance(asked, Absent) and on_node.isdigit():
-        yield int(on_node), "SLURM_GPUS_ON_NODE"
+        # those of the node are the whole step's; with --gpus-per-task a task is given, and sees, fewer of them
+        own = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS")
+        of_task = next((name for name in own if variables(machine).get(name, "").strip()), "")
+        yield (_num_named(variables(machine)[of_task]), of_task) if of_task else (int(on_node), "SLURM_GPUS_ON_NODE")
     given = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
     if in_container(machine) and given not in _ANY:
-        yield len([entry for entry in given.split(",") if entry.strip()]), "NVIDIA_VISIBLE_DEVICES"
+        yield _num_named(given), "NVIDIA_VISIBLE_DEVICES"
+
+
+def _num_named(names: str) -> int:
+    return len([entry for entry in names.split(",") if entry.strip()])
+
+
+def _num_units(gpu: Gpu) -> int:
+    """How many GPUs a scheduler sees in it."""
+    return gpu.mig_instances if gpu.mig_enabled is True and not isinstance(gpu.mig_instances, Absent) else 1
 
 
 FINDERS: tuple[Finder, ...] = (

@@ -29,6 +29,14 @@ def told(facts, **environment):
     return changed(facts, "environment", environment)
 
 
+def in_slurm(facts, **environment):
+    return changed(told(facts, SLURM_GPUS_ON_NODE="8", **environment), "container.gpus_asked", "8")
+
+
+def sliced(instances):
+    return machine(gpu(0, mig_enabled=True, mig_instances=instances))
+
+
 test_a_gpu_that_was_not_given_is_not_missing = finds([
     (gpu_counts.find_missing, EIGHT, ""),
     (gpu_counts.find_missing, changed(SEVEN, "pci.7.driver", "vfio-pci"), ""),
@@ -54,6 +62,14 @@ test_fewer_gpus_than_a_scheduler_or_a_container_promised = finds([
     (gpu_counts.find_fewer_than_asked, machine(), ""),
     (gpu_counts.find_fewer_than_asked, changed(told(machine(), SLURM_GPUS_ON_NODE="2"), "container.gpus_asked", "2"), "fewer_gpus_than_expected warning"),
     (gpu_counts.find_fewer_than_asked, told(machine(), NVIDIA_VISIBLE_DEVICES="0,1"), ""),
+    # a task of `srun --gpus-per-task=1` sees one of the step's eight
+    (gpu_counts.find_fewer_than_asked, in_slurm(machine(), CUDA_VISIBLE_DEVICES="0"), ""),
+    (gpu_counts.find_fewer_than_asked, in_slurm(machine(), SLURM_STEP_GPUS="3"), ""),
+    (gpu_counts.find_fewer_than_asked, in_slurm(machine(), CUDA_VISIBLE_DEVICES="0,1"), "fewer_gpus_than_expected warning"),
+    # two slices of one card
+    (gpu_counts.find_fewer_than_asked, inside(told(sliced(2), NVIDIA_VISIBLE_DEVICES="MIG-a,MIG-b")), ""),
+    (gpu_counts.find_fewer_than_asked, inside(told(sliced(1), NVIDIA_VISIBLE_DEVICES="MIG-a,MIG-b")), "fewer_gpus_than_expected warning"),
+    (gpu_counts.find_fewer_than_asked, in_slurm(sliced(2), CUDA_VISIBLE_DEVICES="MIG-a,MIG-b"), ""),
     (gpu_counts.find_fewer_than_asked, inside(told(machine(), NVIDIA_VISIBLE_DEVICES="0,1")), "fewer_gpus_than_expected warning"),
 ])  # fmt: skip
 
