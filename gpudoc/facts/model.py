@@ -238,6 +238,7 @@ class TorchBuild:
     loaded_libraries: Fact[tuple[str, ...]] = NOT_READ
     location: Fact[str] = NOT_READ
     num_threads: Fact[int] = NOT_READ
+    precision: Fact[str] = NOT_READ
     mps_available: Fact[bool] = NOT_READ
 
 

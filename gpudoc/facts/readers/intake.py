@@ -24,6 +24,7 @@ from gpudoc.facts.readers import (
     nvidia_smi,
     nvlink,
     packages,
+    precision,
     smi_query,
     tracebacks,
 )
@@ -146,6 +147,7 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
     kernel_log.read(lines, gather)
     fabric.read(lines, gather)
     mentions.read(text, gather)
+    precision.read(text, gather)
     kinds.read(text, gather)
     return Reading(
         machine=gather.machine(),

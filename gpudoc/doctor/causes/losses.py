@@ -1,0 +1,108 @@
+"""Losses that become NaN or grow without end: by the figures that were printed before, and by the precision."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+
+from gpudoc.doctor.causes.sign import quote, text_finder
+from gpudoc.doctor.complaint import is_denied
+from gpudoc.doctor.model import Evidence, Finding, Observation, Skip, observe
+from gpudoc.doctor.vocabulary import Listed
+from gpudoc.facts.model import Absent
+from gpudoc.facts.readers.losses import LoggedLoss, read_losses
+from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.precision import FLOAT16
+
+_NAN_IN_DATA = Listed("nan-in-data")
+_MOST_SHOWN = 6
+# a loss that is so many times what it was has grown; without a NaN behind it, it takes more
+_GREW, _EXPLODED, _LARGE, _RISES = 3.0, 50.0, 10.0, 4
+# a first printed step beyond this says nothing of the steps before it
+_FIRST_STEPS = 5
+
+
+def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    """What happened before the first loss that is no number."""
+    if "loss" not in text.lowered:
+        return
+    losses = read_losses(text.lines)
+    ill = next((place for place, loss in enumerate(losses) if not loss.is_number), None)
+    if ill is None:
+        yield from _exploded(losses)
+        return
+    before = [loss.value for loss in losses[:ill]]
+    seen = [_shown(losses, ill), *_precision(evidence)]
+    in_data = next((one for one in text.find_all(_NAN_IN_DATA) if not is_denied(text, one)), None)
+    half = evidence.machine.torch.precision == FLOAT16
+    if in_data is not None:
+        yield _finding("loss_nan_in_data", 0.85, [quote(in_data, "data"), *seen])
+    elif _grew(before):
+        yield _finding("loss_diverged", 0.7 if half else 0.9, seen, _growth(before, losses[ill].value))
+    elif half:
+        yield _finding("fp16_overflow_nan", 0.8, seen)
+    elif len(before) > 1:
+        yield _finding(
+            "loss_nan_sudden", 0.8, seen, f"The loss becomes {losses[ill].value} from one log line to the next"
+        )
+    elif not before and _begins(losses):
+        yield _finding("loss_nan_from_start", 0.8, seen)
+    else:
+        yield _finding("loss_nan", 0.75, seen)
+
+
+def _finding(cause: str, confidence: float, seen: Sequence[Observation], title: str = "") -> Finding:
+    return Finding(id=cause, confidence=confidence, evidence=tuple(seen), title=title)
+
+
+def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
+    """A loss that rises and rises, though it is a number yet."""
+    values = [loss.value for loss in losses]
+    tail = values[-_RISES - 1 :]
+    rises = len(tail) > _RISES and all(one < other for one, other in itertools.pairwise(tail))
+    if rises and tail[-1] > _LARGE and tail[-1] > _EXPLODED * abs(min(values, key=abs)):
+        yield Finding(
+            id="loss_diverged",
+            confidence=0.8,
+            evidence=(_shown(losses, len(losses) - 1),),
+            title=_growth(values, None),
+        )
+
+
+def _grew(before: Sequence[float]) -> bool:
+    """Whether the last loss is the largest by far, and not one of many that go up and down."""
+    if len(before) < 2 or before[-1] < max(before):
+        return False
+    usual = statistics.median(abs(value) for value in before)
+    lowest = min(abs(value) for value in before)
+    return before[-1] >= _GREW * lowest and before[-1] >= min(_GREW * usual, _EXPLODED * lowest)
+
+
+def _begins(losses: Sequence[LoggedLoss]) -> bool:
+    first = losses[0].step
+    return first is not None and first <= _FIRST_STEPS
+
+
+def _growth(values: Sequence[float], end: float | None) -> str:
+    lowest = min(values, key=abs)
+    behind = "" if end is None else f" and became {end}"
+    return f"The loss diverged: {lowest:g} grew to {values[-1]:g}{behind}"
+
+
+def _shown(losses: Sequence[LoggedLoss], end: int) -> Observation:
+    """The last losses before and at `end`, as they were printed."""
+    part = losses[max(0, end - _MOST_SHOWN + 1) : end + 1]
+    first, last = part[0].line, part[-1].line
+    origin = first.origin if first == last else f"{first.origin} to {last.number}"
+    return observe("loss", ", ".join(f"{loss.value:g}" for loss in part), origin)
+
+
+def _precision(evidence: Evidence) -> Iterator[Observation]:
+    said = evidence.machine.torch.precision
+    if not isinstance(said, Absent):
+        origins = evidence.reading.origins if evidence.reading is not None else {}
+        yield Observation("precision", f"training in {said}", origins.get("torch.precision", ""))
+
+
+FINDERS = (text_finder("loss_nan", _find_nan),)

@@ -1,0 +1,90 @@
+"""The losses that a training log prints, in order, from loggers of any kind: 'loss: 2.3', {'loss': nan}, columns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.model import Line
+
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
+_LOSS = Pattern(
+    rf"(?i)(?P<name>[\w./-]*loss(?:[_/.-]\w+)*)[\"']?\s*(?:[:=]+|\bis\b)?\s*(?:tensor\()?[\[(]?\s*(?P<value>{_NUMBER})(?![\w.])"
+)
+_OTHER_NAME = Pattern(r"(?i)val|eval|test|dev|best|scale|weight|coef|ratio|target")
+_OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bvalidation)[ _/.-]+(?:set )?$")
+_STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
+_CELL = re.compile(r"[\s|,]+")
+_WHOLE = re.compile(_NUMBER, re.IGNORECASE)
+_MOST_LINES = 4_000
+# the name that stands for all of a step's loss, before those of its parts
+_NAMES = ("loss", "train_loss", "train/loss", "training_loss", "total_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedLoss:
+    """One printed loss, nan and inf as they are; `step` is the step or epoch that its line names, None without one."""
+
+    value: float
+    line: Line
+    step: int | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is finite."""
+        return math.isfinite(self.value)
+
+
+def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
+    """The training loss of each line that prints one; what is printed of validation alone is left out."""
+    series: dict[str, list[LoggedLoss]] = {}
+    column: tuple[int, int] | None = None
+    for line in lines[-_MOST_LINES:]:
+        lowered = line.text.lower()
+        if "loss" in lowered:
+            column = _column_of(line.text) or column
+            for name, value in _printed(line.text):
+                series.setdefault(name, []).append(LoggedLoss(value, line, _step_of(line.text)))
+        elif column is not None and (cell := _cell_of(line.text, column)) is not None:
+            series.setdefault("", []).append(LoggedLoss(cell, line, _step_of(line.text)))
+        elif lowered.strip(" |+-="):
+            column = None
+    named = next((series[name] for name in _NAMES if name in series), None)
+    return tuple(named or max(series.values(), key=len, default=[]))
+
+
+def _printed(text: str) -> Iterator[tuple[str, float]]:
+    """The first value under each name on a line: what follows in brackets is a mean."""
+    seen = set()
+    for found in _LOSS.finditer(text):
+        name = found["name"].lower().strip("./-")
+        if name not in seen and not _OTHER_NAME.search(name) and not _OTHER_BEFORE.search(text[: found.start()]):
+            seen.add(name)
+            yield name, float(found["value"])
+
+
+def _column_of(header: str) -> tuple[int, int] | None:
+    """Which of how many columns a line of headings calls a loss."""
+    cells = _cells(header)
+    if len(cells) < 2 or any(_WHOLE.fullmatch(cell) for cell in cells):
+        return None
+    at = next((n for n, cell in enumerate(cells) if "loss" in cell.lower() and not _OTHER_NAME.search(cell)), None)
+    return None if at is None else (at, len(cells))
+
+
+def _cell_of(row: str, column: tuple[int, int]) -> float | None:
+    cells = _cells(row)
+    at, count = column
+    return float(cells[at]) if len(cells) == count and _WHOLE.fullmatch(cells[at]) else None
+
+
+def _cells(text: str) -> list[str]:
+    return [cell for cell in _CELL.split(text.strip()) if cell]
+
+
+def _step_of(text: str) -> int | None:
+    found = _STEP.search(text)
+    return None if found is None else int(found[1] or found[2])

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.causes.judge import first_is, ids, report_of, verdict_is
+
+
+def log(*losses: object, line: str = "step {n} loss {loss}\n") -> str:
+    return "".join(line.format(n=10 * n, loss=loss) for n, loss in enumerate(losses))
+
+
+GROWTH = (4.2, 4.8, 6.1, 12.9, 88.0, 391.0)
+FALL = tuple(round(2.3 - n / 20, 3) for n in range(8))
+HUGGING_FACE = "{{'loss': {loss}, 'grad_norm': {loss}, 'learning_rate': 0.001, 'epoch': 0.{n}}}\n"
+OVERFLOW = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}\n"
+
+test_the_figures_tell_what_made_a_loss_nan = first_is([
+    ("loss_diverged", "lr 0.1, no amp, fp32\n" + log(*GROWTH, "nan", "nan")),
+    ("loss_diverged", log(*GROWTH, "inf", "nan")),
+    ("loss_diverged", log(*GROWTH, "nan", line=HUGGING_FACE)),
+    ("loss_diverged", "training with amp\n" + log(*GROWTH, "nan")),
+    ("loss_diverged", log(2.3, 2.2, 3.9, 55.0, 920.0, 18344.0, "9e6")),
+    ("loss_diverged", "epoch  train_loss\n1 2.31\n2 5.90\n3 88.2\n4 1204.5\n5 nan\n"),
+    ("loss_nan_sudden", log(*FALL, "nan", "nan")),
+    ("loss_nan_sudden", "precision: fp32\n" + log(*FALL, "inf", "nan")),
+    ("loss_nan_sudden", log(2.1, 2.4, 1.9, 2.6, "nan")),
+    ("loss_nan_from_start", "step 1 loss nan\nstep 2 loss nan\n"),
+    ("loss_nan", "step 100 loss nan\nstep 200 loss nan\n"),
+    ("loss_nan", "step 100 loss 2.1\nstep 200 loss nan\n"),
+    ("loss_nan_in_data", log(*FALL) + "batch 9: input contains NaN: True\nstep 90 loss nan\n"),
+    ("loss_nan_sudden", log(*FALL) + "checked: no NaN in the inputs\nstep 90 loss nan\n"),
+    ("fp16_overflow_nan", "model.half(), no GradScaler\n" + log(*FALL, "inf", "nan")),
+    ("fp16_overflow_nan", log(*FALL) + "".join(map(OVERFLOW.format, (8.0, 4.0, 2.0))) + "step 90 loss nan\n"),
+])  # fmt: skip
+
+test_losses_that_go_up_and_down_are_healthy = verdict_is(("healthy",), [
+    log(2.3, 2.6, 2.1, 2.4, 1.9, 2.2, 1.8, 2.0),
+    log(-0.02, 0.03, -0.01, 0.05, 0.02, -0.04, line="step {n} policy_loss {loss}\n"),
+    log(0.01, 0.02, 0.04, 0.09, 0.2, 0.5),
+    log(*FALL, line="epoch {n} loss {loss} nan-safe ok\n"),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ["fp32", "no amp", "use_amp: False", "precision 32"])
+def test_full_precision_rules_an_overflow_of_float16_out(said):
+    assert "fp16_overflow_nan" not in ids(f"{said}\n" + log(*FALL, "nan"))
+
+
+def test_a_divergence_shows_its_figures_and_advises_a_lower_rate():
+    report = report_of("fp32\n" + log(*GROWTH, "nan"))
+    first = report.findings[0]
+    assert first.title == "The loss diverged: 4.2 grew to 391 and became nan"
+    assert [(seen.value, seen.origin) for seen in first.evidence] == [
+        ("4.8, 6.1, 12.9, 88, 391, nan", "line 3 to 8"),
+        ("training in float32", "line 1"),
+    ]
+    assert "learning rate" in first.fix[0].say
+    assert "clip" in first.fix[1].say.lower()
+
+
+def test_an_overflow_of_float16_is_advised_to_scale_the_loss():
+    report = report_of("model.half(), no GradScaler\n" + log(*FALL, "nan"))
+    assert any("GradScaler" in step.say for step in report.findings[0].fix[:2])
+    assert [finding.id for finding in report.findings] == ["fp16_overflow_nan"]
