@@ -18,7 +18,7 @@ COPY profiles profiles
 COPY tools tools
 
 # torch comes with its own CUDA libraries; the driver is the host's, handed in by the container toolkit
-RUN pip install --no-cache-dir .
+RUN pip install --no-cache-dir ".[train]"
 
 USER user
 WORKDIR /home/user

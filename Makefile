@@ -38,15 +38,15 @@ slurm-check: $(VENV)/.ready  ## as root on Debian: a real one-node SLURM runs th
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch" -e ".[train]"
 	touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,test]"
 	touch $@
 
 $(VENV)/.ready-docs: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,docs]"
 	touch $@
 
 clean:  ## remove the environment and what runs left behind

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, OutFile, PlainFlag, SharedFlag, VerboseFlag
+from gpudoc.cli.options import (
+    DeviceName,
+    HtmlFile,
+    JsonFlag,
+    OutFile,
+    PlainFlag,
+    SharedFlag,
+    VerboseFlag,
+    require_training,
+)
 
 Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these cases: memory,matmul.")]
 Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead of 90.")]
@@ -48,6 +57,8 @@ def bench(
 
     Example: gpudoc bench --quick --out bench.json | srun gpudoc bench --across --out fleet.json
     """
+    if slurm is None:
+        require_training("bench")
     if across or slurm or bad_hosts:
         from gpudoc.cli.across import Output, Start, measure_fleet
         from gpudoc.fleet.across import Options as Fleet

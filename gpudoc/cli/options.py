@@ -9,11 +9,41 @@ from typing import Annotated
 
 import typer
 
+# what bench, tune and train import besides what doctor needs
+_FOR_TRAINING = ("torch", "numpy", "safetensors")
+
+
+def require_training(command: str) -> None:
+    """GpudocError with the commands that install what bench, tune and train lack here; nothing is imported."""
+    from importlib.util import find_spec
+
+    missing = [name for name in _FOR_TRAINING if find_spec(name) is None]
+    if not missing:
+        return
+    import sys
+
+    from gpudoc.doctor.model import Evidence
+    from gpudoc.doctor.remedies import advise
+    from gpudoc.doctor.setting import describe
+    from gpudoc.doctor.words import WORDS
+    from gpudoc.errors import GpudocError
+    from gpudoc.facts.collect import collect
+
+    setting = describe(Evidence(source="machine", machine=collect(quick=True)))
+    steps = [advise("torch_wheel")(setting)[0].run] if "torch" in missing else []
+    others = [name for name in missing if name != "torch"]
+    steps += [f"{WORDS['install'](setting)} {' '.join(others)}"] if others else []
+    raise GpudocError(
+        f"gpudoc {command} needs {', '.join(missing)}, which this Python does not have: {sys.executable}",
+        hint=" && ".join(steps),
+    )
+
 
 def import_torch(needed: bool, quiet: bool) -> None:
     """Import torch if that is needed; a terminal shows that something is going on during those seconds."""
     if not needed:
         return
+    require_training("train")
     from gpudoc.process.imports import uncollected
     from gpudoc.render.live import Live
 

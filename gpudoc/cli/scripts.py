@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpudoc.cli.options import require_training
 from gpudoc.control_characters import escape_controls
 from gpudoc.errors import GpudocError
 
@@ -44,10 +45,11 @@ def tune_script(command: tuple[str, ...], typed: Typed, shown: Shown) -> int:
 
 
 def refuse_for_config(given: Mapping[str, object]) -> None:
-    """GpudocError (exit 2) for options that only a command has."""
+    """GpudocError (exit 2) for options that only a command has, or where what a config needs is not installed."""
     name = next((name for name, value in given.items() if value), None)
     if name is not None:
         raise GpudocError(f"{name} goes with a command after --, not with --model", hint=f"leave out {name}")
+    require_training("tune")
 
 
 def refuse_both(model: str, command: tuple[str, ...]) -> None:

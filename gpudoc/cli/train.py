@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import DeviceName, HtmlFile, JsonFlag, PlainFlag, SharedFlag, VerboseFlag, import_torch
+from gpudoc.cli.options import (
+    DeviceName,
+    HtmlFile,
+    JsonFlag,
+    PlainFlag,
+    SharedFlag,
+    VerboseFlag,
+    import_torch,
+)
 
 ModelSource = Annotated[
     str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")

@@ -216,7 +216,8 @@ class Environment:
 def needed() -> list[str]:
     """gpudoc's packages and its tests', without PyTorch and without what only lints and builds."""
     rows = [row.split(";") for row in importlib.metadata.requires("gpudoc") or []]
-    chosen = [row[0].strip() for row in rows if len(row) == 1 or "'test'" in row[1] or '"test"' in row[1]]
+    extras = re.compile("""['"](?:test|train)['"]""")
+    chosen = [row[0].strip() for row in rows if len(row) == 1 or extras.search(row[1])]
     return sorted(row for row in chosen if not NOT_NEEDED.match(re.split(r"[<>=\s]", row)[0]))
 
 
