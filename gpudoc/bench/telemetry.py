@@ -33,11 +33,12 @@ class Telemetry:
 
     read: Callable[[], GpuCounters]
     looks: list[Look] = field(default_factory=list)
+    interval_s: float = INTERVAL_S
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look every INTERVAL_S until stopped."""
+        """Look every `interval_s` until stopped."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -48,7 +49,7 @@ class Telemetry:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
-        while not self._stop.wait(INTERVAL_S):
+        while not self._stop.wait(self.interval_s):
             self.looks.append(Look(time.monotonic(), self.read()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ from gpudoc.script.stages import run_stages, say_plan
 from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.options import check_writable, free_host_bytes
+from gpudoc.tune.search.again import Again
+from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.trial.messages import Request
 from gpudoc.units import format_bytes
@@ -142,8 +144,7 @@ def _how_isolated(options: Options, found: Isolation, isolated: bool) -> str:
 
 def look_around(options: Options, look: Look, machine: Machine, progress: Progress) -> None:
     """GpudocError (exit 1) when others compute on the GPUs that the script was seen on and --shared was not given."""
-    first = _ordinal(look) if look.ranks == 1 else 0
-    others = require_alone(machine, range(first, first + look.ranks), shared=options.shared)
+    others = require_alone(machine, _ordinals(look), shared=options.shared)
     if others:
         progress.say(f"! {others}; what is found holds beside them only")
 
@@ -151,6 +152,13 @@ def look_around(options: Options, look: Look, machine: Machine, progress: Progre
 def _ordinal(look: Look) -> int:
     _, _, number = look.device.partition(":")
     return int(number) if number.isdigit() else 0
+
+
+def _ordinals(look: Look) -> Sequence[int]:
+    """CUDA's numbers of the GPUs that the script was seen on."""
+    if not look.on_gpu:
+        return ()
+    return range(look.ranks) if look.ranks > 1 else [_ordinal(look)]
 
 
 def _share(look: Look, machine: Machine) -> CardShare | None:
@@ -234,6 +242,7 @@ class _Search:
             reference=look.batch or FIRST_BATCH,
             limit_bytes=limit_bytes,
             spent_s=time.monotonic() - self._started,
+            again=Again(readers_of(_ordinals(look), machine)),
         )
         self._progress.say(say_plan(self._options, told.seconds))
         interrupted = False

@@ -55,7 +55,7 @@ class Session:
     reserved_s: float = 0.0
     check: Callable[[Sequence[Trial]], None] | None = None
     _accounted: set[str] = field(default_factory=set)
-    _again: Again = field(default_factory=Again)
+    again: Again = field(default_factory=Again)
     _seconds: list[float] = field(default_factory=list)
     _said_lost: bool = False
 
@@ -76,7 +76,7 @@ class Session:
             if why:
                 self.say(why)
             self.advance(request.kind)
-            known = self._again.least_disturbed(
+            known = self.again.least_disturbed(
                 lambda: self._launch(request), budget_s=self.budget_s, say=self.progress.say
             )
             self.journal.add(known)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,9 @@ from gpudoc.tune.findings import AUTO_CEILING, CEILING, Findings, Plan, is_for_s
 from gpudoc.tune.model.scaling import Scaling
 from gpudoc.tune.options import Options, check_system, check_writable, free_host_bytes, look_around
 from gpudoc.tune.record import Context, make_profile
+from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.feeding import Feeder
+from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
 from gpudoc.tune.search.scaling import (
     ScalingResult,
@@ -144,6 +146,7 @@ class _Search:
             budget_s=self._options.budget_s,
             spent_s=journal.start_s + _CLOSING_S,
             ranks=self._ranks,
+            again=Again(readers_of(self._ordinals(), self._machine) if self._on_gpu else ()),
         )
         if self._options.is_scaling_only:
             return self._scale_only(told, session)
@@ -277,6 +280,9 @@ class _Search:
             "(--memory-limit changes it)"
         )
         return half
+
+    def _ordinals(self) -> Sequence[int]:
+        return range(self._ranks) if self._ranks > 1 else [self._choice.index]
 
     def _each(self) -> str:
         return "" if self._ranks == 1 else f" for each of {self._ranks} ranks"

@@ -237,7 +237,8 @@ CASE = Case(
     rows={
         "matmul": (
             "A product of matrices whose tiles fill the GPU, by type: ten from rest (`burst`), then without pause "
-            "for two seconds (`sustained`). Sustained below burst: heat or the power limit lowers the clocks."
+            "for two seconds (`sustained`). Sustained below burst: the power limit lowers the clocks. Heat takes a "
+            "minute and more, so these two seconds say nothing of the cooling."
         ),
     },
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpudoc.tune.model.noise import disturbance_of
 from gpudoc.tune.search.choose import is_faster
+from gpudoc.tune.search.heat import Read, watched
 from gpudoc.tune.trial.messages import Request, Trial
 
 # how often one is measured again, and what all of that may take of the budget
@@ -15,8 +16,12 @@ _MOST, _SHARE = 2, 0.15
 
 @dataclass(slots=True)
 class Again:
-    """What measuring again has taken so far, and whether the machine stayed busy all the same."""
+    """What measuring again has taken so far, and whether the machine stayed busy all the same.
 
+    `readers` are those of the GPUs that the trials run on.
+    """
+
+    readers: Sequence[Read] = ()
     spent_s: float = 0.0
     _is_busy: bool = False
 
@@ -26,14 +31,14 @@ class Again:
         It is the least disturbed, with the seconds of all. A machine that stays busy is believed: what follows runs
         once.
         """
-        best = run()
+        best = watched(run, self.readers)
         seconds = best.seconds
         for _ in range(_MOST):
             is_paid = self.spent_s + best.seconds <= _SHARE * budget_s
             if not best.fits or not best.is_disturbed or self._is_busy or not is_paid:
                 break
             say(f"  {disturbance_of([best])}: measured again")
-            again = run()
+            again = watched(run, self.readers)
             seconds += again.seconds
             self.spent_s += again.seconds
             if again.fits:

@@ -74,7 +74,7 @@ class Session:
     samples_per_s: float | None = None
     _held: tuple[tuple[int, Variant], Running] | None = None
     _said_lost: bool = False
-    _again: Again = field(default_factory=Again)
+    again: Again = field(default_factory=Again)
     _alike: set[Variant] = field(default_factory=set)
     _seen: dict[Variant, Point] = field(default_factory=dict)
     _accounted: set[str] = field(default_factory=set)
@@ -118,7 +118,7 @@ class Session:
             if why:
                 self.progress.say(why)
             self._advance(request)
-            known = self._again.least_disturbed(
+            known = self.again.least_disturbed(
                 lambda: self.launcher.run(request, self._where(request)),
                 # where nothing is chosen for its speed, what others disturb is only said
                 budget_s=self.budget_s if self.repeats else 0.0,

@@ -87,3 +87,9 @@ def test_fp8_is_multiplied_as_training_does_with_fast_accumulation(monkeypatch):
 def test_too_little_memory_is_said():
     assert "1 GiB" in CASE.absent_because(bench(gpu=HostGpu(free_bytes=500 * MIB)))
     assert CASE.absent_because(bench(gpu=HostGpu(free_bytes=2 * GIB))) == ""
+
+
+def test_two_seconds_of_products_are_not_called_a_test_of_the_cooling():
+    said = CASE.rows["matmul"]
+    assert "the power limit lowers the clocks" in said
+    assert "these two seconds say nothing of the cooling" in said

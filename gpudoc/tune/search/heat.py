@@ -1,0 +1,47 @@
+"""How long heat cut a GPU's clocks while a trial ran: what is timed then compares with nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from gpudoc.bench.telemetry import Telemetry
+from gpudoc.facts.gpu_counters import GpuCounters, open_counters
+from gpudoc.facts.identify import gpu_at
+from gpudoc.facts.model import Absent, Machine
+from gpudoc.tune.trial.messages import Trial
+
+# the power limit is left out: a card that reaches it does so in every trial
+_HEAT = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
+_LOOK_S = 0.2
+
+Read = Callable[[], GpuCounters]
+
+
+def readers_of(ordinals: Iterable[int], machine: Machine) -> tuple[Read, ...]:
+    """What reads the counters of these GPUs (CUDA's numbers), as far as NVML tells them."""
+    gpus = (gpu_at(ordinal, machine) for ordinal in ordinals)
+    addresses = [gpu.pci_address for gpu in gpus if gpu is not None and not isinstance(gpu.pci_address, Absent)]
+    readers = (open_counters(address) for address in addresses)
+    return tuple(read for read in readers if not isinstance(read, Absent))
+
+
+def watched(run: Callable[[], Trial], readers: Sequence[Read]) -> Trial:
+    """The trial of `run`, with the largest share of the time in which heat cut the clocks of one of the GPUs."""
+    telemetries = [Telemetry(read, interval_s=_LOOK_S) for read in readers]
+    for telemetry in telemetries:
+        telemetry.start()
+    try:
+        trial = run()
+    finally:
+        for telemetry in telemetries:
+            telemetry.stop()
+    shares = [_share_hot([look.counters for look in telemetry.looks]) for telemetry in telemetries]
+    known = [share for share in shares if share is not None]
+    return trial.model_copy(update={"measured": {**trial.measured, "hot_share": max(known)}}) if known else trial
+
+
+def _share_hot(looks: Sequence[GpuCounters]) -> float | None:
+    """Of the looks at a GPU that was at work; None where none was."""
+    reasons = [look.throttle_reasons for look in looks if not isinstance(look.throttle_reasons, Absent)]
+    at_work = [one for one in reasons if "gpu_idle" not in one]
+    return round(sum(not _HEAT.isdisjoint(one) for one in at_work) / len(at_work), 4) if at_work else None
