@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.script.inside._gpudoc_inside.test_gpu_clock import AHEAD, SECOND
+
 pytestmark = pytest.mark.standin
 
 SCRIPT = """
@@ -58,3 +60,16 @@ def test_trials_on_a_hot_gpu_are_measured_again(standin, tmp_path):
     done = standin(memory="2G", math_ops="1e5", hot=1).gpudoc("tune", *command, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     assert "heat cut the GPU's clocks in up to 100% of its working time: measured again" in done.stderr
+
+
+def test_the_speed_of_a_script_that_runs_ahead_of_its_gpu_is_the_gpus(standin, tmp_path):
+    """It reads nothing of its GPU and copies without waiting: ten launches a step, long before they run."""
+    (tmp_path / "train.py").write_text(AHEAD)
+    gpus, command = standin(clock="virtual", memory="1G"), (sys.executable, "train.py", str(SECOND), "0")
+    own_s = json.loads(gpus.run(*command).stdout)
+    done = gpus.gpudoc("tune", "--only", "look", "--json", "--in-place", "--", *command)
+    assert done.returncode == 0, done.stderr
+    script = json.loads(done.stdout)["script"]
+    assert script["step_s"] == pytest.approx(own_s, rel=0.03)
+    assert script["samples_per_s"] == pytest.approx(8 / own_s, rel=0.03)
+    assert script["wait_share"] < 0.03

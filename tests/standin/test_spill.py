@@ -62,3 +62,16 @@ def test_the_batch_search_of_a_script_stops_at_half_of_what_is_shared(standin, t
     failed = [row["batch"] for row in evidence["trials"] if not row["fits"]]
     # 2 MiB a sample
     assert evidence["largest_batch"] < min(failed) < 450
+
+
+def test_trials_of_a_script_leave_a_display_its_part_of_the_card(standin, tmp_path):
+    """A window that opens while a trial runs finds memory: torch keeps below its limit in the trial, too."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = ("--only", "batch", "--budget", "5m", "--max-batch", "64", "--json", "--in-place", "--out", "p.yaml")
+    gpus = standin(memory="4G", math_ops="1e5", display=1)
+    done = gpus.gpudoc("tune", *command, "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "what is free now less 1 GiB for the display" in done.stderr
+    # the card's 4 GiB less the context and that
+    limit_bytes = json.loads(done.stdout)["profile"]["evidence"]["memory_limit_bytes"]
+    assert limit_bytes == pytest.approx((4 << 30) - (450 << 20) - (1 << 30), rel=0.01)
