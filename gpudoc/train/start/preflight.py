@@ -137,8 +137,8 @@ def _failed(flight: Flight, device: torch.device, error: str) -> GpudocError:
 
 
 def _see_the_same(met: Met) -> bool:
-    """Whether the processes of this machine see all of their GPUs, and not each its own."""
-    return torch.cuda.device_count() >= met.place.local_world
+    """Whether the processes of this machine see all of its GPUs or none, and not each its own."""
+    return torch.cuda.device_count() == 0 or torch.cuda.device_count() >= met.place.local_world
 
 
 def _gpu_of(met: Met, asked: str, machine: Machine) -> str:

@@ -124,8 +124,10 @@ def both(found, store):
         return list(pool.map(lambda rank: found(met(rank, store)), range(2)))
 
 
-def test_one_process_of_a_machine_asks_the_driver_for_all(cuda_works, monkeypatch):
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_one_process_of_a_machine_asks_for_all(cuda_works, monkeypatch, gpus):
     asked = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(preflight, "collect_quickly", lambda: asked.append(1) or two_gpus(display_attached=True))
     first, second = both(preflight.collect_once, HashStore())
     assert first == second == two_gpus(display_attached=True)
