@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Literal
 
@@ -31,11 +32,19 @@ class InUseError(Exception):
 
 @dataclass(slots=True)
 class Lock:
-    """A lock on the file at `path`, open as `handle`; `why_not` says why there is none where the place has no locks."""
+    """A lock on the file at `path`; `why_not` says why there is none where the place has no locks.
+
+    It ends when it is closed, or when nobody has this object any more.
+    """
 
     path: Path
-    handle: int
+    stream: FileIO
     why_not: str = ""
+
+    @property
+    def handle(self) -> int:
+        """The descriptor of the open file."""
+        return self.stream.fileno()
 
     def read(self) -> str:
         """What the file says, at most 1000 bytes of it."""
@@ -49,7 +58,7 @@ class Lock:
 
     def close(self) -> None:
         """Give the lock back; the file stays."""
-        os.close(self.handle)
+        self.stream.close()
 
     def remove(self) -> None:
         """Remove the file, then give the lock back. Who has the file open notices: `take_lock` opens it again."""
@@ -66,20 +75,17 @@ def take_lock(path: Path, *, owner: Owner, create: bool = True) -> Lock:
     """
     for _ in range(_ATTEMPTS):
         handle = os.open(path, _FLAGS | (os.O_CREAT if create else 0), 0o666)
-        try:
+        with contextlib.ExitStack() as opened:
+            stream = opened.enter_context(FileIO(handle, "r+"))
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise OSError(errno.EINVAL, "not a plain file", str(path))
-            lock = Lock(path, handle, _lock(handle, owner))
+            try:
+                why_not = _lock(handle, owner)
+            except InUseError:
+                raise InUseError(_text(handle)) from None
             if is_same_file(path, handle):
-                return lock
-        except InUseError:
-            text = _text(handle)
-            os.close(handle)
-            raise InUseError(text) from None
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
+                opened.pop_all()
+                return Lock(path, stream, why_not)
     raise InUseError("")
 
 

@@ -120,3 +120,15 @@ def test_a_link_or_a_pipe_in_the_place_of_a_lock_is_refused_at_once(tmp_path):
         with pytest.raises(OSError, match=r"symbolic links|plain file"):
             take_lock(tmp_path / name, owner="process")
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_a_lock_that_nobody_has_any_more_is_given_back(tmp_path):
+    """As when an iterator is left early in a notebook, whose process goes on."""
+
+    def begin():
+        yield take_lock(tmp_path / "lock", owner="file")
+
+    run = begin()
+    next(run)
+    del run
+    take_lock(tmp_path / "lock", owner="file").close()

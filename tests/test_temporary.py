@@ -16,7 +16,8 @@ from tests.namespaces import unshared
 HOLD = """
 import sys
 from gpudoc.temporary import TemporaryFolder
-print(TemporaryFolder("tune").path, flush=True)
+held = TemporaryFolder("tune")
+print(held.path, flush=True)
 sys.stdin.read()
 """
 SWEEP = "from gpudoc.tune.trial.sweep import clean_up_after_the_dead as it; it(); import os; print(os.getpid())"

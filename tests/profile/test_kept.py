@@ -27,7 +27,8 @@ def place(tmp_path, monkeypatch):
 HOLD = """
 import sys
 from gpudoc.temporary import TemporaryFolder
-print(TemporaryFolder("job").path, flush=True)
+held = TemporaryFolder("job")
+print(held.path, flush=True)
 sys.stdin.read()
 """
 SEARCH = """
