@@ -1,6 +1,4 @@
 import os
-import resource
-import signal
 import stat
 import threading
 from pathlib import Path
@@ -9,6 +7,7 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.writing import write_whole
+from tests.full_disk import full_at
 
 
 def test_the_text_is_there_and_nothing_beside_it(tmp_path):
@@ -22,14 +21,8 @@ def test_the_text_is_there_and_nothing_beside_it(tmp_path):
 def test_a_file_that_grows_too_large_leaves_the_old_one(tmp_path):
     place = tmp_path / "record.json"
     place.write_text("old")
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(GpudocError, match="cannot be written") as caught:
-            write_whole(place, "x" * 100_000, hint="--out elsewhere.json")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_at(4096), pytest.raises(GpudocError, match="cannot be written") as caught:
+        write_whole(place, "x" * 100_000, hint="--out elsewhere.json")
     assert caught.value.hint == "--out elsewhere.json"
     assert place.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]

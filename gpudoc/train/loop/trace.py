@@ -59,7 +59,23 @@ class Tracer:
     def _finish(self) -> Said:
         assert self._profile is not None
         self._profile.stop()
-        self._profile.export_chrome_trace(str(self._path))
+        reason = "it is not whole; is the disk full?"
+        try:
+            self._profile.export_chrome_trace(str(self._path))
+        except (OSError, RuntimeError) as problem:
+            reason = str(problem)
         self._profile = None
         self._left = 0
+        if not _is_whole(self._path):
+            return Said(f"{self._path}: the trace cannot be written: {reason}; training goes on", warning=True)
         return Said(f"trace written: {self._path}; open it at ui.perfetto.dev")
+
+
+def _is_whole(trace: Path) -> bool:
+    """Whether the object that a trace is was written to its end; PyTorch says nothing of a disk that is full."""
+    try:
+        with trace.open("rb") as stream:
+            stream.seek(max(0, trace.stat().st_size - 100))
+            return stream.read().rstrip().endswith(b"}")
+    except OSError:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from io import FileIO
@@ -100,7 +101,7 @@ class Sinks:
 
     def _write_rows(self) -> None:
         try:
-            if self._rows and self._stream is None:
+            if self._rows and not self._is_there():
                 self._stream = _open_rows(self._place)
             while self._rows and self._stream is not None:
                 # a full disk may take a part, and the rest follows it when there is room
@@ -115,6 +116,13 @@ class Sinks:
         if self._reason:
             self._reason = ""
             self._untold.append(f"{self._place}: the rows that waited are written")
+
+    def _is_there(self) -> bool:
+        """Whether the file that is open is still the one in the folder; who reads the rows looks there."""
+        try:
+            return self._stream is not None and os.path.samestat(self._place.stat(), os.fstat(self._stream.fileno()))
+        except OSError:
+            return False
 
     def _hand_on(self, step: int, document: Mapping[str, object]) -> None:
         for sink in self._extra:

@@ -2,6 +2,7 @@ import json
 
 from gpudoc.train.events import Said
 from gpudoc.train.loop.trace import Tracer
+from tests.full_disk import full_at
 from tests.train.support import train_here, write_workload
 
 
@@ -33,3 +34,13 @@ def test_the_command_writes_a_trace_with_the_steps_operations(tmp_path):
     assert train_here(tmp_path, "--model", "cfg.yaml", "--steps", "8", "--profile", "off", "--trace", "2") == 0
     text = (tmp_path / "runs" / "cfg" / "trace.json").read_text()
     assert "aten::addmm" in text or "aten::linear" in text
+
+
+def test_a_trace_that_a_full_disk_cut_is_not_called_written(tmp_path):
+    tracer = Tracer(tmp_path, 2)
+    with full_at(1000):
+        said = [event for _ in range(5) for event in (tracer.advance() if tracer.wanted else ())]
+    assert [event.warning for event in said] == [True]
+    assert f"{tmp_path}/trace.json: the trace cannot be written: " in said[0].text
+    assert "training goes on" in said[0].text
+    assert not tracer.wanted

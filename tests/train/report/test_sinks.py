@@ -1,8 +1,7 @@
 import contextlib
 import json
 import math
-import resource
-import signal
+import shutil
 import sys
 import time
 import types
@@ -13,6 +12,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.train.report import sinks as report
 from gpudoc.train.report.sinks import NoSinks, Sinks, finite, open_extra
 from gpudoc.train.state.run_dir import Run
+from tests.full_disk import full_at
 from tests.train.support import train_here, write_workload
 
 
@@ -48,18 +48,6 @@ def test_going_on_appends(tmp_path):
     assert len(Run(tmp_path).metrics.read_text().splitlines()) == 2
 
 
-@contextlib.contextmanager
-def full_at(size):
-    """No file can grow beyond `size` bytes, as on a disk that is full then."""
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
 def test_rows_that_a_full_disk_refused_follow_when_there_is_room_and_it_is_told_once(tmp_path):
     sinks = Sinks(Run(tmp_path))
     for step in range(4):
@@ -75,6 +63,25 @@ def test_rows_that_a_full_disk_refused_follow_when_there_is_room_and_it_is_told_
         f"{tmp_path}/metrics.jsonl: the rows that waited are written",
     ]
     assert sinks.tell() == []
+
+
+def test_rows_follow_into_a_folder_that_was_removed_and_is_back(tmp_path):
+    run = Run(tmp_path / "run")
+    run.path.mkdir()
+    sinks = Sinks(run)
+    for step in range(4):
+        if step == 1:
+            shutil.rmtree(run.path)
+        if step == 3:
+            run.path.mkdir()
+        sinks.add({"step": step})
+        sinks.write()
+    assert [json.loads(line)["step"] for line in run.metrics.read_text().splitlines()] == [1, 2, 3]
+    assert ["No such file" in text for text in sinks.tell()] == [True, False]
+    run.metrics.rename(run.path / "moved")
+    sinks.add({"step": 4})
+    sinks.close()
+    assert run.metrics.read_text() == '{"step": 4}\n'
 
 
 def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):

@@ -1,6 +1,4 @@
 import os
-import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +7,7 @@ import pytest
 
 from gpudoc.tune.search.journal import Header, open_journal, recorded_limit
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from tests.full_disk import full_at
 
 HEADER = Header(key={"model": "abc"}, limit_bytes=1 << 30, start_s=2.5)
 RELEASED = Path(__file__).parents[2] / "journals"
@@ -104,13 +103,8 @@ def test_a_full_disk_is_said_and_the_trials_stay_in_memory(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal = open_journal(path, HEADER)
     before = path.read_bytes()
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
-    try:
+    with full_at(len(before) + 10):
         journal.add(trial(4))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
     assert journal.lost == "File too large"
     journal.add(trial(5))
     assert journal.find(Request(kind="fit", batches=(5,))) == trial(5)
