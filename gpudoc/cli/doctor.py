@@ -21,7 +21,8 @@ class FailOn(str, Enum):
 def doctor(
     context: typer.Context,
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="SOURCE", help="Files or - for stdin; none: this machine.")
+        list[str] | None,
+        typer.Argument(metavar="SOURCE", help="Files, an error in quotes, or - for stdin; none: this machine."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
     python: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,9 @@ from gpudoc.facts.readers import intake
 from gpudoc.facts.readers.clean import Data
 from gpudoc.facts.readers.model import Reading
 from gpudoc.progress import SILENT, Progress
+
+# a path, or the name of a report or log
+_FILE_NAME = re.compile(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +76,14 @@ def _load_causes() -> None:
 
 
 def _examine_sources(request: Request, progress: Progress) -> Report:
-    texts: list[tuple[str, Data]] = [("text", text.encode("utf-8", "surrogateescape")) for text in request.texts]
+    words = [source for source in request.sources if _is_words(source)]
+    texts: list[tuple[str, Data]] = [
+        ("text", text.encode("utf-8", "surrogateescape")) for text in (*request.texts, *words)
+    ]
     saved: list[tuple[str, Report]] = []
     for source in request.sources:
+        if source in words:
+            continue
         name = "stdin" if source == "-" else Path(source).name
         progress.advance(0.0, 0.0, f"reads {name}")
         data: Data = intake.load_stdin() if source == "-" else intake.load(Path(source))
@@ -93,6 +102,17 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
     if len(saved) == 1:
         return _again(saved[0][1], request)
     return fleet.compare(saved)
+
+
+def _is_words(source: str) -> bool:
+    """Whether it is an error's own words in quotes: several words, and neither a file nor named like one."""
+    if len(source.split()) < 2 or _FILE_NAME.search(source):
+        return False
+    try:
+        return not Path(source).exists()
+    except (OSError, ValueError):
+        # longer than any path may be
+        return True
 
 
 def _again(report: Report, request: Request) -> Report:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Observation, observe
@@ -11,6 +12,8 @@ from gpudoc.facts.readers.words import Words
 from gpudoc.units import format_count
 
 _MOST_LINES = 400
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ]+(?:/s)?)?", re.IGNORECASE)
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
 # all of a step, and what rounding adds; a larger number is no share of one
 _ALL = 105.0
 
@@ -19,7 +22,7 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
     """The line that states a share of at least so many percent, and what to quote; None where none is that large.
 
     A line has the share itself in a group `share`. Or it has a step's times: a group `part`, and one or several groups
-    that begin with `whole`, which are summed over the steps.
+    that begin with `whole`, which are summed over the steps. A time has its unit behind it, or that of its neighbours.
     """
     found = list(text.find_all(lines, most=_MOST_LINES))
     if not found:
@@ -40,5 +43,17 @@ def _share(line: Mention) -> float:
 
 
 def _sum(steps: Sequence[Mention], group: str) -> float:
-    times = (step.match.groupdict() for step in steps)
-    return sum(float(time or 0) for each in times for name, time in each.items() if name.startswith(group))
+    """The seconds of all steps in the groups that begin so."""
+    return sum(time for step in steps for name, time in _times(step) if name.startswith(group))
+
+
+def _times(step: Mention) -> Iterator[tuple[str, float]]:
+    """What each group of a step's line read, in seconds where a unit is printed; a rate is the time of one."""
+    read = {name: _TIME.match(said or "0") for name, said in step.match.groupdict().items()}
+    known = {name: (float(time[1]), (time[2] or "").lower()) for name, time in read.items() if time is not None}
+    usual = next((unit for _, unit in known.values() if unit in _SECONDS), "")
+    for name, (number, unit) in known.items():
+        if unit.endswith("/s"):
+            yield name, 1 / number if number else 0.0
+        else:
+            yield name, number * _SECONDS.get(unit or usual, 1.0)

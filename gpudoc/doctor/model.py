@@ -37,9 +37,9 @@ def shorten(line: str, most: int = 200, begin: int = 0) -> str:
     """At most so many characters of a line from `begin` on, cut between two words: half a number is another number."""
     if len(line) <= most:
         return line
-    begin = max(begin, 0)
-    blank = line.rfind(" ", max(0, begin - most // 4), begin + 1)
-    begin = blank + 1 if begin and blank >= 0 else begin
+    lowest = max(0, begin - most // 4)
+    blank = line.rfind(" ", lowest, begin + 1) if begin > 0 else -1
+    begin = blank + 1 if blank >= 0 else begin if lowest else 0
     end = begin + most - 3
     if end < len(line):
         blank = line.rfind(" ", begin + most // 2, end + 1)

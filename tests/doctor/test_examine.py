@@ -117,3 +117,20 @@ test_the_same_table_of_a_machine_that_is_well_names_nothing = never([
 test_a_healthy_table_names_nothing_broken = silent(
     [TABLE.format(ecc=0, mig="Disabled", between="") + "step 10 loss 0.5"], seen=unbroken
 )
+
+
+def test_an_errors_own_words_in_quotes_are_read_where_no_such_file_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    for words in (said, f"{said}\n{'x' * 5000}"):
+        report = examine(Request(sources=(words,)))
+        assert (report.source, report.findings[0].id) == ("file", "oom_capacity")
+    (tmp_path / said).write_text("epoch 1 step 2 loss 3.0")
+    assert examine(Request(sources=(said,))).verdict == "healthy"
+
+
+@pytest.mark.parametrize("source", ["nothing", "no such.log", "/no such/report", "./my report"])
+def test_a_name_of_a_file_that_is_missing_is_not_read_as_words(source):
+    with pytest.raises(GpudocError, match="no such file") as refused:
+        examine(Request(sources=(source,)))
+    assert "in quotes" in refused.value.hint

@@ -6,6 +6,7 @@ from gpudoc.facts.readers.model import Line, Text
 
 SHARE = words(r"(?P<share>\d+\.\d+) % in (?:loader|reader)")
 STEP = words(r"step (?P<whole>\d+\.\d+) data (?P<part>\d+\.\d+)")
+UNITS = words(r"step (?P<whole>[\d.]+ ?(?:ms|s|it/s)?) ?data (?P<part>[\d.]+ ?m?s)")
 PARTS = words(r"fwd (?P<whole_fwd>\d+\.\d+) bwd (?P<whole_bwd>\d+\.\d+) sync (?P<part>\d+\.\d+)")
 
 
@@ -30,6 +31,11 @@ def ask(said, lines, least=30.0):
         # where the part is larger than the whole, the words mean something else
         ("step 1.0 data 2.0", STEP, None),
         ("step 0.0 data 0.0", STEP, None),
+        # a printed unit counts, a time without one has its neighbour's, and a rate is the time of one
+        ("step 3.4s data 3400ms", UNITS, ("100 % of the time in 1 logged step", "line 1")),
+        ("step 3.4 s data 12 ms", UNITS, None),
+        ("step 400 data 300ms", UNITS, ("75 % of the time in 1 logged step", "line 1")),
+        ("step 2it/s data 0.25s", UNITS, ("50 % of the time in 1 logged step", "line 1")),
         ("fwd 1.0 bwd 3.0 sync 2.0", PARTS, ("50 % of the time in 1 logged step", "line 1")),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gpudoc.doctor.model import Card, Finding, Observation, Remedy, Setting
+from gpudoc.doctor.model import Card, Finding, Observation, Remedy, Setting, shorten
 from gpudoc.facts.model import Gpu
 
 
@@ -28,3 +28,17 @@ def test_a_card_is_named_by_what_is_known_of_it_and_by_nothing_else():
 def test_a_disruptive_step_says_so_before_anything_else():
     assert Remedy(say="Reboot.", disruptive=True).marked == "disruptive: Reboot."
     assert Remedy(say="Look.").marked == "Look."
+
+
+@pytest.mark.parametrize("begin", [0, 3, 40, 150, 179])
+def test_a_long_line_is_cut_between_words_and_never_inside_a_number(begin):
+    line = " ".join(f"{1000 + n}.5" for n in range(50))
+    cut = shorten(line, 60, begin)
+    assert len(cut) <= 66
+    assert set(cut.strip(".").split()) <= {word.strip(".") for word in line.split()}
+    assert (cut.startswith("..."), cut.endswith("...")) == (begin > 5, True)
+
+
+def test_a_line_that_fits_or_holds_no_blank_is_shown_as_far_as_it_goes():
+    assert shorten("1234.5 GiB", 60) == "1234.5 GiB"
+    assert shorten("x" * 100, 60) == "x" * 57 + "..."

@@ -70,7 +70,8 @@ def load(path: Path) -> Data:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as problem:
         raise GpudocError(
-            f"no such file: {named}", hint="give the path of a report or log, or - for stdin"
+            f"no such file: {named}",
+            hint="give the path of a report or log, an error's own words in quotes, or - for stdin",
         ) from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)

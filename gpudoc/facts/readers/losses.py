@@ -12,30 +12,36 @@ from gpudoc.facts.readers.model import Line
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 _LOSS = Pattern(
-    rf"(?i)(?P<name>[\w./-]*loss(?:[_/.-]\w+)*)[\"']?\s*(?:[:=]+|\bis\b)?\s*(?:tensor\()?[\[(]?\s*(?P<value>{_NUMBER})(?![\w.])"
+    rf"(?i)loss(?P<end>(?:[_/.-]\w+)*)[\"']?\s*(?:[:=]+|\bis\b)?\s*(?:tensor\()?[\[(]?\s*(?P<value>{_NUMBER})(?![\w.])"
 )
+_BEGINNING = Pattern(r"[\w./-]*$")
 _OTHER_NAME = Pattern(r"(?i)val|eval|test|dev|best|scale|weight|coef|ratio|target")
 _OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bvalidation)[ _/.-]+(?:set )?$")
 _STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
 _CELL = re.compile(r"[\s|,]+")
 _WHOLE = re.compile(_NUMBER, re.IGNORECASE)
-_MOST_LINES = 4_000
+_MOST_LINES, _LONGEST_NAME = 4_000, 40
 # the name that stands for all of a step's loss, before those of its parts
 _NAMES = ("loss", "train_loss", "train/loss", "training_loss", "total_loss")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedLoss:
-    """One printed loss, nan and inf as they are; `step` is the step or epoch that its line names, None without one."""
+    """One printed loss, nan and inf as they are."""
 
     value: float
     line: Line
-    step: int | None = None
 
     @property
     def is_number(self) -> bool:
         """Whether it is finite."""
         return math.isfinite(self.value)
+
+    @property
+    def step(self) -> int | None:
+        """The step or epoch that its line names; None without one."""
+        found = _STEP.search(self.line.text)
+        return None if found is None else int(found[1] or found[2])
 
 
 def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
@@ -45,11 +51,12 @@ def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
     for line in lines[-_MOST_LINES:]:
         lowered = line.text.lower()
         if "loss" in lowered:
-            column = _column_of(line.text) or column
-            for name, value in _printed(line.text):
-                series.setdefault(name, []).append(LoggedLoss(value, line, _step_of(line.text)))
+            printed = list(_printed(line.text))
+            for name, value in printed:
+                series.setdefault(name, []).append(LoggedLoss(value, line))
+            column = column if printed else _column_of(line.text)
         elif column is not None and (cell := _cell_of(line.text, column)) is not None:
-            series.setdefault("", []).append(LoggedLoss(cell, line, _step_of(line.text)))
+            series.setdefault("", []).append(LoggedLoss(cell, line))
         elif lowered.strip(" |+-="):
             column = None
     named = next((series[name] for name in _NAMES if name in series), None)
@@ -60,8 +67,15 @@ def _printed(text: str) -> Iterator[tuple[str, float]]:
     """The first value under each name on a line: what follows in brackets is a mean."""
     seen = set()
     for found in _LOSS.finditer(text):
-        name = found["name"].lower().strip("./-")
-        if name not in seen and not _OTHER_NAME.search(name) and not _OTHER_BEFORE.search(text[: found.start()]):
+        before = text[max(0, found.start() - _LONGEST_NAME) : found.start()]
+        beginning = _BEGINNING.search(before)
+        begin = beginning[0] if beginning else ""
+        name = f"{begin}loss{found['end']}".lower().strip("./-")
+        if (
+            name not in seen
+            and not _OTHER_NAME.search(name)
+            and not _OTHER_BEFORE.search(before[: len(before) - len(begin)])
+        ):
             seen.add(name)
             yield name, float(found["value"])
 
@@ -83,8 +97,3 @@ def _cell_of(row: str, column: tuple[int, int]) -> float | None:
 
 def _cells(text: str) -> list[str]:
     return [cell for cell in _CELL.split(text.strip()) if cell]
-
-
-def _step_of(text: str) -> int | None:
-    found = _STEP.search(text)
-    return None if found is None else int(found[1] or found[2])

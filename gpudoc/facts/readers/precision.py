@@ -5,15 +5,24 @@ from __future__ import annotations
 from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.words import Words
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 _ABOUT_LOSSES = ("loss", "nan")
-_HALF = Pattern(
-    r"(?i)\b(?:fp16|float16|half[- _]precision|16-(?:mixed|true)|use_amp|amp|autocast|gradscaler|"
-    r"mixed[- _]precision)\b|\.half\(\)|\bprecision\W{1,4}16\b"
+_HALF = Words(
+    r"\bfp16\b",
+    r"\bfloat16\b",
+    r"half[- _]precision\b",
+    r"\b16-(?:mixed|true)\b",
+    r"\b(?:use_)?amp\b",
+    r"\bautocast\b",
+    r"\bgradscaler\b",
+    r"mixed[- _]precision\b",
+    r"\.half\(\)",
+    r"\bprecision\W{1,4}16\b",
 )
-_BRAIN = Pattern(r"(?i)\b(?:bf16|bfloat16)\b")
-_FULL = Pattern(r"(?i)\b(?:fp32|float32|full[- ]precision|32-true)\b|\bprecision\W{1,4}32\b")
+_BRAIN = Words(r"\bbf16\b", r"\bbfloat16\b")
+_FULL = Words(r"\bfp32\b", r"\bfloat32\b", r"\bfull[- ]precision\b", r"\b32-true\b", r"\bprecision\W{1,4}32\b")
 _OFF_BEFORE = Pattern(r"(?i)\b(?:no|not|without|disabl\w+|never)(?: (?:use|using|the|any|with))* $")
 _OFF_BEHIND = Pattern(r"(?i)^(?:=|:|\s|['\"])*(?:false|off|none|no|disabled)\b")
 # another setting that is spoken of, not the one that fails
