@@ -64,8 +64,7 @@ def doctor(
 
     Example: gpudoc doctor | gpudoc doctor train.log | gpudoc doctor --pid PID | gpudoc doctor -- python train.py
     """
-    from gpudoc.cli.fleet_files import Wish as FleetWish
-    from gpudoc.cli.fleet_files import are_fleets, judge_files
+    from gpudoc.cli.documents import judge_documents
     from gpudoc.cli.watching import Wish, watch_job
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
@@ -87,10 +86,9 @@ def doctor(
         command: tuple[str, ...] = context.obj.command
         wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
         return watch_job(wish)
-    if are_fleets(sources or ()):
-        return judge_files(
-            FleetWish(sources=tuple(sources or ()), ignore=left_out, fail_on=fail_on.value, output=output)
-        )
+    judged = judge_documents(sources or (), left_out, fail_on.value, output)
+    if judged is not None:
+        return judged
     asked = Request(sources=tuple(sources or ()), quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out)
     with Live(plain=plain or json) as progress:
         progress.advance(0.0, 0.0, "reads" if sources else "looks at the driver, PyTorch and this machine")

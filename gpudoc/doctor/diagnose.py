@@ -220,6 +220,8 @@ def _applies(finder: Finder, evidence: Evidence) -> bool:
             return evidence.reading is not None
         case "watch":
             return evidence.watch is not None
+        case "trace":
+            return evidence.timeline is not None
 
 
 def _ask(

@@ -10,6 +10,7 @@ from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.readers.model import Reading
 
 if TYPE_CHECKING:
+    from gpudoc.doctor.timeline import Timeline
     from gpudoc.facts.process import Watch
 
 Severity = Literal["broken", "warning", "info"]
@@ -133,6 +134,7 @@ class Evidence:
     machine: Machine = field(default_factory=Machine)
     reading: Reading | None = None
     watch: Watch | None = None
+    timeline: Timeline | None = None
     expectation: Expectation = field(default_factory=Expectation)
 
 
@@ -195,13 +197,14 @@ class Finder:
     """One pure way to find a cause; several may look for the same cause, and their findings are merged.
 
     `find` yields nothing when the cause is ruled out, `Skip` when it cannot be decided, findings otherwise.
-    `reads` says what it looks at: 'machine' runs on live facts, 'text' on a reading, 'watch' on a watched job.
+    `reads` says what it looks at: 'machine' runs on live facts, 'text' on a reading, 'watch' on a watched job,
+    'trace' on a profiler's trace.
     `needs` are facts as dotted paths of Machine ('driver.nvml_code'); one that is Absent skips the finder.
     """
 
     id: str
     find: Callable[[Evidence], Iterator[Finding | Skip]]
-    reads: Literal["machine", "text", "watch"] = "machine"
+    reads: Literal["machine", "text", "watch", "trace"] = "machine"
     needs: tuple[str, ...] = ()
 
 

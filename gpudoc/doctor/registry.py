@@ -2,7 +2,8 @@
 
 A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
 finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS. Those that
-judge a job while it runs are `causes.watched.FINDERS`; they come with all that watches, and are asked of a job only.
+judge a job while it runs are `causes.watched.FINDERS`, those that judge a profiler's trace `causes.traced.FINDERS`:
+they come with all that watches and reads traces, and are asked of nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CATALOGUE: Mapping[str, Cause] = Catalogue(own_rows())
 
 def _finders() -> Iterator[Finder]:
     for module in pkgutil.iter_modules(causes.__path__, f"{causes.__name__}."):
-        if "watched" not in module.name:
+        if "watched" not in module.name and "traced" not in module.name:
             yield from getattr(import_module(module.name), "FINDERS", ())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import gpudoc.doctor
 from gpudoc.doctor import causes
-from gpudoc.doctor.causes import watched
+from gpudoc.doctor.causes import traced, watched
 from gpudoc.doctor.model import Card, Packager, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
@@ -91,12 +91,12 @@ def test_what_is_no_step_is_told_apart(say):
 
 def test_every_file_of_the_causes_that_has_finders_is_asked_once():
     files = [path for path in Path(causes.__path__[0]).glob("*.py") if "\nFINDERS" in path.read_text("utf-8")]
-    asked = {finder.find for finder in (*FINDERS, *watched.FINDERS)}
+    asked = {finder.find for finder in (*FINDERS, *watched.FINDERS, *traced.FINDERS)}
     for path in files:
         own = importlib.import_module(f"{causes.__name__}.{path.stem}").FINDERS
         assert {finder.find for finder in own} <= asked, path.name
     assert len(set(FINDERS)) == len(FINDERS)
-    assert not [finder.id for finder in FINDERS if finder.reads == "watch"]
+    assert not [finder.id for finder in FINDERS if finder.reads in ("watch", "trace")]
 
 
 def test_what_judges_brings_in_nothing_that_watches_parses_or_asks_the_system():
@@ -105,4 +105,4 @@ def test_what_judges_brings_in_nothing_that_watches_parses_or_asks_the_system():
     heavy = {"multiprocessing", "psutil", "yaml", "tempfile", "importlib.resources"}
     assert "gpudoc.doctor.causes.chain" in done.stdout.split()
     assert not heavy & set(done.stdout.split())
-    assert not re.findall(r"gpudoc\S*(?:live\.|watched|facts\.process)\S*", done.stdout)
+    assert not re.findall(r"gpudoc\S*(?:live\.|watched|traced|timeline|facts\.process)\S*", done.stdout)

@@ -12,7 +12,7 @@ from typing import cast, get_args
 
 import yaml
 
-from gpudoc.doctor.causes import watched
+from gpudoc.doctor.causes import traced, watched
 from gpudoc.doctor.model import Cause, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.knowledge.cause_rows import AREAS, area_of
@@ -150,7 +150,7 @@ def _messages(cause: Cause) -> str:
 
 
 def _how(cause: Cause) -> str:
-    finders = [finder for finder in (*FINDERS, *watched.FINDERS) if finder.id == cause.id]
+    finders = [finder for finder in (*FINDERS, *watched.FINDERS, *traced.FINDERS) if finder.id == cause.id]
     reads = {finder.reads for finder in finders}
     lines = []
     if messages_of(cause.id) or "text" in reads:
@@ -161,6 +161,8 @@ def _how(cause: Cause) -> str:
         lines.append(f"- On this machine: `gpudoc doctor`{facts}")
     if "watch" in reads:
         lines.append("- In a running job: `gpudoc doctor --pid PID`")
+    if "trace" in reads:
+        lines.append("- In a profiler's trace: `gpudoc doctor trace.json`")
     if not finders and not lines:
         lines.append(_ELSEWHERE.get(cause.id) or _ELSEWHERE.get(area_of(cause.id), _ELSEWHERE["measured"]))
     rows = signatures_of().get(cause.id, ())

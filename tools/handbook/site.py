@@ -22,7 +22,7 @@ Nav = list[dict[str, "str | Nav"]]
 DOCS = ROOT / "docs"
 # the order of the pages; one that nobody has written is left out, one that is not named here stands under "More"
 _SECTIONS: dict[str, tuple[str, ...]] = {
-    "Find out why": ("doctor", "watch", "machine"),
+    "Find out why": ("doctor", "watch", "traces", "machine"),
     "Measure": ("bench", "bench-rows", "fleet"),
     "Tune": ("tune", "script", "cell", "loader", "plan"),
     "Train": ("train", "configuration", "cluster"),

@@ -1,0 +1,77 @@
+"""How long doctor takes for a large trace and how much memory, beside reading the same file with json.load.
+
+    python benchmarks/trace_reading.py [--megabytes 500] [--repeat 2]
+
+The trace is planted: equal steps with loading, kernels, copies and communication, as torch.profiler writes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from tests.fakes.traces import Step, planted  # noqa: E402
+
+WAYS = {
+    "gpudoc doctor": [sys.executable, "-m", "gpudoc", "doctor"],
+    "json.load": [sys.executable, "-c", "import json, sys; json.load(open(sys.argv[1]))"],
+}
+
+
+def write(path: Path, megabytes: int) -> int:
+    """A trace of that size from repeated steps; how many events it has."""
+    made = planted(Step(data=2_000, kernels=400, kernel=40, launch=30, talk=900, copy=300), steps=20)
+    length = max(event["ts"] + event["dur"] for event in made.events) - 1_000_000.0
+    count = 0
+    with path.open("w") as file:
+        file.write('{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [\n')
+        shift = 0.0
+        while file.tell() < megabytes * 1_000_000:
+            for event in made.events:
+                shifted = {**event, "ts": event["ts"] + shift}
+                file.write(("" if count == 0 else ",\n") + json.dumps(shifted, indent=1))
+                count += 1
+            shift += length
+        file.write("\n]}\n")
+    return count
+
+
+def measure(command: list[str], path: Path) -> tuple[float, float]:
+    """Seconds of the wall and the largest resident set in MiB."""
+    began = time.perf_counter()
+    child = subprocess.Popen([*command, str(path)], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode not in (0, 1):
+        raise SystemExit(f"{command}: exit code {child.returncode}")
+    return time.perf_counter() - began, used.ru_maxrss / 1024
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--megabytes", type=int, default=500)
+    options.add_argument("--repeat", type=int, default=2)
+    asked = options.parse_args()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        count = write(path, asked.megabytes)
+        print(f"{path.stat().st_size / 1e6:.0f} MB, {count} events, load {os.getloadavg()[0]:.1f}")
+        for turn in range(asked.repeat):
+            for name, command in WAYS.items():
+                seconds, peak = measure(command, path)
+                print(f"turn {turn + 1}  {name:14} {seconds:6.1f} s  {peak:6.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

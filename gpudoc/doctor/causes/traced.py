@@ -1,0 +1,126 @@
+"""What a trace of the steps shows: the part of a step that hides nothing, and what it would gain to be without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from gpudoc.doctor.live.gain import without
+from gpudoc.doctor.live.say import estimated, finding, percent
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.timeline import Part, Timeline
+from gpudoc.units import format_count
+
+TRACE = "the trace"
+# below these shares a fix would gain less than a step differs from the next
+_WAIT, _COPY, _TALK = 0.10, 0.05, 0.10
+# a device that is busy for this share of the time is the limit
+_BUSY = 0.85
+# how sure anything is of a trace that holds a start or one step
+_UNSTEADY = 0.3
+
+
+def _find(name: str, judge: Callable[[Timeline], Finding | None]) -> Finder:
+    def find(evidence: Evidence) -> Iterator[Finding | Skip]:
+        assert evidence.timeline is not None
+        found = judge(evidence.timeline)
+        if found is not None:
+            yield found if evidence.timeline.is_steady else replace(found, severity="info", confidence=_UNSTEADY)
+
+    return Finder(id=name, find=find, reads="trace")
+
+
+def judge_data(timeline: Timeline) -> Finding | None:
+    """Steps wait for their data."""
+    if timeline.share(Part.DATA) < _WAIT:
+        return None
+    alone = any("_SingleProcess" in span.name for span in timeline.trace.host.get("data", ()))
+    title = f"{_a_step(timeline, Part.DATA)} goes into loading data" + (" in the main process" if alone else "")
+    return _finding("too_few_workers" if alone else "dataloader_bottleneck", timeline, Part.DATA, title)
+
+
+def judge_sync(timeline: Timeline) -> Finding | None:
+    """The GPU runs dry because the main thread waited for it to read a value."""
+    if timeline.device is None or timeline.share(Part.SYNC) < _WAIT:
+        return None
+    title = f"The GPU is idle for {_a_step(timeline, Part.SYNC)} after values were read from it"
+    at = timeline.places.get(Part.SYNC, ())
+    fix = (
+        (Remedy(say=f"Read values in {at[0][0]} every 50 to 100 steps only, and keep sums on the GPU in between."),)
+        if at
+        else ()
+    )
+    return _finding("gpu_sync_each_step", timeline, Part.SYNC, title, fix=fix)
+
+
+def judge_launch(timeline: Timeline) -> Finding | None:
+    """The GPU waits for its next kernel because the host takes longer to launch than the GPU to compute."""
+    if timeline.device is None or timeline.share(Part.LAUNCH) < _WAIT:
+        return None
+    title = f"The GPU waits {_a_step(timeline, Part.LAUNCH)} for its next kernel to be launched"
+    return _finding("launch_bound", timeline, Part.LAUNCH, title)
+
+
+def judge_python(timeline: Timeline) -> Finding | None:
+    """The main thread runs Python that is no operator and loads no data."""
+    if timeline.share(Part.PYTHON) < _WAIT:
+        return None
+    title = f"{_a_step(timeline, Part.PYTHON)} goes into Python outside of operators and of the loader"
+    return _finding("python_bound", timeline, Part.PYTHON, title)
+
+
+def judge_talk(timeline: Timeline) -> Finding | None:
+    """Communication that no computing hides."""
+    if timeline.share(Part.COMMUNICATION) < _TALK:
+        return None
+    title = f"{_a_step(timeline, Part.COMMUNICATION)} is communication that no computing hides"
+    return _finding("communication_bound", timeline, Part.COMMUNICATION, title)
+
+
+def judge_copies(timeline: Timeline) -> Finding | None:
+    """Copies from pageable memory that no computing hides."""
+    pageable = min(timeline.pageable_ms, timeline.parts.get(Part.COPY, 0.0))
+    if timeline.share(Part.COPY) < _COPY or pageable < 0.5 * timeline.parts[Part.COPY]:
+        return None
+    title = f"{_a_step(timeline, Part.COPY)} goes into copies from pageable memory"
+    return _finding("pageable_copies", timeline, Part.COPY, title)
+
+
+def judge_compute(timeline: Timeline) -> Finding | None:
+    """The device computes nearly all the time: healthy."""
+    share = timeline.share(Part.COMPUTE)
+    if timeline.device is None or share < _BUSY:
+        return None
+    seen = Observation("computing", f"{timeline.parts[Part.COMPUTE]:.1f} ms a step, {percent(share)}", TRACE)
+    return Finding(
+        id="compute_bound",
+        severity="info",
+        confidence=0.9,
+        title=f"The GPU computes {percent(share)} of the time",
+        evidence=(seen,),
+    )
+
+
+def _a_step(timeline: Timeline, part: Part) -> str:
+    """'12.3 ms of each step (34 %)'."""
+    each = "each step" if timeline.steps_are_marked else "the trace"
+    return f"{timeline.parts[part]:.1f} ms of {each} ({percent(timeline.share(part))})"
+
+
+def _finding(name: str, timeline: Timeline, part: Part, title: str, *, fix: Sequence[Remedy] = ()) -> Finding:
+    share = timeline.share(part)
+    text = f"{timeline.parts[part]:.1f} of {timeline.step_ms:.1f} ms a step"
+    seen = [Observation(part.value, f"{text}, over {format_count(timeline.num_steps, 'step')}", TRACE)]
+    seen += [Observation("at", f"{place}  {ms:.1f} ms a step", TRACE) for place, ms in timeline.places.get(part, ())]
+    return finding(name, lost=share, sure=0.7, title=title, evidence=(*seen, estimated(without(share))), fix=fix)
+
+
+FINDERS = (
+    _find("dataloader_bottleneck", judge_data),
+    _find("gpu_sync_each_step", judge_sync),
+    _find("launch_bound", judge_launch),
+    _find("python_bound", judge_python),
+    _find("communication_bound", judge_talk),
+    _find("pageable_copies", judge_copies),
+    _find("compute_bound", judge_compute),
+)

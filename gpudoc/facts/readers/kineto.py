@@ -1,0 +1,124 @@
+"""Profiler traces as they are exported, read as a stream: of a trace of 500 MB only intervals are kept.
+
+torch.profiler (Kineto) writes JSON in Chrome's format, Nsight Systems exports SQLite.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.nsys import read_database
+from gpudoc.facts.readers.trace import Trace, TraceGather
+
+_CHUNK = 4 << 20
+# an event longer than this is none
+_LONGEST_EVENT = 16 << 20
+_HEAD = 1 << 16
+_GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\x00"
+_EVENTS = Pattern(r'"traceEvents"\s*:\s*\[')
+_RANK = Pattern(r'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})')
+
+
+def is_trace(path: Path) -> bool:
+    """Whether the file is a profiler's trace, by its beginning."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        if head[:2] == _GZIP:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+    except (OSError, zlib.error):
+        return False
+    if head.startswith(_SQLITE):
+        return True
+    text = head.decode("utf-8", "replace")
+    if text.lstrip("\ufeff \r\n\t")[:1] == "[":
+        return '"ph"' in text and '"ts"' in text
+    return '"traceEvents"' in text or ('"schemaVersion"' in text and '"deviceProperties"' in text)
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file of any size; GpudocError when it holds no event of a training process."""
+    with path.open("rb") as file:
+        head = file.read(len(_SQLITE))
+    if head == _SQLITE:
+        return read_database(path)
+    gather = TraceGather()
+    try:
+        with path.open("rb") as stream:
+            rank, is_cut = _read_events(_pieces(_unpacked(stream) if head[:2] == _GZIP else _plain(stream)), gather)
+    except OSError as problem:
+        raise GpudocError(f"cannot read {path.name}: {problem}", hint="check the path and its permissions") from problem
+    return gather.trace(origin=path.name, tool="torch.profiler", rank=rank, is_cut=is_cut)
+
+
+def _read_events(pieces: Iterator[str], gather: TraceGather) -> tuple[int | None, bool]:
+    """Every event passes to `gather`; the rank that the trace names, and whether it ends in the middle."""
+    text = next(pieces, "")
+    begin = _EVENTS.search(text)
+    place = begin.end() if begin is not None else text.find("[") + 1
+    named = _RANK.search(text[:_HEAD])
+    decode = json.JSONDecoder().raw_decode
+    while True:
+        place = _skip(text, place)
+        if len(text) - place < _CHUNK // 8:
+            more = next(pieces, "")
+            if more:
+                text, place = text[place:] + more, 0
+                continue
+        if place >= len(text):
+            return _number(named), True
+        if text[place] == "]":
+            return _number(named), False
+        try:
+            event, place = decode(text, place)
+        except ValueError:
+            more = next(pieces, "")
+            if not more or len(text) - place > _LONGEST_EVENT:
+                return _number(named), True
+            text, place = text[place:] + more, 0
+            continue
+        if isinstance(event, dict):
+            gather.add(event)
+
+
+def _pieces(blocks: Iterator[bytes]) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for block in blocks:
+        yield decoder.decode(block)
+
+
+def _plain(stream: IO[bytes]) -> Iterator[bytes]:
+    while block := stream.read(_CHUNK):
+        yield block
+
+
+def _unpacked(stream: IO[bytes]) -> Iterator[bytes]:
+    """What gzip packed, a block at a time; of a file that is damaged or was cut off all that comes before."""
+    packed = zlib.decompressobj(wbits=31)
+    while fed := packed.unconsumed_tail or stream.read(_CHUNK // 4):
+        try:
+            block = packed.decompress(fed, _CHUNK)
+        except zlib.error:
+            return
+        if block:
+            yield block
+
+
+def _skip(text: str, place: int) -> int:
+    while place < len(text) and text[place] in " \r\n\t,":
+        place += 1
+    return place
+
+
+def _number(found: re.Match[str] | None) -> int | None:
+    return None if found is None else int(found[1])

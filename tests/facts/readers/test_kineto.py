@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+
+import pytest
+
+from gpudoc.errors import GpudocError
+from gpudoc.facts.readers import kineto as reader
+from gpudoc.facts.readers.kineto import is_trace, read_trace
+from tests.fakes.traces import Step, planted
+
+
+def test_a_trace_is_known_by_its_beginning_packed_or_not(tmp_path):
+    path = planted(Step()).write(tmp_path / "t.json")
+    packed = tmp_path / "t.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert is_trace(path)
+    assert is_trace(packed)
+    assert read_trace(path).devices == read_trace(packed).devices
+    (tmp_path / "log").write_text("step 1 loss 2.0\n")
+    (tmp_path / "report.json").write_text('{"schema": "gpudoc.doctor.v1"}')
+    assert not any(is_trace(tmp_path / name) for name in ("log", "report.json", "missing", "."))
+
+
+def test_rank_steps_and_work_are_read(tmp_path):
+    made = planted(Step(kernels=3), steps=4)
+    made.rank = 5
+    trace = read_trace(made.write(tmp_path / "t.json"))
+    assert (trace.rank, len(trace.steps), len(trace.devices[0]), trace.is_cut) == (5, 4, 12, False)
+    assert all(work.asked is not None and work.asked < work.start for work in trace.devices[0])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_a_file_that_ends_in_the_middle_is_read_up_to_there(tmp_path, share):
+    whole = planted(Step(), steps=30)
+    path = whole.write(tmp_path / "t.json")
+    path = whole.write(path, cut=int(share * path.stat().st_size))
+    trace = read_trace(path)
+    assert trace.is_cut
+    assert 0 < len(trace.devices[0]) < 300
+    packed = tmp_path / "cut.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes())[:-12])
+    assert read_trace(packed).is_cut
+
+
+def test_events_are_read_in_pieces_of_any_size(tmp_path, monkeypatch):
+    path = planted(Step(), steps=20).write(tmp_path / "t.json")
+    expected = read_trace(path)
+    monkeypatch.setattr(reader, "_CHUNK", 700)
+    assert read_trace(path) == expected
+
+
+def test_steps_without_marks_go_from_one_optimizer_step_to_the_next(tmp_path):
+    made = planted(Step(), steps=4)
+    made.events = [event for event in made.events if "ProfilerStep" not in event["name"]]
+    for at in (1000.0, 3000.0, 6000.0):
+        made.span("user_annotation", "Optimizer.step#AdamW.step", at, 100.0)
+    assert read_trace(made.write(tmp_path / "t.json")).steps == ((1100.0, 3100.0), (3100.0, 6100.0))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "X", "ts": "soon", "dur": 1, "name": "a"},
+        {"ph": "X", "ts": True},
+        {"ph": "X", "ts": 1, "dur": 2, "cat": None, "args": [1]},
+        {"ph": "X", "ts": 1, "dur": -5, "cat": "kernel", "args": {"device": "zero"}},
+        ["ph", "X"],
+        None,
+    ],
+)
+def test_events_of_no_use_are_left_out(tmp_path, event):
+    made = planted(Step(), steps=2)
+    expected = read_trace(made.write(tmp_path / "a.json")).devices
+    made.events.insert(3, event)
+    assert read_trace(made.write(tmp_path / "b.json")).devices == expected
+
+
+def test_a_trace_of_something_else_is_refused_in_a_sentence(tmp_path):
+    path = tmp_path / "chrome.json"
+    path.write_text(json.dumps({"traceEvents": [{"ph": "X", "ts": 1, "dur": 2, "cat": "v8", "name": "GC"}]}))
+    with pytest.raises(GpudocError, match="without any operator"):
+        read_trace(path)
+    base = sqlite3.connect(tmp_path / "other.sqlite")
+    base.execute("CREATE TABLE birds (name)")
+    base.close()
+    with pytest.raises(GpudocError, match="not one of Nsight Systems"):
+        read_trace(tmp_path / "other.sqlite")
+    (tmp_path / "torn.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 200)
+    with pytest.raises(GpudocError, match="cannot be read"):
+        read_trace(tmp_path / "torn.sqlite")
