@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
+from gpudoc.doctor.causes.exceptions import with_place
 from gpudoc.doctor.checked import ruled_out
 from gpudoc.doctor.complaint import complains, end_of_trouble, is_failure, plain_question
 from gpudoc.doctor.condition import condition
@@ -67,6 +68,8 @@ def diagnose(
     # one finder reads the signatures of many causes
     found = [finding for finding in found if finding.id not in unwanted]
     ordered = _with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
+    if evidence.source == "file" and evidence.reading is not None:
+        ordered = [with_place(finding, evidence.reading) for finding in ordered]
     crashed += _dead_probes(evidence, ordered)
     if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)
@@ -155,7 +158,7 @@ def _falling(ranked: Sequence[Finding]) -> list[Finding]:
 
 
 def _with_code(found: list[Finding], catalogue: Mapping[str, Cause], reading: Reading | None) -> list[Finding]:
-    """The findings with an error of the program's code behind what is proven of the machine, before mere candidates.
+    """The findings with an error of the program's code behind what is proven of the machine, and without candidates.
 
     Where another finding rests on the same exception, that one explains it.
     """
@@ -164,8 +167,9 @@ def _with_code(found: list[Finding], catalogue: Mapping[str, Cause], reading: Re
         return found
     others = [f for f in found if f not in code]
     code = [f for f in code if not any(_explains_exception(other, f, reading) for other in others)]
-    proven = [f for f in others if f.severity == "broken" and f.confidence >= _PROVEN]
-    return sorted((*proven, *code, *(f for f in others if f not in proven)), key=lambda f: RANK[f.severity])
+    if any(f.severity == "broken" for f in code):
+        others = [f for f in others if f.confidence >= _PROVEN or f.severity == "info"]
+    return sorted((*others, *code), key=lambda f: RANK[f.severity])
 
 
 def _explains_exception(other: Finding, code: Finding, reading: Reading) -> bool:

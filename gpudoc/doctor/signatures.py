@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
@@ -14,6 +15,8 @@ from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.knowledge.signature_rows import Signature, signatures
 
+# what a title takes from its pattern
+_GROUP = re.compile(r"\{(\d)\}")
 _GIVEN, _KNOWN = ("true", "false"), "known"
 
 
@@ -107,10 +110,14 @@ def _holds(machine: Machine, path: str, wanted: str) -> bool:
 
 
 def _title(template: str, first: Mention) -> str:
-    """The row's own title, in which {1} stands for what the first group of its pattern read, {2} for the second."""
-    for number in range(1, first.match.match.re.groups + 1) if "{" in template else ():
-        template = template.replace(f"{{{number}}}", first[number])
-    return template
+    """The row's own title, in which {1} stands for what the first group of its pattern read; '' where that is none."""
+    if "{" not in template:
+        return template
+    groups = {str(number): read for number, read in enumerate(first.match.groups(), 1)}
+    wanted = _GROUP.findall(template)
+    if not all(groups.get(number) for number in wanted):
+        return ""
+    return _GROUP.sub(lambda named: groups[named[1]] or "", template)
 
 
 @functools.cache

@@ -104,7 +104,7 @@ def test_a_complaint_is_unknown_with_guesses_and_what_to_collect_next(monkeypatc
 
 def test_an_exception_of_one_line_is_a_failure_unless_the_program_went_on():
     error = "RuntimeError: strange things happened on this day"
-    assert report_of(f"training on the GPU\n{error}").verdict == "unknown"
+    assert report_of(f"training on the GPU\n{error}").verdict == "broken"
     assert report_of(f"{error}, retrying\nepoch 1 step 5 loss 2.3").verdict == "healthy"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip, observe
 from gpudoc.doctor.signatures import Matcher
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.patterns import Pattern
+from gpudoc.facts.readers.code_paths import Owner
 from gpudoc.facts.readers.model import Line, Reading, Text
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, PythonError
 from gpudoc.facts.readers.words import Written
@@ -30,6 +31,12 @@ _EXPECTED = (
     "IndexError",
     "Empty",
 )
+_OF: Mapping[Owner, str] = {
+    "user": "your code",
+    "library": "a library's code",
+    "torch": "torch's code",
+    "standard": "Python's code",
+}
 _PASSED_ON = Listed("passed-on-error")
 _OF_DEVICE = Listed("error-of-device")
 _TRAINS = Listed("step-of-training")
@@ -65,7 +72,9 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
     frame = place_of(chain, root)
     best = replace(best, title=_title(best, root, frame), evidence=tuple(_evidence(root, frame)))
     if _is_survived(reading, chain):
-        best = replace(best, severity="warning", confidence=min(best.confidence, _SURVIVED))
+        # a line alone may be a message of what was tried again
+        severity: Severity = "warning" if frame is not None else "info"
+        best = replace(best, severity=severity, confidence=min(best.confidence, _SURVIVED))
     yield best
 
 
@@ -124,6 +133,20 @@ def place_of(chain: ErrorChain, root: PythonError) -> CodeFrame | None:
     return next((error.frames[-1] for error in near if error.frames), None)
 
 
+def with_place(finding: Finding, reading: Reading) -> Finding:
+    """The finding with the user's line as evidence, where it quotes an exception that shows one."""
+    quoted = {seen.origin for seen in finding.evidence[:1]}
+    for chain in reading.failures:
+        lines = reading.text.lines[chain.first : chain.last + 1]
+        if quoted.isdisjoint(line.origin for line in lines):
+            continue
+        frame = place_of(chain, _candidates(chain)[0])
+        if frame is None or frame.owner != "user" or any(seen.origin == frame.origin for seen in finding.evidence):
+            return finding
+        return replace(finding, evidence=(*finding.evidence[:1], _place(frame), *finding.evidence[1:]))
+    return finding
+
+
 def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     return next((frame for frame in reversed(frames) if frame.owner == "user"), None)
 
@@ -152,12 +175,13 @@ def _written(error: PythonError) -> Written:
 
 def _evidence(error: PythonError, frame: CodeFrame | None) -> Iterator[Observation]:
     if frame is not None:
-        of = {"user": "your code", "torch": "torch's code", "standard": "Python's code"}.get(
-            frame.owner, "a library's code"
-        )
-        where = f"{_at(frame)}{f' in {frame.function}' if frame.function.isidentifier() else ''}"
-        yield observe(of, f"{where}: {frame.source}" if frame.source else where, frame.origin)
+        yield _place(frame)
     yield observe("error", f"{error.name}: {error.message}".rstrip(": "), error.origin)
+
+
+def _place(frame: CodeFrame) -> Observation:
+    where = f"{_at(frame)}{f' in {frame.function}' if frame.function.isidentifier() else ''}"
+    return observe(_OF[frame.owner], f"{where}: {frame.source}" if frame.source else where, frame.origin)
 
 
 def _at(frame: CodeFrame) -> str:
@@ -168,11 +192,10 @@ def _at(frame: CodeFrame) -> str:
 
 def _title(found: Finding, error: PythonError, frame: CodeFrame | None) -> str:
     meaning = _filled(found.title, frame)
-    if not meaning and found.id == UNKNOWN:
-        first = error.message.partition("\n")[0]
-        meaning = f"{error.name}: {first}".rstrip(": ")
-        meaning = meaning if len(meaning) <= _LONGEST_MESSAGE else meaning[: _LONGEST_MESSAGE - 3] + "..."
-    if frame is None or not meaning:
+    if not meaning:
+        meaning = f"{error.name}: {error.message}".partition("\n")[0].rstrip(": ")
+    meaning = meaning if len(meaning) <= _LONGEST_MESSAGE else meaning[: _LONGEST_MESSAGE - 3] + "..."
+    if frame is None:
         return _capital(meaning)
     source = frame.source if len(frame.source) <= _LONGEST_SOURCE else ""
     return f"{_at(frame)}{f' `{source}`' if source else ''}: {meaning}"

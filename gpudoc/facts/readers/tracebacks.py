@@ -25,10 +25,12 @@ _FORWARD = "Traceback of forward call"
 _USER_CODE = "from user code:"
 _NAME = r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*"
 _ENDING = r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Unsupported|Violation|Violations|StopIteration)"
+# exceptions of the libraries that are spelt small
+_SMALL = r"(?:cv2|socket|zlib|struct|binascii|queue|_queue)\.\w+"
 # the line that names what was raised; in an open traceback the name may be any
 _RAISED = Pattern(rf"({_NAME})(?:: ?(.*))?$")
 _RAISED_ALONE = Pattern(
-    rf"(?:E {{2,8}})?((?:[A-Za-z_]\w*\.){{0,8}}(?:[A-Z]\w*)?{_ENDING}(?:Group)?)(?:: ?(\S.*)|\s*:?)$"
+    rf"(?:E {{2,8}})?((?:[A-Za-z_]\w*\.){{0,8}}(?:_?[A-Z]\w*)?{_ENDING}(?:Group)?|{_SMALL})(?:: ?(\S.*)|\s*:?)$"
 )
 _FRAME = Pattern(r"File \"([^\"]{1,500})\", line (\d+)(?:, in (.+)|[,:]?$)")
 _CELL = Pattern(r"((?:Cell In|Input In) ?\[\d{0,6}\])(?:, line (\d+))?(?:, in (.+))?$")
@@ -39,6 +41,8 @@ _RICH_FRAME = Pattern(r"([^\s:]\S*\.py|<[\w-]+>):(\d+)(?: in (\S+))?$")
 _CUT_PATH = Pattern(r"(?:[~/]|[A-Z]:\\)[^\s:]*(?::\d*)?$(?<!\.py)")
 _PYTEST_FRAME = Pattern(r"(\S+\.py):(\d+): ?(?:in (\S+)|([A-Z]\w*))?$")
 _ARROW = Pattern(r"(?:-{2,}>|\u2771) {0,5}(\d{1,7}) ?\|? ?(.*)$")
+# how a line of a log begins, which goes on with no message
+_LOGGED = Pattern(r"(?i)\W{0,2}(?:epoch|step|iter|batch|train|eval|val|info|warn|error|\d{1,4}[-:/%.])")
 _CARETS = Pattern(r"[\s~^|.]+$")
 _CAUGHT = Pattern(r"Caught (\w+) in ")
 _RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
@@ -280,7 +284,9 @@ class _Stream:
         before = draft.message[-1]
         length = len(before) + (len(draft.kind) + 2 if len(draft.message) == 1 else 0)
         wrapped = length >= max(_WRAPPED_AT, self._longest - _RAGGED) or before.endswith((":", ",", "(", "and", "but"))
-        return text[:2].isspace() or "\t" in text[:1] or not before or wrapped
+        if text[:2].isspace() or "\t" in text[:1] or not before:
+            return True
+        return wrapped and _LOGGED.match(text) is None
 
     def _alone(self, place: int, line: Line, bare: str) -> None:
         """An exception without its traceback, or behind one of another kind."""
@@ -373,7 +379,9 @@ def _is_raised(named: re.Match[str], draft: _Draft, text: str) -> bool:
         return False
     if name.endswith("Warning") or not (draft.frames or draft.link or draft.kind):
         return name[:1].isupper() and not name.endswith("Warning") and _RAISED_ALONE.match(text.strip()) is not None
-    return name[:1].isupper() if named[2] is not None else _RAISED_ALONE.match(named[0]) is not None or "." in named[1]
+    if named[2] is None:
+        return _RAISED_ALONE.match(named[0]) is not None or "." in named[1]
+    return name.lstrip("_")[:1].isupper() or _RAISED_ALONE.match(named[0]) is not None
 
 
 def _with_source(frame: CodeFrame, source: str, line: int) -> CodeFrame:

@@ -26,7 +26,7 @@ def test_an_example_of_a_row_is_its_cause_at_the_user_s_line_and_nothing_of_the_
     for text in row.examples:
         alone = report_of(text)
         assert (alone.verdict, alone.findings[0].id) == ("broken", row.cause), text
-        if ": " not in text.split("\n")[0] or text.startswith("python"):
+        if text.startswith(("python: ", "train.py: ")):
             continue
         report = report_of(at_line(text))
         assert report.findings[0].id == row.cause, text
@@ -104,3 +104,9 @@ def test_the_screen_says_that_the_code_is_wrong_and_not_the_gpu():
     assert "This is an error in the code, not of the GPU." in render(report_of(PLAIN))
     assert "not of the GPU" not in render(report_of("ModuleNotFoundError: No module named 'torch'"))
     assert first(PLAIN) == "shape_mismatch"
+
+
+def test_a_cause_of_the_machine_that_an_exception_shows_names_the_user_s_line_too():
+    report = report_of(at_line("IndexError: Target 10 is out of bounds."))
+    assert report.findings[0].id == "label_out_of_range"
+    assert [o.value for o in report.findings[0].evidence][1] == "train.py:8 in forward: return self.b(h)"

@@ -77,7 +77,7 @@ test_what_is_well_is_not_called_broken = verdict_is(("healthy", "warning"), [
     "2021-01-01 INFO epoch 1: loss 0.7, acc 0.61, 120 samples/s\n2021-01-01 INFO epoch 2: loss 0.5, acc 0.72, 121 samples/s",
 ])  # fmt: skip
 test_an_error_beside_a_machine_that_works_is_the_program_s = first_is([
-    ("error_in_code", "PyTorch version: 2.5.1+cu121\nIs CUDA available: True\nCUDA used to build PyTorch: 12.1\nGPU 0: Tesla T4\nNvidia driver version: 535.104.05\nTraceback (most recent call last):\n  File x.py\nValueError: too many values to unpack"),
-    ("error_in_code", ENV + "AssertionError: Tensor-likes are not close!\nMismatched elements: 3 / 10"),
-    ("error_in_code", ENV + "torch.jit.script fails: RuntimeError: Unknown builtin op: aten::foo"),
+    ("wrong_value", "PyTorch version: 2.5.1+cu121\nIs CUDA available: True\nCUDA used to build PyTorch: 12.1\nGPU 0: Tesla T4\nNvidia driver version: 535.104.05\nTraceback (most recent call last):\n  File x.py\nValueError: too many values to unpack"),
+    ("failed_assertion", ENV + "AssertionError: Tensor-likes are not close!\nMismatched elements: 3 / 10"),
+    ("compile_failed", ENV + "torch.jit.script fails: RuntimeError: Unknown builtin op: aten::foo"),
 ])  # fmt: skip
