@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpudoc.bench.evidence import OFTEN
 from gpudoc.bench.model import Doubt, Measurement, Situation
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, Gpu
 from gpudoc.stats import median
 from gpudoc.units import GIB, format_bytes, format_count
 
@@ -65,12 +65,21 @@ def _card(row: Measurement, situation: Situation) -> list[Doubt]:
             doubts.append(Doubt("throttled", f"throttled ({reason}) {share:.0%}"))
     if row.other_gpu_processes:
         return [*doubts, Doubt("shared_gpu", f"GPU shared with {row.other_gpu_processes}")]
-    gpu = situation.gpu
-    used = None if gpu is None or isinstance(gpu.memory_used_bytes, Absent) else gpu.memory_used_bytes
-    # processes of other containers are not listed, but their memory is; the driver itself keeps some hundred MiB
-    if used is not None and used > OTHERS_MEMORY_BYTES and row.device != "cpu":
-        doubts.append(Doubt("shared_gpu", f"{format_bytes(used)} of the GPU in use before"))
+    hidden = 0 if situation.gpu is None else _hidden_bytes(situation.gpu)
+    if hidden > OTHERS_MEMORY_BYTES and row.device != "cpu":
+        doubts.append(Doubt("shared_gpu", f"{format_bytes(hidden)} of the GPU in use before"))
     return doubts
+
+
+def _hidden_bytes(gpu: Gpu) -> int:
+    """Memory that no listed process accounts for: those of other containers are not listed, but their memory is used.
+
+    The driver itself keeps some hundred MiB. What a listed process does is seen while the rows are measured.
+    """
+    if isinstance(gpu.memory_used_bytes, Absent):
+        return 0
+    accounted = gpu.memory_accounted_bytes
+    return gpu.memory_used_bytes - (0 if isinstance(accounted, Absent) else accounted)
 
 
 def _files(row: Measurement, situation: Situation) -> list[Doubt]:

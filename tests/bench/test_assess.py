@@ -60,6 +60,9 @@ def test_a_card_filled_by_another_container_is_shared_although_no_process_is_see
     used = situation([], machine(replace(H100, memory_used_bytes=30 * 2**30)))
     assert assess(row(), used).doubts[0].text == "30 GiB of the GPU in use before"
     assert ids(row("memory_copy", "cpu"), used) == []
+    # a notebook that is listed and does nothing
+    listed = replace(H100, memory_used_bytes=30 * 2**30, memory_accounted_bytes=29 * 2**30)
+    assert ids(row(), situation([], machine(listed))) == []
     assert ids(row(), situation([], machine(replace(H100, memory_used_bytes=600 * 2**20)))) == []
 
 
