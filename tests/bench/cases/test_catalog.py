@@ -16,7 +16,9 @@ def test_a_device_has_its_own_cases_each_named_once():
 
 def test_every_row_that_a_case_gives_is_explained_and_no_other(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(bytes(MIB))
-    monkeypatch.setattr(all_reduce, "measure", lambda backend, kind, ranks, sizes: {size: [1e-3] * 3 for size in sizes})
+    monkeypatch.setattr(
+        all_reduce, "measure", lambda backend, kind, ranks, sizes, is_alive: {size: [1e-3] * 3 for size in sizes}
+    )
     monkeypatch.setattr(cuda_matmul, "choose_shapes", lambda *_: (cuda_matmul.Shape(256, 256, 128),))
     monkeypatch.setattr(cuda_matmul, "REST_S", 0.0)
     monkeypatch.setattr(cuda_matmul, "QUICK_SUSTAINED_S", 0.05)
