@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
+
+from gpudoc.patterns import Match, Pattern
 
 # C0, DEL and C1; what hides or reverses text; line ends of Unicode; half characters, as bytes in file names that are no
 # UTF-8; letters of the invisible alphabet
@@ -13,8 +14,8 @@ _HIDDEN = (
     "\uffa0\ufff9-\ufffb\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff"
 )
-_IN_TEXT = re.compile(f"[{_HIDDEN}]")
-_IN_LINE = re.compile(f"[\n{_HIDDEN}]")
+_IN_TEXT = Pattern(f"[{_HIDDEN}]")
+_IN_LINE = Pattern(f"[\n{_HIDDEN}]")
 # the bytes of a file name that are no UTF-8, as Python keeps them
 _BYTES_FROM, _BYTES_TO = 0xDC80, 0xDCFF
 
@@ -36,7 +37,7 @@ def to_json(document: Mapping[str, object], *, indent: int | None = 2, ascii_onl
     return _IN_TEXT.sub(_json_escape, written)
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escape(match: Match[str]) -> str:
     code = ord(match[0])
     if _BYTES_FROM <= code <= _BYTES_TO:
         code -= 0xDC00
@@ -45,5 +46,5 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _json_escape(match: re.Match[str]) -> str:
+def _json_escape(match: Match[str]) -> str:
     return json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Union
 
 from pydantic import Field
+
+from gpudoc.patterns import Pattern
 
 SELECTIVE = "selective"
 _FORM = r"selective|blocks:[1-9][0-9]{0,8}"
@@ -18,7 +19,7 @@ Policy = Union[bool, Annotated[str, Field(pattern=f"^({_FORM})$")]]
 
 def parse(text: str) -> Policy:
     """A policy by its name; ValueError for anything else than 'selective' and 'blocks:K'."""
-    if not re.fullmatch(_FORM, text):
+    if not Pattern(_FORM).fullmatch(text):
         raise ValueError(f"{text!r} is neither selective nor blocks:K")
     return text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import yaml
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.shell import quote, quote_path
 
 MAX_BYTES = 1 << 20
@@ -24,7 +24,7 @@ MOST_VALUES = 100_000
 _LONGEST_NUMBER = 40
 _INTEGER = "tag:yaml.org,2002:int"
 # an escape can name a half of a pair, which no file can hold
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_HALF_CHARACTER = Pattern("[\ud800-\udfff]")
 _TABS = "cannot start any token"
 
 # without O_NONBLOCK, opening a pipe waits until somebody writes into it; Windows has other flags

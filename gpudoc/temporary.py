@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import platform
-import re
 import shutil
 import stat
 import sys
@@ -20,13 +19,14 @@ from pathlib import Path
 
 from gpudoc.errors import GpudocError
 from gpudoc.locks import InUseError, Lock, take_lock
+from gpudoc.patterns import Pattern
 
 NAMES = ("cell", "job", "launch", "prove", "reduce", "run", "trial", "tune", "watch")
 # a job's processes hold a lock on them as long as one of them can write there
 STDOUT, STDERR = "stdout", "stderr"
 _LOCK = ".lock"
 _HEAD = "a temporary folder of gpudoc"
-_STRICT = re.compile(rf"gpudoc-(?:{'|'.join(NAMES)})-\d+-[a-z0-9_]{{8}}")
+_STRICT = Pattern(rf"gpudoc-(?:{'|'.join(NAMES)})-\d+-[a-z0-9_]{{8}}")
 _ATTEMPTS = 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -240,7 +240,7 @@ def _is_local(path: Path) -> bool:
     for line in lines:
         before, _, after = line.partition(" - ")
         # blanks and the like are written as octal numbers there
-        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), before.split()[4])
+        point = Pattern(r"\\([0-7]{3})").sub(lambda found: chr(int(found[1], 8)), before.split()[4])
         if place.is_relative_to(point) and len(point) >= longest:
             kind, longest = after.split()[0], len(point)
     return kind in _LOCAL

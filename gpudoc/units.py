@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from gpudoc.patterns import Pattern
 
 KIB = 1024
 MIB = 1024**2
@@ -29,7 +29,7 @@ _DURATION_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3
 
 def parse_size(text: str) -> int:
     """Bytes in `text`: '8GiB', '512 MiB', '8G' (binary), '8GB' (decimal) or a plain number; ValueError otherwise."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    match = Pattern(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)").fullmatch(text.strip())
     if match is None or match[2].lower() not in _SIZE_UNITS:
         raise ValueError(f"not a size: {text!r}; write for example 8GiB, 512MiB or a number of bytes")
     return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
@@ -37,11 +37,11 @@ def parse_size(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """Seconds in `text`: '90', '90s', '5m', '1h', '1h30m'; ValueError otherwise."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip())
+    parts = Pattern(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)").findall(text.strip())
     rebuilt = "".join(number + unit for number, unit in parts)
     if (
         not parts
-        or rebuilt != re.sub(r"\s+", "", text)
+        or rebuilt != Pattern(r"\s+").sub("", text)
         or any(unit.lower() not in _DURATION_UNITS for _, unit in parts)
     ):
         raise ValueError(f"not a duration: {text!r}; write for example 90s, 5m or 1h30m")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import typer
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.shell import quote_path
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COMMON = frozenset({"--profile", "--allow", "--slurm", "--on-hang", "--json", "--plain", "--verbose"})
 _OF_A_JOB = frozenset({"--gpus", "--device"})
 # how many processes a launcher starts on each node: torchrun's and accelerate's words
-_RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes)(?:=(\d+))?")
+_RANKS = Pattern(r"--(?:nproc[-_]per[-_]node|num[-_]processes)(?:=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

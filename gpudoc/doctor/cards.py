@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpudoc.doctor.model import Card
 from gpudoc.facts.identify import with_address
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 _ADDRESS = Pattern(r"(?i)^\s*(?:PCI:)?(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?\s*$")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpudoc.doctor.model import Observation, observe
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.genre import FIRST_PERSON
 from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.patterns import Pattern
 
 _COMPLAINT, _SOLVED, _QUESTION = Listed("complaint"), Listed("solved"), Listed("question")
 # so many lines are somebody's own words; a longer text is, if it speaks in the first person

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +14,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
 from gpudoc.facts.topology import AMD, NVIDIA
+from gpudoc.patterns import Pattern
 from gpudoc.units import format_count
 
 
@@ -47,7 +47,7 @@ def choose(device: str, machine: Machine) -> Choice:
 
     bench uses the choice as it is and prints `why`; tune and train call `required()` on it.
     """
-    match = re.fullmatch(r"(auto|cpu|cuda)(?::(\d+))?", device.strip().lower())
+    match = Pattern(r"(auto|cpu|cuda)(?::(\d+))?").fullmatch(device.strip().lower())
     if match is None or (match[2] and match[1] != "cuda"):
         raise GpudocError(f"no such device: {device!r}", hint="--device auto, cpu, cuda or cuda:0")
     if match[1] == "cpu":

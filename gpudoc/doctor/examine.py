@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,16 +9,18 @@ from pathlib import Path
 
 from gpudoc.doctor import document, fleet
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Evidence, Expectation, Report, Source
+from gpudoc.doctor.model import Evidence, Expectation, Observation, Report, Skipped, Source
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers import intake
 from gpudoc.facts.readers.clean import Data
 from gpudoc.facts.readers.model import Reading
+from gpudoc.patterns import Pattern, deadline
 from gpudoc.progress import SILENT, Progress
+from gpudoc.units import format_count
 
 # a path, or the name of a report or log
-_FILE_NAME = re.compile(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv)$")
+_FILE_NAME = Pattern(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,27 @@ def examine_machine(machine: Machine, request: Request = Request()) -> Report:
 
 def examine_text(inputs: Sequence[tuple[str, Data]], request: Request = Request()) -> Report:
     """The report of texts (name and bytes of each) that are the evidence of one machine."""
-    reading = intake.read_all(inputs)
-    return _judge("file", reading.machine, reading, request)
+    with deadline():
+        reading = intake.read_all(inputs)
+        return _judge("file", reading.machine, reading, request)
 
 
 def _judge(source: Source, machine: Machine, reading: Reading | None, request: Request) -> Report:
     expected = Expectation(num_gpus=request.expect_gpus)
     evidence = Evidence(source=source, machine=machine, reading=reading, expectation=expected)
-    return diagnose(evidence, ignore=request.ignore)
+    with deadline() as limit:
+        report = diagnose(evidence, ignore=request.ignore)
+    return _unfinished(report, tuple(limit.given_up)) if limit.given_up else report
+
+
+def _unfinished(report: Report, given_up: Sequence[str]) -> Report:
+    """The report of a text in which searches were given up: what they look for is not checked."""
+    because = f"{format_count(len(given_up), 'expression')} took too long on this text: {given_up[0][:80]}"
+    report = replace(report, skipped=(*report.skipped, Skipped("signatures", because)))
+    if report.verdict != "healthy":
+        return report
+    seen = Observation("search", because, "gpudoc")
+    return replace(report, verdict="unknown", unexplained=(seen,), deciding_facts=("the lines around the error alone",))
 
 
 def _collect(request: Request, progress: Progress) -> Machine:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Observation, observe
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
+from gpudoc.patterns import IGNORECASE, Pattern
 from gpudoc.units import format_count
 
 _MOST_LINES = 400
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ]+(?:/s)?)?", re.IGNORECASE)
+_TIME = Pattern(r"(\d+(?:\.\d+)?)\s*([a-zµ]+(?:/s)?)?", IGNORECASE)
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
 # all of a step, and what rounding adds; a larger number is no share of one
 _ALL = 105.0

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import cast
 
 from gpudoc.doctor.model import Remedy, Setting
 from gpudoc.doctor.remedies import take_steps
 from gpudoc.facts.model import Absent
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Reading
 from gpudoc.knowledge.compatibility import build_for, capability_of, wheel_for
 from gpudoc.knowledge.drivers import driver_floor
 from gpudoc.knowledge.tables import read_table
+from gpudoc.patterns import IGNORECASE, Pattern
 
 _CUDA = Pattern(r"(?i)\bcuda\W{0,2}(?:version |toolkit )?v?(\d{1,2})\.(\d)\b")
 _CPUS = Pattern(r"(?i)\b(\d{1,3})[ -]?(?:physical |logical )?(?:cpus?\b|cpu[ -]cores?|cores?\b|核)")
@@ -26,7 +25,7 @@ def answers_to(reading: Reading) -> tuple[Remedy, ...]:
     words = _words(reading)
     for row in read_table("questions.yaml", "questions"):
         needs = cast(Sequence[str], row.get("needs", ()))
-        if all(need in words for need in needs) and re.search(str(row["asks"]), asked, re.IGNORECASE):
+        if all(need in words for need in needs) and Pattern(str(row["asks"]), IGNORECASE).search(asked):
             return take_steps(cast(Sequence[object], row["answer"]), Setting(), words)
     return ()
 

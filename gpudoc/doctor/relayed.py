@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,15 +10,16 @@ from gpudoc.doctor.model import Finding, Remedy
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.tables import read_list
+from gpudoc.patterns import Pattern
 
 _NEAR = 4
 _MOST = 3
 
 
 @functools.cache
-def _pattern(name: str) -> re.Pattern[str]:
+def _pattern(name: str) -> Pattern:
     """An expression of relayed.yaml, which is written in parts."""
-    return re.compile("".join(read_list("relayed.yaml", name)))
+    return Pattern("".join(read_list("relayed.yaml", name)))
 
 
 def _says(name: str, text: str) -> bool:

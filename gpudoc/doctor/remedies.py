@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -12,8 +11,9 @@ from gpudoc.doctor.model import Advise, Remedy, Setting
 from gpudoc.doctor.words import WORDS, driver_at
 from gpudoc.facts.model import Absent, Gpu, GpuProcess
 from gpudoc.knowledge.tables import read_table
+from gpudoc.patterns import Match, Pattern
 
-_WORD = re.compile(r"\{( ?)(\w+)\}")
+_WORD = Pattern(r"\{( ?)(\w+)\}")
 _LIST = "--query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv"
 # what an Xid 154 asks for, by a word of it, and the same by NVML_GPU_RECOVERY_ACTION_*; a reset where neither is named
 _ASKED_IN_WORDS = {"reboot": "reboot", "imex": "recover_imex", "p2p": "recover_p2p"}
@@ -68,7 +68,7 @@ def _is_so(wanted: object, word: str) -> bool:
 def _fill(text: str, setting: Setting, given: Mapping[str, str]) -> str:
     """The text with its `{words}`; what is none, as a brace of the shell, stays."""
 
-    def word(match: re.Match[str]) -> str:
+    def word(match: Match[str]) -> str:
         blank, name = match.groups()
         if name not in given and name not in WORDS:
             return match[0]

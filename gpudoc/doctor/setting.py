@@ -7,11 +7,11 @@ from typing import cast
 from gpudoc.doctor.model import Evidence, Packager, Place, Setting
 from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, T
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import capability_of
 from gpudoc.knowledge.drivers import cuda_of_driver
 from gpudoc.knowledge.tables import read_table
+from gpudoc.patterns import Pattern
 
 # the driver's own line names the kind of its module
 _MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")

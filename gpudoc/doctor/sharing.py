@@ -11,7 +11,7 @@ from gpudoc.doctor.causes.holders import describe_holder, end_of, holders_of
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Gpu, GpuProcess, Machine
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 MOST_NAMED = 3
 # they have a context for a screen or for their clients; the names are cut to the 15 letters that the kernel keeps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
@@ -14,9 +13,10 @@ from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.knowledge.signature_rows import Signature, signatures
+from gpudoc.patterns import Pattern
 
 # what a title takes from its pattern
-_GROUP = re.compile(r"\{(\d)\}")
+_GROUP = Pattern(r"\{(\d)\}")
 _GIVEN, _KNOWN = ("true", "false"), "known"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -11,12 +10,12 @@ from gpudoc.doctor import relayed
 from gpudoc.doctor.causes.kernel_events import unknown_numbers
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
 from gpudoc.facts.model import Absent, Machine, fact_at
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.genre import PASTE
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.named import named_facts
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
+from gpudoc.patterns import IGNORECASE, Pattern
 
 _LAST_LINE = Pattern(
     r"(?m)^(?:E\s+)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)\b)(?::\s*(.*))?$"
@@ -30,7 +29,7 @@ _FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
 )
 _FAULTS_OF_NOBODY = 3
-_STEP = re.compile(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bloss\b\W{0,4}\d")
+_STEP = Pattern(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bloss\b\W{0,4}\d")
 # words alone, without a fact beside them, give nothing to judge
 _WORDS_ONLY = {"gpu_report", "torch_report"}
 # a program that logs with levels says itself which of its lines tell of no failure
@@ -144,7 +143,7 @@ def _deciding(machine: Machine, error: str) -> tuple[str, ...]:
     return tuple(
         str(row["ask"])
         for row in read_table("deciding.yaml", "errors")
-        if re.search(str(row.get("says", "")), error, re.IGNORECASE)
+        if Pattern(str(row.get("says", "")), IGNORECASE).search(error)
         and all(isinstance(fact_at(machine, path), Absent) for path in cast(list[str], row.get("lacks", ())))
     )[:2]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
 
 from gpudoc.facts.readers.words import Alternative, Words
 from gpudoc.knowledge.signature_rows import REGEX, vocabulary
+from gpudoc.patterns import Pattern
 
 _SPECIAL = r"[.^$*+?{}\[\]\\|()]"
 
@@ -14,7 +14,9 @@ _SPECIAL = r"[.^$*+?{}\[\]\\|()]"
 @functools.cache
 def as_words(patterns: tuple[str, ...]) -> Words:
     """Patterns of a row as one search: what a program prints literally, or a regular expression after `re:`."""
-    return Words(*(p.removeprefix(REGEX) if p.startswith(REGEX) else re.sub(_SPECIAL, r"\\\g<0>", p) for p in patterns))
+    return Words(
+        *(p.removeprefix(REGEX) if p.startswith(REGEX) else Pattern(_SPECIAL).sub(r"\\\g<0>", p) for p in patterns)
+    )
 
 
 class Listed(Words):

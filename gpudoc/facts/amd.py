@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import link_name, list_names, read_int, read_text
 from gpudoc.facts.model import Absent, Fact, Gpu, Link
 from gpudoc.facts.topology import AMD
+from gpudoc.patterns import Pattern
 
 _CARDS = "sys/class/drm"
 # the transfer rate of a lane, in GT/s, names the generation
@@ -21,7 +21,7 @@ def collect(root: Path = ROOT) -> Fact[tuple[Gpu, ...]]:
     if isinstance(names, Absent):
         return names
     # card0-HDMI-A-1 is a connector of card0
-    cards = sorted((name for name in names if re.fullmatch(r"card\d+", name)), key=lambda name: int(name[4:]))
+    cards = sorted((name for name in names if Pattern(r"card\d+").fullmatch(name)), key=lambda name: int(name[4:]))
     ours = [name for name in cards if read_int(root, f"{_CARDS}/{name}/device/vendor") == AMD]
     return tuple(_read(root, f"{_CARDS}/{name}/device", index) for index, name in enumerate(ours))
 
@@ -55,7 +55,7 @@ def _clocks(levels: Fact[str]) -> tuple[Fact[int], Fact[int]]:
     """The clock of now and the highest, from lines like '1: 2100Mhz *'; the star marks the one that is set."""
     if isinstance(levels, Absent):
         return levels, levels
-    rows = re.findall(r"(\d+)\s*[mM][hH]z\s*(\*?)", levels)
+    rows = Pattern(r"(?<!\d)(\d+)\s*[mM][hH]z\s*(\*?)").findall(levels)
     unknown = Absent("no clock levels")
     now = next((int(number) for number, star in rows if star), None)
     return unknown if now is None else now, max((int(number) for number, _ in rows), default=unknown)
@@ -64,6 +64,6 @@ def _clocks(levels: Fact[str]) -> tuple[Fact[int], Fact[int]]:
 def _generation(speed: Fact[str]) -> Fact[int]:
     if isinstance(speed, Absent):
         return speed
-    match = re.match(r"\d+(?:\.\d+)?", speed)
+    match = Pattern(r"\d+(?:\.\d+)?").match(speed)
     found = _GENERATIONS.get(float(match[0])) if match else None
     return Absent("the link's speed is not known") if found is None else found

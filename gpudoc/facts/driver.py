@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import exists, list_names, read_text
 from gpudoc.facts.model import Absent, DeviceNode, Driver, Fact
+from gpudoc.patterns import MULTILINE, Pattern
 
 _MODULES = (
     "nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem", "nouveau", "nova_core", "vfio_pci",
@@ -46,7 +46,7 @@ def collect_nodes(root: Path = ROOT) -> Fact[tuple[DeviceNode, ...]]:
     if isinstance(names, Absent):
         return names
     present = [
-        f"dev/{name}" for name in names if re.fullmatch(r"nvidia\d+|nvidia-uvm-tools|nvidia-modeset|dxg|kfd", name)
+        f"dev/{name}" for name in names if Pattern(r"nvidia\d+|nvidia-uvm-tools|nvidia-modeset|dxg|kfd").fullmatch(name)
     ]
     renders = list_names(root, "dev/dri")
     if "dev/kfd" in present and not isinstance(renders, Absent):
@@ -79,7 +79,7 @@ def _node(root: Path, name: str) -> DeviceNode:
 def _version_in(text: Fact[str]) -> Fact[str]:
     if isinstance(text, Absent):
         return text
-    match = re.search(r"Kernel Module.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s", text)
+    match = Pattern(r"Kernel Module[^\n]{0,80}?\s(\d{3,}\.\d+(?:\.\d+)?)\s").search(text)
     return match[1] if match else Absent("no version in /proc/driver/nvidia/version")
 
 
@@ -97,7 +97,7 @@ def _library_versions(root: Path) -> tuple[Fact[str], Fact[str]]:
         names = list_names(root, folder)
         if isinstance(names, Absent):
             continue
-        versions = [m[1] for name in names if (m := re.fullmatch(r"libnvidia-ml\.so\.(\d{3,}\.[\d.]+)", name))]
+        versions = [m[1] for name in names if (m := Pattern(r"libnvidia-ml\.so\.(\d{3,}\.[\d.]+)").fullmatch(name))]
         libcuda = f"/{folder}/libcuda.so.1" if "libcuda.so.1" in names else Absent("not in the system's folders")
         if versions or "libcuda.so.1" in names or "libnvidia-ml.so.1" in names:
             return (versions[-1] if versions else Absent("no version in the library's file name")), libcuda
@@ -109,5 +109,5 @@ def _parameter(root: Path, name: str) -> Fact[int]:
     text = read_text(root, "proc/driver/nvidia/params")
     if isinstance(text, Absent):
         return text
-    match = re.search(rf"^{name}: (\d+)$", text, re.MULTILINE)
+    match = Pattern(rf"^{name}: (\d+)$", MULTILINE).search(text)
     return int(match[1]) if match else Absent("the driver does not list it")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import exists, link_name, list_names, read_text
 from gpudoc.facts.model import Absent, Fact, GpuProcess
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import MULTILINE, Pattern
 
 _HIDDEN = Absent("the process is not visible here")
 _ID = r"(?P<id>[0-9a-f]{12})[0-9a-f]{52}"
@@ -21,7 +20,7 @@ _CONTAINERS: tuple[tuple[str, Pattern], ...] = (
     ("containerd", Pattern(rf"containerd[-/:]{_ID}")),
     ("lxc", Pattern(r"/lxc(?:\.payload)?[./](?P<id>[\w.-]+)")),
 )
-_JOB = Pattern(r"slurm.{0,80}?/job_(?P<id>\d+)(?:/|$)", re.M)
+_JOB = Pattern(r"slurm.{0,80}?/job_(?P<id>\d+)(?:/|$)", MULTILINE)
 # what runs a program that is named after it
 _RUNNERS = Pattern(r"(?:python|pypy|bash|sh|perl|ruby|node|java)[\d.]*$")
 _NAME_IN_CONFIG = Pattern(r'"Name":"/?([\w.-]+)"')
@@ -56,7 +55,7 @@ def _owner(root: Path, place: str) -> Fact[int]:
     status = read_text(root, f"{place}/status")
     if isinstance(status, Absent):
         return _HIDDEN
-    found = re.search(r"^Uid:\s+(\d+)", status, re.M)
+    found = Pattern(r"^Uid:\s+(\d+)", MULTILINE).search(status)
     return int(found[1]) if found else Absent(f"no owner in /{place}/status")
 
 
@@ -118,7 +117,7 @@ def _command(root: Path, place: str) -> Fact[str]:
     if "-m" in words[1:4] and words.index("-m") + 1 < len(words):
         return f"{program} -m {_base(words[words.index('-m') + 1])}"
     script = next((word for word in words[1:] if not word.startswith("-")), "")
-    return f"{program} {_base(script)}" if script and re.search(r"^[\w./~-]{1,200}$", script) else program
+    return f"{program} {_base(script)}" if script and Pattern(r"^[\w./~-]{1,200}$").search(script) else program
 
 
 def _base(word: str) -> str:
@@ -136,7 +135,7 @@ def _container(root: Path, groups: str) -> Fact[str]:
 
 def _container_name(root: Path, kind: str, groups: str) -> str:
     """What Docker calls the container, where its own folder may be read; '' elsewhere."""
-    whole = re.search(r"[0-9a-f]{64}", groups)
+    whole = Pattern(r"[0-9a-f]{64}").search(groups)
     if kind != "docker" or whole is None:
         return ""
     config = read_text(root, f"var/lib/docker/containers/{whole[0]}/config.v2.json")

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import read_text
 from gpudoc.facts.model import Absent, Fact, KernelEvent
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 _ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 # a channel that was cleared away names the event that began it

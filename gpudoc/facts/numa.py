@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import list_names, read_text
 from gpudoc.facts.model import Absent, Fact
+from gpudoc.patterns import Pattern
 
 
 def cpus_of_node(node: int, root: Path = ROOT) -> Fact[tuple[int, ...]]:
@@ -34,7 +34,7 @@ def nodes_of_process(root: Path = ROOT) -> Fact[tuple[int, ...]]:
 def _cpus(text: str) -> Fact[tuple[int, ...]]:
     cpus: list[int] = []
     for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        match = Pattern(r"(\d+)(?:-(\d+))?").fullmatch(part.strip())
         if match is None:
             return Absent(f"not a list of CPUs: {text}")
         cpus += range(int(match[1]), int(match[2] or match[1]) + 1)

@@ -4,14 +4,13 @@ becomes the same placeholder, so that a reader can still see that two lines spea
 from __future__ import annotations
 
 import getpass
-import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import DOTALL, Match, Pattern, escape
 
 # Every repetition is bounded, or begins only where a run of its characters begins: a report may quote one line of
 # megabytes, and nothing here may take time beyond proportion to it.
@@ -32,9 +31,9 @@ _ASSIGNED = Pattern(
 _TOKENS = Pattern(
     r"(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|"
     r"xox[abprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{20,}|npm_\w{20,}|pypi-[\w-]{20,}|"
-    r"dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}|r8_\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+    r"dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}|r8_\w{20,}|eyJ[\w-]{8,400}\.[\w-]{8,}\.[\w-]*)"
 )
-_PEM = Pattern(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
+_PEM = Pattern(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", DOTALL)
 _BEARER = Pattern(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
 _URL_LOGIN = Pattern(
     r"(?P<scheme>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://)(?P<value>[^\s/@:]{1,256}(?::[^\s/@]{0,256})?)@"
@@ -61,7 +60,7 @@ _PLAIN_USERS = frozenset(
 )
 _VERSION_BEFORE = Pattern(
     r"(?i)(?:[=~><@_/+-]=?|\bv|versions?|release|build|driver|vbios|firmware|cuda|cudnn|nccl|"
-    r"(?:^|\s)(?:nvidia|cuda|lib|py|torch)[\w.-]*|(?:^|\s)[A-Za-z][\w.]*(?:-[\w.]+)+)[\"':]*\s*[:=]?\s*\(?\s*[\"']?$"
+    r"(?:^|\s)(?:nvidia|cuda|lib|py|torch)[\w.-]*|(?:^|\s)[A-Za-z][\w.]*(?:-[\w.]+)+)[\"':]*\s*(?:[:=]\s*)?(?:\(\s*)?[\"']?$"
 )
 _HOSTS = (
     Pattern(r"(?P<before>(?<![\w.-])[A-Za-z_][\w.-]{0,63}@)(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:[~/])"),
@@ -167,7 +166,7 @@ class Redactor:
         text = _IP6.sub(lambda m: self._name("address", m[0].lower()), text)
         return _IP4.sub(self._address, text)
 
-    def _address(self, match: re.Match[str]) -> str:
+    def _address(self, match: Match[str]) -> str:
         start = match.string.rfind("\n", 0, match.start()) + 1
         before = match.string[max(start, match.start() - 60) : match.start()]
         if match[0].startswith(("127.", "0.0.0.", "255.")) or _VERSION_BEFORE.search(before):
@@ -180,12 +179,12 @@ class Redactor:
             text = pattern.sub(self._host, text)
         return text
 
-    def _home(self, match: re.Match[str]) -> str:
+    def _home(self, match: Match[str]) -> str:
         if match["value"].lower() in _PLAIN_USERS or match["value"].startswith("<"):
             return match[0]
         return match["base"] + self._name("user", match["value"])
 
-    def _host(self, match: re.Match[str]) -> str:
+    def _host(self, match: Match[str]) -> str:
         value = match["value"]
         if value.lower() in _KNOWN_PLACES or value.startswith(("<", "127.")) or value.isdigit():
             return match[0]
@@ -203,7 +202,7 @@ class Redactor:
                 text = _replace_word(text, value, lambda known=name: known)  # type: ignore[misc]
         return text
 
-    def _assigned(self, match: re.Match[str]) -> str:
+    def _assigned(self, match: Match[str]) -> str:
         name = match["name"].lstrip("-")
         spaced = not match["join"].strip("'\" \t")
         if _NO_SECRET.fullmatch(name) or match["value"].startswith("<") or _is_plain(match["value"]):
@@ -231,9 +230,9 @@ def _kind_of_key(key: str) -> str:
 
 
 def _replace_word(text: str, word: str, name: Callable[[], str]) -> str:
-    return re.sub(rf"(?<![\w<-]){re.escape(word)}(?![\w>-])", lambda _: name(), text)
+    return Pattern(rf"(?<![\w<-]){escape(word)}(?![\w>-])").sub(lambda _: name(), text)
 
 
 def _is_plain(value: str) -> bool:
     """Numbers and switches are no secrets, whatever stands before them."""
-    return bool(re.fullmatch(r"(?i)[\d.,]+|true|false|none|null|yes|no|\(?not|missing|is|was|not", value))
+    return bool(Pattern(r"(?i)[\d.,]+|true|false|none|null|yes|no|\(?not|missing|is|was|not").fullmatch(value))

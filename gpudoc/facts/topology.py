@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import exists, link_name, list_names, read_bytes, read_int, read_text
 from gpudoc.facts.model import Absent, Fact, PciDevice
+from gpudoc.patterns import MULTILINE, Pattern
 
 _DEVICES = "sys/bus/pci/devices"
 NVIDIA, AMD = 0x10DE, 0x1002
@@ -66,9 +66,9 @@ def _minor(root: Path, name: str) -> Fact[int]:
     text = read_text(root, f"proc/driver/nvidia/gpus/{name}/information")
     if isinstance(text, Absent):
         return text
-    if re.search(r"^GPU Excluded:\s*Yes", text, re.MULTILINE):
+    if Pattern(r"^GPU Excluded:\s*Yes", MULTILINE).search(text):
         return EXCLUDED
-    match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
+    match = Pattern(r"^Device Minor:\s*(\d+)", MULTILINE).search(text)
     return int(match[1]) if match else Absent("the driver gives it no number")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import zlib
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpudoc.errors import GpudocError
 from gpudoc.fleet.record import Engine
+from gpudoc.patterns import ASCII, Pattern
 
 # an engine's names for RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; torchrun's own come first, since one may
 # start another: torchrun inside a step of SLURM sets both
@@ -28,7 +28,7 @@ _NAMES: tuple[tuple[Engine, tuple[str, str, str, str]], ...] = (
     ("mpirun", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")),
     ("srun", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")),
 )
-_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}", re.ASCII)
+_HOST = Pattern(r"[A-Za-z0-9][\w.-]{0,252}", ASCII)
 # where processes of one machine meet
 LOOPBACK = "127.0.0.1"
 _NO_MEETING = "MASTER_ADDR and MASTER_PORT do not say where the processes meet"
@@ -123,7 +123,7 @@ def is_host(text: str) -> bool:
 def expand_hosts(text: str) -> tuple[str, ...]:
     """The hosts of a SLURM list: 'n[01-03,7],login' is n01, n02, n03, n7 and login (`scontrol show hostnames`)."""
     hosts: list[str] = []
-    for word in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+    for word in Pattern(r"(?:[^,\[]|\[[^\[\]]*\])+").findall(text):
         hosts += _expand(word)
     return tuple(hosts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -13,6 +12,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.knowledge.nvlinks import find_nvlinks
 from gpudoc.knowledge.rates import nvlink_gb_per_s, pcie_gb_per_s
 from gpudoc.knowledge.tables import read_table
+from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, MIB
 
 
@@ -105,5 +105,5 @@ def _version(value: object) -> tuple[int, int]:
 
 
 def _plain(text: str) -> str:
-    words = re.sub(r"\b(nvidia|geforce|tesla|graphics|gpu|quadro)\b", " ", text.lower())
-    return re.sub(r"[^a-z0-9]", "", words)
+    words = Pattern(r"\b(nvidia|geforce|tesla|graphics|gpu|quadro)\b").sub(" ", text.lower())
+    return Pattern(r"[^a-z0-9]").sub("", words)

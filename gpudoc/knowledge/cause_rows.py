@@ -6,18 +6,18 @@ A judgement needs few of the rows, and parsing all of them takes longer than a l
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
+from gpudoc.patterns import MULTILINE, Pattern
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
 AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program", "code", "fleet")
 _ELSE = "program"
-_ROW = re.compile(r"^- id: (\w+)\n(?:(?: .*)?\n)*", re.MULTILINE)
+_ROW = Pattern(r"^- id: (\w+)\n(?:(?: .*)?\n)*", MULTILINE)
 _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"
 
 
@@ -53,7 +53,7 @@ def count_by_area(ids: Iterable[str]) -> dict[str, int]:
 @functools.cache
 def ruled_out_by() -> Mapping[str, tuple[str, ...]]:
     """The facts by which a text that holds them all rules a cause out; 'gpus.x' stands for each GPU of the text."""
-    found = {cause: re.search(_RULED_OUT, row) for rows in own_rows().values() for cause, row in rows.items()}
+    found = {cause: Pattern(_RULED_OUT).search(row) for rows in own_rows().values() for cause, row in rows.items()}
     return {cause: tuple(match[1].split()[1::2]) for cause, match in found.items() if match is not None}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from typing import cast
 
 from gpudoc.knowledge.drivers import driver_runs_cuda
 from gpudoc.knowledge.tables import read_list, read_table
 from gpudoc.knowledge.wheels import index_url, runs_on, suggest
+from gpudoc.patterns import IGNORECASE, Pattern
 
 
 def capability_of(name: str) -> tuple[int, int] | None:
@@ -33,7 +33,7 @@ def archs_of(cuda: tuple[int, int] | None) -> tuple[str, ...]:
 
 def vision_for(torch_version: str) -> str | None:
     """The torchvision release ('0.18') that belongs to this torch ('2.3.1'); None when the table does not reach it."""
-    match = re.match(r"(\d+)\.(\d+)", torch_version)
+    match = Pattern(r"(\d+)\.(\d+)").match(torch_version)
     if match is None:
         return None
     major, minor = int(match[1]), int(match[2])
@@ -45,7 +45,7 @@ def vision_for(torch_version: str) -> str | None:
 
 def triton_for(torch_version: str) -> str | None:
     """The Triton release ('3.2') that belongs to this torch ('2.6.0'); None when the table does not reach it."""
-    match = re.match(r"(\d+\.\d+)", torch_version)
+    match = Pattern(r"(\d+\.\d+)").match(torch_version)
     for row in read_table("older_wheels.yaml", "triton"):
         if match is not None and row["torch"] == match[1]:
             return str(row["triton"])
@@ -59,7 +59,7 @@ def is_triton_release(version: str) -> bool:
 
 def default_cuda(torch_version: str) -> tuple[int, int] | None:
     """The CUDA of the wheel that PyPI has of this torch for Linux; None when the table does not reach it."""
-    match = re.match(r"(\d+\.\d+)", torch_version)
+    match = Pattern(r"(\d+\.\d+)").match(torch_version)
     for row in read_table("older_wheels.yaml", "pypi"):
         if match is not None and row["torch"] == match[1]:
             major, _, minor = str(row["cuda"]).partition(".")
@@ -111,11 +111,11 @@ def has_index(tag: str) -> bool:
 
 
 @functools.cache
-def _names() -> tuple[tuple[re.Pattern[str], tuple[int, int]], ...]:
+def _names() -> tuple[tuple[Pattern, tuple[int, int]], ...]:
     rows = read_table("gpu_names.yaml", "names")
     return tuple(
         (
-            re.compile(str(row["name"]), re.IGNORECASE),
+            Pattern(str(row["name"]), IGNORECASE),
             cast(tuple[int, int], tuple(cast(list[int], row["capability"]))),
         )
         for row in rows

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 
 from gpudoc.knowledge.tables import read_table
+from gpudoc.patterns import Pattern
 
 Version = tuple[int, ...]
 
@@ -22,7 +22,7 @@ class Toolkit:
 
 def parse_version(text: str) -> Version:
     """'550.54.14' as numbers; ValueError when it does not begin with one."""
-    match = re.match(r"\d+(?:\.\d+)*", text.strip())
+    match = Pattern(r"\d+(?:\.\d+)*").match(text.strip())
     if match is None:
         raise ValueError(f"not a version: {text!r}")
     return tuple(int(part) for part in match[0].split("."))

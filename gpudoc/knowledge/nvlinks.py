@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from typing import cast
 
 from gpudoc.knowledge.tables import read_list, read_table
+from gpudoc.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ def find_nvlinks(name: str) -> Nvlinks | None:
 
 def is_on_board(name: str) -> bool | None:
     """True for a GPU on a board that links it, False for a card that a bridge may join; None if the name is silent."""
-    words = set(re.findall(r"[a-z0-9]+", name.lower()))
+    words = set(Pattern(r"[a-z0-9]+").findall(name.lower()))
     if words & set(read_list("nvlinks.yaml", "bridged")):
         return False
     return True if words & set(read_list("nvlinks.yaml", "board")) else None

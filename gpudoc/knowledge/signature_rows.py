@@ -7,13 +7,13 @@ stands for any white space, so a message that was wrapped still matches. `$name`
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, cast
 
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
+from gpudoc.patterns import MULTILINE, Pattern
 
 Severity = Literal["broken", "warning", "info"]
 
@@ -27,7 +27,7 @@ LIST = "$"
 # a list of vocabulary may name another list, and no more
 _DEEPEST = 3
 # examples are for the tests and for whoever reads the file: left out, the rest is parsed in a third of the time
-_EXAMPLES = re.compile(r"^  (?:examples|not):\n(?:(?: {4}.*)?\n)+", re.MULTILINE)
+_EXAMPLES = Pattern(r"^  (?:examples|not):\n(?:(?: {4}.*)?\n)+", MULTILINE)
 
 
 class RowError(ValueError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from gpudoc.knowledge.tables import Row, read_table
+from gpudoc.patterns import Pattern
 
 Section = Literal["outer", "loader", "inner", "lines", "waits"]
 
@@ -17,9 +17,9 @@ class StackRow:
     """One row: what it says under its other keys, and how a frame or the text of the user's line looks."""
 
     says: Row
-    _file: re.Pattern[str]
-    _function: re.Pattern[str]
-    _line: re.Pattern[str]
+    _file: Pattern
+    _function: Pattern
+    _line: Pattern
 
     def fits_frame(self, file: str, function: str = "") -> bool:
         """Whether a frame of this file and function looks like it; never for a row that says nothing of frames."""
@@ -36,6 +36,5 @@ def stack_rows(section: Section) -> tuple[StackRow, ...]:
     """The rows of one section in the order in which they are asked."""
     keys = ("file", "function", "line")
     return tuple(
-        StackRow(row, *(re.compile(str(row.get(key, ""))) for key in keys))
-        for row in read_table("stacks.yaml", section)
+        StackRow(row, *(Pattern(str(row.get(key, ""))) for key in keys)) for row in read_table("stacks.yaml", section)
     )

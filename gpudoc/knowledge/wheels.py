@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable
 from typing import Literal, cast
 
 from gpudoc.knowledge.drivers import driver_runs_cuda, parse_version
 from gpudoc.knowledge.tables import Row, read_table
+from gpudoc.patterns import Pattern
 
 Fit = Literal["runs", "too_new", "too_old"]
 
@@ -22,7 +22,7 @@ def fit(capability: tuple[int, int], arch_list: Iterable[str]) -> Fit:
     archs = tuple(arch_list)
     codes = [code for arch in archs if (code := _number(arch, "sm_")) is not None]
     texts = [code for arch in archs if (code := _number(arch, "compute_")) is not None]
-    exact = [arch for arch in archs if re.fullmatch(rf"sm_{device}[af]?", arch)]
+    exact = [arch for arch in archs if Pattern(rf"sm_{device}[af]?").fullmatch(arch)]
     if exact or any(runs_on(code, device) for code in codes) or any(code <= device for code in texts):
         return "runs"
     return "too_new" if all(code < device for code in (*codes, *texts)) else "too_old"
@@ -59,7 +59,7 @@ def index_url(cuda: tuple[int, int]) -> str:
 
 
 def _number(arch: str, prefix: str) -> int | None:
-    match = re.fullmatch(rf"{prefix}(\d+)", arch)
+    match = Pattern(rf"{prefix}(\d+)").fullmatch(arch)
     return int(match[1]) if match else None
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.knowledge.tables import FOLDER
+from gpudoc.patterns import Pattern
 
 TABLE = "wording.tsv"
 # two answers that are no cause: nothing is wrong, and what is wrong is nothing that doctor knows
 HEALTHY, OTHER = "healthy", "other"
-_TOKEN = re.compile(r"[a-z_][a-z_0-9]{1,24}|[а-яё]{2,24}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+")
+_TOKEN = Pattern(r"[a-z_][a-z_0-9]{1,24}|[а-яё]{2,24}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+")
 _READ_CHARACTERS = 20_000
 # Russian words change their ends
 _STEM = 6

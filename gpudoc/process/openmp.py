@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from gpudoc.patterns import Pattern
 
 Runtime = Literal["libgomp", "libiomp5", "libomp"]
 RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
@@ -16,7 +17,7 @@ RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
 # the variables that say how a thread waits for the others of its team, and those of them that only one kind reads
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 _GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
-_NAME = re.compile(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
+_NAME = Pattern(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
 
 
 @dataclass(frozen=True, slots=True)

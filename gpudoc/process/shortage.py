@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import IGNORECASE, Pattern
 
 
 class Shortage(str, Enum):
@@ -23,16 +23,36 @@ class Shortage(str, Enum):
 # Some codes have other causes as well (NOT_SUPPORTED, INTERNAL_ERROR): then the smallest batch fails too, and whoever
 # gives up there shows the message. "failed to map segment" alone is none: the loader says
 # so of a file on a mount without the right to execute, too
-_SIGNS: tuple[tuple[str, Shortage], ...] = (
-    (r"(CUBLAS|CUSPARSE|CUSOLVER|HIPBLAS|CUDNN|MIOPEN)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED", Shortage.WORKSPACE),
-    (r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_(INTERNAL_ERROR|NOT_SUPPORTED)", Shortage.WORKSPACE),
-    (r"unable to find (a valid cuDNN algorithm|an engine to execute this computation)", Shortage.WORKSPACE),
-    (r"could not (create|execute) a primitive|could not create a memory", Shortage.WORKSPACE),
-    (r"out of memory", Shortage.DEVICE),
-    (r"unable to (open|mmap|write).*shm|unable to allocate shared memory|shared memory \(shm\)", Shortage.SHM),
-    (r"unable to (mmap|resize|write).*</torch_", Shortage.SHM),
-    (r"can't allocate memory|not enough memory: you tried|bad_alloc|cannot allocate memory|MemoryError", Shortage.HOST),
-    (r"Thread creation failed|can't start new thread", Shortage.HOST),
+_SIGNS: tuple[tuple[Pattern, Shortage], ...] = (
+    (
+        Pattern(r"(CUBLAS|CUSPARSE|CUSOLVER|HIPBLAS|CUDNN|MIOPEN)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED", IGNORECASE),
+        Shortage.WORKSPACE,
+    ),
+    (
+        Pattern(r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_(INTERNAL_ERROR|NOT_SUPPORTED)", IGNORECASE),
+        Shortage.WORKSPACE,
+    ),
+    (
+        Pattern(r"unable to find (a valid cuDNN algorithm|an engine to execute this computation)", IGNORECASE),
+        Shortage.WORKSPACE,
+    ),
+    (Pattern(r"could not (create|execute) a primitive|could not create a memory", IGNORECASE), Shortage.WORKSPACE),
+    (Pattern(r"out of memory", IGNORECASE), Shortage.DEVICE),
+    (
+        Pattern(
+            r"unable to (open|mmap|write).{0,400}shm|unable to allocate shared memory|shared memory \(shm\)", IGNORECASE
+        ),
+        Shortage.SHM,
+    ),
+    (Pattern(r"unable to (mmap|resize|write).{0,400}</torch_", IGNORECASE), Shortage.SHM),
+    (
+        Pattern(
+            r"can't allocate memory|not enough memory: you tried|bad_alloc|cannot allocate memory|MemoryError",
+            IGNORECASE,
+        ),
+        Shortage.HOST,
+    ),
+    (Pattern(r"Thread creation failed|can't start new thread", IGNORECASE), Shortage.HOST),
 )
 # what a user's own check raises, whatever it says
 OWN_CHECKS = (ValueError, TypeError, KeyError, AttributeError)
@@ -54,7 +74,7 @@ def shortage(problem: BaseException) -> Shortage | None:
 
 def shortage_in(text: str) -> Shortage | None:
     """The memory that a message says ran out; None when it says nothing of memory."""
-    return next((found for pattern, found in _SIGNS if re.search(pattern, text, re.IGNORECASE)), None)
+    return next((found for pattern, found in _SIGNS if pattern.search(text)), None)
 
 
 def is_out_of_memory(problem: BaseException) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.locks import InUseError, take_lock
+from gpudoc.patterns import Pattern
 from gpudoc.profile.model import SCHEMA
 from gpudoc.profile.store import LOCAL_FOLDER, user_folder
 from gpudoc.temporary import find_folders, remove_folder, why_kept
 from gpudoc.units import format_bytes
 
-_FAULT = re.compile(r"gpudoc-fault-[a-z0-9_]{8}\.txt")
+_FAULT = Pattern(r"gpudoc-fault-[a-z0-9_]{8}\.txt")
 _JOURNAL = '"gpudoc.tune.journal.'
 _JOURNAL_IS, _FOLDER_IS = "journal of a search", "temporary"
 _IN_USE = "in use by a search"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from gpudoc.patterns import Pattern
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 from gpudoc.profile.store import Stored, Unreadable, presets, tuned_profiles
 from gpudoc.units import GIB, format_bytes
@@ -99,7 +99,7 @@ def ranks_hint(profile: Profile, found: Sequence[Difference]) -> str:
 
 def plain_name(name: str) -> str:
     """A device name without vendor and punctuation, since one card is spelled in several ways: 'H100 80GB HBM3'."""
-    words = re.sub(r"[^A-Za-z0-9]+", " ", name).split()
+    words = Pattern(r"[^A-Za-z0-9]+").sub(" ", name).split()
     return " ".join(word.upper() for word in words if word.upper() not in ("NVIDIA", "TESLA", "AMD", "R", "TM", "CPU"))
 
 

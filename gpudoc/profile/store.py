@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.profile.model import SCHEMA, Profile
 from gpudoc.reading import UnreadableError, read_yaml
 from gpudoc.writing import write_whole
@@ -106,7 +106,7 @@ def file_name(profile: Profile) -> str:
     config = profile.workload.config if profile.workload else "preset"
     model = f"-{profile.workload.model}" if profile.workload else ""
     stem = f"{config}--{hardware.name or hardware.device}{size}-x{hardware.count}--torch{hardware.torch}{model}"
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "-", stem) + ".yaml"
+    return Pattern(r"[^A-Za-z0-9.+_-]+").sub("-", stem) + ".yaml"
 
 
 def _read_folder(folder: Path) -> list[Stored | Unreadable]:

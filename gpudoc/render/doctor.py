@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
-from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
+from gpudoc.patterns import Pattern
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes, format_count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from gpudoc.control_characters import escape_controls, escape_line
+from gpudoc.patterns import Match, Pattern
 from gpudoc.render import console
 
 MARK = {"broken": "✗", "warning": "!", "info": "i"}
@@ -20,12 +20,12 @@ PASSED, UNCHECKED = "✓", "–"
 NARROW, WIDE = 80, 118
 _SMALLEST_BOX = 50
 _WIDEST = 200
-_TO_COPY = re.compile(r" *\$ |next  |profile  |summary: |go on with: ")
+_TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |go on with: ")
 # so many lines are no limit
 _ANY = 100
-_WHOLE = re.compile(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
+_WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
 _WORDS = {"✗": "broken:", "!": "warning:", "i": "note:", PASSED: "passed:", UNCHECKED: "not checked:", "?": "unknown:"}
-_MARKED = re.compile(r"(?m)^( *)([✗!i✓–?]) ")
+_MARKED = Pattern(r"(?m)^( *)([✗!i✓–?]) ")
 _STYLES = (
     (r"(?m)^[│ ]*✗ .*?(?=  \[|  +│|$)", "bold red"),
     (r"(?m)^[│ ]*! .*?(?=  \[|  +│|$)", "bold yellow"),
@@ -91,7 +91,7 @@ def in_words(text: str) -> str:
     return _MARKED.sub(_in_word, text)
 
 
-def _in_word(match: re.Match[str]) -> str:
+def _in_word(match: Match[str]) -> str:
     """At the very beginning of a line stands a sentence of its own, which needs no word for well or neutral."""
     indent, mark = match[1], match[2]
     return "" if not indent and mark in (PASSED, UNCHECKED) else f"{indent}{_WORDS[mark]} "

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from gpudoc.control_characters import escape_controls, escape_line
+from gpudoc.patterns import Pattern
 from gpudoc.render.page import Table
 
-_CODE = re.compile(r"(`[^`]+`)")
+_CODE = Pattern(r"(`[^`]+`)")
 # GitHub turns an address, a name behind @ and a number behind # into links, whatever stands before them
-_WORD = re.compile(r"\S+")
-_LINKED = re.compile(r"@|://|www\.|(?<!\w)#\d|GH-\d")
-_MARKUP = re.compile(r"[\\*\[\]<>~|]|(?<!\w)_|_(?!\w)")
-_TICKS = re.compile(r"`+")
+_WORD = Pattern(r"\S+")
+_LINKED = Pattern(r"@|://|www\.|(?<!\w)#\d|GH-\d")
+_MARKUP = Pattern(r"[\\*\[\]<>~|]|(?<!\w)_|_(?!\w)")
+_TICKS = Pattern(r"`+")
 
 
 def prose(text: str) -> str:

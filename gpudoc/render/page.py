@@ -9,16 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from gpudoc.control_characters import escape_controls
+from gpudoc.patterns import Pattern
 from gpudoc.writing import write_whole
 
-_SHARE = re.compile(r"(\d{1,4})\s?%")
+_SHARE = Pattern(r"(\d{1,4})\s?%")
 # a cell of so few letters stays on one line
 _SHORT = 22
 _MARKS = {"broken": "✗", "warning": "!", "good": "✓", "info": "i"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import cast
 
+from gpudoc.patterns import Pattern
 from gpudoc.render.chart import Part, share_bar
 from gpudoc.render.page import Block, Figure, Table
 from gpudoc.units import format_bytes
@@ -68,7 +68,7 @@ def by_module(memory: Mapping[str, object]) -> list[tuple[str, int, int]]:
     """(name, how many, bytes) of the modules whose activations live, repeated ones together: `blocks.*.attention`."""
     kinds: dict[str, tuple[int, int]] = {}
     for row in cast("list[Mapping[str, object]]", memory.get("activations") or []):
-        name = re.sub(r"(?<=\.)\d+(?=\.)", "*", str(row["module"]))
+        name = Pattern(r"(?<=\.)\d+(?=\.)").sub("*", str(row["module"]))
         count, size = kinds.get(name, (0, 0))
         kinds[name] = (count + 1, size + _size(row, "bytes"))
     return sorted(((name, *rest) for name, rest in kinds.items()), key=lambda row: -row[2])

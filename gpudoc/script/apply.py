@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
 from gpudoc.script.messages import LoaderOrder, Order
 from gpudoc.script.remember import BATCH, Remembered, fingerprint, hardware_of, remembered, script_name
 
-_NUMBER = re.compile(r"\d+")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_NUMBER = Pattern(r"\d+")
+_PYTHON = Pattern(r"(?:python|pypy)[\d.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent
+from gpudoc.patterns import Pattern
 from gpudoc.script.kept import Kept, Terms
 from gpudoc.temporary import TemporaryFolder, remove_tree
 from gpudoc.units import format_bytes
@@ -24,7 +24,7 @@ _ROOM_SHARE = 8
 _LEAST_ROOM_BYTES, _MOST_ROOM_BYTES = 64 << 20, 16 << 30
 _UBUNTU = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _DOCKER = "docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-_NO_NETWORK = re.compile(
+_NO_NETWORK = Pattern(
     r"Network is unreachable|Temporary failure in name resolution|Name or service not known|"
     r"No address associated with hostname|LocalEntryNotFoundError|Failed to resolve '|Max retries exceeded with url"
 )

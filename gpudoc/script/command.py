@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -10,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import Pattern, escape
 from gpudoc.script.remember import BATCH
 from gpudoc.shell import quote_path
 
 # an option that takes the placeholder alone: '--batch-size={batch}', and Hydra's 'train.batch={batch}'
-_WHOLE_ASSIGNMENT = re.compile(r"[\w.+-]+=" + re.escape(BATCH))
+_WHOLE_ASSIGNMENT = Pattern(r"[\w.+-]+=" + escape(BATCH))
 
 
 @dataclass(frozen=True, slots=True)

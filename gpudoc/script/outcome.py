@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.process.beside import Beside
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.shortage import Shortage
@@ -25,7 +25,7 @@ _MEMORY = {
     Shortage.HOST: End.OOM_HOST,
     Shortage.SHM: End.OOM_SHM,
 }
-_TERMINAL = re.compile(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
+_TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TypeVar
 from gpudoc.errors import GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.patterns import Pattern
 from gpudoc.profile import store
 from gpudoc.profile.match import Difference, differences
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
@@ -20,12 +20,12 @@ from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 T = TypeVar("T")
 BATCH = "{batch}"
 # how long a run lasts, where it writes and what it is called change neither memory nor speed of a step
-_IDLE_OPTION = re.compile(
+_IDLE_OPTION = Pattern(
     r"--?(?:(?:num|n|max|total)[-_])*(?:train[-_])?(?:epochs?|steps|iters|iterations)"
     r"|--?seed|--?(?:out|output|log|logging|save|ckpt|checkpoint)(?:[-_](?:dir|path|folder|file))?|--?run[-_]name"
 )
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*(?:\.exe)?")
-_NUMBER = re.compile(r"\d+")
+_PYTHON = Pattern(r"(?:python|pypy)[\d.]*(?:\.exe)?")
+_NUMBER = Pattern(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

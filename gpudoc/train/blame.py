@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import traceback
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.process import OWN_FOLDER, last_own
+from gpudoc.patterns import Pattern
 from gpudoc.train.data.reader import SAMPLE_NOTE
 from gpudoc.workload.batch import Batch, shapes
 
@@ -19,7 +19,7 @@ _COLLATE_SIGNS = (
     "resize storage",
     "inconsistent tensor",
 )
-_WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
+_WORKER = Pattern(r"Caught (\w+) in DataLoader worker process")
 # after these a device answers nothing else until the process ends
 _KERNEL_FAULTS = (
     "device-side assert",
@@ -27,8 +27,8 @@ _KERNEL_FAULTS = (
     "misaligned address",
     "unspecified launch failure",
 )
-_SAMPLE = re.compile(rf"{SAMPLE_NOTE} (-?\d+)\n?")
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_SAMPLE = Pattern(rf"{SAMPLE_NOTE} (-?\d+)\n?")
+_FRAME = Pattern(r'File "([^"]+)", line (\d+)')
 
 
 class KernelError(GpudocError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -24,6 +23,7 @@ from pydantic import (
 )
 
 from gpudoc.errors import GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.policy import Policy
 from gpudoc.reading import Document, parse_yaml
 from gpudoc.workload.document import nearest, read_document, validate
@@ -34,7 +34,7 @@ Precision = Literal["auto", "bf16", "fp16", "fp32"]
 
 
 def _check_target(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+    if not Pattern(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*").fullmatch(text):
         raise ValueError(f"{text!r} is not a target; write 'package.module:name'")
     return text
 
@@ -79,14 +79,14 @@ class Weights(Section):
 
 
 # names of parameters as `named_parameters` gives them, with * for any part of one
-Pattern = Annotated[str, Field(min_length=1)]
+NamePattern = Annotated[str, Field(min_length=1)]
 
 
 class Model(Target):
     """The model, the weights that it starts from, and the parameters that are not trained."""
 
     weights: Weights | None = None
-    frozen: list[Pattern] = Field(default_factory=list)
+    frozen: list[NamePattern] = Field(default_factory=list)
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
@@ -96,7 +96,7 @@ class Model(Target):
 class Group(Section):
     """Parameters that the optimizer steps with arguments of their own; other arguments are as for the rest."""
 
-    parameters: list[Pattern] = Field(min_length=1)
+    parameters: list[NamePattern] = Field(min_length=1)
     args: dict[str, JsonValue] = Field(min_length=1)
 
     @model_validator(mode="before")
@@ -203,7 +203,7 @@ class Config(Section):
     @classmethod
     def _are_module_names(cls, names: list[str]) -> list[str]:
         for name in names:
-            if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
+            if not Pattern(r"[A-Za-z_][\w.]*").fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a module")
         return names
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gpudoc import patterns
 from gpudoc.doctor import document
 from gpudoc.doctor.examine import Request, examine, examine_machine, examine_text
 from gpudoc.errors import GpudocError
@@ -134,3 +135,14 @@ def test_a_name_of_a_file_that_is_missing_is_not_read_as_words(source):
     with pytest.raises(GpudocError, match="no such file") as refused:
         examine(Request(sources=(source,)))
     assert "in quotes" in refused.value.hint
+
+
+def test_a_text_that_takes_too_long_is_not_called_healthy_and_the_report_says_what_was_left(monkeypatch):
+    plain = "PyTorch version: 2.6.0+cu124\nIs CUDA available: True\n"
+    assert examine_text([("ok.txt", plain.encode())]).verdict == "healthy"
+    monkeypatch.setattr(patterns, "TEXT_S", 0.0)
+    report = examine_text([("ok.txt", plain.encode())])
+    assert report.verdict == "unknown"
+    (skipped,) = [one for one in report.skipped if one.id == "signatures"]
+    assert "took too long on this text" in skipped.because
+    assert report.unexplained[0].value == skipped.because

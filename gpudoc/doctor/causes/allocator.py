@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line, Text
+from gpudoc.patterns import IGNORECASE, Match, Pattern
 from gpudoc.units import parse_size
 
-_SIZE = r"(\d+(?:\.\d+)?)\s*(bytes|[KMGT]i?B)"
+_SIZE = r"(?<!\d)(\d+(?:\.\d+)?)\s*(bytes|[KMGT]i?B)"
 _HEAD = Pattern(
     r"(?:(?:CUDA|HIP|XPU|MPS\s+backend)\s+out\s+of\s+memory|OutOfMemoryError|Allocation\s+on\s+device|"
     r"Tried\s+to\s+allocate)",
-    re.IGNORECASE,
+    IGNORECASE,
 )
-_REQUEST = Pattern(rf"(?:Tried\s+to\s+allocate|Requested\s*:)\s+{_SIZE}", re.IGNORECASE)
+_REQUEST = Pattern(rf"(?:Tried\s+to\s+allocate|Requested\s*:)\s+{_SIZE}", IGNORECASE)
 _TOTAL = (
-    Pattern(rf"{_SIZE}\s+total\s+capacity", re.IGNORECASE),
-    Pattern(rf"has\s+(?:a\s+)?total(?:\s+capaci?ty)?(?:\s+of)?\s+{_SIZE}", re.IGNORECASE),
-    Pattern(rf"(?:Device\s+limit\s*:|max\s+allowed:)\s+{_SIZE}", re.IGNORECASE),
+    Pattern(rf"{_SIZE}\s+total\s+capacity", IGNORECASE),
+    Pattern(rf"has\s+(?:a\s+)?total(?:\s+capaci?ty)?(?:\s+of)?\s+{_SIZE}", IGNORECASE),
+    Pattern(rf"(?:Device\s+limit\s*:|max\s+allowed:)\s+{_SIZE}", IGNORECASE),
 )
 _FREE = (
-    Pattern(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", re.IGNORECASE),
-    Pattern(rf"of\s+which\s+{_SIZE}\s+is\s+free", re.IGNORECASE),
-    Pattern(rf"{_SIZE}\s+free\b", re.IGNORECASE),
+    Pattern(rf"Free\s+\(according\s+to\s+CUDA\)\s*:\s+{_SIZE}", IGNORECASE),
+    Pattern(rf"of\s+which\s+{_SIZE}\s+is\s+free", IGNORECASE),
+    Pattern(rf"{_SIZE}\s+free\b", IGNORECASE),
 )
 _ALLOCATED = (
-    Pattern(rf"{_SIZE}\s+already\s+allocated", re.IGNORECASE),
-    Pattern(rf"{_SIZE}\s+is\s+allocated\s+by\s+PyTorch", re.IGNORECASE),
-    Pattern(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", re.IGNORECASE),
+    Pattern(rf"{_SIZE}\s+already\s+allocated", IGNORECASE),
+    Pattern(rf"{_SIZE}\s+is\s+allocated\s+by\s+PyTorch", IGNORECASE),
+    Pattern(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", IGNORECASE),
 )
-_RESERVED = Pattern(rf"{_SIZE}\s+reserved\s+in\s+total\s+by\s+PyTorch\b", re.IGNORECASE)
+_RESERVED = Pattern(rf"{_SIZE}\s+reserved\s+in\s+total\s+by\s+PyTorch\b", IGNORECASE)
 # before torch 1.4 the message gave what was held and not in use
-_CACHED = Pattern(rf"{_SIZE}\s+cached\b", re.IGNORECASE)
-_UNALLOCATED = Pattern(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", re.IGNORECASE)
-_OWN = Pattern(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
-_OTHER = Pattern(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", re.IGNORECASE)
-_GPU = Pattern(r"\bGPU\s+(\d+)", re.IGNORECASE)
+_CACHED = Pattern(rf"{_SIZE}\s+cached\b", IGNORECASE)
+_UNALLOCATED = Pattern(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", IGNORECASE)
+_OWN = Pattern(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", IGNORECASE)
+_OTHER = Pattern(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", IGNORECASE)
+_GPU = Pattern(r"\bGPU\s+(\d+)", IGNORECASE)
 # how far behind its first words one message reaches
 _REACH = 1_300
 
@@ -101,7 +100,7 @@ def _messages(text: Text) -> Iterator[OutOfMemory]:
         last = head.start
         part = text.flat[head.start : head.start + _REACH]
         # a second message begins where the words come again behind the first one's numbers
-        again = re.search(r"(?:CUDA|HIP)\s+out\s+of\s+memory", part[60:])
+        again = Pattern(r"(?:CUDA|HIP)\s+out\s+of\s+memory").search(part[60:])
         part = part[: again.start() + 60] if again else part
         yield _parse(part, head.line)
 
@@ -131,7 +130,7 @@ def _first(patterns: tuple[Pattern, ...], part: str) -> int | None:
     return next((_bytes(m) for p in patterns if (m := p.search(part))), None)
 
 
-def _bytes(match: re.Match[str] | None) -> int | None:
+def _bytes(match: Match[str] | None) -> int | None:
     return None if match is None else _size(match[1], match[2])
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text
 from gpudoc.doctor.model import Finding, Skip, observe
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import Pattern
 
 # torch prints the missing keys before the unexpected ones; each list is cut after what a comparison needs
 _MISSING = Pattern(r"(?i)missing[_ ]key(?:\(s\)|s)?\b[^\"'\n]{0,40}(?P<keys>(?:[\"'][\w.]+[\"'](?:,\s*)?){1,30})")
 _UNEXPECTED = Pattern(r"(?i)unexpected[_ ]key(?:\(s\)|s)?\b[^\"'\n]{0,40}(?P<keys>(?:[\"'][\w.]+[\"'](?:,\s*)?){1,30})")
-_KEY = re.compile(r"[\"']([\w.]+)[\"']")
+_KEY = Pattern(r"[\"']([\w.]+)[\"']")
 # what DataParallel, DDP, torch.compile, FSDP and DeepSpeed's engine call the model inside them
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import built_for, gpu_capability, other_source, reported, seen_fact
@@ -10,9 +9,9 @@ from gpudoc.doctor.causes.sign import UNAVAILABLE, by_text, quote, text_finder, 
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.drivers import driver_runs_cuda
+from gpudoc.patterns import Pattern
 
 _FAILS = words(r"\berrors?\b|\w+Error\b", r"\bfail\w*", r"\bcrash\w*", r"\bnans?\b", r"\bslow\w*")
 
@@ -33,7 +32,7 @@ _OTHER_REASON = words(
 )
 # CUDA stops at the first entry that names no device
 _MASK = Pattern(
-    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?\s*\]?\s*(?:[=:,]|\bto\b|\bis\b)\s*['\"]?\s*"
+    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?\s*(?:\]\s*)?(?:[=:,]|\bto\b|\bis\b)\s*(?:['\"]\s*)?"
     r"(-1\b|\d+(?=\s|['\",;)\]}`]|\.(?!\d)|$)|['\"]{2})"
 )
 # programs make a mask of this option; what counts devices would say "invalid device ordinal"
@@ -108,7 +107,7 @@ def _find_old_macos(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     system, missing = text.find(_MACOS), text.find(_MPS_FALSE)
     if system is None or missing is None:
         return
-    stated = re.match(r"(\d+)\.(\d+)", known(evidence.machine.torch.version) or "")
+    stated = Pattern(r"(\d+)\.(\d+)").match(known(evidence.machine.torch.version) or "")
     # a torch of unknown release is most likely a recent one
     version = (int(stated[1]), int(stated[2])) if stated else _RECENT
     wanted = [macos for torch, macos in _FIRST_MACOS if version >= torch][-1]

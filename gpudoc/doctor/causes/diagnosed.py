@@ -9,11 +9,11 @@ from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.causes.sign import by_text, quote
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.nvlink import COUNTERS
 from gpudoc.knowledge.device_tests import cause_of_test
 from gpudoc.knowledge.nvlinks import is_on_board
+from gpudoc.patterns import Pattern
 
 # a warning of a tool is what it would not call a failure
 _SURE_OF_WARNING = 0.85

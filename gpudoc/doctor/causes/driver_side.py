@@ -22,8 +22,8 @@ from gpudoc.doctor.causes.visibility import MASKS, read_mask
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.children import STUCK
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
-from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.error_numbers import cause_of_error
+from gpudoc.patterns import Pattern
 
 # a worker that was asking one of these was inside the driver, not still starting on a busy machine
 _IN_DRIVER = Pattern(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")

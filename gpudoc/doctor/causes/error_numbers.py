@@ -8,11 +8,11 @@ from typing import Literal
 from gpudoc.doctor.causes.said_facts import reported
 from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge.error_numbers import cause_of_error
 from gpudoc.knowledge.xids import find_xid
+from gpudoc.patterns import Pattern
 
 _NUMBER = Pattern(
     r"(?i)\bcuda ?(?:runtime )?(?:error|failure|err) ?[(:=#]? ?(\d{1,3})\b(?![.\d%])"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip, observe
 from gpudoc.doctor.signatures import Matcher
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.code_paths import Owner
 from gpudoc.facts.readers.model import Line, Reading, Text
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, PythonError
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import code_signatures
+from gpudoc.patterns import Pattern
 
 UNKNOWN = "error_in_code"
 # no row knows it: it is the program's, and nothing more is sure

@@ -14,8 +14,8 @@ from gpudoc.doctor.causes.sign import quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, format_bytes, format_seconds
 
 # what training can use of a card that holds more than that is little
@@ -27,7 +27,7 @@ _ABOUT_MEMORY = words(
     r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
 )
 # the table of processes with no row between its head and its end
-_NO_ROWS = Pattern(r"Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w]*={5}[^\n\w]*\n)?[^\n\w]*[-+]{5}")
+_NO_ROWS = Pattern(r"Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w=]*={5}[^\n\w]*\n)?[^\n\w+-]*[-+]{5}")
 
 
 def share_used(gpu: Gpu) -> Fact[float]:

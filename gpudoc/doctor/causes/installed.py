@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -10,9 +9,9 @@ from pathlib import PurePosixPath
 from gpudoc.doctor.causes.live import observe, value
 from gpudoc.doctor.model import Evidence, Finder, Finding, Severity, Skip
 from gpudoc.facts.model import Absent, Machine, Package
-from gpudoc.facts.patterns import Pattern
 from gpudoc.knowledge.compatibility import is_triton_release, triton_for, vision_for
 from gpudoc.knowledge.drivers import parse_version
+from gpudoc.patterns import Pattern
 
 _CUDA_PACKAGE = Pattern(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
 # from CUDA 13 on their names say no generation, and their version does
@@ -29,7 +28,7 @@ _WATCHED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 
 def normal(name: str) -> str:
     """A distribution's name as the package index compares it: lower case, one dash."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return Pattern(r"[-_.]+").sub("-", name).lower()
 
 
 def _installed(machine: Machine) -> dict[str, list[Package]]:
@@ -55,7 +54,7 @@ def _pins(package: Package) -> Iterator[tuple[str, str]]:
 def _applies(marker: str) -> bool:
     clauses = [clause.strip() for clause in marker.split(" and ")] if marker else []
     known = r"""(platform_system|sys_platform)\s*==\s*['"](Linux|linux)['"]|platform_machine\s*==\s*['"]x86_64['"]"""
-    return all(re.fullmatch(known, clause.strip("() ")) for clause in clauses)
+    return all(Pattern(known).fullmatch(clause.strip("() ")) for clause in clauses)
 
 
 def _same(version: str, wanted: str) -> bool:

@@ -12,9 +12,9 @@ from gpudoc.doctor.causes.live import events, observe, pci_gpus, value
 from gpudoc.doctor.model import Advise, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
 from gpudoc.facts.model import Absent, KernelEvent, Machine
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.topology import AMD, NVIDIA
 from gpudoc.knowledge.xids import Level, Xid, find_sxid, find_xid
+from gpudoc.patterns import Pattern
 
 _KINDS = ("xid", "sxid", "fallen_off_bus", "aer", "bar", "kind", "gsp")
 _WHY_NOT_STARTED = ("gpu_bar_not_assigned", "kernel_module_kind_wrong", "gsp_firmware_timeout", "gpu_fallen_off_bus")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import Pattern
 
 # libraries that torch's own wheels bring; their names as the dynamic loader writes them
 _CUDA_LIBRARY = (
@@ -34,7 +33,9 @@ _UNDEFINED = words(
     r"symbol not found in flat namespace \(?'?(\S+)",
     r"Symbol not found: (\S+)",
 )
-_TORCH_SYMBOL = Pattern(r"_ZN?K?R?\w*?(?:3c10|2at|5torch|c10d|6caffe2)|^_?_Z\w*(?:at|c10|torch)\w*|aoti_|THC|THP")
+_TORCH_SYMBOL = Pattern(
+    r"(?<!\w)_?_ZN?K?R?\w*?(?:3c10|2at|5torch|c10d|6caffe2)|^_?_Z\w*(?:at|c10|torch)\w*|aoti_|THC|THP"
+)
 _OWN_SYMBOL = Pattern(
     r"(?i)^_{0,2}(?:nvJitLink|cublas|cudnn|cusparse|cusolver|nccl|cufft|nvrtc|cuda[A-Z]|cu[A-Z]|iJIT|curand|cupti|"
     r"MKL|omp_)"
@@ -73,7 +74,7 @@ def _find_missing(text: Text) -> Iterator[Finding | Skip]:
     by_torch = text.find(_TORCH_IMPORT) is not None or not (extension or said[0].startswith(("libtorch", "libc10")))
     sure = 0.88 if by_torch else 0.5
     yield Finding(id="bundled_cuda_library_missing", confidence=sure, evidence=seen)
-    if extension and re.search(r"(?i)libcudart|libcublas|libcusparse|libcufft|libnvrtc|libcusolver", said[0]):
+    if extension and Pattern(r"(?i)libcudart|libcublas|libcusparse|libcufft|libnvrtc|libcusolver").search(said[0]):
         yield Finding(
             id="extension_built_for_other_cuda",
             confidence=0.55 if text.find(_TORCH_IMPORT) else 0.9,
@@ -86,12 +87,12 @@ def _find_undefined(text: Text) -> Iterator[Finding | Skip]:
     for said in text.find_all(_UNDEFINED, most=5):
         symbol = next(group for group in said.match.groups() if group).strip("'\",()")
         seen = (quote(said, "loader"),)
-        in_vision = re.search(r"(?i)torchvision", said.line.text) is not None
+        in_vision = Pattern(r"(?i)torchvision").search(said.line.text) is not None
         if _OWN_SYMBOL.match(symbol):
             yield Finding(id="library_path_shadows_bundled", confidence=0.9, evidence=seen)
         elif in_vision:
             yield Finding(id="torchvision_torch_mismatch", confidence=0.9, evidence=seen)
-        elif re.search(r"libcud(?:nn|art)|libcublas|libnccl", said.line.text) and "libtorch" not in said.line.text:
+        elif Pattern(r"libcud(?:nn|art)|libcublas|libnccl").search(said.line.text) and "libtorch" not in said.line.text:
             yield Finding(id="library_path_shadows_bundled", confidence=0.8, evidence=seen)
         elif _TORCH_SYMBOL.search(symbol) or _extension(text):
             yield Finding(id="extension_torch_abi_mismatch", confidence=0.92, evidence=seen)
@@ -100,7 +101,8 @@ def _find_undefined(text: Text) -> Iterator[Finding | Skip]:
 
 
 _BUILT_FOR = Pattern(
-    r"(?i)built for:?\s*PyTorch\s+([\d.]+)\S*\s+with CUDA\s+(\d+)\s*\(you have\s+([\d.]+)\S*?(?:\+cu(\d+)|\+cpu)?\)"
+    r"(?i)built for:?\s*PyTorch\s+([\d.]+)(?![\d.])\S*\s+with CUDA\s+(\d+)\s*"
+    r"\(you have\s+([\d.]+)(?![\d.])\S*?(?:\+cu(\d+)|\+cpu)?\)"
 )
 
 
@@ -130,7 +132,7 @@ def _find_missing_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Ski
     extension = _extension(text)
     torch_fits = evidence.machine.torch.is_available is True
     if extension or text.find(words("TORCH_CUDA_ARCH_LIST")):
-        sure = 0.85 if torch_fits or re.search(r"(?i)in file|_cuda|\.cu\b|ops\.cu", text.flat) else 0.62
+        sure = 0.85 if torch_fits or Pattern(r"(?i)in file|_cuda|\.cu\b|ops\.cu").search(text.flat) else 0.62
         yield Finding(id="extension_missing_arch", confidence=sure, evidence=(quote(said, "error"),))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes import allocator
@@ -13,8 +12,8 @@ from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Observation, Remedy, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, format_bytes
 
 RAN_OUT = Listed("ran-out")
@@ -76,7 +75,7 @@ def _find_oom(text: Text) -> Iterator[Finding | Skip]:
     said = text.find(RAN_OUT) or (text.find(_BARE) if text.find(_ON_DEVICE) else None)
     if said is not None and not allocator.read(text) and text.find(SPILLS):
         return  # memory that spills over is the opposite of an error
-    if said is None or (text.find(_HOST) and not re.search("(?i)cuda|hip|gpu", said[0])):
+    if said is None or (text.find(_HOST) and not Pattern("(?i)cuda|hip|gpu").search(said[0])):
         return
     bare = said[0].lower() in ("oom", "out of ram")
     if bare and (
@@ -126,7 +125,7 @@ def _by_growth(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | 
     peaks = list(text.find_all(_PEAKS))
     values = [int(p["peak"]) for p in peaks]
     if len(values) >= _RISING_STEPS and all(a < b for a, b in itertools.pairwise(values)):
-        evaluating = re.search(r"(?i)\b(?:eval|valid|test|val)", peaks[-1]["head"])
+        evaluating = Pattern(r"(?i)\b(?:eval|valid|test|val)").search(peaks[-1]["head"])
         yield Finding(
             id="oom_eval_without_no_grad" if evaluating else "leak_graph_kept",
             confidence=0.85,

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text
 from gpudoc.doctor.model import Finding, Skip, observe
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import Pattern
 
 _MOST_ROWS = 400
 # cProfile: "1234 function calls (1200 primitive calls) in 61.205 seconds", then rows with each function's own time
-_CALLS = Pattern(r"\d+ function calls(?: \(\d+ primitive calls\))? in (\d+(?:\.\d+)?) seconds")
-_ROW = Pattern(r"(?m)^\s*[\d/]+ +(?P<own>\d+\.\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +(?P<who>\S[^\n]*)$")
+_CALLS = Pattern(r"(?<!\d)\d+ function calls(?: \(\d+ primitive calls\))? in (\d+(?:\.\d+)?) seconds")
+_ROW = Pattern(r"(?m)^[^\S\n]*[\d/]+ +(?P<own>\d+\.\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +(?P<who>\S[^\n]*)$")
 _OF_PACKAGES = ("site-packages", "dist-packages", "<frozen", "<string>", "/lib/python", "importlib")
 _BUILTINS = (
     (

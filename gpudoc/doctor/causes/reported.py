@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.said_facts import built_for, reported, seen_fact
@@ -10,10 +9,10 @@ from gpudoc.doctor.causes.sign import quote, words
 from gpudoc.doctor.model import Evidence, Finding, Severity, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import has_index
 from gpudoc.knowledge.drivers import driver_floor
+from gpudoc.patterns import Pattern
 
 _WANTS_GPU = Listed("torch-build-wants-gpu")
 
@@ -85,7 +84,7 @@ def _find_old_driver(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return tuple(int(part) for part in Pattern(r"\d+").findall(version)[:3])
 
 
 _NVIDIA = Pattern(r"(?i)nvidia|geforce|tesla|quadro|rtx|gtx")

@@ -9,10 +9,10 @@ from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Machine
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import archs_of
 from gpudoc.knowledge.wheels import fit
+from gpudoc.patterns import Pattern
 
 _FAILS = words(
     r"\berrors?\b|Error\b",

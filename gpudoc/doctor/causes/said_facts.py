@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from gpudoc.doctor.causes.sign import text_finder, words
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Gpu, Machine
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.knowledge.compatibility import capability_of, default_cuda
+from gpudoc.patterns import Pattern
 
 NOT_COMPATIBLE = words(
     r"is not compatible with the current PyTorch",
@@ -28,7 +27,7 @@ NOT_COMPATIBLE = words(
 # the source file that the message of a missing kernel names, after it or before it
 _AFTER = Pattern(r"(?is)no kernel image is available.{0,260}?(?P<file>[\w./\\-]+\.(?:cuh?|cpp|cc|hpp))\b")
 _BEFORE = Pattern(
-    r"(?i)(?P<file>[\w./\\-]*(?:csrc|_template\.h|\.cuh?)\S{0,80})(?: line=\d+ error=\d+ ?:)? ?"
+    r"(?i)(?<![\w./\\-])(?P<file>[\w./\\-]*(?:csrc|_template\.h|\.cuh?)\S{0,80})(?: line=\d+ error=\d+ ?:)? ?"
     r"(?:no kernel image is available|invalid device function)"
 )
 # the check that an extension makes after its own kernel; torch's message begins otherwise
@@ -36,7 +35,7 @@ _OWN_CHECK = Pattern(
     r"(?i)(?P<file>CUDA kernel failed|cudaCheckError\(\) failed|\berror in \w[\w ]{1,60}|\bkernel (?:\w+ )?failed) ?: ?"
     r"(?:no kernel image|invalid device function)"
 )
-_TORCHS_OWN = re.compile(r"(?i)aten[/\\]|c10[/\\]|\bTHC|torch[/\\]csrc|caffe2|[/\\]pytorch[_/\\]|cutorch")
+_TORCHS_OWN = Pattern(r"(?i)aten[/\\]|c10[/\\]|\bTHC|torch[/\\]csrc|caffe2|[/\\]pytorch[_/\\]|cutorch")
 
 
 def other_source(text: Text) -> Mention | None:
@@ -86,7 +85,7 @@ def built_for(machine: Machine) -> tuple[int, int] | None:
     packages = known(machine.python.packages) or ()
     for package in packages:
         if package.name in ("cudatoolkit", "pytorch-cuda", "cuda-runtime"):
-            match = re.match(r"(\d+)\.(\d+)", package.version)
+            match = Pattern(r"(\d+)\.(\d+)").match(package.version)
             if match:
                 return int(match[1]), int(match[2])
     version, accelerator = known(machine.torch.version), known(machine.torch.accelerator)

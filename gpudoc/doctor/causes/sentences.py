@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words, Written
+from gpudoc.patterns import Pattern
 
 # a full stop within a number or a name ends nothing, and a line that goes on in small letters was only wrapped
 _END = Pattern(r"[.!?](?=\s|$)|[。！？；;]|\n\s*(?![a-z(,])|\n\s*\n")

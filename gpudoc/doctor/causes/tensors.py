@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import Pattern
 
 _SCALE = Pattern(
     r"(?i)(?:(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)|loss\s+scale:?\s*[\d.e+]+,\s*reducing\s+to)"
@@ -20,7 +19,11 @@ _SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan
 
 def _find_overflow(text: Text) -> Iterator[Finding | Skip]:
     steps = list(text.find_all(_SCALE))
-    scales = [float(s[1].rstrip(".")) for s in steps if re.fullmatch(r"\d*\.?\d+(?:e[+-]?\d+)?", s[1].rstrip("."))]
+    scales = [
+        float(s[1].rstrip("."))
+        for s in steps
+        if Pattern(r"(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?").fullmatch(s[1].rstrip("."))
+    ]
     # the scaler starts at 2^16 and halves a few times before it settles; below 16 or ten times in a row is a collapse
     if scales and (min(scales) < 16 or len(scales) >= 10):
         yield Finding(id="fp16_overflow_nan", confidence=0.88, evidence=(quote(steps[-1], "loss scale"),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import value
@@ -12,8 +11,8 @@ from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent, Gpu
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Text
+from gpudoc.patterns import IGNORECASE, Pattern
 
 MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _UNAVAILABLE = Listed("mask-unavailable")
@@ -22,7 +21,7 @@ _UNAVAILABLE = Listed("mask-unavailable")
 _SET_IN_CODE = Pattern(
     r"\bos(?:\.environ)?\s*\[\s*['\"]CUDA_VISIBLE_DEVICES['\"]\s*\]\s*=|os\.(?:putenv|environ\.setdefault|"
     r"environ\.update)\(.{0,12}CUDA_VISIBLE_DEVICES",
-    re.I,
+    IGNORECASE,
 )
 _IMPORTS = Pattern(
     r"\bimport\s+torch\b|from\s+torch\b|torch\.cuda\.\w+\(|import\s+(?:transformers|lightning|pytorch_lightning|"
@@ -74,10 +73,10 @@ def _find_hidden(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
 def _fault(value: str, num_gpus: int) -> str:
     if value in ("", "-1", "''", '""') or value.lower() in ("none", "nodevfiles", "void"):
         return "is empty or -1, which hides every GPU"
-    if re.match(r"(?i)(?:gpu|mig)-", value) or "$" in value or "{" in value or value.startswith(("<", "…", "...")):
+    if Pattern(r"(?i)(?:gpu|mig)-").match(value) or "$" in value or "{" in value or value.startswith(("<", "…", "...")):
         return ""
     parts = [p.strip() for p in value.split(",")]
-    if not all(re.fullmatch(r"-?\d+", p) for p in parts):
+    if not all(Pattern(r"-?\d+").fullmatch(p) for p in parts):
         return f"is {value!r}, which names no device"
     if num_gpus and any(int(p) >= num_gpus or int(p) < 0 for p in parts):
         return f"names a device beyond the {num_gpus} that {'is' if num_gpus == 1 else 'are'} there"

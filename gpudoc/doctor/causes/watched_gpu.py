@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from gpudoc.doctor.live.shares import JobShares, RankShares, share_inside
 from gpudoc.doctor.model import Card, Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
+from gpudoc.patterns import Pattern
 from gpudoc.units import format_bytes, format_seconds
 
 # a device this busy is the limit, whatever the host waits for
@@ -23,8 +23,8 @@ BUSY = 0.9
 IDLE = 0.03
 # replicas of one model need the same memory; the GPU that gathers outputs and computes the loss needs more
 UNEVEN = 1.25
-_DATA_PARALLEL = re.compile(r"torch/nn/parallel/(data_parallel|parallel_apply)\.py$")
-_PASSES_ON = re.compile(r"torch/nn/parallel/(replicate|scatter_gather|comm|_functions)\.py$")
+_DATA_PARALLEL = Pattern(r"torch/nn/parallel/(data_parallel|parallel_apply)\.py$")
+_PASSES_ON = Pattern(r"torch/nn/parallel/(replicate|scatter_gather|comm|_functions)\.py$")
 
 
 def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None:

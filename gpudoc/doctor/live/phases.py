@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpudoc.facts.live.sources import is_library
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.process import Frame
 from gpudoc.knowledge.stacks import Section, stack_rows
+from gpudoc.patterns import Pattern
 
 
 class Phase(str, Enum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from gpudoc.doctor.live.unclear import settle
 from gpudoc.facts.live.tree import WORKER_NAME
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
+from gpudoc.patterns import Pattern
 
 _IDLE, _FETCH, _PUT, _BEGIN = "idle", "fetch", "put", "begin"
 # half a second of training says nothing
@@ -103,7 +103,7 @@ def entries(inside: Iterable[bool]) -> int:
     return sum(here and not before for before, here in pairwise(inside))
 
 
-def share_inside(watch: Watch, pid: int, file: re.Pattern[str]) -> float:
+def share_inside(watch: Watch, pid: int, file: Pattern) -> float:
     """The share of the main thread's time, 0 to 1, in which a frame of a file that matches was on its stack."""
     if not isinstance(watch.stacks, Stacks):
         return 0.0

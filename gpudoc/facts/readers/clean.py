@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 # the bytes of an input, or a large file mapped into memory
 Data = Union[bytes, mmap.mmap]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 Owner = Literal["user", "library", "torch", "standard"]
 

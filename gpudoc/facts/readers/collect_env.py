@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather, stated, version_pair
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 _FIELD = Pattern(r"^\W{0,4}([A-Z][A-Za-z ]{1,40}?)\s*:\s*(.*)$")
-_GPU = Pattern(r"^\W{0,3}(?:GPU models and configuration:\s*)?GPU (\d{1,3}):\s*(.+?)(?:\s*\(UUID.*)?\s*$")
+_GPU = Pattern(r"^\W{0,3}(?:GPU models and configuration:\s*)?GPU (\d{1,3}):\s*(\S(?:.*?\S)?)(?:\s*\(UUID.*)?\s*$")
 _UNNUMBERED = Pattern(r"^\W{0,3}GPU models and configuration:\s*((?:AMD|NVIDIA|Tesla|GeForce|Quadro|Radeon|gfx).+)$")
 _MEMORY = Pattern(r"[,(]\s*(\d{3,6})\s*Mi?B\b")
 _SLICE = Pattern(r"^\s*MIG \d+g\.")
@@ -34,7 +33,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
 
 def _read_gpu(index: int, name: str, line: Line, gather: Gather) -> None:
     value = stated(name)
-    if value is None or re.match(r"(?i)memory usage|\d|error|unable", value):
+    if value is None or Pattern(r"(?i)memory usage|\d|error|unable").match(value):
         return
     memory = _MEMORY.search(value)
     gather.put_gpu(index, line, name=value.split(",")[0].split("(")[0].strip())
@@ -64,15 +63,15 @@ def _read_field(key: str, value: str, line: Line, gather: Gather) -> None:
             unnumbered = _UNNUMBERED.match(line.text)
             if unnumbered:
                 _read_gpu(0, unnumbered[1], line, gather)
-        case "nvidia driver version" if known and (number := re.match(r"\d{3}\.\d+(?:\.\d+)?", known)):
+        case "nvidia driver version" if known and (number := Pattern(r"\d{3}\.\d+(?:\.\d+)?").match(known)):
             gather.put("driver.module_version", number[0], line)
-        case "cudnn version" if known and re.match(r"\d", known):
+        case "cudnn version" if known and Pattern(r"\d").match(known):
             gather.put("torch.cudnn_version", known, line)
         case "os" if known:
             _read_system(known, line, gather)
-        case "libc version" if known and (libc := re.search(r"glibc-(\d+\.\d+)", known)):
+        case "libc version" if known and (libc := Pattern(r"glibc-(\d+\.\d+)").search(known)):
             gather.put("host.libc_version", libc[1], line)
-        case "python version" if known and (python := re.match(r"\d+\.\d+(?:\.\d+)?", known)):
+        case "python version" if known and (python := Pattern(r"\d+\.\d+(?:\.\d+)?").match(known)):
             gather.put("python.version", python[0], line)
         case "python platform" if known:
             _read_platform(known, line, gather)
@@ -101,7 +100,7 @@ def _read_system(text: str, line: Line, gather: Gather) -> None:
 
 
 def _read_platform(text: str, line: Line, gather: Gather) -> None:
-    kernel = re.match(r"Linux-([\w.+]+(?:-[\w.+]+?)*?)-(x86_64|aarch64|arm64|ppc64le)", text)
+    kernel = Pattern(r"Linux-([\w.+]+(?:-[\w.+]+?)*?)-(x86_64|aarch64|arm64|ppc64le)").match(text)
     if kernel:
         gather.put("host.kernel", kernel[1], line)
         gather.put("host.architecture", kernel[2], line)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather, stated, version_pair
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 _FIELD = Pattern(
-    r"^\W{0,4}(NVRM version|CUDA version|Device Index|Model|GPU UUID|Bus Location|Architecture):\s{2,}(\S.*?)\s*$"
+    r"^\W{0,4}(NVRM version|CUDA version|Device Index|Model|GPU UUID|Bus Location|Architecture):"
+    r"\s{2,}(\S(?:.*?\S)?)\s*$"
 )
 _VERSION = Pattern(r"^\d{3}\.[\d.]+$")
 

@@ -5,14 +5,13 @@ The shapes are those of DCGM 2 to 4 (https://github.com/NVIDIA/DCGM, dcgmi/Diag.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudoc.facts.model import Absent, DeviceTest, Fact
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 DIAG, HEALTH = "dcgmi diag", "dcgmi health"
 NO_GPU_NAMED = Absent("the tool names no GPU")
@@ -29,7 +28,7 @@ _TEST = Pattern(
     r"memory[ _]bandwidth|sm[ _]stress|pulse[ _]test|(?:cpu[ _])?eud(?: test)?|nvbandwidth|nccl[ _]tests|"
     r"context[ _]create)$"
 )
-_RESULT = Pattern(r"(?i)^(pass|fail|warn|skip|not run)(?:\s*-\s*(?:all|gpus?:?\s*([\d, ]+))\b.*)?$")
+_RESULT = Pattern(r"(?is)^(pass|fail|warn|skip|not run)(?:\s*-\s*(?:all|gpus?:?\s*(\d[\d, ]*))\b.*)?$")
 _OF_GPU = Pattern(r"(?i)^GPU(\d{1,3}):\s*(pass|fail|warn|skip|not run)\b")
 _WARNING = Pattern(r"(?i)^Warning(?::\s*GPU(\d{1,3}))?$")
 _GPU_TOLD = Pattern(r"\bGPU\s?(\d{1,3})\b")
@@ -145,7 +144,7 @@ def _read_row(cells: tuple[str, str], line: Line, gather: Gather, state: _State)
         state.name = "overall health"
         if said.lower() in _RESULTS:
             state.add(HEALTH, said, NO_GPU_NAMED, line)
-    elif name == "Driver Version Detected" and re.match(r"\d{3}\.[\d.]+$", said):
+    elif name == "Driver Version Detected" and Pattern(r"\d{3}\.[\d.]+$").match(said):
         state.report = DIAG
         gather.put("driver.module_version", said, line)
     elif state.report == HEALTH:
@@ -161,7 +160,7 @@ def _read_diag_row(name: str, said: str, line: Line, state: _State) -> None:
         state.say(said, int(told) if told else NO_GPU_NAMED)
     elif result and (name or state.name) and (state.report == DIAG or _TEST.match(name)):
         state.name = name.replace("_", " ").lower() or state.name
-        numbers: list[Fact[int]] = [int(n) for n in re.findall(r"\d+", result[2] or "")]
+        numbers: list[Fact[int]] = [int(n) for n in Pattern(r"\d+").findall(result[2] or "")]
         for gpu in numbers or [NO_GPU_NAMED]:
             state.add(DIAG, result[1], gpu, line)
     elif of_gpu and state.name:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import io
 import pickle
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.clean import Data
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _PICKLE = b"\x80"
 # the holder of blocks that were made while nobody recorded where
 NOT_RECORDED = "not recorded"
-_RANK = Pattern(r"(\d+)$")
+_RANK = Pattern(r"(?<!\d)(\d+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,7 @@ def _trace(content: Mapping[str, object], name: str) -> RankTrace:
     members = {}
     for group, row in config.items():
         text = str(_mapping(row).get("ranks", ""))
-        members[str(group)] = tuple(int(number) for number in re.findall(r"\d+", text))
+        members[str(group)] = tuple(int(number) for number in Pattern(r"\d+").findall(text))
     return RankTrace(
         rank=int(rank[1]) if rank else None,
         origin=name,

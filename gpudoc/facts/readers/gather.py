@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 
 from gpudoc.facts.model import (
@@ -20,8 +19,8 @@ from gpudoc.facts.model import (
     PythonFacts,
     TorchBuild,
 )
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
 
@@ -84,7 +83,7 @@ class Gather:
 
     def put_package(self, package: Package, line: Line) -> None:
         """Record an installed distribution; its name in the normal form, lower case with '-'."""
-        name = re.sub(r"[-_.]+", "-", package.name).lower()
+        name = Pattern(r"[-_.]+").sub("-", package.name).lower()
         key = (name, package.version, package.channel)
         self._packages.setdefault(key, dataclasses.replace(package, name=name))
         self.origins.setdefault(f"packages.{name}", line.origin)
@@ -165,5 +164,5 @@ def stated(value: str) -> str | None:
 
 def version_pair(text: str) -> tuple[int, int] | None:
     """The first 'major.minor' in `text` as numbers, or None."""
-    match = re.search(r"(\d{1,3})\.(\d{1,3})", text)
+    match = Pattern(r"(\d{1,3})\.(\d{1,3})").search(text)
     return (int(match[1]), int(match[2])) if match else None

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 Genre = Literal["paste", "chapters", "documentation", "source"]
 
@@ -16,9 +16,9 @@ _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
 _HEADING = Pattern(r"^#{1,6} +\S")
 _HEADS = ("#", "===", "---", "~~~", "^^^")
 _UNDERLINE = Pattern(r"^(?:={3,}|-{3,}|~{3,}|\^{3,})\s*$")
-_LINK = Pattern(r"\]\([^)\s]+\)|^\.\. \w[\w-]*::|`[^`\n]+ <https?://[^>]+>`_")
+_LINK = Pattern(r"\]\([^)\s]{1,400}\)|^\.\. \w[\w-]*::|`[^`\n]{1,200} <https?://[^>]{1,400}>`_")
 # the words of a link are another page's title
-_LINKED = Pattern(r"\[[^\]\n]{1,80}\]\([^)\s]+\)")
+_LINKED = Pattern(r"\[[^\]\n]{1,80}\]\([^)\s]{1,400}\)")
 _TABLE = Pattern(r"^\s{0,3}\|.*\|\s*$")
 # who reports a fault speaks of himself; who documents speaks to the reader
 FIRST_PERSON = Pattern(r"(?i)(?<![\w'/-])(?:I|I'm|I've|I'd|my|mine|me)(?![\w/-])(?!\.[a-z])")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from gpudoc.facts.kernel_log import parse_line
 from gpudoc.facts.model import Absent, KernelEvent
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 _WORTH_A_LOOK = ("nvrm", "xid", "kill", "pci", "suspend", "hibernat", "nvidia", "lockdown", "key was", "aer:", "rminit")
 _PCI = r"(?:PCI:)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-_QUOTED = Pattern(rf"\bX[iI][dD]\b\s*(?:error)?\s*(?:\(\s*{_PCI}\s*\))?\s*[:=#]?\s*(\d{{1,3}})\b(?:[\s,]+{_PCI})?")
+_QUOTED = Pattern(rf"\bX[iI][dD]\b\s*(?:error\s*)?(?:\(\s*{_PCI}\s*\)\s*)?(?:[:=#]\s*)?(\d{{1,3}})\b(?:[\s,]+{_PCI})?")
 
 
 def read(lines: Sequence[Line], gather: Gather) -> None:

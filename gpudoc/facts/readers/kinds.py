@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.words import Words
+from gpudoc.patterns import MULTILINE, Pattern
 
 _KINDS: tuple[tuple[str, Pattern | Words], ...] = (
-    ("traceback", Pattern(r"Traceback\s+\(most\s+recent\s+call\s+last\)|^\s*File \".+\", line \d+", re.M)),
+    ("traceback", Pattern(r"Traceback\s+\(most\s+recent\s+call\s+last\)|^[^\S\n]*File \".+\", line \d+", MULTILINE)),
     ("error", Pattern(r"(?m)^\W{0,6}(?:\[[^\]]{1,30}\]:?\s*)?(?:\w+\.)*\w*(?:Error|Exception|Warning)\b\s*:")),
     (
         "training_log",

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.nsys import read_database
 from gpudoc.facts.readers.trace import Trace, TraceGather
+from gpudoc.patterns import Match, Pattern
 
 _CHUNK = 4 << 20
 # an event longer than this is none
@@ -120,5 +119,5 @@ def _skip(text: str, place: int) -> int:
     return place
 
 
-def _number(found: re.Match[str] | None) -> int | None:
+def _number(found: Match[str] | None) -> int | None:
     return None if found is None else int(found[1])

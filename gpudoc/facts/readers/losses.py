@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import IGNORECASE, Pattern
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 _LOSS = Pattern(
-    rf"(?i)loss(?P<end>(?:[_/.-]\w+)*)[\"']?\s*(?:[:=]+|\bis\b)?\s*(?:tensor\()?[\[(]?\s*(?P<value>{_NUMBER})(?![\w.])"
+    r"(?i)loss(?P<end>(?:_\w{1,40})?(?:[/.-]\w{1,40}){0,4})[\"']?\s*(?:(?:[:=]+|\bis\b)\s*)?"
+    rf"(?:tensor\(\s*)?(?:[\[(]\s*)?(?P<value>{_NUMBER})(?![\w.])"
 )
-_BEGINNING = Pattern(r"[\w./-]*$")
+_BEGINNING = Pattern(r"[\w./-]{0,40}$")
 _OTHER_NAME = Pattern(r"(?i)val|eval|test|dev|best|scale|weight|coef|ratio|target")
 _OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bvalidation)[ _/.-]+(?:set )?$")
 _STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
-_CELL = re.compile(r"[\s|,]+")
-_WHOLE = re.compile(_NUMBER, re.IGNORECASE)
+_CELL = Pattern(r"[\s|,]+")
+_WHOLE = Pattern(_NUMBER, IGNORECASE)
 _MOST_LINES, _LONGEST_NAME = 4_000, 40
 # the name that stands for all of a step's loss, before those of its parts
 _NAMES = ("loss", "train_loss", "train/loss", "training_loss", "total_loss")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line, Text
+from gpudoc.patterns import Pattern
 
 _TORCH = Pattern(
     r"(?i)(?<![\w./-])(?:py)?torch(?:\s*version|"
@@ -17,23 +16,23 @@ _TORCH_REQUIRED = Pattern(
     r"(?i)requires?\b|require[sd]? torch|>=|<=|~=|depends|no matching|could not find|collecting|cached"
 )
 _WITH_CUDA = Pattern(
-    r"(?i)\btorch\D{0,12}\d\.\d+[\w.+]*\s*[,;/(]?\s*(?:with\s+|for\s+)?(?:cuda|cu)\s*-?(\d{2})\.?(\d)\b"
+    r"(?i)\btorch\D{0,12}\d\.\d[\w.+]{0,40}\s*(?:[,;/(]\s*)?(?:with\s+|for\s+)?(?:cuda|cu)\s*-?(\d{2})\.?(\d)\b"
 )
 _DRIVER = Pattern(
-    r"(?i)\b(?:nvidia[ -]?)?driver(?:\s+version)?\s*(?:is|:|=)?\s*v?(\d{3}(?:\.\d{2,3}){0,2})\b"
+    r"(?i)\b(?:nvidia[ -]?)?driver(?:\s+version)?\s*(?:(?:is|:|=)\s*)?v?(\d{3}(?:\.\d{2,3}){0,2})\b"
     r"(?!\s*(?:or|and)\s+(?:newer|later))"
 )
 _NEEDS = Pattern(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|higher)")
 _TOOLKIT = Pattern(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}(?:version\s+)?v?(\d{1,2})\.(\d)")
 _VERSION_CALL = Pattern(r"(?i)torch\.__version__|torch version")
-_BARE_VERSION = Pattern(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d+[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
+_BARE_VERSION = Pattern(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
 _CUDA_CALL = Pattern(r"torch\.version\.cuda")
 _LOCAL = Pattern(r"(?<![\w./-])([12]\.\d{1,2}\.\d+\+(?:cpu|cu\d{2,3}|rocm[\d.]+))(?![\w])")
 _OTHER_PACKAGE = Pattern(r"(?i)torch(?:vision|audio|text)")
 _BARE_CUDA = Pattern(r"^\W{0,4}['\"]?(\d{1,2})\.(\d)['\"]?\s*$")
 _AVAILABLE = Pattern(
-    r"(?i)(?:torch\.cuda\.is_available\(\)|is_available\(\)|\bcuda[ _](?:is[ _])?available)\s*\)*\s*"
-    r"(?:[:=#>-]+|is|always|returns?|returned|gives|->|→|为|是|返回)*\s*(?:always\s*)?['\"`(]*(true|false|yes|no)\b"
+    r"(?i)(?:torch\.cuda\.is_available\(\)|is_available\(\)|\bcuda[ _](?:is[ _])?available)[\s)]*"
+    r"(?:(?:[:=#>-]|is|always|returns?|returned|gives|→|为|是|返回)+\s*)?(?:always\s*)?['\"`(]*(true|false|yes|no)\b"
 )
 _AVAILABLE_CALL = Pattern(r"torch\.cuda\.is_available\(\)")
 _BARE_BOOL = Pattern(r"^\W{0,4}(?:Out\[\d+\]:\s*)?(True|False)\W*$")
@@ -42,14 +41,12 @@ _NOT_COMPATIBLE = Pattern(
 )
 _SUPPORTS = Pattern(r"(?i)supports\s+(?:CUDA\s+)?capabilities\s+((?:(?:sm|compute)_\d+a?[\s,]*)+)")
 _TOO_OLD = Pattern(
-    r"(?i)Found\s+GPU\s?(\d+)\s+(.{2,60}?)\s+which\s+is\s+of\s+(?:cuda|"
+    r"(?i)Found\s+GPU\s?(\d+)\s+(\S.{1,59}?)\s+which\s+is\s+of\s+(?:cuda|"
     r"compute)\s+capability\s+(?:\(CC\)\s+)?(\d{1,2})\.(\d)"
 )
-_ARCH_LIST = Pattern(
-    r"get_arch_list\(\)[\s:>=]*\[([^\]]{2,300})\]|\[((?:\s*['\"](?:sm|compute|gfx)_?\w+['\"],?)+)\s*\]"
-)
+_ARCH_LIST = Pattern(r"get_arch_list\(\)[\s:>=]*\[([^\]]{2,300})\]|\[((?:\s*['\"](?:sm|compute|gfx)\w+['\"],?)+)\s*\]")
 _CAPABILITY = Pattern(
-    r"(?i)(?:get_device_capability\([^)]*\)|compute capability|capability)\s*[:=>]*\s*\(?(\d{1,2})\s*[.,]\s*(\d)\)?"
+    r"(?i)(?:get_device_capability\([^)]{0,80}\)|compute capability|capability)[\s:=>]*\(?(\d{1,2})\s*[.,]\s*(\d)\)?"
 )
 _EXPORT = Pattern(
     r"(?:^|[\s;$\"'`(])(?:export\s+|set\s+|ENV\s+|-e\s+|\$env:)?"
@@ -100,11 +97,11 @@ def _read_capabilities(text: Text, gather: Gather) -> None:
         gather.put_gpu(int(found[1]), found.line, name=" ".join(found[2].split()), capability=capability)
     supports = text.find(_SUPPORTS)
     if supports:
-        archs = tuple(re.findall(r"(?:sm|compute)_\d+a?", supports[1]))
+        archs = tuple(Pattern(r"(?:sm|compute)_\d+a?").findall(supports[1]))
         gather.put("torch.arch_list", archs, supports.line)
     listed = text.find(_ARCH_LIST)
     if listed:
-        archs = tuple(re.findall(r"(?:sm|compute|gfx)_?\w+", listed[1] or listed[2]))
+        archs = tuple(Pattern(r"(?:sm|compute|gfx)\w+").findall(listed[1] or listed[2]))
         if archs:
             gather.put("torch.arch_list", archs, listed.line)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from gpudoc.facts.model import Machine
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.python_errors import ErrorChain
-from gpudoc.facts.readers.words import Found, Words, Written, anchors_of
+from gpudoc.facts.readers.words import Found, Words, Written, anchors_of, read_match
+from gpudoc.patterns import Pattern, allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Text(Written):
         return map(self._mention, islice(found, most))
 
     def _matches(self, pattern: Pattern) -> Iterator[Found]:
-        if self.may_hold(anchors_of(pattern.source)):
+        if self.may_hold(anchors_of(pattern.source)) and allowed(pattern.source):
             for match in pattern.finditer(self.flat):
-                yield Found(match, self.flat)
+                yield read_match(match, self.flat)
 
     def _mention(self, found: Found) -> Mention:
         return Mention(found, self._line_at(found.span()[0]))

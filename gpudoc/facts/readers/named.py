@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import Reading
+from gpudoc.patterns import Pattern
 
-_VERSION = re.compile(r"\d+(?:\.\d+)?")
+_VERSION = Pattern(r"\d+(?:\.\d+)?")
 _LONGEST, _MANY = 20, 3
 
 

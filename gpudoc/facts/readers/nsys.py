@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.trace import STEP, Trace, TraceGather, kind_of_work
+from gpudoc.patterns import Pattern
 
 if TYPE_CHECKING:
     import sqlite3

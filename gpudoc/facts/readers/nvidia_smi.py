@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from gpudoc.facts.model import GpuProcess
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 _HEADER = Pattern(r"NVIDIA-SMI\s+(\d{3}\.[\d.]+)")
-_DRIVER = Pattern(r"(?:Driver|KMD) Version\s*[:=]?\s*(\d{3}\.[\d.]*\d)")
-_CUDA = Pattern(r"CUDA (?:UMD )?Version\s*[:=]?\s*(\d{1,2})\.(\d{1,2})")
+_DRIVER = Pattern(r"(?:Driver|KMD) Version\s*(?:[:=]\s*)?(\d{3}\.[\d.]*\d)")
+_CUDA = Pattern(r"CUDA (?:UMD )?Version\s*(?:[:=]\s*)?(\d{1,2})\.(\d{1,2})")
 _ROW = Pattern(
-    r"^\W{0,3}\|?\s{1,4}(\d{1,2})\s{1,4}([A-Z][\w. /+-]*?[\w.)])\s{1,}(?:On|Off|N/A|TCC|WDDM|MCDM)?\s*\|"
+    r"^\W{0,3}\|?\s{1,4}(\d{1,2})\s{1,4}([A-Z][\w. /+-]*?[\w.)])\s{1,}(?:(?:On|Off|N/A|TCC|WDDM|MCDM)\s*)?\|"
     r"\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?"
 )
 _ECC = Pattern(r"\d\s+(?:On|Off)\s*\|\s*(\d+)\s*\|")
-_USAGE = Pattern(r"(\d+)\s*MiB\s*/\s*(\d+)\s*MiB")
-_HEAT = Pattern(r"\|\s*(?:\d+%|N/A|ERR!)?\s+(\d{1,3})C\s+P(\d{1,2})\s+(?:(\d+)W|N/A|\S+)\s*/\s*(?:(\d+)W|N/A|\S+)")
+_USAGE = Pattern(r"(?<!\d)(\d+)\s*MiB\s*/\s*(\d+)\s*MiB")
+_HEAT = Pattern(r"\|(?:\s*(?:\d+%|N/A|ERR!))?\s+(\d{1,3})C\s+P(\d{1,2})\s+(?:(\d+)W|N/A|\S+)\s*/\s*(?:(\d+)W|N/A|\S+)")
 _LOAD = Pattern(r"\|\s*(\d{1,3})%\s+(Default|E\. Process|E\. Thread|Prohibited|Exclusive\w*)\s*\|")
 _PROCESS = Pattern(
-    r"^\W{0,4}\|?\s*(\d{1,2})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,8})\s+([CGM+]{1,3})\s+(\S.*?)\s+(\d+)\s*MiB"
+    r"^\W{0,4}\|?\s*(\d{1,2})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,8})\s+([CGM+]{1,3})\s+(\S(?:.*?\S)?)\s+(\d+)\s*MiB"
 )
-_LISTED = Pattern(r"^\W{0,4}GPU (\d{1,2}):\s*(.+?)\s*\(UUID:?\s*([\w-]+)")
+_LISTED = Pattern(r"^\W{0,4}GPU (\d{1,2}):\s*(\S(?:.*?\S)?)\s*\(UUID:?\s*([\w-]+)")
 _MIG_LISTED = Pattern(r"^\s*MIG\s+\d+g\.\d+gb\S*\s+Device")
 _MODES = {"E. Process": "exclusive_process", "E. Thread": "exclusive_thread", "Prohibited": "prohibited"}
 
@@ -62,7 +61,7 @@ def _read_versions(line: Line, gather: Gather) -> None:
     header = _HEADER.search(text)
     if header or (driver and "NVIDIA" in text.upper()):
         gather.recognise("nvidia_smi")
-    if driver and not re.search(r"(?i)need|require|at least|>=|minimum", text):
+    if driver and not Pattern(r"(?i)need|require|at least|>=|minimum").search(text):
         gather.put("driver.module_version", driver[1], line)
     cuda = _CUDA.search(text)
     if cuda and (driver or header):
@@ -78,7 +77,7 @@ def _read_table(line: Line, gather: Gather, state: _State) -> None:
         gather.put_process(int(process[1]), held, line)
         return
     row = _ROW.match(text)
-    if row and (row[3] or re.search(r"(?i)nvidia|geforce|tesla|quadro|rtx|gtx|titan|[AHBLTV]\d{2,3}", row[2])):
+    if row and (row[3] or Pattern(r"(?i)nvidia|geforce|tesla|quadro|rtx|gtx|titan|[AHBLTV]\d{2,3}").search(row[2])):
         gather.recognise("nvidia_smi")
         state.gpu = int(row[1])
         gather.put_gpu(state.gpu, line, name=row[2].strip())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from gpudoc.facts.model import DeviceTest
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 COUNTERS = "NVLink counters"
 _GPU = Pattern(r"^\W{0,4}GPU (\d{1,3}): .{2,}")
@@ -124,8 +123,8 @@ def _put_matrix(state: _State, gather: Gather) -> None:
         return
     gather.recognise("gpu_topology")
     for gpu, cells in rows.items():
-        links = [int(cell[2:]) for cell in cells[: len(rows)] if re.match(r"NV\d", cell)]
-        if not links and not any(re.search(r"\bNV\d", " ".join(other)) for other in rows.values()):
+        links = [int(cell[2:]) for cell in cells[: len(rows)] if Pattern(r"NV\d").match(cell)]
+        if not links and not any(Pattern(r"\bNV\d").search(" ".join(other)) for other in rows.values()):
             continue
         switched = len(set(links)) == 1 and links[0] >= _LEAST_OF_A_SWITCH
         active = links[0] if switched else sum(links)

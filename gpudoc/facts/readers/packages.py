@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from gpudoc.facts.model import Package
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import IGNORECASE, Pattern
 
 _PINNED = Pattern(
     r"^\W{0,3}(?:\[(pip3?|conda)\]\s+|[+~]\s+|\d+:\s+)?([A-Za-z][\w.-]*\w)\s?==\s?([0-9][\w.+!-]*)\s*(?:;.*|\\)?$"
 )
 _COLLECTED = Pattern(r"^\W{0,3}\[(pip3?|conda)\]\s+([A-Za-z_][\w.-]*\w)\s+(\d[\w.+!-]*)(?:\s+(\S+))?(?:\s+(\S+))?\s*$")
 _TABLE = Pattern(r"^\s{0,4}([A-Za-z_][\w.-]*\w)\s{2,}v?(\d[\w.+!-]*)(?:\s{1,}(\S+))?(?:\s{1,}(\S+))?\s*$")
-_HEADER = Pattern(r"^\W{0,3}(?:# )?(?:Package|Name)\s{2,}Version\b", re.I)
+_HEADER = Pattern(r"^\W{0,3}(?:# )?(?:Package|Name)\s{2,}Version\b", IGNORECASE)
 _INSTALLED = Pattern(r"Successfully installed ((?:[A-Za-z][\w.-]*-\d\S*\s*)+)")
 _INTERESTING = Pattern(
     r"(?i)^(?:lib)?(?:torch|pytorch|nvidia|triton|cuda|cudnn|numpy|xformers|flash|bitsandbytes|apex|deepspeed|tensorrt|"
@@ -61,7 +60,7 @@ def _read_line(line: Line, gather: Gather, in_table: bool) -> bool:
 
 
 def _looks_built(word: str | None) -> bool:
-    return bool(word and re.match(r"(?:py\d|h[0-9a-f]{6,}|cuda|cpu_|\d+$|[\w.]+_\d+$)", word))
+    return bool(word and Pattern(r"(?:py\d|h[0-9a-f]{6,}|cuda|cpu_|\d+$|[\w.]+_\d+$)").match(word))
 
 
 def _put(gather: Gather, line: Line, name: str, version: str, channel: str, build: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
+from gpudoc.patterns import Pattern
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 _ABOUT_LOSSES = ("loss", "nan")

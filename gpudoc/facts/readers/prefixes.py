@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.facts.patterns import Pattern
+from gpudoc.patterns import Pattern
 
 _RANK = Pattern(
     r"\s{0,2}(\[(?:rank|default|Rank|RANK|trainer|worker)[:= ]{0,2}\d{1,5}\]:?|"

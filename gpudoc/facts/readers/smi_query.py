@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from gpudoc.facts.model import Absent, DeviceTest, GpuProcess
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.gather import Gather, stated, version_pair
 from gpudoc.facts.readers.model import Line
+from gpudoc.patterns import Pattern
 
 FABRIC = "nvidia-smi fabric health"
 _SECTION = Pattern(r"^\W{0,3}GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
@@ -19,7 +18,7 @@ _ONLY_QUERY = Pattern(
     r"Max Clocks)\s*$|GPU (?:Current|Slowdown|Shutdown) Temp\s{2,}:)"
 )
 _GPU_ID = Pattern(r'<gpu id="([0-9A-Fa-f:.]+)"')
-_PAIR = Pattern(r"^\s*([A-Za-z][\w .()/-]*?)\s*:\s+(.*)$")
+_PAIR = Pattern(r"^\s*([A-Za-z](?:[\w .()/-]*?[\w.()/-])?)\s*:\s+(.*)$")
 _ELEMENT = Pattern(r"^\s*<(\w+)>([^<]*)</\w+>\s*$")
 _OPENED = Pattern(r"^\s*<(\w+)>\s*$")
 _REASON = Pattern(r"^clocks (?:event|throttle) reason ")
@@ -98,12 +97,12 @@ def _read_pair(line: Line, gather: Gather, state: _State) -> None:
 def _put(key: str, within: str, value: str | None, line: Line, gather: Gather, state: _State) -> None:
     if value is None:
         return
-    if key == "driver version" and re.match(r"\d{3}\.", value):
+    if key == "driver version" and Pattern(r"\d{3}\.").match(value):
         gather.put("driver.module_version", value, line)
     elif key == "cuda version" and (pair := version_pair(value)):
         gather.put("driver.cuda_version", pair, line)
     elif state.gpu >= 0:
-        number = re.match(r"\d+(?:\.\d+)?", value)
+        number = Pattern(r"\d+(?:\.\d+)?").match(value)
         _put_identity(key, within, value, line, gather, state)
         _put_errors(key, within, value, line, gather, state.gpu)
         _put_reasons(key, within, value, line, state)
@@ -141,7 +140,7 @@ def _put_identity(key: str, within: str, value: str, line: Line, gather: Gather,
             gather.put_gpu(gpu, line, recovery_action=ACTIONS["reset"])
         case "drain and reset recommended", _ if said == "yes":
             gather.put_gpu(gpu, line, recovery_action=ACTIONS["drain and reset"])
-        case "performance state", _ if re.fullmatch(r"P\d{1,2}", value):
+        case "performance state", _ if Pattern(r"P\d{1,2}").fullmatch(value):
             gather.put_gpu(gpu, line, performance_state=int(value[1:]))
         case _, place if "fabric" in place:
             _put_fabric(key, place, value, line, gather, gpu)
@@ -194,7 +193,7 @@ def _put_process(key: str, value: str, line: Line, gather: Gather, state: _State
     elif key in ("name", "process name") and state.process:
         state.process["name"] = value.replace("\\", "/").split()[0].rsplit("/", 1)[-1]
     elif key in ("used gpu memory", "used memory") and state.process.get("pid", "").isdigit():
-        used = re.match(r"\d+", value)
+        used = Pattern(r"\d+").match(value)
         held = int(used[0]) * 1024**2 if used else Absent("the driver does not say")
         name = state.process.get("name", Absent("not named"))
         gather.put_process(state.gpu, GpuProcess(pid=int(state.process["pid"]), memory_bytes=held, name=name), line)

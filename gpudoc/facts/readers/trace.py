@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.code_paths import owner_of
+from gpudoc.patterns import Pattern
 
 # what the main thread of a process does, and what a GPU does; the rest of the main thread's time is Python
 HostKind = Literal["data", "sync", "op"]

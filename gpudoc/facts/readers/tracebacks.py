@@ -5,14 +5,13 @@ One pass over the lines; ranks that write in turn are told apart by what stands 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.prefixes import unprefixed
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError
+from gpudoc.patterns import Match, Pattern
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Line, Text
@@ -207,7 +206,7 @@ class _Stream:
 
     def _frame_of(self, bare: str, line: Line) -> CodeFrame | None:
         """The frame that the line is, as Python, IPython, rich or pytest prints one."""
-        found: re.Match[str] | None = None
+        found: Match[str] | None = None
         style = self._chain[-1].style if self._chain else "plain"
         if 'File "' in bare:
             found = _FRAME.search(bare)
@@ -372,7 +371,7 @@ class _Reader:
         return [chain for stream in self._streams.values() for chain in stream.finish()]
 
 
-def _is_raised(named: re.Match[str], draft: _Draft, text: str) -> bool:
+def _is_raised(named: Match[str], draft: _Draft, text: str) -> bool:
     """Whether the match is the line that names the exception, and no line of source."""
     name = named[1].rpartition(".")[2]
     if draft.frames and not draft.frames[-1].source and draft.style == "plain" and text[:4].isspace():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from gpudoc.patterns import DOTALL, MULTILINE, Linear, Match, Pattern, Span, allowed, to_ascii
 
 _SHORTEST = 3
 _OPTIONAL = ("?", "*", "{0", "{,")
@@ -18,13 +19,21 @@ class Written:
     to case at every character; without line ends a message that was wrapped is found.
     """
 
-    __slots__ = ("flat", "folded", "lowered")
+    __slots__ = ("_ascii", "flat", "folded", "lowered")
 
     def __init__(self, flat: str) -> None:
         self.flat = flat
         # of all letters only this one is two when it is small
         self.folded = flat.replace("\u0130", "i").lower()
         self.lowered = self.folded.replace("\n", " ")
+        self._ascii: bytes | None = None
+
+    @property
+    def ascii(self) -> bytes:
+        """The small letters as `Linear` sees them, of the same length."""
+        if self._ascii is None:
+            self._ascii = to_ascii(self.folded)
+        return self._ascii
 
     def may_hold(self, anchors: tuple[str, ...]) -> bool:
         """Whether one of the words occurs, without regard to case; True where there are none."""
@@ -38,24 +47,30 @@ class Written:
 class Found:
     """A match with what `re.Match` tells of it, in the letters that were written."""
 
-    match: re.Match[str]
+    spans: Sequence[Span]
+    names: Mapping[str, int]
     flat: str
 
     def __getitem__(self, group: int | str) -> str | None:
-        start, end = self.match.span(group)
+        start, end = self.spans[self.names[group] if isinstance(group, str) else group]
         return None if start < 0 else self.flat[start:end]
 
     def groups(self) -> tuple[str | None, ...]:
         """What each group read, None for one that took no part."""
-        return tuple(self[number + 1] for number in range(self.match.re.groups))
+        return tuple(self[number] for number in range(1, len(self.spans)))
 
     def groupdict(self) -> dict[str, str | None]:
         """What each group with a name read."""
-        return {name: self[name] for name in self.match.re.groupindex}
+        return {name: self[name] for name in self.names}
 
-    def span(self) -> tuple[int, int]:
+    def span(self) -> Span:
         """Where it begins and ends."""
-        return self.match.span()
+        return self.spans[0]
+
+
+def read_match(match: Match[str], flat: str) -> Found:
+    """A match of Python's engine."""
+    return Found(match.regs, match.re.groupindex, flat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +104,46 @@ class Words:
 
     def search(self, text: Written) -> Found | None:
         """The leftmost match of any alternative."""
-        first: re.Match[str] | None = None
+        first: Found | None = None
         for alternative in self._alternatives:
-            if text.may_hold(alternative.anchors):
-                match = _compile(alternative.source).search(text.folded)
-                if match is not None and (first is None or match.start() < first.start()):
+            if text.may_hold(alternative.anchors) and allowed(alternative.source):
+                found = _compile(alternative.source)
+                match = next(_matches(found, text), None)
+                if match is not None and (first is None or match.span()[0] < first.span()[0]):
                     first = match
-        return None if first is None else Found(first, text.flat)
+        return first
 
     def finditer(self, text: Written) -> Iterator[Found]:
         """Every match, alternative by alternative, ordered by where it begins."""
-        matches: list[re.Match[str]] = []
+        matches: list[Found] = []
         for alternative in self._alternatives:
-            if text.may_hold(alternative.anchors):
-                matches += _compile(alternative.source).finditer(text.folded)
-        return (Found(match, text.flat) for match in sorted(matches, key=lambda m: m.start()))
+            if text.may_hold(alternative.anchors) and allowed(alternative.source):
+                matches += _matches(_compile(alternative.source), text)
+        return iter(sorted(matches, key=lambda found: found.span()[0]))
+
+
+def _matches(expression: Linear | Pattern, text: Written) -> Iterator[Found]:
+    if isinstance(expression, Linear):
+        return (Found(spans, expression.names, text.flat) for spans in expression.finditer(text.ascii))
+    return (read_match(match, text.flat) for match in expression.finditer(text.folded))
 
 
 # few of the many patterns are ever needed in one run: each is compiled when its words first occur
 @functools.cache
-def _compile(source: str) -> re.Pattern[str]:
+def _compile(source: str) -> Linear | Pattern:
     # " +" means no more than a blank does, and Python 3.10 refuses the two signs that would come of it
     plain = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*").replace(" ", r"\s+")
     small = _AS_IT_IS.sub(lambda part: part[1] or part[0].lower(), plain)
-    # a search leaps to letters, and would try a boundary at every character
-    return re.compile(_BOUNDARY.sub(r"\1(?<=\\b\1)", small), re.DOTALL | re.MULTILINE)
+    try:
+        return Linear(f"(?sm){small}")
+    except ValueError:
+        # a search leaps to letters, and would try a boundary at every character
+        return Pattern(_BOUNDARY.sub(r"\1(?<=\\b\1)", small), DOTALL | MULTILINE)
 
 
 # signs that mean something else in small letters
-_AS_IT_IS = re.compile(r"(\\.|\(\?P)|[^\\(]+", re.DOTALL)
-_BOUNDARY = re.compile(r"^\\b(\w+)(?=\w)")
+_AS_IT_IS = Pattern(r"(\\.|\(\?P)|[^\\(]+", DOTALL)
+_BOUNDARY = Pattern(r"^\\b(\w+)(?=\w)")
 
 
 @functools.cache
@@ -139,12 +164,12 @@ def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 # plain characters come as a run; a sign of repetition behind it belongs to its last one
-_TOKEN = re.compile(
+_TOKEN = Pattern(
     r"(?P<plain>[^\\\[().^$*+?{|]+)|(?P<code>\\[xuU][\da-fA-F]+)|(?P<escaped>\\.)|"
     r"(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<aside>\(\?(?:[a-z]+|P=\w+)\))|(?P<ahead>\(\?<?[=!])|"
     r"(?P<open>\((?:\?[a-z-]*:|\?P<\w+>)?)|(?P<close>\))|(?P<bar>\|)|"
     r"(?P<repeat>(?:[*+?]|\{\d*,?\d*\})\??)|(?P<other>.)",
-    re.DOTALL,
+    DOTALL,
 )
 _END = ("", "", 0)
 

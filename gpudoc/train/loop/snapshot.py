@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from gpudoc.patterns import Pattern
 from gpudoc.train.loop.census import owned
 from gpudoc.train.step.step import Stepper
 from gpudoc.units import parse_size
 
-_WANTED = re.compile(r"Tried to allocate ([\d.]+ [KMGT]iB)")
-_FREE = re.compile(r"of which ([\d.]+ (?:[KMGT]i)?B) is free")
+_WANTED = Pattern(r"Tried to allocate ([\d.]+ [KMGT]iB)")
+_FREE = Pattern(r"of which ([\d.]+ (?:[KMGT]i)?B) is free")
 
 
 class Snapshots:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import platform
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -17,6 +16,7 @@ from torch import nn
 
 import gpudoc
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.patterns import Pattern
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.ranks.meeting import Met, Place, explained, meet_others
 from gpudoc.train.ranks.protocol import OOM, Alone, Ranks, off_stdout
@@ -278,7 +278,7 @@ def talking(pulse: Pulse, call: int) -> Iterator[None]:
         if is_out_of_memory(problem):
             raise abandoned() from problem
         # gloo begins with a place in its sources and ends with general advice
-        text = re.sub(r"^\[[^]]*\] ", "", str(problem).splitlines()[0]).partition(". This is")[0]
+        text = Pattern(r"^\[[^]]*\] ").sub("", str(problem).splitlines()[0]).partition(". This is")[0]
         raise PeerLostError(
             f"another rank is gone: {text}",
             hint="its own message says why; run the same command again to go on from the last checkpoint",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import num_cpus
+from gpudoc.patterns import IGNORECASE, Pattern
 from gpudoc.process.arguments import without
 from gpudoc.shell import quote_path
 from gpudoc.train.request import Request, go_on
@@ -21,7 +21,9 @@ from gpudoc.workload.config import load_config
 from gpudoc.writing import write_whole
 
 # what gloo and NCCL say in the ranks that are left, besides PeerLostError
-_LOST = re.compile(r"Connection (closed|reset)|NCCL (error|communicator)|gloo/transport|ProcessGroup\w+ .*abort", re.I)
+_LOST = Pattern(
+    r"Connection (closed|reset)|NCCL (error|communicator)|gloo/transport|ProcessGroup\w{1,40} .{0,400}abort", IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import gpudoc
+from gpudoc.patterns import Pattern
 from gpudoc.process.arguments import AS_MODULE
 from gpudoc.process.seal import KEY, NEW_KEY
 
@@ -77,7 +77,7 @@ def job_lines(name: str) -> list[str]:
 
 def _job_name(name: str) -> str:
     """A word that needs no quotes: a line end in the head of an executable file would begin a command."""
-    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "gpudoc"
+    return Pattern(r"[^\w.-]+").sub("-", name).strip("-") or "gpudoc"
 
 
 def log_lines(name: str) -> list[str]:

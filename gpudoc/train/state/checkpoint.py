@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from gpudoc.patterns import Pattern
 from gpudoc.train.ranks.protocol import inside, whole
 from gpudoc.train.state.staging import Copying, Staging
 from gpudoc.writing import sync_folder
@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 SHARDS = "dcp"
 WEIGHTS = "model.safetensors"
 PLACE = "data.pt"
-_NAME = re.compile(r"step-(\d+)")
+_NAME = Pattern(r"step-(\d+)")
 # between the name of a checkpoint and the number of who writes it, or what says that it is being replaced
 _RUIN, _REPLACED = ".tmp-", "replaced"
 

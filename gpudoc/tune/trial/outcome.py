@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable
 
+from gpudoc.patterns import Pattern
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.shortage import OWN_CHECKS, Shortage, links, shortage, shortage_in
 from gpudoc.tune.trial.messages import End
@@ -17,10 +17,13 @@ _MEMORY = {
     Shortage.SHM: End.OOM_SHM,
 }
 # what a message says besides a lack of memory; the sources are torch 2.6 to 2.13
-_SIGNS: tuple[tuple[str, End], ...] = (
-    (r"DataLoader worker .* (is killed by signal|exited unexpectedly)", End.WORKER_DIED),
-    (r"invalid configuration argument|CUDA error: too many blocks", End.GRID_LIMIT),
-    (r"int32|INT_MAX|canUse32BitIndexMath|integer out of range|too many elements|32-bit index", End.INDEX_LIMIT),
+_SIGNS: tuple[tuple[Pattern, End], ...] = (
+    (Pattern(r"DataLoader worker .{0,400} (is killed by signal|exited unexpectedly)"), End.WORKER_DIED),
+    (Pattern(r"invalid configuration argument|CUDA error: too many blocks"), End.GRID_LIMIT),
+    (
+        Pattern(r"int32|INT_MAX|canUse32BitIndexMath|integer out of range|too many elements|32-bit index"),
+        End.INDEX_LIMIT,
+    ),
 )
 
 
@@ -58,7 +61,7 @@ def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool])
 
 
 def _of_message(text: str) -> End | None:
-    return next((end for pattern, end in _SIGNS if re.search(pattern, text)), None)
+    return next((end for pattern, end in _SIGNS if pattern.search(text)), None)
 
 
 def _last_line(text: str) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 from pathlib import Path
 
+from gpudoc.patterns import Pattern
 from gpudoc.process.lifetime import is_running
 from gpudoc.temporary import find_folders, remove_folder
 
 # names the folder in which the processes of a search say that they are its own
 PROCESSES = "GPUDOC_TUNE_PROCESSES"
 _NOTE = "process-"
-_MEMORY = re.compile(r"torch_(\d+)_\d+(?:_\d+)?")
+_MEMORY = Pattern(r"torch_(\d+)_\d+(?:_\d+)?")
 _SHARED = Path("/dev/shm")
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.model import Line, Text
 from gpudoc.facts.readers.words import Words
+from gpudoc.patterns import Pattern
 
 TEXT = Text((Line(1, "The GPU   has"), Line(2, "fallen off"), Line(5, "the bus today")))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudoc.facts.patterns import Pattern
 from gpudoc.facts.readers.words import Words, Written, anchors_of
 from gpudoc.knowledge import signature_rows
+from gpudoc.patterns import Pattern
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,261 @@
+"""The one place where regular expressions are compiled, and the deadline that every text has while it is searched.
+
+`Linear` is RE2's: its work grows with the text, whatever stands in it. What needs more than RE2 knows, or is read line
+by line, is a `Pattern` of Python's own engine, whose work may grow faster: tests/test_pattern_growth.py measures how it
+grows for each of them, and a search that takes too long on a text all the same is given up.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+from typing import Any
+
+ASCII, DOTALL, IGNORECASE, MULTILINE = re.ASCII, re.DOTALL, re.IGNORECASE, re.MULTILINE
+Match = re.Match
+escape = re.escape
+
+Span = tuple[int, int]
+# CPU seconds: a busy machine skips nothing that a quiet one finds
+SEARCH_S = 0.5
+TEXT_S = 4.0
+_TICK_S = 0.1
+
+
+class Pattern:
+    """A regular expression with the methods of `re.Pattern`, compiled when it is first used.
+
+    What is wrong with it shows at its first use. A search that is given up finds nothing, and the text's `Deadline`
+    names it.
+    """
+
+    __slots__ = ("_compiled", "_flags", "num_searches", "source")
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self.source = source
+        self.num_searches = 0
+        self._flags = flags
+        self._compiled: re.Pattern[str] | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it was used already."""
+        return self._compiled is not None
+
+    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        """The first match anywhere in `text` from `start`."""
+        self.num_searches += 1
+        try:
+            return (self._compiled or self._ready()).search(text, start)
+        except _TooSlowError:
+            return None
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """The match at the beginning of `text`."""
+        self.num_searches += 1
+        try:
+            return (self._compiled or self._ready()).match(text)
+        except _TooSlowError:
+            return None
+
+    def fullmatch(self, text: str) -> re.Match[str] | None:
+        """The match that is all of `text`."""
+        self.num_searches += 1
+        try:
+            return (self._compiled or self._ready()).fullmatch(text)
+        except _TooSlowError:
+            return None
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        """Every match, first to last."""
+        matches = (self._compiled or self._ready()).finditer(text)
+        while True:
+            self.num_searches += 1
+            try:
+                match = next(matches, None)
+            except _TooSlowError:
+                return
+            if match is None:
+                return
+            yield match
+
+    def findall(self, text: str) -> list[Any]:
+        """What every match reads: the text, or of one group that group's, or of several a tuple."""
+        self.num_searches += 1
+        try:
+            return (self._compiled or self._ready()).findall(text)
+        except _TooSlowError:
+            return []
+
+    def split(self, text: str) -> list[str]:
+        """What stands between the matches, and what their groups read."""
+        return (self._compiled or self._ready()).split(text)
+
+    def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
+        """`text` with every match replaced."""
+        return (self._compiled or self._ready()).sub(replacement, text)
+
+    def _ready(self) -> re.Pattern[str]:
+        self._compiled = re.compile(self.source, self._flags)
+        return self._compiled
+
+
+class Linear:
+    """A regular expression that RE2 searches in characters of one byte, as `to_ascii` makes them."""
+
+    __slots__ = ("_engine", "names", "source")
+
+    def __init__(self, source: str) -> None:
+        """ValueError for what RE2 does not know: a look around, a reference back, letters beyond ASCII."""
+        # not its wrapper, which encodes the text for each search; and a live doctor needs neither
+        from re2 import _re2 as re2  # type: ignore[attr-defined]
+
+        options = re2.RE2.Options()
+        options.encoding = options.Encoding.LATIN1
+        options.log_errors = False
+        self.source = source
+        if not source.isascii() or _BEYOND_ASCII in source:
+            raise ValueError(f"letters beyond ASCII: {source}")
+        self._engine = re2.RE2(source.encode(), options)
+        if not self._engine.ok():
+            raise ValueError(f"{self._engine.error().decode()}: {source}")
+        self.names: Mapping[str, int] = {name.decode(): place for name, place in self._engine.NamedCapturingGroups()}
+
+    def search(self, text: bytes, start: int = 0) -> tuple[Span, ...] | None:
+        """Where the first match from `start` and its groups stand, (-1, -1) for one that took no part; or None."""
+        spans = self._engine.Match(self._engine.Anchor.UNANCHORED, text, start, len(text))
+        return None if spans[0] == _NOWHERE else tuple(spans)
+
+    def finditer(self, text: bytes) -> Iterator[tuple[Span, ...]]:
+        """Every match, first to last."""
+        start = 0
+        while start <= len(text) and (spans := self.search(text, start)) is not None:
+            yield spans
+            begin, end = spans[0]
+            start = end if end > begin else end + 1
+
+
+_NOWHERE: Span = (-1, -1)
+_BEYOND_ASCII = r"\u"
+
+
+class _Stand(dict[int, str]):
+    """What stands for each character: of those that RE2 has no class for, one that no small-letter pattern names."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        if code < 128 and not sign.isspace():
+            stands = sign
+        elif sign.isspace():
+            stands = sign if sign in " \t\n\r\f" else " "
+        elif sign.isdecimal():
+            stands = str(int(sign))
+        else:
+            stands = "Q" if sign.isalnum() else "\0"
+        self[code] = stands
+        return stands
+
+
+_STANDS = _Stand()
+
+
+def to_ascii(text: str) -> bytes:
+    """A text in small letters as `Linear` sees it, of the same length: a letter beyond ASCII is still a letter."""
+    plain = text.isascii() and not any(blank in text for blank in _ODD_BLANKS)
+    return (text if plain else text.translate(_STANDS)).encode("ascii")
+
+
+# white space to Python and not to RE2
+_ODD_BLANKS = "\x0b\x1c\x1d\x1e\x1f"
+
+
+class Deadline:
+    """How long one text may be searched: `SEARCH_S` for one search, `TEXT_S` for all of them, in CPU time.
+
+    In the main thread a search that takes longer is interrupted, where nobody else uses the timer of the process; in
+    another thread no search begins any more once the text has had its time.
+    """
+
+    __slots__ = ("_ends", "_seen", "_ticks", "given_up")
+
+    def __init__(self) -> None:
+        self._ends = time.thread_time() + TEXT_S
+        self._seen: tuple[Pattern, int] | None = None
+        self._ticks = 0
+        self.given_up: dict[str, None] = {}
+        """The expressions that were not searched for, or not to the end, in order."""
+
+    def allows(self, source: str) -> bool:
+        """Whether there is time for one more expression; if not, it counts as given up."""
+        if time.thread_time() < self._ends:
+            return True
+        self.given_up.setdefault(source)
+        return False
+
+    def tick(self, _number: int, frame: FrameType | None) -> None:
+        """Give up the search that was under way for too many ticks; called by the timer."""
+        pattern = frame.f_locals.get("self") if frame is not None and frame.f_code in _INTERRUPTED else None
+        if not isinstance(pattern, Pattern):
+            return
+        under_way = pattern, pattern.num_searches
+        self._ticks = self._ticks + 1 if under_way == self._seen else 0
+        self._seen = under_way
+        if self._ticks * _TICK_S >= SEARCH_S:
+            self.given_up.setdefault(pattern.source)
+            raise _TooSlowError
+
+
+class _TooSlowError(Exception):
+    """A search has taken too long."""
+
+
+# what replaces text is never given up: a secret would stay
+_INTERRUPTED = {
+    method.__code__ for method in (Pattern.search, Pattern.match, Pattern.fullmatch, Pattern.finditer, Pattern.findall)
+}
+_deadline: ContextVar[Deadline | None] = ContextVar("_deadline", default=None)
+
+
+def allowed(source: str) -> bool:
+    """Whether the text that is searched here has time for this expression; without a deadline always."""
+    deadline = _deadline.get()
+    return deadline is None or deadline.allows(source)
+
+
+@contextmanager
+def deadline() -> Iterator[Deadline]:
+    """One text's time to be searched; within another text's, that one's goes on."""
+    outer = _deadline.get()
+    if outer is not None:
+        yield outer
+        return
+    own = Deadline()
+    token = _deadline.set(own)
+    try:
+        with _timer(own):
+            yield own
+    finally:
+        _deadline.reset(token)
+
+
+@contextmanager
+def _timer(own: Deadline) -> Iterator[None]:
+    ours = threading.current_thread() is threading.main_thread()
+    # a program that called the library may use it itself
+    if not ours or signal.getsignal(signal.SIGVTALRM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_VIRTUAL)):
+        yield
+        return
+    signal.signal(signal.SIGVTALRM, own.tick)
+    signal.siginterrupt(signal.SIGVTALRM, False)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
