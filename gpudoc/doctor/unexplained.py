@@ -11,7 +11,7 @@ from gpudoc.doctor.causes.kernel_events import unknown_numbers
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import PASTE
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import Reading
 from gpudoc.facts.readers.named import named_facts
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
@@ -93,7 +93,7 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     assert reading is not None
     if not findings and set(reading.recognised) <= _WORDS_ONLY and not named_facts(replace(reading, recognised=())):
         return _wrong("nothing_known")
-    sign = _failed_test(evidence) or _failure(reading.text) or _hidden_gpu(evidence)
+    sign = _failed_test(evidence) or _failure(reading) or _hidden_gpu(evidence)
     if sign is None or (evidence.machine.torch.is_available is True and sign.fact == "error"):
         return Unexplained()
     advised = [
@@ -122,8 +122,9 @@ def _hidden_gpu(evidence: Evidence) -> Observation | None:
     return Observation("torch.is_available", "False, although the text names a GPU or its driver", origin)
 
 
-def _failure(text: Text) -> Observation | None:
+def _failure(reading: Reading) -> Observation | None:
     """The line that says best that something about the device failed, or None."""
+    text = reading.text
     for mention in reversed(list(text.find_all(_LAST_LINE))):
         if _DEVICE_WORDS.search(mention.line.text):
             return observe("error", mention.line.text, mention.line.origin)
@@ -131,7 +132,8 @@ def _failure(text: Text) -> Observation | None:
         if not _INFORMS.search(line.text) and _DEVICE_WORDS.search(line.text) and _FAILURE_WORDS.search(line.text):
             return observe("error", line.text, line.origin)
     ends = [mention for mention in text.find_all(_LAST_LINE) if not mention[1].endswith(("Warning", "Interrupt"))]
-    where = ends[-1] if ends else text.find(_TRACEBACK)
+    stopped = bool(reading.failures) and all(chain.is_stop for chain in reading.failures)
+    where = ends[-1] if ends else None if stopped else text.find(_TRACEBACK)
     # a program that logs its steps behind an error got over it
     if where is None or (text.find(_TRACEBACK) is None and _STEP.search(text.flat, where.match.span()[1])):
         return None

@@ -73,7 +73,9 @@ def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
     has_none = "does not have a deterministic implementation" in said
     return GpudocError(
         f"an error in the model or the loss: {said}; the batch was {shapes(batch) or type(batch).__name__}",
-        hint="another operation in its place; or --set deterministic=false" if has_none else "",
+        hint="another operation in its place; or --set deterministic=false"
+        if has_none
+        else "--verbose shows the whole traceback",
         exit_code=ExitCode.NOT_DONE if first else ExitCode.BAD_ANSWER,
     )
 

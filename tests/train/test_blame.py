@@ -85,6 +85,15 @@ def test_what_is_already_explained_stays():
     assert blame.in_model(problem, None, True) is problem
 
 
+def test_an_error_of_the_model_says_how_to_see_all_of_it():
+    told = blame.in_model(
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied (4x20 and 30x2)"), torch.zeros(4, 10), True
+    )
+    assert isinstance(told, GpudocError)
+    assert "(4x20 and 30x2)" in told.message
+    assert told.hint == "--verbose shows the whole traceback"
+
+
 ASSERTED = "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com\n"
 
 

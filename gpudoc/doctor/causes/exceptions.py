@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Severity, Skip, observe
@@ -19,8 +20,6 @@ from gpudoc.patterns import Pattern
 UNKNOWN = "error_in_code"
 # no row knows it: it is the program's, and nothing more is sure
 _UNKNOWN_CONFIDENCE, _SURVIVED = 0.65, 0.4
-# what asks a program to end is no error of it
-_ENDED = ("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration")
 # what a program often expects and handles: where that fails, the failure counts and not what was expected
 _EXPECTED = (
     "ImportError",
@@ -42,7 +41,7 @@ _OF_DEVICE = Listed("error-of-device")
 _TRAINS = Listed("step-of-training")
 # one call with one name: 'return self.b(h)'
 _CALL = Pattern(r"(?:return |\w[\w, ]{0,60} = )?(?:self\.)?([\w.]{1,60})\((\w{1,40})\)$")
-_MOST_AFTER = 200
+_MOST_BESIDE = 200
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
 
 
@@ -80,7 +79,7 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def telling_chain(reading: Reading) -> ErrorChain | None:
     """The failure that counts: the first that ended something and is not the echo of another; None without one."""
-    chains = [chain for chain in reading.failures if any(error.name not in _ENDED for error in chain.errors)]
+    chains = [chain for chain in reading.failures if not chain.is_stop]
     if not chains:
         return None
     return min(chains, key=lambda chain: (_is_survived(reading, chain), _is_echo(chain)))
@@ -93,11 +92,17 @@ def _is_echo(chain: ErrorChain) -> bool:
 
 
 def _is_survived(reading: Reading, chain: ErrorChain) -> bool:
-    """Whether training goes on below it."""
-    after = reading.text.lines[chain.last + 1 :][:_MOST_AFTER]
+    """Whether training goes on below it: with numbers that were not there before, as a progress bar's last ones are."""
+    before = _steps(line.text for line in reading.text.lines[max(0, chain.first - _MOST_BESIDE) : chain.first])
+    after = _steps(line.text for line in reading.text.lines[chain.last + 1 :][:_MOST_BESIDE])
     # beside a traceback another rank may write a last line
-    least = 2 if any(error.frames for error in chain.errors) else 1
-    return sum(_TRAINS.search(Written(line.text)) is not None for line in after) >= least
+    return len(after - before) >= (2 if any(error.frames for error in chain.errors) else 1)
+
+
+def _steps(lines: Iterable[str]) -> set[str]:
+    """The numbers of each line of a training, without the times behind a bar."""
+    steps = (line.partition("[")[0] or line for line in lines if _TRAINS.search(Written(line)) is not None)
+    return {" ".join(re.findall(r"\d+", step)) for step in steps}
 
 
 def _candidates(chain: ErrorChain) -> list[PythonError]:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from gpudoc.facts.readers.code_paths import Owner, owner_of
 
+# what asks a program to end is no error of it
+_STOPS = ("KeyboardInterrupt", "SystemExit", "GeneratorExit")
 Link = Literal["", "handling", "direct", "original"]
 
 
@@ -61,6 +63,11 @@ class ErrorChain:
     def first(self) -> int:
         """The place of its first line."""
         return self.errors[0].first
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether a person or the program itself only asked it to end."""
+        return all(error.name in _STOPS for error in self.errors)
 
     @property
     def last(self) -> int:

@@ -110,3 +110,20 @@ def test_a_cause_of_the_machine_that_an_exception_shows_names_the_user_s_line_to
     report = report_of(at_line("IndexError: Target 10 is out of bounds."))
     assert report.findings[0].id == "label_out_of_range"
     assert [o.value for o in report.findings[0].evidence][1] == "train.py:8 in forward: return self.b(h)"
+
+
+def test_a_program_that_a_person_ended_is_not_wrong():
+    stopped = "epoch 3 step 5 loss 2.3\n^C" + at_line("KeyboardInterrupt").removesuffix("\n")
+    assert report_of(stopped).verdict == "healthy"
+    assert report_of(at_line("ValueError: 7")).verdict == "broken"
+
+
+def test_the_last_numbers_of_a_progress_bar_are_no_training_that_goes_on():
+    bar = "Epoch 0:  12%|#   | 12/100 [00:0{}<00:20,  4.2it/s, v_num=3]\n"
+    assert report_of(bar.format(3) + CONFIG + bar.format(4) + bar.format(5)).verdict == "broken"
+
+
+def test_a_traceback_that_is_cut_asks_for_its_end():
+    report = report_of("\n".join(PLAIN.splitlines()[:-1]))
+    assert report.verdict == "unknown"
+    assert "last lines of the traceback" in report.deciding_facts[0]
