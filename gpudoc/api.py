@@ -149,7 +149,7 @@ def diagnose(
     import traceback
     from pathlib import Path
 
-    from gpudoc.doctor.document import exit_code
+    from gpudoc.doctor.document import dump, exit_code
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render import doctor, doctor_output, doctor_page
 
@@ -166,7 +166,8 @@ def diagnose(
     )
     with _shown(progress) as teller:
         report = examine(asked, teller)
-    kept, clean = doctor_output.shareable(report, redact=options.get("redact", True))
+    clean = doctor_output.shareable(report, redact=options.get("redact", True))
+    kept = dump(clean)
     return Document(kept, lambda: doctor.render(clean), lambda: doctor_page.render_page(clean), exit_code(report))
 
 
@@ -177,20 +178,16 @@ def watch(
     from gpudoc import facts
     from gpudoc.doctor import document
     from gpudoc.doctor.live.judge import judge
-    from gpudoc.facts.redact import Redactor
     from gpudoc.render import doctor_output, watch_page
     from gpudoc.render import watch as screen
-    from gpudoc.render.private import private_watch
 
     with _shown(progress) as teller:
         seen = facts.watch(pid=pid, seconds=seconds, progress=teller)
     report = judge(seen, ignore=ignore)
-    redactor = Redactor.of_this_process()
-    plain = screen.to_json(document.dump(report), seen, None)
-    kept = doctor_output.private(plain, doctor_output.Output(), redactor)
-    clean, shared = document.load(kept), private_watch(seen, redactor)
+    redactor = doctor_output.redactor_of(report)
+    clean, shared = redactor.clean(report), redactor.clean(seen)
     return Document(
-        kept,
+        screen.to_json(document.dump(clean), shared, None),
         lambda: screen.render(clean, shared),
         lambda: watch_page.render_page(clean, shared),
         document.exit_code(report),

@@ -13,7 +13,7 @@ _VERSION = Pattern(
     r"\d{1,5}(?:\.\d{1,8}){0,5}(?:\.?(?:a|b|rc|post|dev)\d{1,10}){0,3}(?:\+[a-z0-9]{1,20}(?:[._-][a-z0-9]{1,20}){0,5})?"
 )
 _PCI_ADDRESS = Pattern(r"(?i)(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
-_UUID = Pattern(r"(?i)(?:GPU-|MIG-)?(?:GPU-)?[0-9a-f]{6,8}(?:-[0-9a-f]{4}){0,3}(?:-[0-9a-f]{12})?(?:/\d{1,3}/\d{1,3})?")
+_UUID = Pattern(r"(?i)(?:GPU-|MIG-)?(?:GPU-)?[0-9a-f]{1,8}(?:-[0-9a-f]{4}){0,3}(?:-[0-9a-f]{12})?(?:/\d{1,3}/\d{1,3})?")
 _NAME = Pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
 # what may stand in the place of a word of a row: none of it means more than itself to a shell
 _PLAIN = Pattern(r"[\w.,:=/+@% -]*", ASCII)

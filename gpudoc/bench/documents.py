@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpudoc.bench.model import SCHEMA, Ceiling, Doubt, Measurement, NoCeiling, NotMeasured, Parameter, Reading, Record
 from gpudoc.control_characters import to_json
 from gpudoc.errors import GpudocError
+from gpudoc.facts.redact import private
 from gpudoc.reading import UnreadableError, read_text
 from gpudoc.shell import quote_path
 from gpudoc.writing import write_whole
@@ -203,5 +204,5 @@ def check_places(*places: Path | None) -> None:
 
 def save_record(path: Path, record: Record) -> None:
     """Write the record, whole or not at all; GpudocError when the place cannot be written."""
-    text = to_json(record_to_json(record), indent=1) + "\n"
+    text = to_json(private(record_to_json(record)), indent=1) + "\n"
     write_whole(path, text, hint="--out bench.json")

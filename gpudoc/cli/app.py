@@ -153,11 +153,12 @@ def _flush() -> None:
 
 
 def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:
+    from gpudoc.facts.redact import private
     from gpudoc.render.console import lose_reader, print_json, print_lines
 
     if "--json" in arguments:
         with contextlib.suppress(OSError):
-            print_json({"schema": "gpudoc.error.v1", "message": message, "hint": hint}, indent=None)
+            print_json(private({"schema": "gpudoc.error.v1", "message": message, "hint": hint}), indent=None)
             return code
         lose_reader(sys.stdout)
     with contextlib.suppress(OSError):
@@ -184,7 +185,11 @@ def _report_fault(arguments: list[str], fault: Exception) -> int:
     import tempfile
     import traceback
 
+    from gpudoc.facts.redact import Redactor
+
     told = f"gpudoc {gpudoc.__version__}, Python {sys.version}\n" + "".join(traceback.format_exception(fault))
+    # it is meant for an issue that everybody reads
+    told = escape_controls(Redactor.of_this_process().text(told))
     message = f"a fault of gpudoc itself: {type(fault).__name__}: {fault}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="gpudoc-fault-", suffix=".txt", delete=False) as report:

@@ -106,16 +106,16 @@ def _watch_command(wish: Wish) -> int:
 
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
     from gpudoc.doctor import document
-    from gpudoc.facts.redact import Redactor
+    from gpudoc.facts.redact import whole
     from gpudoc.render import console, frame, watch, watch_page
-    from gpudoc.render.doctor_output import private, render_markdown
-    from gpudoc.render.private import private_watch
+    from gpudoc.render.doctor_output import redactor_of, render_markdown
 
-    redactor = Redactor.of_this_process()
-    kept = private(watch.to_json(document.dump(report), seen, ended), output, redactor)
+    clean, shared = report, seen
     # what is kept in a file or pasted may leave this machine, the screen does not
-    clean = document.load(kept) if output.redact else report
-    shared = private_watch(seen, redactor) if output.redact and seen is not None else seen
+    if output.redact and output.leaves:
+        redactor = redactor_of(report)
+        clean, shared = redactor.clean(report), redactor.clean(seen)
+    kept = whole(watch.to_json(document.dump(clean), shared, ended))
     if output.html is not None and shared is not None:
         watch_page.save(output.html, clean, shared)
     shape = frame.form(output.plain, piped=frame.WIDE)
@@ -123,8 +123,8 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     if seen is not None:
         text = watch.render(report, seen, verbose=output.verbose, width=shape.width, boxed=shape.boxed)
     if output.out is not None:
-        whole = watch.render(clean, shared, verbose=True) if shared is not None else ""
-        watch.save_text(output.out, whole, kept)
+        told = watch.render(clean, shared, verbose=True) if shared is not None else ""
+        watch.save_text(output.out, told, kept)
     if output.json:
         console.print_json(kept)
     elif output.markdown:

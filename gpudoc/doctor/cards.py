@@ -9,6 +9,7 @@ from gpudoc.doctor.model import Card
 from gpudoc.facts.identify import with_address
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.patterns import Pattern
+from gpudoc.shell import is_pci_address, is_uuid
 
 _ADDRESS = Pattern(r"(?i)^\s*(?:PCI:)?(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?\s*$")
 
@@ -56,10 +57,15 @@ def selector(cards: Sequence[Card]) -> str:
 
 
 def _name(card: Card) -> str:
-    for fact in (card.index, card.pci_address, card.uuid):
-        if not isinstance(fact, Absent):
-            return str(fact)
-    return ""
+    """As a command may name it: an address or UUID of another form may come from anybody's text, and names nothing."""
+    if not isinstance(card.index, Absent):
+        return str(int(card.index))
+    return address_of(card) or (card.uuid if isinstance(card.uuid, str) and is_uuid(card.uuid) else "")
+
+
+def address_of(card: Card) -> str:
+    """The card's PCI address; '' without one, or where it is none."""
+    return card.pci_address if isinstance(card.pci_address, str) and is_pci_address(card.pci_address) else ""
 
 
 def called(cards: Sequence[Card]) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from gpudoc.doctor.model import Card, Finding, Report, Severity
+from gpudoc.doctor.catalogue import fill
+from gpudoc.doctor.model import Card, Cause, Evidence, Finding, Observation, Report, Setting, Severity, observe
+from gpudoc.doctor.setting import describe
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.snapshot import dump_facts, load_facts
+from gpudoc.patterns import Pattern
 
 SCHEMA = "gpudoc.doctor.v1"
+# an id, or the name of what was compared
+_ID = Pattern(r"[A-Za-z0-9_][A-Za-z0-9_ .,()/-]{0,60}")
+_NO_ID = "unknown"
+_NOT_SHOWN = "Not shown: written by another version of gpudoc, or by somebody else"
 
 
 def dump(report: Report) -> dict[str, object]:
@@ -34,7 +42,10 @@ def exit_code(report: Report, fail_on: Severity = "broken") -> ExitCode:
 
 
 def load(document: Mapping[str, object], *, name: str = "the document") -> Report:
-    """The report of a document; GpudocError when its schema is not one that this version reads."""
+    """The report of a document in this version's words; GpudocError when its schema is not one that it reads.
+
+    A document may come from anybody: of what it says, ids, figures and facts are believed.
+    """
     schema = document.get("schema")
     if schema != SCHEMA:
         hint = "use the gpudoc that wrote it, or make it again with `gpudoc doctor --json`"
@@ -42,7 +53,7 @@ def load(document: Mapping[str, object], *, name: str = "the document") -> Repor
             hint = "the record of a fleet is judged from a file: gpudoc doctor fleet.json"
         raise GpudocError(f"{name} has schema {schema!r}; this gpudoc reads {SCHEMA}", hint=hint)
     try:
-        return load_facts(Report, {**document, "seconds": _seconds(document.get("seconds"))})
+        return _in_own_words(load_facts(Report, {**document, "seconds": _seconds(document.get("seconds"))}))
     except (TypeError, ValueError) as problem:
         raise GpudocError(
             f"{name} is not a whole {SCHEMA} document: {problem}", hint="make it again with `gpudoc doctor --json`"
@@ -68,5 +79,51 @@ def _dump_card(card: Card) -> dict[str, object]:
 
 
 def load_finding(plain: Mapping[str, object]) -> Finding:
-    """The finding of `dump_finding`'s result; ValueError when it is none."""
-    return load_facts(Finding, plain)
+    """The finding of `dump_finding`'s result in this version's words; ValueError when it is none."""
+    return _believed(load_facts(Finding, plain), Setting())
+
+
+def _in_own_words(report: Report) -> Report:
+    setting = describe(Evidence(source=report.source, machine=report.machine))
+    return replace(
+        report,
+        findings=tuple(_believed(finding, setting) for finding in report.findings),
+        passed=tuple(filter(_is_id, report.passed)),
+        skipped=tuple(one for one in report.skipped if _is_id(one.id)),
+        crashed=tuple(one for one in report.crashed if _is_id(one.id)),
+        unexplained=tuple(map(_quoted, report.unexplained)),
+        deciding_facts=(),
+        recognised=tuple(kind for kind in report.recognised if _is_id(kind)),
+    )
+
+
+def _believed(finding: Finding, setting: Setting) -> Finding:
+    """The finding with the title, reason, steps and source of this version's catalogue, whatever the document says."""
+    from gpudoc.doctor.registry import CATALOGUE
+
+    seen = replace(
+        finding,
+        id=finding.id if _is_id(finding.id) else _NO_ID,
+        confidence=min(max(finding.confidence, 0.0), 1.0),
+        title="",
+        why="",
+        fix=(),
+        url="",
+        evidence=tuple(map(_quoted, finding.evidence)),
+        explains=_known_titles(finding.explains, CATALOGUE),
+    )
+    return fill(seen, CATALOGUE, setting) if seen.id in CATALOGUE else replace(seen, title=_NOT_SHOWN)
+
+
+def _known_titles(titles: Sequence[str], catalogue: Mapping[str, Cause]) -> tuple[str, ...]:
+    known = {cause.title for cause in catalogue.values()} if titles else set()
+    return tuple(title for title in titles if title in known)
+
+
+def _quoted(seen: Observation) -> Observation:
+    """What was seen as one line, which no screen takes for a line of its own."""
+    return observe(" ".join(seen.fact.split()), seen.value, " ".join(seen.origin.split()))
+
+
+def _is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None

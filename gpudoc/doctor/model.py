@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gpudoc.doctor.timeline import Timeline
     from gpudoc.facts.process import Watch
 
+# characters of a text that a report shows, of a line that it quotes, before the words that it quotes it for, and kept
+_MOST_SHOWN, _MOST_QUOTED, _BEFORE_THE_WORDS, _MOST_KEPT = 200, 160, 20, 4000
 Severity = Literal["broken", "warning", "info"]
 RANK: Mapping[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
 Verdict = Literal["healthy", "warning", "broken", "unknown"]
@@ -22,19 +24,35 @@ Family = Literal["environment", "runtime", "live", "code"]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One fact that supports a finding: its name, its value as text, and where it was read."""
+    """One fact that supports a finding: its name, its value as text, and where it was read.
+
+    A long text is kept `whole` and cut again whenever it changes: what is redacted is the text before it was cut.
+    """
 
     fact: str
     value: str
     origin: str = field(metadata={"key": "from"})
+    whole: str = field(default="", metadata={"key": None}, compare=False, repr=False)
+    words: str = field(default="", metadata={"key": None}, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """A text that is kept whole decides what is shown of it."""
+        if self.whole:
+            object.__setattr__(self, "value", _shortened(self.whole, self.words))
 
 
-def observe(fact: str, value: object, origin: str) -> Observation:
-    """An observation with its value as one short line of text."""
-    return Observation(fact, shorten(" ".join(str(value).split())), origin)
+def observe(fact: str, value: object, origin: str, *, words: str = "") -> Observation:
+    """An observation with its value as one short line of text, from a little before the `words` that matter."""
+    text = " ".join(str(value).split())
+    is_short = len(text) <= (_MOST_QUOTED if words else _MOST_SHOWN)
+    return Observation(fact, text, origin, "" if is_short else text[:_MOST_KEPT], "" if is_short else words)
 
 
-def shorten(line: str, most: int = 200, begin: int = 0) -> str:
+def _shortened(text: str, words: str) -> str:
+    return shorten(text, _MOST_QUOTED, text.find(words) - _BEFORE_THE_WORDS) if words else shorten(text)
+
+
+def shorten(line: str, most: int = _MOST_SHOWN, begin: int = 0) -> str:
     """At most so many characters of a line from `begin` on, cut between two words: half a number is another number."""
     if len(line) <= most:
         return line

@@ -53,7 +53,7 @@ def _settings(line: str) -> Iterator[str]:
         if not _says("advice", before[-160:]) or _says("condition", before) or _says("not_advised", before[-80:]):
             continue
         value = (match[2] or match[3]).rstrip(".,:")
-        if value and not _says("shows", match[1]):
+        if value and not _says("shows", match[1]) and not _says("loads", match[1]):
             yield f"{match[1]}={value}"
 
 

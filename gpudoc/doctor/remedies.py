@@ -12,6 +12,7 @@ from gpudoc.doctor.words import WORDS, driver_at
 from gpudoc.facts.model import Absent, Gpu, GpuProcess
 from gpudoc.knowledge.tables import read_table
 from gpudoc.patterns import Match, Pattern
+from gpudoc.shell import is_plain
 
 _WORD = Pattern(r"\{( ?)(\w+)\}")
 _LIST = "--query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv"
@@ -51,7 +52,7 @@ def _take(step: object, setting: Setting, given: Mapping[str, str]) -> tuple[Rem
     if name is not None:
         return take_steps(read_table("steps.yaml", str(name)), setting, {"when": "", **cast(Mapping[str, str], row)})
     run = row.get("run", "")
-    command = _fill(str(run[WORDS["distribution"](setting)] if isinstance(run, dict) else run), setting, given)
+    command = _command(str(run[WORDS["distribution"](setting)] if isinstance(run, dict) else run), setting, given)
     say = _fill(str(row["say"]), setting, given)
     if "ends" not in row:
         return (do(say, command, disruptive=row.get("disruptive") == "true"),)
@@ -63,6 +64,19 @@ def _is_so(wanted: object, word: str) -> bool:
     """Whether the setting's word is one of the wanted, or there at all ('known'), or not ('unknown')."""
     accepted = [wanted] if isinstance(wanted, str) else cast(Sequence[object], wanted)
     return word in accepted or ("known" if word else "unknown") in accepted
+
+
+def _command(text: str, setting: Setting, given: Mapping[str, str]) -> str:
+    """A command with its `{words}`: one that a shell would not take as it is stands as its name, to be filled in."""
+
+    def word(match: Match[str]) -> str:
+        blank, name = match.groups()
+        if name in given or name not in WORDS:
+            return _fill(match[0], setting, given)
+        said = WORDS[name](setting)
+        return blank + (said if is_plain(said) else name.upper()) if said else ""
+
+    return _WORD.sub(word, text)
 
 
 def _fill(text: str, setting: Setting, given: Mapping[str, str]) -> str:

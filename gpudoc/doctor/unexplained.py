@@ -84,7 +84,7 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
 def complained(guesses: Sequence[Finding]) -> Unexplained:
     """A complaint of which only the words are known: the lines that speak of it, and what to collect next."""
     slow = guesses and area_of(guesses[0].id) in ("data", "network", "program")
-    seen = [Observation("complaint", o.value, o.origin) for one in guesses[:1] for o in one.evidence[:1]]
+    seen = [replace(o, fact="complaint") for one in guesses[:1] for o in one.evidence[:1]]
     return _wrong("slow" if slow else "nothing_known", *seen)
 
 

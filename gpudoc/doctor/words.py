@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpudoc.doctor.cards import called, selector
+from gpudoc.doctor.cards import address_of, called, selector
 from gpudoc.doctor.model import Setting
 from gpudoc.facts.model import Absent, Gpu
 from gpudoc.knowledge.compatibility import Wheel, wheel_for
+from gpudoc.shell import is_version
 
 _TURING, _AMPERE, _BLACKWELL = (7, 5), (8, 0), (10, 0)
 _RED_HAT = ("red hat", "rhel", "centos", "rocky", "alma", "fedora", "amazon linux", "oracle")
@@ -33,7 +34,7 @@ def _pip(setting: Setting) -> str:
 
 def _torch(setting: Setting) -> str:
     version = setting.torch_version.split("+")[0]
-    return f"torch=={version}" if version else "torch"
+    return f"torch=={version}" if is_version(version) else "torch"
 
 
 def _distribution(setting: Setting) -> str:
@@ -96,7 +97,7 @@ def _indices(setting: Setting) -> str:
 
 # each is '' where the setting does not tell
 WORDS: Mapping[str, Callable[[Setting], str]] = {
-    "address": lambda setting: next((a for c in setting.cards[:1] if isinstance(a := c.pci_address, str)), ""),
+    "address": lambda setting: address_of(setting.cards[0]) if setting.cards else "",
     "called": lambda setting: called(setting.cards),
     "card": lambda setting: selector(setting.cards),
     "cards": lambda setting: selector(setting.cards),

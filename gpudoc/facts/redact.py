@@ -6,9 +6,10 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NewType, TypeVar, cast
 
 from gpudoc.patterns import DOTALL, Match, Pattern, escape
 
@@ -22,16 +23,47 @@ _SENSITIVE = (
 _SECRET_KEY = Pattern(rf"(?i)(?:{_SENSITIVE}|(?:.*_)?key)")
 # keys under which counts and switches stand, whose names only sound secret
 _NO_SECRET = Pattern(
-    r"(?i)(?:max|num|total|new|pad|eos|bos|unk|n|per|tokens?|key)?[_-]?tokens?(?:[_-].*|s)?|.*tokeniz.*|author.*|key"
+    r"(?i)(?:max|num|total|new|pad|eos|bos|unk|n|per|tokens?|key)?[_-]?tokens?(?:[_-].*|s)?|.*tokeniz.*|authors?|key"
 )
+# a value in quotes goes to its closing quote, blanks and all; in JSON within JSON the quotes have backslashes
+_QUOTED = r"\\?\"[^\"\n]{1,300}\"|\\?'[^'\n]{1,300}'"
 _ASSIGNED = Pattern(
-    rf"(?i)(?P<name>(?<![\w.-]){_SENSITIVE})(?P<join>['\"]?\s*[=:]\s*['\"]?|\s+(?=\S{{8,}}))"
-    r"(?P<value>[^\s'\",;&}]{3,})"
+    rf"(?i)(?P<name>(?<![\w.-]){_SENSITIVE})(?P<join>\\?['\"]?\s*[=:]\s*|\s+(?=\S{{8,}}))"
+    rf"(?P<value>{_QUOTED}|[^\s'\",;&}}]{{3,}})"
+)
+# an option and a variable of the environment end at a blank, whatever characters the value has
+_OPTION = Pattern(rf"(?i)(?P<name>(?<![\w.-])--?{_SENSITIVE})(?P<join>\s+|=)(?P<value>{_QUOTED}|[^\s'\"-][^\s'\"]*)")
+_VARIABLE = Pattern(
+    rf"(?P<name>(?<![\w.?&-])[A-Z][A-Z0-9_]{{0,64}}?(?:PASS|PASSWORD|PASSWD|SECRET|TOKEN|KEY|PWD|CREDENTIALS?))(?P<join>=)"
+    rf"(?P<value>{_QUOTED}|[^\s'\"]{{3,}})"
+)
+_UNQUOTED = Pattern(r"(?s)(\\?[\"'])(.*?)(\\?[\"'])")
+_PASSWORD = Pattern(r"(?i).*(?:pass|secret|pwd).*")
+_AUTHORIZATION = Pattern(
+    r"(?i)(?P<name>\bauthorization\b\\?['\"]?[ \t]{0,8}[:=][ \t]{0,8}\\?['\"]?)(?P<value>[^\s'\"\\][^'\"\n\\]{2,800})"
+)
+# programs that take a password behind a letter, and those to which a key is given as a word
+_LETTER = Pattern(
+    r"(?P<name>\b(?:mysql\w{0,8}|mariadb\w{0,8}|sshpass|redis-cli|mongo\w{0,8})\b[^\n]{0,120}?\s-[pa] ?)"
+    r"(?P<value>[^\s-]\S*)|"
+    r"(?P<glued>(?<!\S)-p)(?P<rest>(?!ython)[A-Za-z][^\s=/:]{0,60}\d[^\s=/:]{0,60})(?!\S)"
+)
+_LOGIN = Pattern(
+    r"(?P<name>\b(?:wandb|huggingface-cli|hf|ngc|docker|comet|clearml)\b[^\n]{0,40}?\blogin\b[^\n]{0,60}?\s)"
+    r"(?P<value>[A-Za-z0-9_-]{20,})"
 )
 _TOKENS = Pattern(
     r"(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|"
     r"xox[abprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{20,}|npm_\w{20,}|pypi-[\w-]{20,}|"
-    r"dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}|r8_\w{20,}|eyJ[\w-]{8,400}\.[\w-]{8,}\.[\w-]*)"
+    r"dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}|r8_\w{20,}|eyJ[\w-]{8,400}\.[\w-]{8,}\.[\w-]*|xapp-[\w-]{10,}|whsec_\w{16,}|"
+    r"dapi[0-9a-f]{32}(?:-\d)?|SG\.[\w-]{16,}\.[\w-]{16,}|[rsp]k_(?:live|test)_\w{10,}|"
+    r"(?<![\w:])(?:bot)?\d{8,12}:[\w-]{35}(?![\w-])|"
+    r"(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/[\w/-]{8,})"
+)
+# of a text that was cut off, the beginning of such a token
+_CUT_TOKEN = Pattern(
+    r"(?<![\w-])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|AIza|npm_|pypi-|dckr_pat_|nvapi-|eyJ|dapi|"
+    r"SG\.|[rsp]k_(?:live|test)_)[\w.-]{3,}?(?=\.{3}|\u2026|\Z)"
 )
 _PEM = Pattern(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", DOTALL)
 _BEARER = Pattern(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")
@@ -52,9 +84,11 @@ _IP4 = Pattern(
 )
 _IP6 = Pattern(r"(?i)(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?:::?[0-9a-f]{1,4}){2,7}(?![\w:])")
 _HOME = Pattern(
-    r"(?P<base>(?<![\w.])/(?:home|Users|export/home|data/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
+    r"(?P<base>(?<![\w./-])(?:/[\w.-]{1,40}){0,4}?/(?:home\d?|homes|[Uu]sers|people)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
     r"(?P<value>[^\s/\\:'\",;)\]<>]+)"
 )
+# most often a user's, and sometimes a group's or a data set's: not looked for anywhere else
+_SCRATCH = Pattern(r"(?P<base>(?<![\w./-])(?:/[\w.-]{1,40}){0,3}?/scratch\d?/)(?P<value>[^\s/\\:'\",;)\]<>]+)")
 _PLAIN_USERS = frozenset(
     ("root", "user", "users", "runner", "ubuntu", "admin", "jovyan", "shared", "public", "default", "all")
 )
@@ -62,8 +96,28 @@ _VERSION_BEFORE = Pattern(
     r"(?i)(?:[=~><@_/+-]=?|\bv|versions?|release|build|driver|vbios|firmware|cuda|cudnn|nccl|"
     r"(?:^|\s)(?:nvidia|cuda|lib|py|torch)[\w.-]*|(?:^|\s)[A-Za-z][\w.]*(?:-[\w.]+)+)[\"':]*\s*(?:[:=]\s*)?(?:\(\s*)?[\"']?$"
 )
+_PROMPT = Pattern(
+    r"(?<![\w.+-])(?P<user>[A-Za-z_][\w.-]{0,63})@(?P<host>[A-Za-z0-9][\w.-]{0,253})"
+    r"(?P<after>:[~/]|\s[^\]\n]{0,80}\][$#%])"
+)
+_PUBLIC = (
+    "pytorch.org", "github.com", "githubusercontent.com", "nvidia.com", "python.org", "pythonhosted.org",
+    "anaconda.org", "anaconda.com", "google.com", "googleapis.com", "amazonaws.com", "microsoft.com", "azure.com",
+    "kernel.org", "ubuntu.com", "debian.org", "docker.com", "openai.com", "intel.com", "amd.com",
+)  # fmt: skip
 _HOSTS = (
-    Pattern(r"(?P<before>(?<![\w.-])[A-Za-z_][\w.-]{0,63}@)(?P<value>[A-Za-z0-9][\w.-]{0,253})(?P<after>:[~/])"),
+    Pattern(
+        r"(?P<before>\b(?:srun|slurmstepd|sbatch|salloc|slurmd): (?:error|warning|info): )"
+        r"(?P<value>(?!tasks?\b)[A-Za-z][\w.-]*(?:\[[\d,-]+\])?)(?P<after>: )"
+    ),
+    Pattern(
+        r"(?i)(?P<before>\b(?:JOB|STEP) [\d.+_]{1,40} ON )(?P<value>[A-Za-z0-9][\w.-]*(?:\[[\d,-]+\])?)(?P<after>)"
+    ),
+    # a node's name with its domain: a first part with a number in it, and a domain of institutions
+    Pattern(
+        r"(?i)(?P<before>(?<![\w.@/-]))(?P<value>(?=[a-z-]{0,40}\d|login|head)[a-z][\w-]{0,62}(?:\.[a-z0-9-]{1,63}){1,6}"
+        r"\.(?:edu|gov|mil|net|org|com|eu|de|fr|uk|ch|nl|se|fi|dk|jp|cn|kr|au|ca|tw|br))(?P<after>(?![\w.-]*\w))"
+    ),
     Pattern(
         r"(?m)(?P<before>^(?:[A-Z][a-z]{2}\s+\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+)\s)(?P<value>[A-Za-z0-9][\w.-]*)"
         r"(?P<after>\s+[\w./-]+(?:\[\d+\])?:)"
@@ -89,6 +143,42 @@ _WHOLE_VALUES = Pattern(
 _PLACEHOLDER = Pattern(r"<[a-z]+-\d+>")
 
 
+# what tells a secret by a word before it
+_AFTER_A_WORD = (_AUTHORIZATION, _BEARER, _LOGIN, _LETTER, _OPTION, _ASSIGNED, _SERIAL, *_HOSTS[:2])
+# a document that went through a Redactor, or that its user wants whole; nothing else is printed or written as JSON
+Private = NewType("Private", dict[str, object])
+T = TypeVar("T")
+
+
+def private(document: Mapping[str, object]) -> Private:
+    """A document as it may leave the machine: without what says who and where."""
+    return Redactor.of_this_process().private(document)
+
+
+def whole(document: Mapping[str, object]) -> Private:
+    """A document as it is: one of --no-redact, or one that holds nothing of this machine."""
+    return Private(dict(document))
+
+
+# how long one word may be that is not cut, and how far from it the word stands that tells a secret
+_LONGEST_WORD, _REACH = 1500, 300
+_LAST_WORD = Pattern(r"\S+\Z")
+
+
+def place_to_cut(text: str, place: int) -> int:
+    """The place, or one before it, where a text can be cut without parting a secret from what shows that it is one."""
+    word = _LAST_WORD.search(text[max(0, place - _LONGEST_WORD) : place])
+    if word is not None and word.start():
+        place -= len(word[0])
+    begin = max(0, place - _REACH)
+    near = text[begin : place + _REACH]
+    for pattern in _AFTER_A_WORD:
+        for found in pattern.finditer(near):
+            if found.start() < place - begin < found.end():
+                place = begin + found.start()
+    return place
+
+
 @dataclass(slots=True)
 class Redactor:
     """Replaces what identifies; one Redactor for one document keeps its placeholders the same throughout."""
@@ -99,6 +189,8 @@ class Redactor:
     _names: dict[tuple[str, str], str] = field(default_factory=dict)
     _users: list[str] = field(default_factory=list)
     _hosts: dict[str, str] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
+    _known_at: int = 0
 
     @classmethod
     def of_this_process(cls) -> Redactor:
@@ -122,15 +214,37 @@ class Redactor:
             if len(known) > 1 and known.lower() not in _KNOWN_PLACES:
                 self._hosts[known] = placeholder
 
-    def document(self, value: object) -> object:
-        """The same JSON value with every text in it redacted; what stands under a secret's name is replaced whole."""
+    def private(self, document: Mapping[str, object]) -> Private:
+        """A document as it may leave the machine."""
+        return Private(self.clean(dict(document)))
+
+    def clean(self, value: T) -> T:
+        """The same record or JSON value with every text redacted; what a secret's name holds is replaced whole."""
+        return cast(T, self._clean(value))
+
+    def _clean(self, value: object) -> object:
         if isinstance(value, str):
-            return self.text(value)
+            return self._said(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self._entry(str(key), item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.document(item) for item in value]
+            return {self._clean(key): self._entry(str(key), item) for key, item in value.items()}
+        if isinstance(value, tuple):
+            return tuple(map(self._clean, value))
+        if isinstance(value, list):
+            return [self._clean(item) for item in value]
+        if is_dataclass(value) and not isinstance(value, type):
+            parts = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
+            return replace(value, **{name: self._entry(name, part) for name, part in parts.items()})
         return value
+
+    def _said(self, text: str) -> str:
+        """As `text`; the same few sentences, files and names stand in a record thousands of times."""
+        if len(self._names) != self._known_at:
+            # a name that was met since stands perhaps in one of them too
+            self._texts.clear()
+            self._known_at = len(self._names)
+        if text not in self._texts:
+            self._texts[text] = self.text(text)
+        return self._texts[text]
 
     def text(self, text: str) -> str:
         """`text` with every secret, name, home, host, address and serial replaced."""
@@ -141,11 +255,17 @@ class Redactor:
         text = _PEM.sub(lambda m: self._name("secret", m[0]), text)
         text = _URL_LOGIN.sub(lambda m: f"{m['scheme']}{self._name('secret', m['value'])}@", text)
         text = _SIGNED.sub(lambda m: m["name"] + self._name("secret", m["value"]), text)
-        text = _TOKENS.sub(lambda m: self._name("secret", m[0]), text)
+        for tokens in (_TOKENS, _CUT_TOKEN):
+            text = tokens.sub(lambda m: self._name("secret", m[0]), text)
+        text = _AUTHORIZATION.sub(lambda m: m["name"] + self._name("secret", m["value"].strip()), text)
         text = _BEARER.sub(lambda m: f"{m['name']} {self._name('secret', m['value'])}", text)
-        text = _ASSIGNED.sub(self._assigned, text)
+        text = _LOGIN.sub(lambda m: m["name"] + self._name("secret", m["value"]), text)
+        text = _LETTER.sub(self._letter, text)
+        for pattern in (_VARIABLE, _OPTION, _ASSIGNED):
+            text = pattern.sub(self._assigned, text)
         text = _EMAIL.sub(lambda m: self._name("email", m[0]), text)
         text = self._identifiers(text)
+        text = self._own(text)
         text = self._places(text)
         return self._known(text)
 
@@ -154,9 +274,9 @@ class Redactor:
             if _SECRET_KEY.fullmatch(key) and not _NO_SECRET.fullmatch(key):
                 return self._name("secret", value)
             if _WHOLE_VALUES.fullmatch(key):
-                redacted = self.text(value)
+                redacted = self._said(value)
                 return redacted if redacted != value else self._name(_kind_of_key(key), value)
-        return self.document(value)
+        return self._clean(value)
 
     def _identifiers(self, text: str) -> str:
         for pattern in (_UUID, _SHORT_UUID):
@@ -174,7 +294,9 @@ class Redactor:
         return self._name("address", match[0])
 
     def _places(self, text: str) -> str:
+        text = _PROMPT.sub(self._prompt, text)
         text = _HOME.sub(self._home, text)
+        text = _SCRATCH.sub(self._scratch, text)
         for pattern in _HOSTS:
             text = pattern.sub(self._host, text)
         return text
@@ -184,17 +306,38 @@ class Redactor:
             return match[0]
         return match["base"] + self._name("user", match["value"])
 
+    def _scratch(self, match: Match[str]) -> str:
+        if match["value"].lower() in _PLAIN_USERS or match["value"].startswith("<"):
+            return match[0]
+        return match["base"] + self._name("folder", match["value"])
+
+    def _prompt(self, match: Match[str]) -> str:
+        user, host = match["user"], match["host"]
+        user = user if user.lower() in _PLAIN_USERS else self._name("user", user)
+        host = host if host.lower() in _KNOWN_PLACES else self._name("host", host)
+        return f"{user}@{host}{match['after']}"
+
+    def _letter(self, match: Match[str]) -> str:
+        before, value = (match["name"], match["value"]) if match["name"] else (match["glued"], match["rest"])
+        return before + (value if value.startswith("<") else self._name("secret", value))
+
     def _host(self, match: Match[str]) -> str:
         value = match["value"]
         if value.lower() in _KNOWN_PLACES or value.startswith(("<", "127.")) or value.isdigit():
             return match[0]
+        if value.lower().endswith(_PUBLIC):
+            return match[0]
         return match["before"] + self._name("host", value) + match["after"]
 
-    def _known(self, text: str) -> str:
-        """Names met anywhere so far, and this process's own, wherever they stand as words."""
+    def _own(self, text: str) -> str:
+        """This process's own names, wherever they stand as words."""
         for value, kind in ((self.home, "home"), (self.host, "host"), (self.user, "user")):
             if len(value) > 2 and value.lower() not in _PLAIN_USERS and value not in ("/root", "localhost"):
                 text = _replace_word(text, value, partial(self._name, kind, value))
+        return text
+
+    def _known(self, text: str) -> str:
+        """Names met anywhere so far, wherever they stand as words."""
         for value in self._users:
             text = _replace_word(text, value, partial(self._name, "user", value))
         for (kind, value), name in list(self._names.items()):
@@ -203,14 +346,19 @@ class Redactor:
         return text
 
     def _assigned(self, match: Match[str]) -> str:
-        name = match["name"].lstrip("-")
-        spaced = not match["join"].strip("'\" \t")
-        if _NO_SECRET.fullmatch(name) or match["value"].startswith("<") or _is_plain(match["value"]):
+        name, value = match["name"].lstrip("-"), match["value"]
+        quoted = _UNQUOTED.fullmatch(value)
+        begin, inside, end = (quoted[1], quoted[2], quoted[3]) if quoted else ("", value, "")
+        spaced = not match["join"].strip("'\" \t\\")
+        is_number = inside.replace(".", "").isdigit()
+        if _NO_SECRET.fullmatch(name) or not inside or inside.startswith("<"):
+            return match[0]
+        if _is_plain(inside) and not (is_number and _PASSWORD.fullmatch(name)):
             return match[0]
         # "--token VALUE" hides a value, "the token was refused" does not
         if spaced and not match["name"].startswith("-"):
             return match[0]
-        return match["name"] + match["join"] + self._name("secret", match["value"])
+        return match["name"] + match["join"] + begin + self._name("secret", inside) + end
 
     def _name(self, kind: str, value: str) -> str:
         if _PLACEHOLDER.fullmatch(value):

@@ -15,7 +15,7 @@ from gpudoc.doctor.model import Skipped, Verdict
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import NOT_READ, Absent, Fact
 from gpudoc.facts.readers.snapshot import dump_facts, load_facts
-from gpudoc.facts.redact import Redactor
+from gpudoc.facts.redact import Redactor, private
 from gpudoc.fleet.record import (
     SCHEMA,
     Better,
@@ -140,7 +140,7 @@ def save_record(path: Path, record: FleetRecord) -> Path:
 
 def save_document(path: Path, document: Mapping[str, object]) -> Path:
     """Write a record's document, with whatever stands beside the record in it."""
-    text = to_json(document, indent=None)
+    text = to_json(private(document), indent=None)
     # a line for each part keeps a record of thousands of GPUs open to a pager
     return write_whole(path, text.replace('},{"', '},\n{"') + "\n", hint="--out fleet.json")
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpudoc.bench.model import Measurement, Record
 from gpudoc.bench.report import Report
 from gpudoc.doctor.model import Finding
+from gpudoc.facts.redact import private
 from gpudoc.render import frame
 from gpudoc.render.bench import (
     closing,
@@ -47,7 +48,7 @@ _HEADINGS = ("measured", "value", "unit", "±", "of ceiling", "doubt")
 def show(report: Report, *, as_json: bool, plain: bool, verbose: bool) -> None:
     """The report on stdout, as one JSON document, a few lines, or everything when `verbose`."""
     if as_json:
-        print_json(report_to_json(report))
+        print_json(private(report_to_json(report)))
         return
     out = stdout(plain)
     if not out.is_terminal:

@@ -10,6 +10,7 @@ from gpudoc.doctor.model import Cause, Family, Setting
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.snapshot import dump_facts
+from gpudoc.facts.redact import whole
 from gpudoc.render import console
 from gpudoc.render.frame import show
 
@@ -23,7 +24,7 @@ def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
             f"no such cause: {cause_id!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
         )
     if as_json:
-        console.print_json({"schema": "gpudoc.causes.v1", "causes": [_plain_cause(c) for c in rows]})
+        console.print_json(whole({"schema": "gpudoc.causes.v1", "causes": [_plain_cause(c) for c in rows]}))
         return 0
     text = _explain(rows[0]) if cause_id is not None else _list(rows)
     show(text)

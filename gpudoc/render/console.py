@@ -12,13 +12,14 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from gpudoc.control_characters import escape_controls, to_json
+from gpudoc.facts.redact import Private
 
 # what stands for a character that the stream does not have; others are a question mark
 _INSTEAD = {
@@ -70,7 +71,7 @@ def is_dumb() -> bool:
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 
-def print_json(document: Mapping[str, object], *, indent: int | None = 2) -> None:
+def print_json(document: Private, *, indent: int | None = 2) -> None:
     """Exactly one JSON document on stdout."""
     print_lines(to_json(document, indent=indent, ascii_only=not has_utf8(sys.stdout)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from gpudoc.doctor import document
 from gpudoc.doctor.causes.holders import holders_of, number_of
 from gpudoc.doctor.model import Observation, Report
 from gpudoc.facts.model import Absent, Gpu, Machine
-from gpudoc.facts.redact import Redactor
+from gpudoc.facts.redact import Redactor, whole
 from gpudoc.render import console, frame, markdown
 from gpudoc.render.doctor import by_area, cards_of, headline, render, sureness
 from gpudoc.render.doctor_page import render_page
@@ -32,42 +31,42 @@ class Output:
     plain: bool = False
     redact: bool = True
 
-
-def private(plain: Mapping[str, object], output: Output, redactor: Redactor | None = None) -> dict[str, object]:
-    """The document as it may leave the machine: without what says who and where, unless the user wants it whole."""
-    if not output.redact:
-        return dict(plain)
-    clean = (redactor or Redactor.of_this_process()).document(plain)
-    assert isinstance(clean, dict)
-    return clean
+    @property
+    def leaves(self) -> bool:
+        """Whether anything but the terminal gets the report."""
+        return self.json or self.markdown or self.html is not None or self.out is not None
 
 
-def shareable(report: Report, *, redact: bool) -> tuple[dict[str, object], Report]:
-    """The document as it may leave the machine, and the report that it tells."""
-    if not redact:
-        return document.dump(report), report
+def redactor_of(report: Report) -> Redactor:
+    """A Redactor that knows this process's names, and those of the users who hold a GPU."""
     redactor = Redactor.of_this_process()
     for gpu in shown_gpus(report.machine):
         for process in holders_of(gpu):
             if not isinstance(process.user, Absent):
                 redactor.know_user(process.user)
-    shared = replace(report, machine=_without_names(report.machine))
-    kept = private(document.dump(shared), Output(), redactor)
-    return kept, document.load(kept)
+    return redactor
+
+
+def shareable(report: Report, *, redact: bool) -> Report:
+    """The report as it may leave the machine: without what says who and where, unless the user wants it whole."""
+    if not redact:
+        return report
+    return redactor_of(report).clean(replace(report, machine=_without_names(report.machine)))
 
 
 def show(report: Report, output: Output) -> None:
     """Print and write the report; GpudocError when a file cannot be written."""
-    kept, clean = shareable(report, redact=output.redact)
-    if output.html is not None:
-        save_page(output.html, render_page(clean))
-    if output.out is not None:
-        _save(output.out, clean, kept)
-    if output.json:
-        console.print_json(kept)
-    elif output.markdown:
-        console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
-    else:
+    if output.leaves:
+        clean = shareable(report, redact=output.redact)
+        if output.html is not None:
+            save_page(output.html, render_page(clean))
+        if output.out is not None:
+            _save(output.out, clean)
+        if output.json:
+            console.print_json(whole(document.dump(clean)))
+        elif output.markdown:
+            console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
+    if not (output.json or output.markdown):
         shape = frame.form(output.plain)
         frame.show(render(report, verbose=output.verbose, width=shape.width, boxed=shape.boxed), plain=output.plain)
 
@@ -124,10 +123,10 @@ def _tables(report: Report) -> tuple[Table, ...]:
     return tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)
 
 
-def _save(path: Path, report: Report, kept: dict[str, object]) -> None:
+def _save(path: Path, report: Report) -> None:
     match path.suffix.lower():
         case ".json":
-            text = to_json(kept) + "\n"
+            text = to_json(document.dump(report)) + "\n"
         case ".md" | ".markdown":
             text = render_markdown(report)
         case ".html" | ".htm":

@@ -9,7 +9,7 @@ from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge.cause_rows import AREAS, area_of
 from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, sureness
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
-from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, page
+from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, whole_page
 from gpudoc.units import format_count
 
 KINDS = {"broken": "broken", "warning": "warning", "healthy": "good", "unknown": "warning"}
@@ -26,7 +26,7 @@ def render_page(report: Report) -> str:
         Section("Checks", tuple(_checks(report))),
         Section("Facts", tuple(_facts(report))),
     ]
-    return page(
+    return whole_page(
         "gpudoc doctor",
         [section for section in sections if section.blocks],
         lead=headline(report),

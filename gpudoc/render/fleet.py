@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from gpudoc.facts.redact import private
 from gpudoc.fleet.compare import FleetComparison
 from gpudoc.fleet.odd import worth
 from gpudoc.fleet.record import FleetRecord
@@ -27,7 +28,7 @@ _COLOURS = {"broken": "red", "warning": "yellow", "info": "blue"}
 def show(report: FleetReport, *, as_json: bool, plain: bool, verbose: bool) -> None:
     """The report on stdout, as one JSON document or as a screen; no host is named in either."""
     if as_json:
-        print_json(report.to_json())
+        print_json(private(report.to_json()))
     else:
         print_screen(report, stdout(plain), verbose=verbose)
 

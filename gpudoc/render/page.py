@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from gpudoc.control_characters import escape_controls
+from gpudoc.facts.redact import Redactor
 from gpudoc.patterns import Pattern
 from gpudoc.writing import write_whole
 
@@ -109,7 +110,20 @@ def page(
     badge: Badge | None = None,
     numbers: Sequence[Number] = (),
 ) -> str:
-    """The whole document as text; every string but a figure's markup is escaped."""
+    """The document as text, as it may leave the machine: without what says who and where."""
+    clean = Redactor.of_this_process().clean
+    return whole_page(*clean((title, tuple(sections), lead, foot, badge, tuple(numbers))))
+
+
+def whole_page(
+    title: str,
+    sections: Sequence[Section],
+    lead: str = "",
+    foot: str = "",
+    badge: Badge | None = None,
+    numbers: Sequence[Number] = (),
+) -> str:
+    """The document of what was redacted before, or is wanted whole; every string but a figure's markup is escaped."""
     script = _asset("page.js")
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'"
     mark = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudoc.errors import ExitCode
+from gpudoc.facts.redact import private
 from gpudoc.plan.target import Rung, TargetAnswer, TargetsResult
 from gpudoc.render import console, frame
 from gpudoc.render.gpus import text_table
@@ -26,7 +27,7 @@ _SMALLEST_SHARE = 1e-3
 def show_targets(result: TargetsResult, *, as_json: bool = False, plain: bool = False) -> int:
     """Print the answer as text or as gpudoc.tune.v1; the exit code is 1 where not one target holds a single sample."""
     if as_json:
-        console.print_json({"schema": "gpudoc.tune.v1", "profile": None, "targets": result.documents()})
+        console.print_json(private({"schema": "gpudoc.tune.v1", "profile": None, "targets": result.documents()}))
     else:
         frame.show(render_targets(result, frame.form(plain, piped=frame.WIDE).width), plain=plain)
     return ExitCode.OK if any(answer.fits for answer in result.answers) else ExitCode.BAD_ANSWER

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from gpudoc.control_characters import escape_controls, escape_line
+from gpudoc.facts.redact import Private, private
 from gpudoc.process.ending import how_it_ended
 from gpudoc.render import console
 from gpudoc.script.apply import Applied
@@ -193,10 +194,9 @@ def _died(finished: Finished) -> list[str]:
     return lines
 
 
-def document_of(finished: Finished) -> dict[str, object]:
+def document_of(finished: Finished) -> Private:
     """The run as `gpudoc.train.v1`, without what says who and where."""
     from gpudoc.doctor import document
-    from gpudoc.facts.redact import Redactor
 
     status, split = finished.status, finished.split
     found: dict[str, object] = {
@@ -233,9 +233,7 @@ def document_of(finished: Finished) -> dict[str, object]:
     }
     if finished.report is not None:
         found["report"] = document.dump(finished.report)
-    clean = Redactor.of_this_process().document(found)
-    assert isinstance(clean, dict)
-    return clean
+    return private(found)
 
 
 def _write(number: int, data: bytes) -> None:

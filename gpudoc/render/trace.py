@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
 from gpudoc.doctor.live.say import percent
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.doctor.timeline import Part, Timeline
+from gpudoc.facts.redact import private, whole
 from gpudoc.render import console, frame
-from gpudoc.render.doctor_output import Output, private, render_markdown
+from gpudoc.render.doctor_output import Output, render_markdown, shareable
 from gpudoc.render.doctor_page import render_page
 from gpudoc.render.frame import MARK, WIDE, Form, box, fold
 from gpudoc.render.page import save_page
@@ -45,19 +46,21 @@ class TraceReport:
 
 def show(judged: TraceReport, output: Output) -> None:
     """Print and write the report; GpudocError when a file cannot be written."""
-    plain = private({**document.dump(judged.report), "trace": _plain(judged.timeline)}, output)
+    report = shareable(judged.report, redact=output.redact)
+    found = {**document.dump(report), "trace": _plain(judged.timeline)}
     if judged.before is not None:
-        plain["before"] = private({"trace": _plain(judged.before)}, output)["trace"]
+        found["before"] = _plain(judged.before)
+    plain = private(found) if output.redact else whole(found)
     if output.html is not None:
-        save_page(output.html, render_page(judged.report))
+        save_page(output.html, render_page(report))
     if output.out is not None:
         markdown = output.out.suffix.lower() in (".md", ".markdown")
-        text = render_markdown(judged.report) if markdown else json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+        text = render_markdown(report) if markdown else to_json(plain) + "\n"
         write_whole(output.out, text, hint="name a file in a folder that exists")
     if output.json:
         console.print_json(plain)
     elif output.markdown:
-        console.stdout(plain=True).print(render_markdown(judged.report), end="", soft_wrap=True)
+        console.stdout(plain=True).print(render_markdown(report), end="", soft_wrap=True)
     else:
         shape = frame.form(output.plain, piped=WIDE)
         frame.show(render(judged, verbose=output.verbose, shape=shape), plain=output.plain)

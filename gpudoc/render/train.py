@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.redact import private
 from gpudoc.process.stacks import little_stacks
 from gpudoc.render import console, frame, train_memory
 from gpudoc.render.live import SCREEN_STACK_BYTES
@@ -68,7 +69,7 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     if screen.html is not None:
         train_page(finished, screen.html)
     if screen.as_json:
-        console.print_json(finished.summary)
+        console.print_json(private(finished.summary))
     else:
         frame.show(last_words(finished) + "\n", plain=screen.plain)
     return finished.exit_code
@@ -77,7 +78,7 @@ def show(events: Iterator[Event], screen: Screen) -> int:
 def tell(other: Elsewhere, screen: Screen) -> int:
     """Say where the training went instead; its exit code. Ranks have spoken for themselves."""
     if other.say and screen.as_json:
-        console.print_json({"schema": "gpudoc.train.v1", "status": "written", "reason": other.say})
+        console.print_json(private({"schema": "gpudoc.train.v1", "status": "written", "reason": other.say}))
     elif other.say:
         console.stdout(screen.plain).print(other.say, soft_wrap=True)
     return other.exit_code
@@ -90,7 +91,7 @@ def show_proof(request: Request, screen: Screen) -> int:
     with Teller(plain=screen.plain or screen.as_json) as progress:
         verdict = prove(request.arguments, progress)
     if screen.as_json:
-        console.print_json({**verdict.document(), "say": explain(verdict)})
+        console.print_json(private({**verdict.document(), "say": explain(verdict)}))
     else:
         console.stdout(screen.plain).print(explain(verdict), soft_wrap=True)
     return ExitCode.OK if verdict.exact else ExitCode.BAD_ANSWER

@@ -14,7 +14,7 @@ from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 from gpudoc.render.chart import Part, share_bar
 from gpudoc.render.doctor_page import KINDS, note_of
-from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, save_page, whole_page
 from gpudoc.render.watch import rank_name
 from gpudoc.units import format_count, format_seconds
 
@@ -55,7 +55,7 @@ def render_page(report: Report, watch: Watch) -> str:
         Section("What the main threads did", tuple(_timelines(job, watch.seconds))),
         Section("Loader workers", (_worker_table(job),) if job.workers else ()),
     ]
-    return page(
+    return whole_page(
         "gpudoc doctor",
         [section for section in sections if section.blocks],
         lead=_lead(watch),

@@ -9,7 +9,7 @@ from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import GpuProcess
-from gpudoc.render.doctor_output import Output, private, render_markdown, show
+from gpudoc.render.doctor_output import Output, render_markdown, shareable, show
 from tests.doctor.causes.judge import report_of
 from tests.machines.built import GIB, gpu, machine
 
@@ -35,7 +35,7 @@ def test_no_redact_keeps_them(capsys):
 
 
 def test_redaction_leaves_the_document_what_it_was():
-    plain = private(document.dump(SECRET), Output())
+    plain = document.dump(shareable(SECRET, redact=True))
     assert plain["schema"] == "gpudoc.doctor.v1"
     assert [f["id"] for f in plain["findings"]] == [f.id for f in SECRET.findings]
     assert plain["findings"][0]["fix"][0]["run"] == SECRET.findings[0].fix[0].run

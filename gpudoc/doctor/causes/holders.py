@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
@@ -16,6 +15,7 @@ from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
 from gpudoc.facts.readers.model import Text
 from gpudoc.patterns import Pattern
+from gpudoc.shell import is_name
 from gpudoc.units import GIB, format_bytes, format_seconds
 
 # what training can use of a card that holds more than that is little
@@ -23,6 +23,7 @@ _FULL, _HALF = 0.9, 0.5
 # what a driver keeps for itself, and a screen takes
 _OWN_USE_BYTES = 1.5 * GIB
 _MOST_REMEDIES = 4
+_ENDED_BY = {"slurm": "scancel", "docker": "docker stop", "podman": "podman stop"}
 _ABOUT_MEMORY = words(
     r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
 )
@@ -82,12 +83,11 @@ def end_of(process: GpuProcess) -> str:
     if process.own is not True:
         return ""
     job, container = value(process.job, ""), value(process.container, "")
-    if job.startswith("slurm "):
-        return f"scancel {job.removeprefix('slurm ')}"
-    kind, _, number = container.partition(" ")
-    if kind in ("docker", "podman"):
-        return f"{kind} stop {number.split()[0]}"
-    return f"kill -TERM {process.pid}"
+    kind, _, number = (job if job.startswith("slurm ") else container).partition(" ")
+    number = number.split(" (")[0]
+    if kind in _ENDED_BY and is_name(number):
+        return f"{_ENDED_BY[kind]} {number}"
+    return f"kill -TERM {int(process.pid)}"
 
 
 def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
@@ -178,7 +178,7 @@ def _find_pasted(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
     seen = _seen(gpu, origin_of(evidence, f"gpus.{gpu.index}.processes"))
-    return replace(seen, value=f"GPU {gpu.index}: {seen.value}")
+    return observe(seen.fact, f"GPU {gpu.index}: {seen.whole or seen.value}", seen.origin)
 
 
 def _find_unowned(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe, shorten
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
@@ -36,7 +36,7 @@ _TRAINING = Listed("training")
 
 def quote(mention: Mention, fact: str = "text") -> Observation:
     """The line of a mention as evidence."""
-    return observe(fact, _around(mention), mention.line.origin)
+    return observe(fact, mention.line.text, mention.line.origin, words=mention[0].split("\n")[0][:40])
 
 
 def by_text(cause_id: str, find: Callable[[Text], Iterator[Finding | Skip]]) -> Finder:
@@ -52,9 +52,3 @@ def text_finder(cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding
         yield from find(evidence.reading.text, evidence)
 
     return Finder(id=cause_id, find=look, reads="text")
-
-
-def _around(mention: Mention) -> str:
-    line = mention.line.text.strip()
-    # a long line is shown from a little before the words that matter
-    return shorten(line, 160, begin=line.find(mention[0].split("\n")[0][:40]) - 20)

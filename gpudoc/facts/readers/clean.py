@@ -11,6 +11,7 @@ from typing import Union
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.model import Line
+from gpudoc.facts.redact import place_to_cut
 from gpudoc.patterns import Pattern
 
 # the bytes of an input, or a large file mapped into memory
@@ -56,6 +57,8 @@ _STRUCTURE = Pattern(
     r"^\W{0,3}\|[^|]{0,40}\|[^|]{0,80}\|\s*$"
 )
 _LONGEST_LINE = 2_000
+# how far the end of a line is looked for where a part of a large text begins or ends
+_LINE_BYTES = 4_000
 _DIGITS = Pattern(r"\d+(?:\.\d+)?")
 
 _ANSI = Pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|\x9b[0-?]*[ -/]*[@-~]")
@@ -63,7 +66,9 @@ _BARE_ANSI = Pattern(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
 _QUOTE = Pattern(r"^(?:\s{0,3}>(?!>>)\s?)+")
 _FENCE = Pattern(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
 _TAG = Pattern(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
-_CONTROL = Pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u200e\u200f]")
+_CONTROL = Pattern(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 _ENTITY = Pattern(r"&(?:gt|lt|amp|quot|apos|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,5});")
 _PLAIN = str.maketrans(
     {
@@ -216,6 +221,25 @@ def _sections(data: Data, encoding: str) -> list[tuple[int, int]]:
     return sections or [(0, len(data))]
 
 
+def _to_line_ends(data: Data, encoding: str, span: tuple[int, int], within: tuple[int, int]) -> tuple[int, int]:
+    """The span with its first and last line whole; of a very long line, to where no secret is cut."""
+    newline = "\n".encode(encoding)
+    (begin, end), (first, last) = span, within
+    if begin > first:
+        before = data.rfind(newline, max(first, begin - _LINE_BYTES), begin)
+        begin = before + len(newline) if before >= 0 else _uncut(data, begin)
+    if end < last:
+        after = data.find(newline, end, min(last, end + _LINE_BYTES))
+        end = after if after >= 0 else _uncut(data, end)
+    return begin, max(begin, end)
+
+
+def _uncut(data: Data, place: int) -> int:
+    begin = max(0, place - _LINE_BYTES)
+    # one character for each byte: what shows a secret is ASCII
+    return begin + place_to_cut(data[begin : place + _LINE_BYTES].decode("latin-1"), place - begin)
+
+
 def _sampled(data: Data, encoding: str, begin: int, end: int) -> list[tuple[int, int]]:
     """What is read of a part: all of it, or its head, its tail and the surroundings of words that name a fault."""
     if end - begin <= FULL_BYTES:
@@ -229,7 +253,7 @@ def _sampled(data: Data, encoding: str, begin: int, end: int) -> list[tuple[int,
     for first, last in near:
         for word in _TELLING:
             spans += _spans_around(data, word.encode(encoding), first, last)
-    return spans
+    return [_to_line_ends(data, encoding, span, (begin, end)) for span in spans]
 
 
 def _count(data: Data, newline: bytes, begin: int, end: int) -> int:
@@ -277,7 +301,7 @@ def _clean_line(raw: str) -> list[str]:
         text = html.unescape(text)
     parts = []
     for shown in _split(text):
-        part = _CONTROL.sub("", shown).rstrip()
+        part = shown.rstrip() if shown.isprintable() else _CONTROL.sub("", shown).rstrip()
         part = _QUOTE.sub("", part)
         if "<" in part:
             part = _TAG.sub(" ", part).rstrip()
@@ -297,7 +321,16 @@ def _split(text: str) -> Iterator[str]:
             if len(piece) <= _LONGEST_LINE:
                 yield piece
             else:
-                yield from (piece[i : i + _LONGEST_LINE] for i in range(0, len(piece), _LONGEST_LINE))
+                yield from _pieces_of(piece)
+
+
+def _pieces_of(line: str) -> Iterator[str]:
+    """A long line in pieces; no secret is cut, as half of one would be shown as it is."""
+    while len(line) > _LONGEST_LINE:
+        end = place_to_cut(line, _LONGEST_LINE) or _LONGEST_LINE
+        yield line[:end]
+        line = line[end:]
+    yield line
 
 
 def _repaired(text: str) -> str:

@@ -80,8 +80,11 @@ def links(problem: BaseException) -> list[BaseException]:
 
 
 def short(text: str) -> str:
-    """Beginning and end of a text: a launcher puts the traceback of a rank before what it said."""
-    return text if len(text) <= _HEAD + _TAIL else text[:_HEAD] + "\n...\n" + text[-_TAIL:]
+    """Beginning and end of a text, in whole lines: a launcher puts the traceback of a rank before what it said."""
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    # half a line may hold half a secret, which nothing shows to be one
+    return text[:_HEAD] + "\n...\n" + text[-_TAIL:].partition("\n")[2]
 
 
 def without_own(trace: Any) -> Any:

@@ -1,13 +1,13 @@
+"""A watched job as it may leave the machine: the same places and processes, without what says who and where."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudoc.doctor import document
 from gpudoc.doctor.live.judge import judge
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, GpuUser
 from gpudoc.facts.redact import Redactor
-from gpudoc.render.private import private_watch
 from gpudoc.render.watch import render
 from gpudoc.render.watch_page import render_page
 from tests.facts.live.made import gpu, track, watch
@@ -48,20 +48,20 @@ def test_page_and_text_of_a_watched_job_name_nobody():
     seen = told()
     assert "maryjane" in render_page(judge(seen), seen)
     one = redactor()
-    clean = private_watch(seen, one)
-    report = document.load(one.document(document.dump(judge(seen))))
+    clean = one.clean(seen)
+    report = one.clean(judge(seen))
     shown = render_page(report, clean) + render(report, clean, verbose=True) + repr(clean)
     assert not [word for word in SECRET if word in shown]
 
 
 def test_what_the_job_did_stays_the_same():
     seen = told()
-    clean = private_watch(seen, redactor())
+    clean = redactor().clean(seen)
     assert [f.id for f in judge(clean).findings] == [f.id for f in judge(seen).findings]
 
 
 def test_what_was_not_seen_stays_absent():
     seen = watch({1: "backward*5"}, [track()])
     bare = replace(seen, stacks=Absent("no sampler"), gpus=Absent("no NVML"), directory=Absent("gone"))
-    clean = private_watch(bare, redactor())
+    clean = redactor().clean(bare)
     assert (clean.stacks, clean.gpus, clean.directory) == (bare.stacks, bare.gpus, bare.directory)
