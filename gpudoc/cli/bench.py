@@ -59,6 +59,9 @@ def bench(
     """
     if slurm is None:
         require_training("bench")
+    from gpudoc.process.openmp import bound_spinning
+
+    bound_spinning()
     if across or slurm or bad_hosts:
         from gpudoc.cli.across import Output, Start, measure_fleet
         from gpudoc.fleet.across import Options as Fleet

@@ -83,6 +83,7 @@ def tune(
     refuse_for_config({"--allow": allow, "--in-place": in_place})
     if target:
         return _predict(model, target, as_json=as_json, plain=plain)
+    from gpudoc.process.openmp import bound_spinning
     from gpudoc.render.live import Live
     from gpudoc.render.tune import show
     from gpudoc.render.tune_page import save as save_page
@@ -90,13 +91,10 @@ def tune(
     from gpudoc.tune.run import run
 
     options = Options.of(
-        source=model,
-        device=device,
-        goal=goal,
-        only=only or "batch,speed,loader",
-        budget=budget,
+        source=model, device=device, goal=goal, only=only or "batch,speed,loader", budget=budget,
         memory_limit=memory_limit,
-    ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
+    ).also(max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)  # fmt: skip
+    bound_spinning()
     with Live(plain=plain or as_json, keep=verbose) as progress:
         result = run(options, progress, since=started)
     if html:

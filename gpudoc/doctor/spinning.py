@@ -48,7 +48,7 @@ def may_sleep(other_cpus: float) -> bool:
 
 def find_spinning(crowd: Crowd) -> Finding | None:
     """The finding where more threads compute together than others leave CPUs, and those that wait do not sleep."""
-    if crowd.threads < 2 or crowd.other_cpus < _FELT_CPUS or crowd.openmp.is_passive:
+    if crowd.threads < 2 or crowd.other_cpus < _FELT_CPUS or crowd.openmp.is_passive or crowd.openmp.is_bounded:
         return None
     if crowd.threads < crowd.left + _LACKING_CPUS:
         return None

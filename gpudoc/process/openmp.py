@@ -17,6 +17,10 @@ RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
 # the variables that say how a thread waits for the others of its team, and those of them that only one kind reads
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 _GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
+# how often a thread of libgomp looks whether it may go on before it sleeps, in what gpudoc itself computes. libgomp's
+# own 300,000 are some 10 ms, spent while another process has the CPU of the thread that is waited for
+# (benchmarks/spinning.py)
+SPINS = "3000"
 _NAME = Pattern(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
 
 
@@ -36,15 +40,24 @@ class OpenMp:
         return self.settings.get(own, "").strip() == "0"
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether a thread that waits spins as briefly as in gpudoc's own processes."""
+        return self.runtime == "libgomp" and self.settings.get(_GNU_ALONE, "").strip() == SPINS
+
+    @property
     def is_told(self) -> bool:
-        """Whether somebody has set how threads wait, by a variable that this runtime reads."""
+        """Whether somebody has set how threads wait, by a variable that this runtime reads; not `bound_spinning`."""
         unread = {"libgomp": _LLVM_ALONE, "libiomp5": _GNU_ALONE, "libomp": _GNU_ALONE}
-        return any(name != unread.get(self.runtime or "") for name in self.settings)
+        passed_over = {unread.get(self.runtime or ""), _GNU_ALONE if self.is_bounded else None}
+        return any(name not in passed_over for name in self.settings)
 
     @property
     def passive(self) -> dict[str, str]:
         """The environment in which threads that wait sleep; it acts only from the start of a process."""
         gnu, llvm = {"OMP_WAIT_POLICY": "passive"}, {_LLVM_ALONE: "0"}
+        if self.is_bounded:
+            # a count goes before the policy
+            gnu[_GNU_ALONE] = "0"
         match self.runtime:
             case "libgomp":
                 return gnu
@@ -87,6 +100,16 @@ def own_openmp() -> OpenMp:
     folders += [place.parents[2] for place in places if len(place.parents) > 2]
     files = (str(file) for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))
     return OpenMp(_first(files), {name: os.environ[name] for name in WAITING if name in os.environ})
+
+
+def bound_spinning() -> None:
+    """Let waiting threads of what this process and its children compute sleep soon; what somebody has set stays.
+
+    To be called before torch is imported, which loads the runtime, and not where a command of the user's is started.
+    """
+    found = own_openmp()
+    if found.runtime == "libgomp" and not found.settings:
+        os.environ[_GNU_ALONE] = SPINS
 
 
 def missing_environment(wait_policy: str, device_type: str | None = None) -> dict[str, str]:

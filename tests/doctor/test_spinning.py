@@ -2,7 +2,7 @@ import pytest
 
 from gpudoc.doctor import spinning
 from gpudoc.doctor.spinning import Crowd, find_spinning, may_sleep
-from gpudoc.process.openmp import OpenMp
+from gpudoc.process.openmp import SPINS, OpenMp
 
 GOMP = OpenMp("libgomp")
 
@@ -21,6 +21,8 @@ def crowd(threads=2, cpus=2.0, others=1.0, openmp=GOMP):
         pytest.param(crowd(threads=16, cpus=16.0, others=4.0), True, id="as many threads as CPUs"),
         pytest.param(crowd(threads=12, cpus=16.0, others=4.0), False, id="threads for the CPUs that are left"),
         pytest.param(crowd(openmp=OpenMp("libgomp", {"OMP_WAIT_POLICY": "passive"})), False, id="cured"),
+        pytest.param(crowd(openmp=OpenMp("libgomp", {"GOMP_SPINCOUNT": SPINS})), False, id="as gpudoc's own"),
+        pytest.param(crowd(openmp=OpenMp("libgomp", {"GOMP_SPINCOUNT": "300000"})), True, id="as libgomp's own"),
         pytest.param(crowd(openmp=OpenMp("libiomp5", {"KMP_BLOCKTIME": "200"})), True, id="not cured by that"),
     ],
 )

@@ -1,12 +1,22 @@
 """Which OpenMP runtime a process computes with: its maps as the kernel lists them, and this Python's own torch."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from gpudoc.process import openmp
-from gpudoc.process.openmp import WAITING, OpenMp, missing_environment, missing_for_any, openmp_of, own_openmp
+from gpudoc.process.openmp import (
+    SPINS,
+    WAITING,
+    OpenMp,
+    bound_spinning,
+    missing_environment,
+    missing_for_any,
+    openmp_of,
+    own_openmp,
+)
 
 ROW = "7f00-7f01 r-xp 00000000 fe:00 1234                       {}\n"
 
@@ -133,3 +143,52 @@ def test_the_runtime_of_this_python_is_the_one_that_torch_then_loads(monkeypatch
 def test_without_torch_nothing_is_known(monkeypatch):
     monkeypatch.setattr(openmp.importlib.util, "find_spec", lambda _: None)
     assert own_openmp().runtime is None
+
+
+def test_what_gpudoc_computes_with_spins_briefly_unless_somebody_has_said_how(monkeypatch):
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp", settings_here()))
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    bound_spinning()
+    found = openmp.own_openmp()
+    assert (found.is_bounded, found.is_told, found.is_passive) == (True, False, False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
+    bound_spinning()
+    assert settings_here() == {"GOMP_SPINCOUNT": "77"}
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    bound_spinning()
+    assert settings_here() == {"OMP_WAIT_POLICY": "active"}
+
+
+@pytest.mark.parametrize("runtime", ["libiomp5", "libomp", None])
+def test_another_runtime_waits_as_it_does(runtime, monkeypatch):
+    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp(runtime))
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    bound_spinning()
+    assert settings_here() == {}
+
+
+def settings_here():
+    return {name: os.environ[name] for name in WAITING if name in os.environ}
+
+
+def test_a_profile_that_asks_for_sleep_gets_it_where_spinning_is_bounded():
+    """GOMP_SPINCOUNT goes before OMP_WAIT_POLICY."""
+    bounded = OpenMp("libgomp", {"GOMP_SPINCOUNT": SPINS})
+    assert bounded.passive == {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    assert OpenMp("libgomp", bounded.passive).is_told
+
+
+def test_the_runtime_reads_it_where_torch_is_imported_afterwards():
+    """libgomp reads its variables once, as it is loaded, and shows with OMP_DISPLAY_ENV what it has read."""
+    if openmp.own_openmp().runtime != "libgomp":
+        pytest.skip("torch has another runtime here")
+    code = "from gpudoc.process.openmp import bound_spinning; bound_spinning(); import torch"
+    environment = {name: value for name, value in os.environ.items() if name not in WAITING}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**environment, "OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert f"GOMP_SPINCOUNT = '{SPINS}'" in done.stderr

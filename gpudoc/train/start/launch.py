@@ -155,7 +155,7 @@ def launch(
         place = Path(environment[EXIT_FILE])
         python, *program = own_module("gpudoc")
         # what a rank prints is to be read at once
-        nodes = _meeting_in(Path(folder), nodes or Nodes())
+        nodes = _meeting_in(folder, nodes or Nodes())
         environment.pop(MEETING, None)
         if nodes.is_file:
             environment[MEETING] = f"{folder}/meeting"
