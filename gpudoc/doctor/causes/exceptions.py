@@ -41,7 +41,7 @@ _OF_DEVICE = Listed("error-of-device")
 _TRAINS = Listed("step-of-training")
 # one call with one name: 'return self.b(h)'
 _CALL = Pattern(r"(?:return |\w[\w, ]{0,60} = )?(?:self\.)?([\w.]{1,60})\((\w{1,40})\)$")
-_MOST_BESIDE = 200
+_MOST_BESIDE, _FEW_LINES = 200, 25
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
 
 
@@ -53,8 +53,9 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     chain = telling_chain(reading)
     if chain is None:
-        # people paste the message without the name of the exception
-        found = [] if reading.failures else _matching(evidence, reading.text)
+        # people paste the message without the name of the exception; a long log that has none is not searched for it
+        is_short = len(reading.text.lines) <= _FEW_LINES or "error" in reading.text.folded
+        found = _matching(evidence, reading.text) if is_short and not reading.failures else []
         yield from (replace(one, title=_capital(_filled(one.title, None))) for one in found[:1])
         return
     best: Finding | None = None
