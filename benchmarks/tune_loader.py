@@ -31,10 +31,11 @@ import torch
 import gpudoc
 from gpudoc.facts.host import cpus_usable
 from gpudoc.stats import quantile
-from gpudoc.tune.loader.search import bounds_here, tune_loader
+from gpudoc.tune.loader.bounds import bounds_here
+from gpudoc.tune.loader.messages import Open
+from gpudoc.tune.loader.search import tune_loader
 from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderBounds, LoaderSetting, ram_needed_bytes
-from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.config import load_config
 from gpudoc.workload.images import draw_folder
 
@@ -189,7 +190,7 @@ def measure_grid(workload, batch, settings, picks, options):
     """
     rows = {setting: [] for setting in settings}
     draw = random.Random(0)
-    with LoaderSession(workload, batch_size=batch, device="cpu", variant=Variant()) as session:
+    with LoaderSession(Open(loaded=workload, batch_size=batch, device="cpu")) as session:
         costs = session.costs(1.0)
         running = list(settings)
         for number in range(options.rounds):
@@ -216,7 +217,7 @@ def run_off(workload, batch, grid, settings, options):
     """Seconds per step of the grid's best and of the picks in rounds of their own, where its luck counts no more."""
     rows = {setting: [] for setting in settings}
     draw = random.Random(1)
-    with LoaderSession(workload, batch_size=batch, device="cpu", variant=Variant()) as session:
+    with LoaderSession(Open(loaded=workload, batch_size=batch, device="cpu")) as session:
         for _ in range(options.rounds):
             for setting in draw.sample(list(rows), len(rows)):
                 time_once(session, setting, grid[setting], rows, options)
@@ -236,7 +237,7 @@ def run_case(folder, name, options):
     watch = MemoryWatch()
     watch.start()
     began = time.monotonic()
-    choice = tune_loader(workload, batch_size=batch, device="cpu", bounds=bounds)
+    choice = tune_loader(Open(loaded=workload, batch_size=batch, device="cpu"), bounds=bounds)
     seconds = time.monotonic() - began
     watch.done.set()
     ours = LoaderSetting(num_workers=choice.num_workers, prefetch_factor=choice.prefetch_factor)

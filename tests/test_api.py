@@ -148,7 +148,7 @@ def test_tuning_says_what_cannot_be_tuned():
 def test_tuning_returns_the_profile(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_workload(tmp_path)
-    found = api.run_tune("cfg.yaml", budget="20s", device="cpu", max_batch=8, out=tmp_path / "p.yaml")
+    found = api.run_tune("cfg.yaml", budget="60s", device="cpu", max_batch=8, out=tmp_path / "p.yaml")
     assert found["profile"]["settings"]["micro_batch"] <= 8
     assert (tmp_path / "p.yaml").exists()
     assert "your default" in str(found)

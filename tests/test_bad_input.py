@@ -49,7 +49,7 @@ train: {global_batch: 8, epochs: 1}
 """
 COMMANDS = {
     "train": ("train", "--profile", "off", "--device", "cpu", "--steps", "2"),
-    "tune": ("tune", "--device", "cpu", "--budget", "20s"),
+    "tune": ("tune", "--device", "cpu", "--budget", "60s"),
 }
 
 

@@ -120,7 +120,7 @@ def test_what_doctor_and_bench_write_is_listed_and_they_connect_to_nobody(place)
 @pytest.mark.slow
 def test_what_tune_and_train_write_is_listed_and_they_connect_to_nobody(place):
     common = ("--model", "quickstart", "--device", "cpu", "--memory-limit", "1GiB")
-    run(place, "tune", *common, "--budget", "10s", "--only", "batch", "--max-batch", "4", "--html", "asked.html")
+    run(place, "tune", *common, "--budget", "60s", "--only", "batch", "--max-batch", "4", "--html", "asked.html")
     assert list((place / "data" / "gpudoc" / "profiles").glob("*.yaml"))
     assert list((place / "data" / "gpudoc" / "journals").glob("*.jsonl"))
     run(place, "train", *common, "--steps", "3", "--num-workers", "1", "--trace", "1", "--gpus", "2")

@@ -32,7 +32,7 @@ def gpudoc(folder, *arguments, codes=(0,)):
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("flow")
-    gpudoc(folder, "tune", "--model", "quickstart", "--device", "cpu", "--budget", "12s", "--max-batch", "16")
+    gpudoc(folder, "tune", "--model", "quickstart", "--device", "cpu", "--budget", "45s", "--max-batch", "16")
     return folder
 
 

@@ -157,6 +157,7 @@ class Losses(Part):
 class VariantTrial(Part):
     """One variant of the step as it was tried; `times` the speed of the best before it; `why` in one line.
 
+    `rejected` says in a few words why it is not used; None of one that is.
     `losses` is None where the variant did not come so far.
     """
 
@@ -166,6 +167,7 @@ class VariantTrial(Part):
     losses: Losses | None = None
     kept: bool = False
     why: str = ""
+    rejected: str | None = None
 
 
 class LoaderTrial(Part):
@@ -188,9 +190,28 @@ class Rescue(Part):
     shapes: str = ""
 
 
+PartName = Literal["levers", "batch", "loader"]
+
+
+class PartFound(Part):
+    """One part of the settings as a search found it: when, and by how many things that were held against the default.
+
+    `times` is what all parts of that search gained over the default: middle, low and high; None where it was not
+    compared. `disturbed`: other work was beside it.
+    """
+
+    name: PartName
+    at: str
+    tried: int = Field(default=0, ge=0)
+    times: tuple[float, float, float] | None = None
+    disturbed: bool = False
+
+
 class Evidence(Part):
     """How the settings are known: every trial, the limit it ran under, the default that had to be beaten.
 
+    `parts` say which search each part of the settings comes from: profiles before 0.1.1 do not have them.
+    `samples_per_s` is the speed of the settings with real data over all devices, None where it was not measured.
     `disturbed_trials` of the timings ran while others kept up to `other_cpus` CPUs busy, so that they are in doubt.
     """
 
@@ -202,11 +223,13 @@ class Evidence(Part):
     variants: tuple[VariantTrial, ...] = ()
     loader: tuple[LoaderTrial, ...] = ()
     default: Trial | None = None
+    samples_per_s: float | None = None
     speedup_over_default: float | None = None
     speedup_interval: tuple[float, float] | None = None
     disturbed_trials: int | None = Field(default=None, ge=0)
     other_cpus: float | None = Field(default=None, ge=0)
     rescues: tuple[Rescue, ...] = ()
+    parts: tuple[PartFound, ...] = ()
 
 
 class ScriptLoader(Part):

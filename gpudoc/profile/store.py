@@ -82,6 +82,12 @@ def load(path: Path) -> Profile:
     return outcome.profile
 
 
+def read(path: Path) -> Profile | None:
+    """The profile in `path`; None where there is none that can be read."""
+    outcome = _read(path)
+    return outcome.profile if isinstance(outcome, Stored) else None
+
+
 def save(profile: Profile, path: Path) -> Path:
     """Write `profile` to `path`, whole or not at all; GpudocError when the place cannot be written."""
     text = f"# Made by gpudoc tune; gpudoc train --profile {path.name} uses it.\n"

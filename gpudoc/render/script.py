@@ -7,6 +7,7 @@ import shlex
 from gpudoc.facts.redact import private
 from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
+from gpudoc.render.verdict import first_line
 from gpudoc.script.advice import by_option, describe_loader
 from gpudoc.script.look import Look
 from gpudoc.script.remember import BATCH
@@ -25,38 +26,42 @@ def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
 
 def as_text(result: Result, *, verbose: bool = False) -> str:
     """The screen; every launch when `verbose`."""
-    lines = [headline(result), "", f"as it is: {result.options.command}", *look_lines(result.look)]
+    lines = [headline(result), *([] if result.profile is None else [_spent(result)]), ""]
+    lines += [f"as it is: {result.options.command}", *look_lines(result.look)]
     if result.profile is None:
         return "\n".join([*lines, *_advice(result), "", f"next     {tune_command(result)}"])
     reasons = result.profile.why
+    assert result.stored is not None
+    lines[2:2] = [f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.stored.kept]
     if result.profile.evidence.disturbed_trials:
-        lines.insert(1, f"! {reasons[0]}; the same command measures those anew when the machine is quiet")
+        lines.insert(2, f"! {reasons[0]}; the same command measures those anew when the machine is quiet")
         reasons = reasons[1:]
     found = _found(result)
     if found:
         lines += ["", "found", *found]
-    lines += ["", "why", *(f"  {sentence}" for sentence in reasons)]
+    if reasons:
+        lines += ["", "why", *(f"  {sentence}" for sentence in reasons)]
     lines += _to_write(result)
     lines += _advice(result)
     if verbose:
         lines += ["", "every launch", *_launches(result)]
-    return "\n".join([*lines, "", f"profile  {result.path}", f"next     {train_command(result)}"])
+    return "\n".join([*lines, "", f"profile  {result.stored.path}", f"next     {train_command(result)}"])
 
 
 def headline(result: Result) -> str:
-    """How many launches, how long, and the gain over trial 0 with its doubt, in one line."""
-    what = "interrupted; the best so far" if result.interrupted else "looked" if result.profile is None else "tuned"
-    spent = f"{result.launches} launch{'es' if result.launches != 1 else ''} in {format_seconds(result.seconds)}"
-    gained = result.findings.gain
+    """What the search gained over the script as it is, with its doubt, in one line."""
     if result.profile is None:
-        return f"{what}: {spent}"
-    if gained is None:
-        offered = result.findings.batch not in (None, result.look.batch) and "batch" not in result.options.allow
-        why = " (--allow batch compares the offered batch as well)" if offered else ""
-        return f"{what}: {spent}; not compared with the script as it is{why}"
-    if result.findings.unchanged:
-        return f"{what}: {spent}; nothing was found that is faster than the script as it is"
-    return f"{what}: {spent}, {gained.text} the speed of the script as it is"
+        return f"looked: {_spent(result)}"
+    begun = "Interrupted; the best so far. " if result.interrupted else ""
+    found = result.findings
+    verdict = found.verdict.after_interrupt() if result.interrupted else found.verdict
+    asked = ("gpudoc", "tune", *result.options.asked, "--", *result.options.command.words)
+    unit = "steps/s" if result.look.samples_per_s is None else "samples/s"
+    return begun + first_line(verdict, found.gain, default="the script as it is", told="", command=asked, unit=unit)
+
+
+def _spent(result: Result) -> str:
+    return f"{result.launches} launch{'es' if result.launches != 1 else ''} in {format_seconds(result.seconds)}"
 
 
 def look_lines(look: Look) -> list[str]:
@@ -93,7 +98,9 @@ def _found(result: Result) -> list[str]:
     sized = found.sized
     if sized is not None and sized.largest is not None:
         largest = sized.largest
-        proof = largest.proof if largest.is_proved else f"{largest.proof}; {largest.predicted} predicted"
+        proof = largest.proof
+        if not largest.is_proved and largest.predicted is not None:
+            proof += f"; {largest.predicted:,} predicted"
         peak = "" if largest.line is None else f", peak {format_bytes(largest.line.at(largest.batch))}"
         lines.append(f"  largest batch {largest.batch:>6,}  {proof}{peak} of {format_bytes(largest.limit_bytes)}")
     if sized is not None and sized.choice is not None:

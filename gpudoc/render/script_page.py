@@ -33,7 +33,7 @@ def render_page(result: Result) -> str:
     return page(
         "gpudoc tune -- a script",
         [section for section in sections if section.blocks],
-        lead=headline(result) + ".",
+        lead=headline(result),
         foot=f"gpudoc {made.gpudoc}, {made.at}; {result.isolation}" if made else result.isolation,
     )
 
@@ -42,7 +42,9 @@ def _found(result: Result) -> Iterable[Block]:
     if result.profile is None:
         yield Note(kind="info", title="Nothing was tuned", points=result.advice, commands=(tune_command(result),))
         return
-    yield Note(kind="good", title="Run it with this", points=result.profile.why, commands=(train_command(result),))
+    points = (*(result.stored.kept if result.stored else ()), *result.profile.why)
+    kind = "good" if result.findings.verdict.kind == "faster" else "info"
+    yield Note(kind=kind, title="Run it with this", points=points, commands=(train_command(result),))
     if result.lines:
         written = tuple(f"{line}" for line in result.lines)
         yield Note(kind="info", title="Or write it into the script", commands=written)

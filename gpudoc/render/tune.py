@@ -10,14 +10,14 @@ from gpudoc.profile.model import Loader, Losses, Settings
 from gpudoc.render import frame
 from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
+from gpudoc.render.verdict import first_line
 from gpudoc.tune.model.losses import percent
 from gpudoc.tune.model.noise import noise_of
-from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.record import about_threads
 from gpudoc.tune.run import Result, document
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.scaling import ScalingResult
-from gpudoc.units import MIB, format_bytes, format_rate, format_seconds
+from gpudoc.units import MIB, format_bytes, format_count, format_seconds
 
 # as train calls them, in the order in which they matter
 _NAMES = {
@@ -68,10 +68,12 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
         lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
         for sentence in about_threads(result.profile.hardware.device, noise, result.findings.tried):
             lines += frame.fold(f"{frame.MARK['warning']} {sentence}", width)
+    for sentence in result.stored.kept:
+        lines += frame.fold(f"{sentence[0].upper()}{sentence[1:]}.", width)
     lines += ["", *_settings(result), *_memory(result, width), "", *_levers(result, width)]
     made = result.profile.made
     assert made is not None
-    spent = f"{made.trials} trials in {format_seconds(made.seconds)} on {result.profile.hardware.title}"
+    spent = f"{format_count(made.trials, 'trial')} in {format_seconds(made.seconds)} on {result.profile.hardware.title}"
     if verbose:
         lines += [f"settings, and why ({spent})"]
         for sentence in result.profile.why:
@@ -87,9 +89,7 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
 def train_command(result: Result) -> str:
     """What to type to train with this profile; its file is named only where train does not find it by itself."""
     context = result.context
-    config = context.config
-    source = config.name if config.builtin else context.source or f"{config.name}.yaml"
-    words = ["gpudoc", "train", "--model", source]
+    words = ["gpudoc", "train", "--model", _source(result)]
     if result.path.parent.resolve() != store.folder_to_write().resolve():
         words += ["--profile", str(result.path)]
     if context.ranks > 1:
@@ -107,53 +107,35 @@ def headline(result: Result) -> str:
 
 
 def _gained(result: Result) -> str:
-    gain = result.findings.gain
-    chosen, default, ratio = gain.chosen, gain.default, gain.ratio
-    if not result.findings.asked_for_speed:
-        largest = result.findings.largest
+    found = result.findings
+    if not found.asked_for_speed:
+        largest = found.largest
         told = "The largest batch was not reached" if largest is None else f"The largest batch is {largest.batch:,}"
         return f"{told}; only that was asked for, so its speed was not compared with your default's."
-    if gain.kept_default:
-        lost = "" if ratio is None else f"; the best other settings reached {_times(ratio)} that"
-        speed = "" if chosen is None else f": {_rate(result, chosen)} with your data{lost}"
-        return f"Nothing beat your default{speed}."
-    if ratio is None or chosen is None or default is None:
-        speed = "" if default is None else f" ({_rate(result, default)} with your data)"
-        failed = next((trial.end.value for trial in result.findings.joints if not trial.fits), None)
-        why = ": the budget ended before; a longer --budget compares them."
-        if failed is not None:
-            why = f": timed with your data, these settings ended with {failed}."
-        elif result.interrupted:
-            why = "."
-        return f"Not compared with your default{speed}{why}"
-    speeds = f"{_rate(result, chosen)} with your data, {format_rate(default.middle, 'samples/s')} before"
-    if ratio.low == ratio.high:
-        return f"About {ratio.middle:.2f} times your default's speed, measured only once: {speeds}."
-    if gain.is_sure:
-        return f"{_times(ratio)} as fast as your default: {speeds}."
-    if ratio.high < 1:
-        return f"Slower than your default, {_times(ratio)} its speed, for the sake of the goal: {speeds}."
-    return f"Nothing clearly beat your default: these settings reach {_times(ratio)} its speed: {speeds}."
-
-
-def _times(ratio: Span) -> str:
-    return f"{ratio.middle:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
-
-
-def _rate(result: Result, speed: Span) -> str:
-    """'4,210 samples/s ±3 %', over all ranks."""
-    doubt = max(speed.high - speed.middle, speed.middle - speed.low) / speed.middle
     ranks = result.context.ranks
-    together = "" if ranks == 1 else f" of {ranks} ranks together"
-    told = f" ±{doubt:.0%}".replace("%", " %") if doubt else ""
-    return f"{format_rate(speed.middle, 'samples/s')}{together}{told}"
+    told = (f" of {ranks} ranks together" if ranks > 1 else "") + " with your data"
+    verdict = found.verdict.after_interrupt() if result.interrupted else found.verdict
+    return first_line(verdict, found.gain, default="your default", told=told, command=tune_command(result))
+
+
+def tune_command(result: Result) -> tuple[str, ...]:
+    """What was asked for, to be typed again with another budget."""
+    context, words = result.context, ["gpudoc", "tune", "--model", _source(result)]
+    if context.asked:
+        words += context.asked
+    return tuple(words)
+
+
+def _source(result: Result) -> str:
+    config = result.context.config
+    return config.name if config.builtin else result.context.source or f"{config.name}.yaml"
 
 
 def _settings(result: Result) -> list[str]:
     """The settings that matter or differ from the default's, with the default's beside them."""
     before = result.profile.evidence.default
     default = _flat(before.settings) if before is not None and before.settings is not None else {}
-    chosen = _flat(result.profile.settings)
+    chosen = _flat(result.stored.profile.settings)
     rows = []
     for name, label in _NAMES.items():
         # without workers the loader's other settings do nothing
@@ -210,8 +192,9 @@ def _levers(result: Result, width: int) -> list[str]:
             lines += frame.fold(f"  {row.why}", width, indent="    ")
             continue
         differ, allowed = ("not compared", "") if row.losses is None else losses_in_words(row.losses)
-        kept = "kept" if row.kept else ""
-        lines.append(f"  {row.name:{wide}}  {f'x {row.times:.2f}':>6}  {differ:>13}  {allowed:>7}  {kept}".rstrip())
+        kept = "kept" if row.kept else f"not used: {row.rejected or 'see --verbose'}"
+        line = f"  {row.name:{wide}}  {f'x {row.times:.2f}':>6}  {differ:>13}  {allowed:>7}"
+        lines += [f"{line}  {kept}"] if len(line) + 2 + len(kept) <= width else [line, f"    {kept}"]
     return [*lines, ""]
 
 

@@ -13,7 +13,7 @@ from gpudoc.render.tune import headline, losses_in_words, train_command
 from gpudoc.tune.model.speed import fit_step_time
 from gpudoc.tune.run import Result
 from gpudoc.tune.search.scaling import ScalingResult
-from gpudoc.units import format_bytes, format_seconds
+from gpudoc.units import format_bytes, format_rate, format_seconds
 
 _SHAPES_MEMORY = ("precision", "allocator", "activation_checkpointing")
 
@@ -46,7 +46,7 @@ def render_page(result: Result | ScalingResult) -> str:
     return page(
         "gpudoc tune",
         [section for section in sections if section.blocks],
-        lead=lead + headline(result) + ".",
+        lead=lead + headline(result),
         foot=f"gpudoc {made.gpudoc}, {made.at}" if made else "",
         badge=_badge(result),
         numbers=list(_numbers(result)),
@@ -54,19 +54,25 @@ def render_page(result: Result | ScalingResult) -> str:
 
 
 def _badge(result: Result) -> Badge:
-    gain = result.profile.evidence.speedup_over_default
-    if gain is None:
+    found = result.findings
+    if not found.asked_for_speed:
         return Badge("info", "not compared with the default")
-    return Badge("good", f"{gain:.2f} times the default") if gain > 1 else Badge("info", "nothing beat the default")
+    told = {"faster": "faster than the default", "slower": "slower than the default"}
+    told |= {"none_faster": "nothing that was tried is faster", "not_searched": "not searched"}
+    verdict, ratio = found.verdict, found.gain.ratio
+    if verdict.kind == "faster" and ratio is not None:
+        return Badge("good", f"{ratio.middle:.2f} times the default")
+    return Badge("info", told.get(verdict.kind, "not compared with the default"))
 
 
 def _numbers(result: Result) -> Iterable[Number]:
     evidence, largest = result.profile.evidence, result.findings.largest
-    chosen = result.profile.settings
-    rates = [point.samples_per_s for point in result.findings.speeds if point.batch == chosen.micro_batch]
+    chosen = result.stored.profile.settings
+    speed = result.findings.gain.chosen
     yield Number("micro batch", f"{chosen.micro_batch:,}", remark=f"in {chosen.precision}")
-    if rates and rates[-1]:
-        yield Number("speed", f"{rates[-1]:,.4g}", "samples/s", "data ready in memory")
+    if speed is not None:
+        value, _, unit = format_rate(speed.middle, "samples/s").partition(" ")
+        yield Number("speed", value, unit, "with your data")
     yield Number("loader workers", str(chosen.loader.num_workers))
     if evidence.largest_batch is not None:
         proof = "proved" if largest is not None and largest.is_proved else "it ran; not proved"
@@ -77,8 +83,12 @@ def _numbers(result: Result) -> Iterable[Number]:
 
 
 def _settings(result: Result) -> Note:
+    is_faster = result.findings.asked_for_speed and result.findings.verdict.kind == "faster"
     return Note(
-        kind="good", title="Train with this profile", points=result.profile.why, commands=(train_command(result),)
+        kind="good" if is_faster else "info",
+        title="Train with this profile",
+        points=(*result.stored.kept, *result.profile.why),
+        commands=(train_command(result),),
     )
 
 
@@ -92,7 +102,7 @@ def _levers(result: Result) -> Iterable[Block]:
             "" if row.times is None else f"{row.times:.2f}",
             "" if row.losses is None else str(row.losses.steps),
             *(("", "") if row.losses is None else losses_in_words(row.losses)),
-            "kept" if row.kept else "not used",
+            "kept" if row.kept else f"not used: {row.rejected}" if row.rejected else "not used",
             row.why,
         )
         for row in rows

@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpudoc.profile.model import VariantTrial
+from gpudoc.profile.model import PartName, VariantTrial
 from gpudoc.script.batch import Lever, Sized
 from gpudoc.script.loader import Fed
 from gpudoc.script.look import Look
 from gpudoc.stats import median
+from gpudoc.tune.model.gain import Gain, gain_between
+from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.verdict import TOO_SHORT, Verdict, judge
 from gpudoc.tune.trial.messages import Feed, Trial, Variant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """How many times trial 0's speed the found settings reach, and how far apart the launches of both were."""
-
-    ratio: float
-    low: float
-    high: float
-    launches: int
-
-    @property
-    def text(self) -> str:
-        """The gain with its doubt: '1.82 times (1.79 to 1.86 over 2 launches each)'."""
-        each = f"over {self.launches} launches each" if self.launches > 1 else "one launch each"
-        return f"{self.ratio:.2f} times ({self.low:.2f} to {self.high:.2f}, {each})"
 
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """The look, what each part of the search found, and the launches that compare it with trial 0."""
+    """The look, what each part of the search found, and the launches that compare it with trial 0.
+
+    `timed` are the launches of the search, `needed_s` how long one should take; `nothing_to_gain` says why more time
+    would not help.
+    """
 
     look: Look
     lever: Lever = "none"
@@ -42,9 +33,12 @@ class Findings:
     fed: Fed | None = None
     sized: Sized | None = None
     joints: list[Trial] = field(default_factory=list)
+    timed: list[Trial] = field(default_factory=list)
     unchanged: bool = False
+    needed_s: float | None = None
     kept_default: str = ""
     notes: list[str] = field(default_factory=list)
+    nothing_to_gain: str = ""
 
     @property
     def variant(self) -> Variant:
@@ -63,22 +57,44 @@ class Findings:
 
     @property
     def gain(self) -> Gain | None:
-        """The found settings against trial 0; None where the closing comparison was not made."""
-        return Gain(ratio=1.0, low=1.0, high=1.0, launches=1) if self.unchanged else gain(self.defaults, self.joints)
+        """The found settings against trial 0; None where nothing was held against it."""
+        if self.joints:
+            return gain_between(_speeds(self.defaults), _speeds(self.joints), kept_default=self.unchanged)
+        alone = gain_between(_speeds(self.defaults), None, kept_default=True)
+        return alone if self.unchanged else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the search may say first; nothing of what was not tried is in it."""
+        counts = self.num_tried
+        tried = ((counts["levers"], "lever"), (counts["batch"], "batch"), (counts["loader"], "loader setting"))
+        return judge(self.gain, tried, self._why_not, self.needed_s)
+
+    @property
+    def num_tried(self) -> dict[PartName, int]:
+        """How many settings of each part were held against the script's own."""
+        own = self.look.training
+        feeds = {trial.request.feed for trial in self.timed if trial.request.kind == "loader" and trial.fits}
+        settings = [feed for feed in feeds if feed is not None and feed.num_workers != (own.num_workers if own else 0)]
+        batches = {trial.request.batches[0] for trial in self.timed if trial.request.kind == "speed" and trial.fits}
+        if self.sized is not None and self.sized.largest is not None:
+            batches.add(self.sized.largest.batch)
+        return {"levers": len(self.tried), "batch": len(batches - {self.look.batch}), "loader": len(settings)}
+
+    @property
+    def _why_not(self) -> str:
+        failed = next((trial.end.told for trial in self.joints if not trial.fits), None)
+        if failed is not None:
+            return f"the found settings failed in the end: {failed}"
+        if self.batch not in (None, self.look.batch):
+            return "another batch is another training, which is only offered (--allow batch compares it)"
+        return self.nothing_to_gain or TOO_SHORT
 
 
-def gain(defaults: Sequence[Trial], joints: Sequence[Trial]) -> Gain | None:
-    """The ratio of the medians, and the ratios of the launches that are furthest apart; None without both."""
-    before = [speed for trial in defaults if (speed := speed_of(trial))]
-    after = [speed for trial in joints if (speed := speed_of(trial))]
-    if not before or not after:
-        return None
-    return Gain(
-        ratio=median(after) / median(before),
-        low=min(after) / max(before),
-        high=max(after) / min(before),
-        launches=min(len(before), len(after)),
-    )
+def _speeds(trials: Sequence[Trial]) -> Span | None:
+    """The speed of launches of the same settings, and the slowest and the fastest of them; None without any."""
+    known = [speed for trial in trials if (speed := speed_of(trial))]
+    return Span(median(known), min(known), max(known)) if known else None
 
 
 def speed_of(trial: Trial) -> float | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from gpudoc.errors import GpudocError
 from gpudoc.script.look import Look
 from gpudoc.script.session import Session
+from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Run
-from gpudoc.tune.loader.search import LoaderChoice, Search, bounds_here, search_loader
+from gpudoc.tune.loader.search import LoaderChoice, Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import DEFAULT_PREFETCH, LoaderCosts, LoaderSetting
-from gpudoc.tune.trial.messages import Feed, Request, Trial
+from gpudoc.tune.trial.messages import End, Feed, Request, Trial
 
 # waiting less than this cannot be worth what the choice calls a difference
 NOTHING_TO_GAIN = 0.01
@@ -53,6 +54,7 @@ def tune_loader(session: Session, *, seconds: float) -> Fed:
             rounds=_ROUNDS,
             extra_rounds=_EXTRA_ROUNDS,
             overhead_s=session.launch_s,
+            deadline=session.deadline,
         )
         choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
     except (MeasurementError, GpudocError) as problem:
@@ -119,6 +121,9 @@ class Measures:
         turn = self._counts.get(setting, 0) if count is None else count
         if count is None:
             self._counts[setting] = turn + 1
+        if turn == 0 and self._is_own(setting):
+            assert self.session.own is not None
+            return self.session.own
         feed = Feed(
             num_workers=setting.num_workers,
             prefetch_factor=setting.prefetch_factor,
@@ -134,7 +139,12 @@ class Measures:
             seconds_per_batch=seconds,
             repeat=turn,
         )
+        is_begun = self.session.can_end(request)
         trial = self.session.run(request)
+        if trial.end is End.TIME_UP:
+            raise MeasurementError(trial.detail, hangs=is_begun, is_late=not is_begun)
+        if trial.end is End.HANG:
+            raise MeasurementError(trial.detail, hangs=True)
         if not trial.fits or "mean_step_s" not in trial.measured:
             raise MeasurementError(trial.detail or trial.end.value)
         if "num_workers" in trial.refused:
@@ -142,6 +152,13 @@ class Measures:
         self.refused.update(trial.refused)
         self.notes += [note for note in trial.notes if note not in self.notes]
         return trial
+
+    def _is_own(self, setting: LoaderSetting) -> bool:
+        """Whether the launch of the look was one without workers, too."""
+        own, session = self.session.look.training, self.session
+        if session.own is None or own is None or session.own.request.variant != session.variant:
+            return False
+        return not (setting.num_workers or own.num_workers) and setting.pin_memory == own.pin_memory
 
 
 def costs_of(look: Look, alone: Trial, helped: Trial) -> LoaderCosts:

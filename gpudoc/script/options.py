@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gpudoc.errors import GpudocError
 from gpudoc.script.command import Command, checked
-from gpudoc.units import parse_duration, parse_size
+from gpudoc.units import MIB, parse_duration, parse_size
 
 T = TypeVar("T")
 PARTS = ("look", "loader", "batch")
@@ -33,6 +33,20 @@ class Options:
     out: Path | None = None
     fresh: bool = False
     shared: bool = False
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The options that were given, as they are typed, but for the budget."""
+        given = {
+            "--only": ",".join(part for part in PARTS if part in self.parts) if self.parts != frozenset(PARTS) else "",
+            "--goal": self.goal if self.goal != "throughput" else "",
+            "--allow": ",".join(sorted(self.allow)),
+            "--memory-limit": f"{self.memory_limit_bytes // MIB}MiB" if self.memory_limit_bytes else "",
+            "--max-batch": str(self.max_batch or ""),
+            "--out": str(self.out or ""),
+        }
+        words = [word for name, value in given.items() if value for word in (name, value)]
+        return (*words, *(["--in-place"] if self.in_place else []))
 
     @property
     def only_looks(self) -> bool:

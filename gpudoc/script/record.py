@@ -12,7 +12,8 @@ from gpudoc.script.findings import Findings, speed_of
 from gpudoc.script.look import script_loaders
 from gpudoc.script.remember import file_digest, workload_of
 from gpudoc.tune.model.noise import Noise, noise_of
-from gpudoc.tune.record import about_threads, made_now, memory_model
+from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.record import about_threads, made_now, memory_model, parts_found
 from gpudoc.tune.trial.messages import Feed, Trial
 
 
@@ -94,6 +95,7 @@ def _loader(found: Findings) -> model.Loader:
 def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Evidence:
     largest = found.sized.largest if found.sized is not None else None
     gained, noise = found.gain, noise_of(trials)
+    ratio = Span(1.0, 1.0, 1.0) if found.unchanged else None if gained is None else gained.ratio
     return model.Evidence(
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.sized.choice.fastest if found.sized and found.sized.choice else None,
@@ -103,8 +105,10 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         variants=tuple(found.tried),
         loader=tuple(row for trial in trials if (row := _loader_row(trial)) is not None),
         default=_row(found.defaults[0]) if found.defaults else None,
-        speedup_over_default=None if gained is None else round(gained.ratio, 3),
-        speedup_interval=None if gained is None else (round(gained.low, 3), round(gained.high, 3)),
+        samples_per_s=None if gained is None or gained.chosen is None else round(gained.chosen.middle, 2),
+        speedup_over_default=None if ratio is None else round(ratio.middle, 3),
+        speedup_interval=None if ratio is None else (round(ratio.low, 3), round(ratio.high, 3)),
+        parts=parts_found(found.num_tried, found.gain, noise, largest),
         disturbed_trials=None if noise is None else noise.num_disturbed,
         other_cpus=None if noise is None else noise.most_cpus,
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpudoc import facts
 from gpudoc.doctor.card_memory import CardShare, share_of_card
@@ -16,6 +14,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.profile import store
+from gpudoc.profile.merge import Merged, save_better
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.advice import Line, lines, said_not_set
@@ -27,14 +26,16 @@ from gpudoc.script.options import Options
 from gpudoc.script.outcome import LEAST_STEPS, Told, refusal, trial_of
 from gpudoc.script.record import Context, make_profile
 from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
-from gpudoc.script.session import Session
+from gpudoc.script.session import WARM_STEPS, Session
 from gpudoc.script.stages import run_stages, say_plan
-from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
+from gpudoc.script.trial import FIRST_BATCH, Launches
 from gpudoc.temporary import TemporaryFolder
+from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.options import check_writable, free_host_bytes
 from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import Request
 from gpudoc.units import format_bytes
 
@@ -48,7 +49,7 @@ MayRunInPlace = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What was found; `profile` and `path` are None after a look alone."""
+    """What was found, and the profile that stands in the file now; both are None after a look alone."""
 
     options: Options
     findings: Findings
@@ -56,7 +57,7 @@ class Result:
     seconds: float
     isolation: str
     profile: Profile | None = None
-    path: Path | None = None
+    stored: Merged | None = None
     limit_bytes: int | None = None
     interrupted: bool = False
 
@@ -98,7 +99,7 @@ def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayR
     `may_run_in_place` asks whether trials may run where they are not isolated; without it the answer is no. Ctrl+C and
     SIGTERM write the best so far once the script was looked at.
     """
-    started = time.monotonic()
+    deadline = Deadline(budget_s=options.budget_s)
     if not options.only_looks:
         check_writable(options.out or store.folder_to_write() / "probe.yaml")
     found = what_can_be()
@@ -113,7 +114,7 @@ def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayR
             network="network" in options.allow,
             memory_limit_bytes=options.memory_limit_bytes,
         )
-        search = _Search(options, launches, progress, started, _how_isolated(options, found, isolated))
+        search = _Search(options, launches, progress, deadline, _how_isolated(options, found, isolated))
         try:
             return search.run()
         finally:
@@ -170,12 +171,12 @@ def _share(look: Look, machine: Machine) -> CardShare | None:
 
 class _Search:
     def __init__(
-        self, options: Options, launches: Launches, progress: Progress, started: float, isolation: str
+        self, options: Options, launches: Launches, progress: Progress, deadline: Deadline, isolation: str
     ) -> None:
         self._options = options
         self._launches = launches
         self._progress = progress
-        self._started = started
+        self._deadline = deadline
         self._isolation = isolation
         self._name = script_name(options.command.words)
         self.journal = Journal(None)
@@ -200,7 +201,8 @@ class _Search:
     def _look(self) -> Told:
         """Trial 0; where the command cannot do without {batch}, with a batch that most scripts take."""
         command = self._options.command
-        patience_s = _LOOK_SHARE * self._options.budget_s
+        self._deadline.show(self._progress, f"launching {self._name} as it is")
+        patience_s = _LOOK_SHARE * self._deadline.left_s
         plain = command.without_batch() if command.takes_batch else command.words
         if plain is not None:
             told = self._launches.look(plain, patience_s=patience_s)
@@ -208,7 +210,7 @@ class _Search:
                 return told
             self._progress.say(f"without {{batch}} the script does not train: looking at it with {FIRST_BATCH}")
         self._launches.needs_batch = True
-        return self._launches.look(command.at(FIRST_BATCH), patience_s=patience_s)
+        return self._launches.look(command.at(FIRST_BATCH), patience_s=_LOOK_SHARE * self._deadline.left_s)
 
     def _tune(self, told: Told, found: Findings) -> Result:
         look = found.look
@@ -238,10 +240,12 @@ class _Search:
             journal=journal,
             progress=self._progress,
             look=look,
+            own=found.defaults[0],
             budget_s=self._options.budget_s,
+            deadline=self._deadline,
             reference=look.batch or FIRST_BATCH,
             limit_bytes=limit_bytes,
-            spent_s=time.monotonic() - self._started,
+            spent_s=self._deadline.spent_s,
             again=Again(readers_of(_ordinals(look), machine)),
         )
         self._progress.say(say_plan(self._options, told.seconds))
@@ -262,13 +266,14 @@ class _Search:
             command=self._options.command,
             hardware=hardware,
             limit_bytes=limit_bytes,
-            seconds=time.monotonic() - self._started,
+            seconds=self._deadline.spent_s,
             launches=self._launches.count,
         )
         profile = make_profile(context, found, journal.trials)
-        path = self._options.out or store.folder_to_write() / store.file_name(profile)
-        store.save(profile, path)
-        return self._result(found, profile, path, limit_bytes, interrupted)
+        named = self._options.out
+        path = named or store.folder_to_write() / store.file_name(profile)
+        stored = save_better(profile, path, is_named=named is not None)
+        return self._result(found, profile, stored, limit_bytes, interrupted)
 
     def _open_journal(self, look: Look, share: CardShare | None) -> tuple[Journal, int | None]:
         options = self._options
@@ -307,7 +312,7 @@ class _Search:
         self,
         found: Findings,
         profile: Profile | None = None,
-        path: Path | None = None,
+        stored: Merged | None = None,
         limit_bytes: int | None = None,
         interrupted: bool = False,
     ) -> Result:
@@ -315,10 +320,10 @@ class _Search:
             options=self._options,
             findings=found,
             launches=self._launches.count,
-            seconds=time.monotonic() - self._started,
+            seconds=self._deadline.spent_s,
             isolation=self._isolation,
             profile=profile,
-            path=path,
+            stored=stored,
             limit_bytes=limit_bytes,
             interrupted=interrupted,
         )
@@ -327,11 +332,11 @@ class _Search:
 def document(result: Result) -> Mapping[str, object]:
     """The result as `gpudoc.tune.v1`: the profile, null after a look alone, and what the script looked like."""
     look, found = result.look, result.findings
-    gained = found.gain
     return {
         "schema": "gpudoc.tune.v1",
-        "profile": None if result.profile is None else result.profile.document(),
-        "path": None if result.path is None else str(result.path),
+        "profile": None if result.stored is None else result.stored.profile.document(),
+        "path": None if result.stored is None else str(result.stored.path),
+        "kept": [] if result.stored is None else list(result.stored.kept),
         "script": {
             "command": str(result.options.command),
             "launches": result.launches,
@@ -360,8 +365,17 @@ def document(result: Result) -> Mapping[str, object]:
             "lines": [{"at": line.at, "write": line.write} for line in result.lines],
             "offered": [{"at": line.at, "write": line.write} for line in result.offered],
             "advice": list(result.advice),
-            "gain": None
-            if gained is None or result.profile is None
-            else {"ratio": gained.ratio, "low": gained.low, "high": gained.high, "launches": gained.launches},
+            "gain": _gain_document(result),
         },
+        "answer": None if result.profile is None else found.verdict.document(),
     }
+
+
+def _gain_document(result: Result) -> dict[str, object] | None:
+    gained = result.findings.gain
+    if gained is None or result.profile is None:
+        return None
+    ratio = gained.ratio if gained.ratio is not None and not gained.kept_default else Span(1.0, 1.0, 1.0)
+    found = result.findings
+    launches = max(1, min(len(found.defaults), len(found.joints)))
+    return {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "launches": launches}

@@ -14,10 +14,13 @@ from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.model.memory import fit_memory
 from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import not_begun
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import End, Feed, Kind, Point, Request, Trial, Variant
 from gpudoc.units import format_bytes, format_seconds
 
 FIT_STEPS = 2
+WARM_STEPS = 3
 # peaks of fresh processes that are so far apart tell a slope
 _TELLING_BYTES = 8 << 20
 _MOST_CALIBRATIONS = 7
@@ -36,16 +39,19 @@ class Runner(Protocol):
 class Session:
     """Runs trials of one script; satisfies `largest.Prober`.
 
-    `reference` is the script's own batch of one rank, `feed` the loader that trials of a batch are fed with (None: the
-    script's own), `variant` what else they are launched with. `check` looks at all trials of a batch so far and raises
-    when the batch did not arrive. What is in the journal is not run again, and its seconds count as spent.
+    `reference` is the script's own batch of one rank, `own` the launch of the look, `feed` the loader that trials of a
+    batch are fed with (None: the script's own), `variant` what else they are launched with. `check` looks at all trials
+    of a batch so far and raises when the batch did not arrive. What is in the journal is not run again, and its seconds
+    count as spent; a launch that cannot end before the `deadline` is not begun.
     """
 
     runner: Runner
     journal: Journal
     progress: Progress
     look: Look
+    own: Trial | None = None
     budget_s: float
+    deadline: Deadline = field(default_factory=Deadline)
     reference: int = 1
     limit_bytes: int | None = None
     feed: Feed | None = None
@@ -62,7 +68,17 @@ class Session:
     @property
     def free_s(self) -> float:
         """Seconds of the budget that are left without what is reserved for the end; negative when overdrawn."""
-        return self.budget_s - self.spent_s - self.reserved_s
+        return min(self.budget_s - self.spent_s, self.deadline.left_s) - self.reserved_s
+
+    def can_end(self, request: Request) -> bool:
+        """Whether a launch for the request can end in the time that is left, the reserve included."""
+        known = self.journal.find(request) is not None
+        return known or self.expected_s(request) <= self.free_s + self.reserved_s
+
+    def expected_s(self, request: Request) -> float:
+        """Seconds of the launch: those of a typical one, and what a larger batch adds to its steps."""
+        growth = max(0.0, request.batches[0] / self.reference - 1.0) if request.batches else 0.0
+        return self.launch_s + growth * self.look.step_s * (request.steps + WARM_STEPS)
 
     @property
     def launch_s(self) -> float:
@@ -72,12 +88,17 @@ class Session:
     def run(self, request: Request, why: str = "") -> Trial:
         """The trial of `request`, from the journal or run now."""
         known = self.journal.find(request)
+        if known is None and not self.can_end(request):
+            return not_begun(request)
         if known is None:
             if why:
                 self.say(why)
             self.advance(request.kind)
             known = self.again.least_disturbed(
-                lambda: self._launch(request), budget_s=self.budget_s, say=self.progress.say
+                lambda: self._launch(request),
+                budget_s=self.budget_s,
+                left_s=lambda: self.free_s + self.reserved_s,
+                say=self.progress.say,
             )
             self.journal.add(known)
             self.say(describe(known))
@@ -93,11 +114,15 @@ class Session:
         return known
 
     def _launch(self, request: Request) -> Trial:
-        trial = self.runner.run(request, patience_s=self.patience_s(request))
+        usual_s = self.usual_patience_s(request)
+        patience_s = self.deadline.patience_s(usual_s, self.expected_s(request))
+        trial = self.runner.run(request, patience_s=patience_s)
+        if trial.end is End.HANG and patience_s < usual_s:
+            return trial.model_copy(update={"end": End.TIME_UP, "detail": f"{trial.detail}, and no time for more"})
         self._seconds.append(trial.seconds)
         return trial
 
-    def patience_s(self, request: Request) -> float:
+    def usual_patience_s(self, request: Request) -> float:
         """How long a launch may take: several times as long as the look's, since a larger batch takes longer."""
         growth = max(1.0, request.batches[0] / self.reference) if request.batches else 1.0
         steps_s = 3 * growth * self.look.step_s * (request.steps + 8)
@@ -105,7 +130,7 @@ class Session:
 
     def advance(self, text: str) -> None:
         """Show how much of the budget is spent."""
-        self.progress.advance(min(self.spent_s, self.budget_s), self.budget_s, text)
+        self.deadline.show(self.progress, text)
 
     def say(self, text: str) -> None:
         """Tell the user what is being tried and why."""
@@ -166,7 +191,7 @@ class Session:
         """Whether a launch with steps over `samples` samples ends within what the search for the batch may take."""
         rate = self.look.samples_per_s
         steps_s = samples * self.look.ranks / rate if rate else 0.0
-        return self.spent_s + self.launch_s + steps_s <= self.share_s
+        return self.launch_s + steps_s <= min(self.share_s - self.spent_s, self.deadline.left_s)
 
     def _request(self, kind: Kind, batch: int, *, steps: int) -> Request:
         ranks = self.look.ranks
@@ -180,7 +205,7 @@ def describe(trial: Trial) -> str:
     if request.kind == "loader" and request.feed is not None:
         feed = request.feed.model_dump(exclude={"persistent_workers"})
         what = name(LoaderSetting(**feed))
-    end = "fits" if trial.fits and request.batches else "" if trial.fits else f"{trial.end.value}: {trial.detail[:120]}"
+    end = "fits" if trial.fits and request.batches else "" if trial.fits else f"{trial.end.told}: {trial.detail[:120]}"
     peak = trial.points[-1].peak_bytes if trial.points else None
     parts = [
         end,

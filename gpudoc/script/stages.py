@@ -8,17 +8,22 @@ from dataclasses import replace
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.script.batch import check_lever, size_batch
 from gpudoc.script.command import Command
-from gpudoc.script.findings import Findings, gain, is_own
-from gpudoc.script.loader import tune_loader
+from gpudoc.script.findings import Findings, is_own
+from gpudoc.script.loader import tune_loader, why_kept
 from gpudoc.script.options import PARTS, Options
 from gpudoc.script.session import Session
 from gpudoc.script.threads import try_sleeping
+from gpudoc.tune.model.gain import times
 from gpudoc.tune.search.trying import give_up
-from gpudoc.tune.trial.messages import Request, Trial, Variant
+from gpudoc.tune.trial.deadline import TimeUpError
+from gpudoc.tune.trial.messages import End, Request, Trial, Variant
 from gpudoc.units import format_seconds
 
 _LOADER_SHARE = 0.45
+# what a launch that ends before its first epoch cannot show
+_AT_EPOCHS = {"persistent_workers": False}
 _PAIRS = 2
+_CLOSING_SHARE = 0.3
 _PAIR_STEPS, _PAIR_S = 24, 3.0
 # launches that each part usually takes, for what is said before they begin
 _LAUNCHES = {"loader": 10, "batch": 14}
@@ -53,12 +58,25 @@ def say_plan(options: Options, launch_s: float | None) -> str:
 
 def run_stages(session: Session, options: Options, found: Findings) -> None:
     """How threads wait, loader, batch, and the comparison with trial 0; what is found is in `found` at any moment."""
-    session.reserved_s = (2 * _PAIRS - 1) * (session.launch_s + _PAIR_S)
+    found.needed_s = sum(planned_launches(options).values()) * session.launch_s
+    try:
+        _run_stages(session, options, found)
+    finally:
+        found.timed = list(session.journal.trials)
+
+
+def _run_stages(session: Session, options: Options, found: Findings) -> None:
+    # of the closing comparison one launch is needed, the others make it sure
+    session.reserved_s = min(
+        (2 * _PAIRS - 1) * (session.launch_s + _PAIR_S), max(session.launch_s, _CLOSING_SHARE * session.free_s)
+    )
     if options.goal == "throughput" and options.parts == frozenset(PARTS):
         try_sleeping(session, found)
     if "loader" in options.parts:
         share = _LOADER_SHARE if "batch" in options.parts else 1.0
         found.fed = tune_loader(session, seconds=max(0.0, share * session.free_s))
+        if found.fed.choice is None and options.parts == {"loader"} and why_kept(found.look):
+            found.nothing_to_gain, found.needed_s = why_kept(found.look), None
         if found.fed.feed is not None and is_own(found.fed.feed, found.look):
             found.notes.append("the script's own loader settings are the best that were found")
         session.feed = found.fed.feed
@@ -75,7 +93,7 @@ def _size(session: Session, options: Options, found: Findings) -> None:
         found.why_no_lever = "how much memory the device has could not be read; say it: --memory-limit 8GiB"
         return
     if session.free_s < 2 * session.launch_s:
-        found.why_no_lever = "no time was left; a longer --budget"
+        found.why_no_lever = "no time was left"
         return
     training = found.look.training
     place = training.place if training is not None else "the loader"
@@ -85,6 +103,8 @@ def _size(session: Session, options: Options, found: Findings) -> None:
     except _NoLeverError as problem:
         found.lever, found.why_no_lever = "none", problem.message
         session.say(f"batch: {problem.message}")
+    except TimeUpError as problem:
+        found.why_no_lever = problem.message
     except GpudocError as problem:
         if found.feed is None or problem.exit_code is ExitCode.NOT_DONE:
             raise
@@ -121,9 +141,6 @@ def _compare(session: Session, options: Options, found: Findings) -> None:
     session.reserved_s = 0.0
     for turn in range(_PAIRS):
         for kind in ("joint", "default") if turn % 2 == 0 else ("default", "joint"):
-            # the look is the first default; one launch of what was found is needed whatever the time
-            if found.joints and session.launch_s > session.free_s:
-                break
             request = Request(
                 kind=kind,
                 batches=(batch,) if batch is not None and kind == "joint" else (),
@@ -135,8 +152,29 @@ def _compare(session: Session, options: Options, found: Findings) -> None:
             )
             why = "the found settings" if kind == "joint" else "the script as it is"
             trial = session.run(request, f"comparing: {why}, once more" if turn else f"comparing: {why}")
+            if trial.end is End.TIME_UP:
+                break
             (found.joints if kind == "joint" else found.defaults).append(trial)
+    if not found.joints and batch is None:
+        _take_from_the_search(session, found)
     _judge(found, batch, is_sure=options.goal == "throughput")
+
+
+def _take_from_the_search(session: Session, found: Findings) -> None:
+    """Without time to compare, the search's own launches of the found loader and of the script's own tell the gain."""
+    if found.feed is None:
+        return
+    wanted = found.feed.model_copy(update=_AT_EPOCHS)
+    for trial in session.journal.trials:
+        feed, request = trial.request.feed, trial.request
+        if feed is None or request.kind != "loader" or not trial.fits:
+            continue
+        if feed.model_copy(update=_AT_EPOCHS) == wanted and request.variant == found.variant:
+            found.joints.append(trial)
+        elif is_own(feed, found.look) and request.variant == Variant():
+            found.defaults.append(trial)
+    if found.joints:
+        found.notes.append("no time was left to compare once more: the gain is that of the search's own launches")
 
 
 def _judge(found: Findings, batch: int | None, *, is_sure: bool) -> None:
@@ -145,11 +183,12 @@ def _judge(found: Findings, batch: int | None, *, is_sure: bool) -> None:
     With `is_sure` they lose as well where they are not faster beyond what the launches differ by.
     """
     failed = next((trial for trial in found.joints if not trial.fits), None)
-    gained = gain(found.defaults, found.joints)
+    gained = found.gain
+    ratio = None if gained is None else gained.ratio
     if failed is not None:
         reason = f"the found ones failed in the end ({failed.detail[:120] or failed.end.value})"
-    elif gained is not None and (gained.ratio < 1.0 or (is_sure and gained.low <= 1.0)):
-        reason = f"the found ones reached {gained.text} their speed in the end"
+    elif ratio is not None and (ratio.middle < 1.0 or (is_sure and ratio.low <= 1.0)):
+        reason = f"the found ones reached {times(ratio)} their speed in the end"
     else:
         return
     give_up(found, reason)

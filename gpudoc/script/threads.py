@@ -56,5 +56,6 @@ def _row(trial: Trial, times: float | None, *, is_kept: bool) -> VariantTrial:
         changes=dict(SLEEPING.changes),
         times=None if times is None else round(times, 4),
         kept=is_kept,
+        rejected=None if is_kept else "slower" if times is not None and times <= 1 else "not faster beyond doubt",
         why=f"{SLEEPING.name}: {told}{near}: {verdict}",
     )

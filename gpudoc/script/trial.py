@@ -22,10 +22,10 @@ from gpudoc.script.launch import Running
 from gpudoc.script.loads import Loads
 from gpudoc.script.messages import LoaderOrder, LoaderSeen, Order
 from gpudoc.script.outcome import Told, trial_of
+from gpudoc.script.session import WARM_STEPS
 from gpudoc.tune.trial.messages import Request, Trial
 
 LOOK_STEPS, LOOK_S = 24, 3.0
-WARM_STEPS = 3
 # a queue of workers is full when the timing begins; far ahead it tells only of the first steps
 _MOST_WARM_STEPS = 48
 _POLL_S = 0.2

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from gpudoc.profile.model import VariantTrial
+from gpudoc.profile.model import LoaderTrial as ProfileRow
+from gpudoc.profile.model import PartName, VariantTrial
 from gpudoc.tune.model.gain import Gain, gain_of
+from gpudoc.tune.model.verdict import TOO_SHORT, Verdict, judge
 from gpudoc.tune.search.choose import BatchChoice, speedup
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.messages import Feed, Point, Trial, Variant
+from gpudoc.workload.config import Train
 
+# the largest global batch of a config that leaves it open, in times the reference batch
+AUTO_FACTOR = 8
+_LEAST_STEPS = 10
 # what ends the batches that make sense
 CEILING = "the global batch"
 AUTO_CEILING = "what global_batch: auto allows (8 times the reference batch, a 50th of the data)"
@@ -41,13 +47,23 @@ def is_for_size_alone(goal: str, parts: Set[str]) -> bool:
     return goal == "largest" and parts == {"batch"}
 
 
+def most_of_use(train: Train, num_samples: int, goal: str) -> int:
+    """The largest batch over all ranks that is tried; for its speed none that leaves fewer than ten steps an epoch."""
+    if train.global_batch != "auto":
+        return min(num_samples, train.global_batch)
+    if goal != "throughput":
+        return num_samples
+    return min(num_samples, max(AUTO_FACTOR * train.reference_batch, num_samples // _LEAST_STEPS))
+
+
 @dataclass(slots=True)
 class Findings:
     """What is known so far; complete enough for a profile as soon as the default trial is there.
 
     `variants` are the trials of levers, `tried` what came of each. `reasons` are sentences for fields of `variant` that
     something else decided, `rejected` those for fields whose other value failed. `asked_for_speed` is False where only
-    the largest batch is asked for.
+    the largest batch is asked for. `needed_s` is how long a search should take; `nothing_to_gain` why more time
+    would not help.
     """
 
     defaults: list[Trial] = field(default_factory=list)
@@ -65,7 +81,9 @@ class Findings:
     joints: list[Trial] = field(default_factory=list)
     kept_default: bool = False
     asked_for_speed: bool = True
+    needed_s: float | None = None
     notes: list[str] = field(default_factory=list)
+    nothing_to_gain: str = ""
 
     @property
     def gain(self) -> Gain:
@@ -73,6 +91,51 @@ class Findings:
         return gain_of(self.defaults, self.joints, kept_default=self.kept_default)
 
     @property
+    def verdict(self) -> Verdict:
+        """What the search for speed may say first; None of what was not tried is in it."""
+        counts = self.num_tried
+        tried = ((counts["levers"], "lever"), (counts["batch"], "batch"), (counts["loader"], "loader setting"))
+        return judge(self.gain, tried, self.why_not, self.needed_s)
+
+    @property
+    def num_tried(self) -> dict[PartName, int]:
+        """How many settings of each part were held against the default's."""
+        reference = self.defaults[0].request.batches[0] if self.defaults else None
+        batches = {point.batch for point in self.speeds} | ({self.choice.batch} if self.choice else set())
+        settings = [row for row in profile_rows(self.feed_trials) if row.num_workers]
+        return {"levers": len(self.tried), "batch": len(batches - {reference}), "loader": len(settings)}
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing was compared with the default."""
+        failed = next((trial.end.told for trial in self.joints if not trial.fits), None)
+        if failed is not None:
+            return f"with your data these settings failed: {failed}"
+        return self.nothing_to_gain or TOO_SHORT
+
+    @property
     def speedup(self) -> float | None:
         """Samples per second of the choice over the default's, both with real data; None when not measured."""
         return 1.0 if self.kept_default else speedup(self.defaults, self.joints)
+
+
+def profile_rows(trials: Sequence[Trial]) -> tuple[ProfileRow, ...]:
+    """The loader settings that were measured, as a profile keeps them."""
+    rows = []
+    for trial in trials:
+        for name, rate in trial.measured.items():
+            if not name.endswith(":rate"):
+                continue
+            prefix = name.removesuffix(":rate")
+            _, workers, prefetch, pin = prefix.split(":")
+            rows.append(
+                ProfileRow(
+                    num_workers=int(workers),
+                    prefetch_factor=int(prefetch),
+                    samples_per_s=round(rate, 2),
+                    wait_share=round(trial.measured[f"{prefix}:wait"], 4),
+                    pin_memory=pin == "1",
+                    persistent_workers=bool(trial.measured["persistent_workers"]),
+                )
+            )
+    return tuple(rows)

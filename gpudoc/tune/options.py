@@ -16,7 +16,7 @@ from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent, Machine
 from gpudoc.progress import Progress
 from gpudoc.shell import quote_path
-from gpudoc.units import format_seconds, parse_duration, parse_size
+from gpudoc.units import MIB, format_seconds, parse_duration, parse_size
 
 T = TypeVar("T")
 PARTS = ("batch", "speed", "loader", "scaling")
@@ -67,6 +67,32 @@ class Options:
     ) -> Options:
         """The same with the options that need no reading."""
         return replace(self, max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
+
+    @property
+    def tuning_s(self) -> float:
+        """Seconds for what is tuned: half of the budget where the scaling is measured after it."""
+        both = "scaling" in self.parts and not self.is_scaling_only
+        return self.budget_s / 2 if both else self.budget_s
+
+    @property
+    def scaling_s(self) -> float:
+        """Seconds for measuring the scaling."""
+        return self.budget_s if self.is_scaling_only else self.budget_s - self.tuning_s
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The options that were given, as they are typed, but for the budget."""
+        parts = ",".join(part for part in PARTS if part in self.parts)
+        given = {
+            "--device": self.device if self.device != "auto" else "",
+            "--goal": self.goal if self.goal != "throughput" else "",
+            "--only": parts if self.parts != frozenset(PARTS[:3]) else "",
+            "--max-batch": str(self.max_batch or ""),
+            "--memory-limit": f"{self.memory_limit_bytes // MIB}MiB" if self.memory_limit_bytes else "",
+            "--gpus": self.gpus or "",
+            "--out": str(self.out or ""),
+        }
+        return tuple(word for name, value in given.items() if value for word in (name, value))
 
     def check(self) -> None:
         """GpudocError (exit 2) for values that make no sense together."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import gpudoc
 from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.profile import model
-from gpudoc.tune.findings import Findings
+from gpudoc.tune.findings import Findings, profile_rows
+from gpudoc.tune.model.gain import Gain
 from gpudoc.tune.model.noise import Noise, noise_of
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
-from gpudoc.tune.search.feeding import profile_rows
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.trial.messages import Feed, Trial, Variant
 from gpudoc.workload.config import Loaded
@@ -20,7 +20,10 @@ from gpudoc.workload.config import Loaded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a profile says besides the findings: workload, machine, memory limit, time spent, how it ended."""
+    """What a profile says besides the findings: workload, machine, memory limit, time spent, how it ended.
+
+    `asked` are the options of the command but for its budget.
+    """
 
     config: Loaded
     hardware: model.Hardware
@@ -31,6 +34,7 @@ class Context:
     seconds: float
     ranks: int = 1
     source: str = ""
+    asked: tuple[str, ...] = ()
     interrupted: bool = False
 
 
@@ -87,12 +91,33 @@ def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulat
 def made_now(seconds: float, trials: int, *, interrupted: bool = False) -> model.Made:
     """The head of the profile of a search that took so long."""
     return model.Made(
-        at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        at=_now(),
         gpudoc=gpudoc.__version__,
         seconds=round(seconds, 1),
         trials=trials,
         interrupted=True if interrupted else None,
     )
+
+
+def parts_found(
+    tried: Mapping[model.PartName, int], gain: Gain | None, noise: Noise | None, largest: Largest | None
+) -> tuple[model.PartFound, ...]:
+    """Each part of the settings with what this search's answer for it rests on; a largest batch is an answer, too."""
+    times = None
+    if gain is not None and gain.kept_default and any(tried.values()):
+        times = (1.0, 1.0, 1.0)
+    elif gain is not None and gain.ratio is not None and not gain.kept_default:
+        times = (round(gain.ratio.middle, 3), round(gain.ratio.low, 3), round(gain.ratio.high, 3))
+    counts = {**tried, "batch": tried["batch"] or int(largest is not None)}
+    at = _now()
+    return tuple(
+        model.PartFound(name=name, at=at, tried=count, times=times if count else None, disturbed=noise is not None)
+        for name, count in counts.items()
+    )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def memory_model(largest: Largest | None) -> model.MemoryModel | None:
@@ -118,7 +143,9 @@ def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> mod
         variants=tuple(found.tried),
         loader=profile_rows(found.feed_trials),
         default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
+        samples_per_s=None if found.gain.chosen is None else round(found.gain.chosen.middle, 2),
         speedup_over_default=None if ratio is None else round(ratio, 3),
+        parts=parts_found(found.num_tried, found.gain, noise, found.largest),
         disturbed_trials=None if noise is None else noise.num_disturbed,
         other_cpus=None if noise is None else noise.most_cpus,
     )

@@ -20,11 +20,12 @@ from gpudoc.facts.model import Machine
 from gpudoc.process.compiler import can_compile
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.profile import store
+from gpudoc.profile.merge import Merged, save_better
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
-from gpudoc.tune.findings import AUTO_CEILING, CEILING, Findings, Plan, is_for_size_alone
+from gpudoc.tune.findings import AUTO_CEILING, AUTO_FACTOR, CEILING, Findings, Plan, is_for_size_alone, most_of_use
 from gpudoc.tune.model.scaling import Scaling
 from gpudoc.tune.options import Options, check_system, check_writable, free_host_bytes, look_around
 from gpudoc.tune.record import Context, make_profile
@@ -45,6 +46,7 @@ from gpudoc.tune.search.scaling import (
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import abilities_of
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Inspection
@@ -53,22 +55,27 @@ from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
 _METHOD = "6"
-_AUTO_FACTOR, _AUTO_SHARE = 8, 50
+_AUTO_SHARE = 50
 # to end the fork servers and to write the profile
 _CLOSING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The profile, where it was written, and what led to it."""
+    """What this search found, the profile that stands in the file now, and what led to it."""
 
     profile: Profile
-    path: Path
+    stored: Merged
     findings: Findings
     journal: Journal
     context: Context
     scaling: Scaling | None = None
     interrupted: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The file of the profile."""
+        return self.stored.path
 
     @property
     def exit_code(self) -> ExitCode:
@@ -82,7 +89,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     The budget runs from `since` (`time.monotonic()`), now when None. Ctrl+C and SIGTERM write the best so far as soon
     as there is one. `--only scaling` measures and writes no profile.
     """
-    started = time.monotonic() if since is None else since
+    deadline = Deadline(budget_s=options.budget_s, since=time.monotonic() if since is None else since)
     options.check()
     loaded = load_config(options.source)
     if not options.is_scaling_only:
@@ -98,11 +105,11 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
         expected.append(Variant(allocator="exact"))
     if is_for_size_alone(options.goal, options.parts):
         expected = expected[-1:]
-    search = _Search(options, loaded, choice, machine, progress, started)
+    search = _Search(options, loaded, choice, machine, progress, deadline)
     if choice.device == "cpu":
         # without GPUs nothing need be imported to see a mistake
         search.choose_ranks(0)
-    with terminating_like_ctrl_c(), Launcher(options.source, expected) as launcher:
+    with terminating_like_ctrl_c(), Launcher(options.source, expected, deadline) as launcher:
         try:
             return search.run(launcher)
         finally:
@@ -111,20 +118,21 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
 
 class _Search:
     def __init__(
-        self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress, started: float
+        self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress, deadline: Deadline
     ) -> None:
         self._options = options
         self._loaded = loaded
         self._choice = choice
         self._machine = machine
         self._progress = progress
-        self._started = started
+        self._deadline = deadline
         self._on_gpu = choice.device == "cuda"
         self._ranks = self._most = 1
         self.journal = Journal(None)
 
     def run(self, launcher: Launcher) -> Result | ScalingResult:
-        anywhere = Where(device=self._choice.name, limit_bytes=None)
+        self._deadline.show(self._progress, "importing PyTorch and your workload")
+        anywhere = Where(device=self._choice.name, limit_bytes=None, deadline=self._deadline)
         told = self._inspect(launcher, anywhere, 1)
         if launcher.no_fork:
             self._progress.say(f"every trial imports anew and is not forked: {launcher.no_fork}")
@@ -135,7 +143,7 @@ class _Search:
             look_around(self._options, self._choice, self._machine, self._progress, self._ranks)
             # what is free may differ from card to card
             told = self._inspect(launcher, anywhere, self._ranks)
-        start_s = time.monotonic() - self._started
+        start_s = self._deadline.spent_s
         journal, limit_bytes = self._open_journal(told, start_s)
         where = Where(device=self._choice.name, limit_bytes=limit_bytes, cap=self._cap(told))
         session = Session(
@@ -143,7 +151,8 @@ class _Search:
             journal=journal,
             where=where,
             progress=self._progress,
-            budget_s=self._options.budget_s,
+            budget_s=self._options.tuning_s,
+            deadline=replace(self._deadline, budget_s=self._options.tuning_s),
             spent_s=journal.start_s + _CLOSING_S,
             ranks=self._ranks,
             again=Again(readers_of(self._ordinals(), self._machine) if self._on_gpu else ()),
@@ -165,6 +174,7 @@ class _Search:
                 settings = Settings(
                     batch=found.choice.batch, variant=found.variant, feed=found.feed, told="as tuned", tuned=True
                 )
+                session.go_on_until(self._deadline)
                 scaling = self._scaling_stage(told, session, settings)
                 scaling.run()
         except KeyboardInterrupt:
@@ -206,7 +216,7 @@ class _Search:
 
     def _scaling_stage(self, told: Inspection, session: Session, settings: Settings) -> ScalingStage:
         limited = limited_for(session, self._most, free_host_bytes(), self._options.memory_limit_bytes)
-        return ScalingStage(limited, settings, counts_up_to(self._most), told)
+        return ScalingStage(limited, settings, counts_up_to(self._most), told, budget_s=self._options.scaling_s)
 
     def _scale_only(self, told: Inspection, session: Session) -> ScalingResult:
         hardware = hardware_of(told, self._options.memory_limit_bytes)
@@ -224,7 +234,7 @@ class _Search:
             scaling=stage.result(self._options.source),
             config=self._loaded,
             num_trials=sum(trial.request.kind == "scaling" for trial in session.journal.trials),
-            seconds=time.monotonic() - self._started,
+            seconds=self._deadline.spent_s,
             interrupted=interrupted,
         )
 
@@ -305,9 +315,7 @@ class _Search:
 
     def _cap(self, told: Inspection) -> int:
         """The largest batch of one rank that is of any use: the data set, what was asked, the config's global batch."""
-        count = told.num_samples
-        whole = self._loaded.config.train.global_batch
-        most = -(-min(count, count if whole == "auto" else whole) // self._ranks)
+        most = -(-most_of_use(self._loaded.config.train, told.num_samples, self._options.goal) // self._ranks)
         return min(most, self._options.max_batch or most)
 
     def _plan(self, told: Inspection) -> Plan:
@@ -316,7 +324,7 @@ class _Search:
         count = told.num_samples
         reference = train.reference_batch
         if train.global_batch == "auto":
-            useful = max(reference, min(_AUTO_FACTOR * reference, count // _AUTO_SHARE))
+            useful = max(reference, min(AUTO_FACTOR * reference, count // _AUTO_SHARE))
             whole = auto_global_batch(
                 reference=reference, micro_batch=reference, world=self._ranks, num_samples=max(1, count)
             )
@@ -356,18 +364,18 @@ class _Search:
             device=self._choice.device,
             limit_bytes=session.where.limit_bytes or 1,
             user_limit_bytes=self._options.memory_limit_bytes,
-            seconds=time.monotonic() - self._started,
+            seconds=self._deadline.spent_s,
             ranks=session.ranks,
             source=self._options.source,
+            asked=self._options.asked,
             interrupted=interrupted,
         )
         tuned = [trial for trial in session.journal.trials if trial.request.kind != "scaling"]
         profile = make_profile(context, found, tuned)
         path = self._options.out or store.folder_to_write() / store.file_name(profile)
-        store.save(profile, path)
         return Result(
             profile=profile,
-            path=path,
+            stored=save_better(profile, path, is_named=self._options.out is not None),
             findings=found,
             journal=session.journal,
             context=context,
@@ -379,8 +387,10 @@ def document(result: Result | ScalingResult) -> Mapping[str, object]:
     """The result as `gpudoc.tune.v1`; `scaling` only where it was measured, `profile` null where nothing was tuned."""
     if isinstance(result, ScalingResult):
         return {"schema": "gpudoc.tune.v1", "profile": None, "scaling": result.scaling.document()}
-    found: dict[str, object] = {"profile": result.profile.document(), "path": str(result.path)}
+    found: dict[str, object] = {"profile": result.stored.profile.document(), "path": str(result.path)}
+    found["kept"] = list(result.stored.kept)
     found["gain"] = result.findings.gain.document()
+    found["answer"] = result.findings.verdict.document() if result.findings.asked_for_speed else None
     if result.scaling is not None:
         found["scaling"] = result.scaling.document()
     return {"schema": "gpudoc.tune.v1", **found}

@@ -9,7 +9,7 @@ from tests.script.pretended import result_of, searched
 
 def looked(**changes):
     options, found, session = searched(parts=frozenset({"look"}))
-    return result_of(options, found, session, profile=None, path=None, launches=1, **changes)
+    return result_of(options, found, session, profile=None, stored=None, launches=1, **changes)
 
 
 def test_a_search_says_what_the_script_is_what_was_found_why_and_what_to_type():
@@ -32,17 +32,30 @@ def test_a_search_says_what_the_script_is_what_was_found_why_and_what_to_type():
         assert part in text, part
 
 
-def test_the_headline_has_the_gain_with_its_doubt():
-    assert headline(result_of(*searched())).startswith("tuned: 21 launches in 1 min 00 s, 3.8")
-    assert "over 2 launches each" in headline(result_of(*searched()))
-    assert headline(result_of(*searched(), interrupted=True)).startswith("interrupted; the best so far")
+def test_the_first_line_is_the_gain_over_the_script_as_it_is():
+    first, second = as_text(result_of(*searched())).splitlines()[:2]
+    assert first.startswith("About 3.86 times (each measured once) as fast as the script as it is: 286 samples/s, 74")
+    assert second == "21 launches in 1 min 00 s"
+    assert headline(result_of(*searched(), interrupted=True)).startswith("Interrupted; the best so far. ")
 
 
 def test_a_gain_is_not_claimed_where_none_was_measured():
     options, found, session = searched(parts=frozenset({"batch"}))
-    assert "not compared with the script as it is (--allow batch" in headline(result_of(options, found, session))
+    said = headline(result_of(options, found, session))
+    assert said.startswith("Not compared with the script as it is: tried ")
+    assert "--allow batch compares it" in said
     found.kept_default, found.unchanged = "lost", True
-    assert "nothing was found that is faster" in headline(result_of(options, found, session))
+    assert "none is faster than the script as it is: 74.1 samples/s" in headline(result_of(options, found, session))
+
+
+def test_a_search_that_had_no_time_names_the_command_that_has():
+    options, found, session = searched(parts=frozenset({"look"}))
+    options = replace(options, parts=frozenset({"loader"}))
+    found.unchanged, found.needed_s = True, 100.0
+    assert headline(result_of(options, found, session)) == (
+        "Not searched: the budget does not reach for a first comparison. A search takes about 1 min 40 s: "
+        "gpudoc tune --only loader --budget 100s -- python train.py"
+    )
 
 
 def test_a_look_says_the_script_and_how_to_tune_it():
@@ -55,7 +68,7 @@ def test_a_look_says_the_script_and_how_to_tune_it():
 def test_a_look_on_a_gpu_says_its_tf32_and_what_the_allocator_took():
     options, found, session = searched(parts=frozenset({"look"}))
     found.look = replace(found.look, device="cuda:0", device_name="NVIDIA A100", tf32=False)
-    text = as_text(result_of(options, found, session, profile=None, path=None, launches=1))
+    text = as_text(result_of(options, found, session, profile=None, stored=None, launches=1))
     assert "NVIDIA A100, fp32, TF32 off" in text
     assert "reserved by torch's allocator" in text
 
@@ -81,11 +94,11 @@ def test_json_is_one_document(capsys):
     assert told["schema"] == "gpudoc.tune.v1"
 
 
-def test_a_busy_machine_is_said_on_the_second_line_and_once():
+def test_a_busy_machine_is_said_on_the_third_line_and_once():
     asked, found, session = searched()
     last = session.journal.trials[-1]
     told = {**last.measured, "other_cpus": 1.5, "busy_share": 1.0}
     session.journal.trials[-1] = last.model_copy(update={"measured": told})
     lines = as_text(result_of(asked, found, session)).splitlines()
-    assert lines[1].startswith("! others kept up to 1.5 CPUs busy during 1 of ")
+    assert lines[2].startswith("! others kept up to 1.5 CPUs busy during 1 of ")
     assert sum("CPUs busy" in line for line in lines) == 1

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from gpudoc.profile import store
+from gpudoc.profile.merge import Merged
 from gpudoc.profile.model import (
     Evidence,
     Hardware,
@@ -75,7 +76,8 @@ def result(tmp_path):
         joints=[fed(64, 0.0152, 0.0153)],
     )
     path = store.folder_to_write() / "p.yaml"
-    return Result(profile=profile, path=path, findings=findings, journal=Journal(None), context=context)
+    stored = Merged(profile=profile, path=path)
+    return Result(profile=profile, stored=stored, findings=findings, journal=Journal(None), context=context)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -120,6 +122,7 @@ def with_levers(result):
             times=1.2,
             losses=Losses(difference=None, **losses),
             why="the optimizer without its fused kernel: because",
+            rejected="it trains otherwise",
         ),
         VariantTrial(
             name="torch.compile",
@@ -128,27 +131,37 @@ def with_levers(result):
         ),
     )
     evidence = result.profile.evidence.model_copy(update={"variants": rows})
-    return dataclasses.replace(result, profile=result.profile.model_copy(update={"evidence": evidence}))
+    profile = result.profile.model_copy(update={"evidence": evidence})
+    return dataclasses.replace(result, profile=profile, stored=Merged(profile=profile, path=result.path))
 
 
 def test_every_lever_that_was_tried_is_a_row_with_its_speed_and_how_far_its_losses_differ(result):
     assert "lever" not in as_text(result)
     lines = as_text(with_levers(result), width=80).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("  lever, "))
-    assert [" ".join(line.split()) for line in lines[start : start + 5]] == [
+    assert [" ".join(line.split()) for line in lines[start : start + 6]] == [
         "lever, on top of what was kept speed losses differ allowed",
         "bf16 x 1.82 0.31 % 2 % kept",
         "the optimizer without its fused kernel x 1.20 not finite 2 %",
+        "not used: it trains otherwise",
         "torch.compile: rejected, it failed in first steps: no C++ compiler was found",
         "on this machine at all",
     ]
-    assert all(len(line) <= 80 for line in lines[start : start + 5])
+    assert all(len(line) <= 80 for line in lines[start : start + 6])
 
 
 def test_the_document_has_every_lever_with_its_losses(result):
     rows = document(with_levers(result))["profile"]["evidence"]["variants"]
     assert rows[0]["losses"] == {"steps": 5, "difference": 0.0031, "bound": 0.02}
     assert [row["kept"] for row in rows] == [True, False, False]
+
+
+def test_what_an_earlier_search_knows_better_is_said_with_its_date_and_is_what_is_trained_with(result):
+    older = result.profile.model_copy(update={"settings": Settings(precision="fp32", micro_batch=48)})
+    kept = ("the batch of 2026-01-01 00:00 UTC is kept: this search tried none",)
+    text = as_text(dataclasses.replace(result, stored=Merged(profile=older, path=result.path, kept=kept)))
+    assert "The batch of 2026-01-01 00:00 UTC is kept: this search tried none." in text
+    assert "  micro batch       48  (default 32)" in text
 
 
 def test_a_busy_machine_is_said_beside_the_gain(result):
@@ -172,17 +185,25 @@ def test_verbose_has_every_reason_and_every_trial(result):
 def test_when_nothing_beat_the_default_the_first_line_says_so(result):
     lost = dataclasses.replace(result.findings, kept_default=True, joints=[fed(64, 0.0300)])
     said = headline(dataclasses.replace(result, findings=lost))
-    assert said.startswith("Nothing beat your default: 2,222 samples/s ±1 % with your data; the best other settings")
-    assert "reached 0.96 times (0.95 to 0.96) that" in said
+    assert said == (
+        "Tried 2 batches; none is faster than your default: 2,222 samples/s ±1 % with your data; "
+        "what was found reached 0.96 times (0.95 to 0.96) that."
+    )
     near = dataclasses.replace(result.findings, joints=[fed(64, 0.0278, 0.0290)])
     said = headline(dataclasses.replace(result, findings=near))
-    assert said.startswith(
-        "Nothing clearly beat your default: these settings reach 0.99 times (0.98 to 1.04) its speed"
+    assert said.startswith("Tried 2 batches; none is faster than your default")
+    assert said.endswith("what was found reached 0.99 times (0.98 to 1.04) that.")
+
+
+def test_what_was_not_tried_is_no_part_of_a_comparison(result):
+    alone = Findings(defaults=result.findings.defaults, kept_default=True, needed_s=170.0)
+    only = dataclasses.replace(result, context=dataclasses.replace(result.context, asked=("--only", "loader")))
+    assert headline(dataclasses.replace(only, findings=alone)) == (
+        "Not searched: the budget does not reach for a first comparison. A search takes about 2 min 50 s: "
+        "gpudoc tune --model quickstart --only loader --budget 3m"
     )
-    alone = dataclasses.replace(result.findings, kept_default=True, joints=[])
-    assert headline(dataclasses.replace(result, findings=alone)).startswith(
-        "Nothing beat your default: 2,222 samples/s"
-    )
+    negligible = dataclasses.replace(alone, needed_s=None, nothing_to_gain="loading takes 0.04% of a step")
+    assert headline(dataclasses.replace(only, findings=negligible)) == "Not searched: loading takes 0.04% of a step."
 
 
 def test_where_only_the_largest_batch_is_asked_for_the_first_line_is_that(result):
@@ -193,20 +214,22 @@ def test_where_only_the_largest_batch_is_asked_for_the_first_line_is_that(result
 
 
 def test_a_search_that_ended_early_says_that_nothing_was_compared(result):
-    early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[]))
+    early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[], needed_s=90.0))
     said = headline(early)
-    assert said.startswith("Not compared with your default (2,222 samples/s")
-    assert "longer --budget" in said
+    assert said.startswith(
+        "Not compared with your default: tried 2 batches, but the budget does not reach for a first comparison."
+    )
+    assert said.endswith("gpudoc tune --model quickstart --budget 90s")
     said = headline(dataclasses.replace(early, interrupted=True))
-    assert said.startswith("Interrupted; the best so far. Not compared with your default (2,222 samples/s")
+    assert said.startswith("Interrupted; the best so far. Not compared with your default")
+    assert "it was interrupted before a first comparison" in said
     assert "--budget" not in said
 
 
 def test_a_choice_that_could_not_be_timed_with_real_data_says_how_that_ended(result):
     short = fed(64, 0.0152).model_copy(update={"end": End.OOM_HOST, "points": ()})
     said = headline(dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[short])))
-    assert said.endswith("timed with your data, these settings ended with oom_host.")
-    assert "--budget" not in said
+    assert said.endswith("with your data these settings failed: memory ran out.")
 
 
 def test_the_document_holds_the_gain_with_its_doubt(result):
@@ -217,7 +240,8 @@ def test_the_document_holds_the_gain_with_its_doubt(result):
 
 def test_the_next_command_names_the_profile_only_where_train_would_not_find_it(result, tmp_path):
     assert train_command(result) == "gpudoc train --model quickstart"
-    elsewhere = dataclasses.replace(result, path=tmp_path / "my profile.yaml")
+    stored = Merged(profile=result.profile, path=tmp_path / "my profile.yaml")
+    elsewhere = dataclasses.replace(result, stored=stored)
     assert train_command(elsewhere).startswith(
         f"gpudoc train --model quickstart --profile '{tmp_path}/my profile.yaml'"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpudoc.profile.merge import Merged
 from gpudoc.profile.model import Hardware
 from gpudoc.progress import SILENT
 from gpudoc.script.command import Command
@@ -146,6 +147,6 @@ def result_of(asked, found, session, **changes):
     profile = make_profile(context, found, session.journal.trials)
     known = {
         "options": asked, "findings": found, "launches": 21, "seconds": 60.0, "isolation": "trials run in place",
-        "profile": profile, "path": Path("/profiles/p.yaml"), "limit_bytes": 256 << 20,
+        "profile": profile, "stored": Merged(profile=profile, path=Path("/profiles/p.yaml")), "limit_bytes": 256 << 20,
     }  # fmt: skip
     return Result(**{**known, **changes})

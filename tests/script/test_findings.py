@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpudoc.script.findings import Findings, gain, is_own, speed_of
+from gpudoc.script.findings import Findings, is_own, speed_of
+from gpudoc.tune.model.gain import times
 from gpudoc.tune.trial.messages import End, Feed, Request, Trial
 from tests.script.pretended import Pretended, loader, session_of
 
@@ -16,18 +17,26 @@ def look(**built):
     return session_of(Pretended(), built=loader(**built)).look
 
 
+def gain(defaults, joints):
+    return Findings(look=look(), defaults=defaults, joints=joints).gain.ratio
+
+
 def test_a_gain_has_the_doubt_of_the_launches_that_are_furthest_apart():
     found = gain([trial(100.0), trial(110.0)], [trial(200.0), trial(220.0)])
-    assert found.ratio == pytest.approx(2.0)
+    assert found.middle == pytest.approx(2.0)
     assert found.low == pytest.approx(200 / 110)
     assert found.high == pytest.approx(2.2)
-    assert found.text == "2.00 times (1.82 to 2.20, over 2 launches each)"
+    assert times(found) == "2.00 times (1.82 to 2.20)"
+
+
+def test_a_gain_that_was_measured_once_claims_no_bounds():
+    assert times(gain([trial(100.0)], [trial(407.0)])) == "about 4.07 times (each measured once)"
 
 
 def test_steps_are_compared_where_samples_are_not_known():
     assert speed_of(trial(None)) == pytest.approx(10.0)
     assert speed_of(trial(5.0, end=End.OOM_HOST)) is None
-    assert gain([trial(None)], [trial(None, mean_step_s=0.05)]).ratio == pytest.approx(2.0)
+    assert gain([trial(None)], [trial(None, mean_step_s=0.05)]).middle == pytest.approx(2.0)
 
 
 def test_nothing_is_gained_without_both_sides():

@@ -3,6 +3,7 @@ import pytest
 from gpudoc.script.loader import Measures, costs_of, tune_loader, why_kept
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
+from gpudoc.tune.trial.messages import Request
 from tests.script.pretended import Pretended, loader, session_of
 
 
@@ -85,3 +86,12 @@ def test_costs_come_from_steps_without_workers_and_memory_from_one_worker():
     assert costs.worker_cpu_s + costs.step_cpu_s == pytest.approx(0.03)
     assert costs.worker_private_bytes == 200_000_000
     assert costs.batch_bytes == 2_000_000
+
+
+def test_a_script_without_workers_is_not_launched_once_more_without_them():
+    runner = Pretended()
+    session = session_of(runner)
+    session.own = runner.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
+    runner.requests.clear()
+    assert tune_loader(session, seconds=3600.0).feed.num_workers == 3
+    assert (0, 0) not in {(request.feed.num_workers, request.repeat) for request in runner.requests}

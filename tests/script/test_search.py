@@ -67,7 +67,7 @@ def test_a_waiting_script_gets_workers_a_gain_and_a_profile_that_is_found_again(
     found = run(asked((*words, "--epochs", "3"), only="loader", budget="5m"))
     # a batch takes 80 ms, a step 40 ms and more: two workers feed it
     assert 2 <= found.findings.feed.num_workers <= 4
-    assert found.findings.gain.low > 1.5
+    assert found.findings.gain.ratio.low > 1.5
     assert f"train.py:22: DataLoader(..., num_workers={found.findings.feed.num_workers}," in str(found.lines[0])
     assert load(found.path) == found.profile
     again = remembered([*words, "--epochs", "90"], found.profile.hardware)

@@ -1,6 +1,10 @@
+import pytest
+
 from gpudoc.tune.search.journal import Header, open_journal
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import End, Feed, Request
 from tests.script.pretended import Pretended, session_of
+from tests.tune.trial.test_deadline import Clock
 
 
 def test_what_the_journal_knows_is_not_started_again_and_counts_once(tmp_path):
@@ -57,7 +61,7 @@ def test_trials_of_a_batch_are_fed_by_the_chosen_loader():
 
 def test_a_larger_batch_is_given_more_time():
     session = session_of(Pretended())
-    small, large = (session.patience_s(Request(kind="fit", batches=(batch,), steps=4)) for batch in (8, 800))
+    small, large = (session.usual_patience_s(Request(kind="fit", batches=(batch,), steps=4)) for batch in (8, 800))
     assert large > small + 10
 
 
@@ -124,3 +128,32 @@ def test_repeated_launches_stay_within_their_share_of_the_budget():
     session_of(runner, budget_s=60.0).run(timed(0))
     # of 60 s 9, in which one launch of 5 s can be repeated
     assert len(runner.requests) == 2
+
+
+class Hanging(Pretended):
+    """Says nothing for as long as it is listened to."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.patience_s = clock, []
+
+    def run(self, request, *, patience_s):
+        trial = super().run(request, patience_s=patience_s)
+        self.patience_s.append(patience_s)
+        self.clock.now_s += patience_s
+        return trial.model_copy(update={"end": End.HANG, "detail": "0 optimizer steps", "seconds": patience_s})
+
+
+def test_a_launch_that_hangs_costs_a_third_of_what_is_left_and_one_that_cannot_end_is_not_begun():
+    clock = Clock()
+    runner = Hanging(clock)
+    session = session_of(runner)
+    session.deadline = Deadline(budget_s=60.0, since=clock.now_s, clock=clock)
+    runner.patience_s.clear()
+    ends = [session.run(Request(kind="loader", batches=(), repeat=turn)).end for turn in range(12)]
+    assert runner.patience_s[0] == pytest.approx(20.0)
+    assert runner.patience_s[1] == pytest.approx(40.0 / 3)
+    assert set(ends) == {End.TIME_UP}
+    assert session.deadline.spent_s <= 60.0
+    # the last ones were not begun, and are in no journal
+    assert len(session.journal.trials) == len(runner.patience_s) < 12

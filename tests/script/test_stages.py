@@ -5,8 +5,10 @@ from gpudoc.script.command import Command
 from gpudoc.script.findings import Findings
 from gpudoc.script.options import Options
 from gpudoc.script.stages import planned_launches, run_stages, say_plan
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import End, Request
 from tests.script.pretended import Pretended, loader, session_of
+from tests.tune.trial.test_deadline import Clock
 
 
 def options(*words, **changes):
@@ -29,8 +31,9 @@ def test_every_part_is_searched_and_the_found_is_compared_with_trial_0_in_turns(
     assert found.sized.largest.is_proved
     kinds = [request.kind for request in runner.requests if request.kind in ("joint", "default")]
     assert kinds == ["joint", "default", "default", "joint"]
-    assert found.gain.ratio == pytest.approx(108 / 28, rel=0.05)
-    assert found.gain.low <= found.gain.ratio <= found.gain.high
+    ratio = found.gain.ratio
+    assert ratio.middle == pytest.approx(108 / 28, rel=0.05)
+    assert ratio.low <= ratio.middle <= ratio.high
 
 
 def test_only_the_loader_leaves_the_batch():
@@ -65,7 +68,8 @@ def test_settings_that_lose_in_the_end_are_not_kept():
     found = search(Fickle(), options(parts=frozenset({"loader"})))
     assert found.feed is None
     assert "own settings are kept" in found.kept_default
-    assert found.gain.ratio == 1.0
+    assert found.gain.chosen == found.gain.default
+    assert found.verdict.kind == "none_faster"
 
 
 def test_settings_that_are_faster_in_some_launches_alone_are_not_kept_for_their_speed():
@@ -139,3 +143,25 @@ def test_a_batch_that_is_not_found_loses_nothing_of_the_loader():
     assert any("shapes do not match" in note for note in found.notes)
     with pytest.raises(GpudocError, match="shapes do not match"):
         search(Broken(), options(parts=frozenset({"batch"})))
+
+
+def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
+    clock = Clock()
+
+    class Late(Pretended):
+        """The budget is over once three workers have run."""
+
+        def run(self, request, *, patience_s):
+            clock.now_s += 1000.0 if request.feed is not None and request.feed.num_workers == 3 else 0.0
+            return super().run(request, patience_s=patience_s)
+
+    runner = Late()
+    until = Deadline(budget_s=900.0, since=clock.now_s, clock=clock)
+    session = session_of(runner, deadline=until)
+    look = runner.run(Request(kind="look", batches=()), patience_s=1.0)
+    found = Findings(look=session.look, lever="loader", defaults=[look])
+    run_stages(session, options(parts=frozenset({"loader"})), found)
+    assert runner.asked("joint") == []
+    assert found.verdict.kind == "faster"
+    assert found.gain.ratio.middle == pytest.approx(108 / 28, rel=0.05)
+    assert any("no time was left to compare once more" in note for note in found.notes)

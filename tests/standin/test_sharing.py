@@ -14,7 +14,7 @@ WORKS = "while True: x = x @ x / 100; torch.cuda.synchronize()"
 TRAIN = ("train", "--profile", "off", "--steps", "2", "--run-dir", "run")
 LINES = (
     TRAIN,
-    ("tune", "--model", "quickstart", "--budget", "20s", "--max-batch", "2", "--only", "batch"),
+    ("tune", "--model", "quickstart", "--budget", "60s", "--max-batch", "2", "--only", "batch"),
     ("bench", "--quick", "--only", "matmul"),
 )
 

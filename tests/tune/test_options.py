@@ -97,3 +97,12 @@ class Heard:
 
     def say(self, text):
         self.said.append(text)
+
+
+def test_where_the_scaling_is_measured_as_well_half_of_the_budget_is_for_tuning():
+    asked = Options(source="x", budget_s=60.0)
+    assert (asked.tuning_s, asked.scaling_s) == (60.0, 0.0)
+    both = replace(asked, parts=frozenset({"speed", "scaling"}))
+    assert (both.tuning_s, both.scaling_s) == (30.0, 30.0)
+    alone = replace(asked, parts=frozenset({"scaling"}))
+    assert (alone.tuning_s, alone.scaling_s) == (60.0, 60.0)

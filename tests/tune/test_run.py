@@ -20,7 +20,7 @@ from gpudoc.tune import run
 from gpudoc.tune.options import Options
 from tests.tune.planted import write_workload
 
-TUNE = ("tune", "--budget", "20s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
+TUNE = ("tune", "--budget", "45s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
 
 
 def start(folder, *arguments, command=TUNE, **kwargs):
@@ -63,7 +63,7 @@ def tuned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tuned_briefly(tmp_path_factory):
     """A search that has found a batch and compared some; what takes longer needs no more of it."""
-    return tuned_in(tmp_path_factory.mktemp("briefly"), "--budget", "10s")
+    return tuned_in(tmp_path_factory.mktemp("briefly"), "--budget", "40s")
 
 
 def test_the_document_holds_the_profile_that_was_written(tuned_briefly):
@@ -95,7 +95,7 @@ def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned_briefly
     folder = tmp_path / "copy"
     shutil.copytree(tuned_briefly[0], folder)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", switch)
-    process = start(folder, "--budget", "10s")
+    process = start(folder, "--budget", "40s")
     told = next(line for line in process.stderr if "your default" in line or "going on with" in line)
     process.kill()
     process.communicate()
@@ -254,7 +254,7 @@ class LaunchedError(Exception):
 
 @pytest.mark.parametrize(("goal", "expected"), [("largest", ["default", "exact"]), ("throughput", ["default"])])
 def test_the_processes_of_both_allocators_start_together_where_both_are_needed(tmp_path, monkeypatch, goal, expected):
-    def launch(source, variants):
+    def launch(source, variants, deadline):
         assert [variant.allocator for variant in variants] == expected
         raise LaunchedError
 

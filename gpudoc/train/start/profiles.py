@@ -61,13 +61,11 @@ def lasting(profile: Profile | None, settings: Settings, world: int, *, on_gpu: 
     """How long the whole run takes at the pace that tune measured with these settings; '' where it measured none."""
     if profile is None:
         return ""
-    batch, evidence = settings.micro_batch, profile.evidence
-    paces = [t.samples_per_s for t in evidence.trials if t.batch == batch and t.fits and t.samples_per_s]
-    fed = [t.samples_per_s for t in evidence.loader if t.num_workers == settings.num_workers and t.samples_per_s > 0]
-    if not paces:
+    evidence, tuned = profile.evidence, profile.settings
+    same = (settings.micro_batch, settings.num_workers) == (tuned.micro_batch, tuned.loader.num_workers)
+    if evidence.samples_per_s is None or not same:
         return ""
-    # a trial's pace is that of all ranks that it ran, the loader's that of one
-    pace = min([max(paces) / profile.hardware.count, *([max(fed)] if fed else [])])
+    pace = evidence.samples_per_s / profile.hardware.count
     seconds = settings.steps * settings.global_batch / (pace * world)
     hours = f", {world * seconds / 3600:.2f} GPU-hours" if on_gpu else ""
     return f"all its steps take about {format_seconds(seconds)}{hours}, at the pace that tune measured"

@@ -23,6 +23,7 @@ class Outcome:
     keeps_workers: bool
     pinned_gain: float | None
     left_out: tuple[LoaderSetting, ...] = ()
+    tried_workers: bool = True
 
 
 def name(setting: LoaderSetting) -> str:
@@ -67,6 +68,8 @@ def _why_workers(outcome: Outcome, costs: LoaderCosts) -> str:
     )
     if count == 0 and any(setting.num_workers for setting in outcome.left_out):
         return f"num_workers 0: {batch}; {rate} without workers; settings with workers are not tried yet"
+    if count == 0 and not outcome.tried_workers:
+        return f"num_workers 0: {batch}, so that none with workers was tried; {rate} without workers"
     if count == 0:
         return f"num_workers 0: {batch}; {rate} without workers, and none of the settings with workers was 2 % faster"
     if outcome.without_s is None:

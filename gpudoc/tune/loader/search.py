@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.host import cpus_usable, memory_free_bytes, shm_free_bytes
-from gpudoc.facts.model import Absent
 from gpudoc.progress import SILENT, Progress
 from gpudoc.stats import median, quantile
 from gpudoc.tune.loader import reasons
-from gpudoc.tune.loader.messages import Run
+from gpudoc.tune.loader.bounds import bounds_here
+from gpudoc.tune.loader.messages import Open, Run
 from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import (
     LEAST_STEPS,
@@ -31,7 +30,7 @@ from gpudoc.tune.model.loader import (
     neighbour,
     predict_period,
 )
-from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.workload.config import Loaded
 
 MOST_SETTINGS = 4
@@ -40,9 +39,6 @@ EXTRA_ROUNDS = 2
 CONTENDER_SHARE = 0.06
 STARVED_SHARE = 0.10
 WORTH_MORE = 0.7
-# the model, the optimizer and everybody else need the rest
-SHARE_OF_RAM = 0.5
-SHARE_OF_SHM = 0.8
 
 
 class Measures(Protocol):
@@ -98,6 +94,7 @@ class Search:
     """The trials of one search; each setting is measured in stretches, interleaved with the others'.
 
     `overhead_s` is what a stretch takes beside its steps, where each starts a process anew; there `rounds` are fewer.
+    Once a setting has hung, none with as many workers is tried.
     """
 
     measures: Measures
@@ -113,6 +110,8 @@ class Search:
     trials: dict[LoaderSetting, LoaderTrial] = field(default_factory=dict)
     left_out: list[LoaderSetting] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    deadline: Deadline = field(default_factory=Deadline)
+    hung: list[LoaderSetting] = field(default_factory=list)
 
     def add(self, settings: Sequence[LoaderSetting], rounds: int) -> None:
         """Time each setting `rounds` times, taking turns, so that a burst on the machine hits no setting alone."""
@@ -122,6 +121,7 @@ class Search:
         for turn in range(rounds):
             for place in range(len(settings)):
                 setting = settings[(place + turn) % len(settings)]
+                self._refuse_like_hung(setting)
                 if not self.trials[setting].failure and self._may_run(setting):
                     self._time(setting)
         for setting in settings:
@@ -149,17 +149,24 @@ class Search:
     def _time(self, setting: LoaderSetting) -> None:
         trial = self.trials[setting]
         guess = self.period_s(trial) if trial.runs else trial.predicted_s
-        elapsed = time.monotonic() - self.started
-        self.progress.advance(
-            min(elapsed, self.bounds.seconds), self.bounds.seconds, f"the loader: {reasons.name(setting)}"
-        )
+        self.deadline.show(self.progress, f"the loader: {reasons.name(setting)}")
         try:
             run = self.measures.run(setting, seconds=self.stretch_s, period_s=guess)
         except MeasurementError as problem:
+            if problem.is_late:
+                return
+            if problem.hangs:
+                self.hung.append(setting)
             self.trials[setting] = replace(trial, failure=str(problem))
             self.progress.say(f"{reasons.name(setting)}: {problem}")
             return
         self.trials[setting] = replace(trial, runs=(*trial.runs, run))
+
+    def _refuse_like_hung(self, setting: LoaderSetting) -> None:
+        like = next((one for one in self.hung if 0 < one.num_workers <= setting.num_workers), None)
+        trial = self.trials[setting]
+        if like is not None and not trial.runs and not trial.failure:
+            self.trials[setting] = replace(trial, failure=f"not tried, since {reasons.name(like)} hung")
 
     def _may_run(self, setting: LoaderSetting) -> bool:
         """Whether a stretch of the setting should end in time; the first runs anyway, and the second if it is short.
@@ -178,22 +185,22 @@ class Search:
 
 
 def tune_loader(
-    loaded: Loaded,
+    asked: Open,
     *,
-    batch_size: int,
-    device: str,
-    variant: Variant | None = None,
     bounds: LoaderBounds | None = None,
     progress: Progress = SILENT,
+    deadline: Deadline | None = None,
 ) -> LoaderChoice:
-    """The loader that feeds this workload's step at `batch_size` on `device`, measured on its own data set.
+    """The loader that feeds the step of what is `asked` for, measured on its own data set.
 
-    `bounds` default to this machine's, for one training process. GpudocError when the data cannot be loaded at all.
+    `bounds` default to this machine's, for one training process. GpudocError when the data cannot be loaded at all,
+    MeasurementError when the time does not reach for one setting.
     """
-    limits = bounds or bounds_here()
-    started = time.monotonic()
-    progress.say(f"loader: timing one worker and the step at batch {batch_size}")
-    with LoaderSession(loaded, batch_size=batch_size, device=device, variant=variant or Variant()) as session:
+    limits, until = bounds or bounds_here(), deadline or Deadline()
+    loaded, started = asked.loaded, time.monotonic()
+    progress.say(f"loader: timing one worker and the step at batch {asked.batch_size}")
+    until.show(progress, "the loader: one worker and the step")
+    with LoaderSession(asked, deadline=until) as session:
         costs = session.costs(min(3.0, 0.06 * limits.seconds))
         batches_per_epoch = max(1, -(-session.num_samples // session.batch_size))
         search = Search(
@@ -205,19 +212,9 @@ def tune_loader(
             stretch_s=min(3.0, max(0.3, 0.7 * limits.seconds / (MOST_SETTINGS * (ROUNDS + 1)))),
             progress=progress,
             started=started,
+            deadline=until,
         )
-        return search_loader(search, samples_per_batch=session.batch_size, pin_memory=device.startswith("cuda"))
-
-
-def bounds_here(*, ranks: int = 1, seconds: float = 60.0) -> LoaderBounds:
-    """What one of `ranks` training processes on this machine may use: its CPUs, half the free memory, most of shm."""
-    free, shm = memory_free_bytes(), shm_free_bytes()
-    return LoaderBounds(
-        cpus=cpus_usable() / ranks,
-        ram_bytes=None if isinstance(free, Absent) else int(free * SHARE_OF_RAM / ranks),
-        shm_bytes=None if isinstance(shm, Absent) else int(shm * SHARE_OF_SHM / ranks),
-        seconds=seconds,
-    )
+        return search_loader(search, samples_per_batch=session.batch_size, pin_memory=asked.device.startswith("cuda"))
 
 
 def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -> LoaderChoice:
@@ -227,6 +224,9 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     predicted, prefetch_gain = choose_prefetch(costs, predicted, bounds)
     search.progress.say(reasons.prediction(costs, predicted, bounds))
     search.add(_first_settings(costs, bounds, predicted), search.rounds)
+    _try_fewer_than_hung(search)
+    if not search.measured and search.left_out:
+        raise MeasurementError("the time did not reach for one setting", is_late=True)
     if not search.measured:
         failures = "; ".join(f"{reasons.name(t.setting)}: {t.failure}" for t in search.trials.values())
         raise GpudocError("no loader setting ran", hint=failures)
@@ -250,6 +250,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
         epoch_start_s=median([run.start_s - run.restart_s for run in chosen.runs]),
         keeps_workers=keeps,
         pinned_gain=_pinned_gain(search, chosen),
+        tried_workers=any(trial.setting.num_workers for trial in search.trials.values()),
     )
     return LoaderChoice(
         num_workers=chosen.setting.num_workers,
@@ -265,10 +266,20 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     )
 
 
+def _try_fewer_than_hung(search: Search) -> None:
+    """Half as many workers as hung, until some run: each attempt costs at most a third of the time that is left."""
+    while search.hung and not any(trial.setting.num_workers for trial in search.measured):
+        count = min(setting.num_workers for setting in search.hung) // 2
+        fewer = fitting(count, search.costs, search.bounds, pin_memory=search.hung[0].pin_memory) if count else None
+        if fewer is None or fewer in search.trials or fewer in search.left_out:
+            return
+        search.add([fewer], search.rounds)
+
+
 def _first_settings(costs: LoaderCosts, bounds: LoaderBounds, predicted: LoaderSetting) -> list[LoaderSetting]:
     """The predicted count, no workers (the default to beat), and the neighbour on the side that may still gain."""
     without = LoaderSetting(num_workers=0, pin_memory=predicted.pin_memory)
-    if predicted.num_workers == 0 or _is_negligible(costs):
+    if predicted.num_workers == 0 or is_negligible(costs.mean_batch_s / costs.step_s):
         return [without]
     settings = [predicted, without]
     is_fed = predict_period(costs, predicted, bounds.cpus) <= costs.fed_s * (1 + SAME_SHARE)
@@ -276,9 +287,9 @@ def _first_settings(costs: LoaderCosts, bounds: LoaderBounds, predicted: LoaderS
     return [*settings, beside] if beside else settings
 
 
-def _is_negligible(costs: LoaderCosts) -> bool:
+def is_negligible(share: float) -> bool:
     """Whether loading takes so little of a step that no loader could gain what the choice calls a difference."""
-    return costs.mean_batch_s < SAME_SHARE / 2 * costs.step_s
+    return share < SAME_SHARE / 2
 
 
 def _beside(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds, *, up: bool) -> LoaderSetting | None:
@@ -295,7 +306,7 @@ def _beside(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds, *,
 def _fourth_setting(search: Search) -> LoaderSetting | None:
     """What the last run is worth: more workers while more help, fewer while fewer do, else the other memory."""
     costs, bounds, best = search.costs, search.bounds, search.best
-    if len(search.trials) >= MOST_SETTINGS or _is_negligible(costs):
+    if len(search.trials) >= MOST_SETTINGS or is_negligible(costs.mean_batch_s / costs.step_s):
         return None
     counts = [t.setting.num_workers for t in search.measured]
     near = [t for t in search.measured if search.period_s(t) <= search.period_s(best) * (1 + SAME_SHARE)]

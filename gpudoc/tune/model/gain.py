@@ -28,6 +28,11 @@ class Gain:
         """Whether the choice is faster whatever the doubt."""
         return not self.kept_default and self.ratio is not None and self.ratio.low > 1
 
+    @property
+    def is_once(self) -> bool:
+        """Whether both were measured only once, so that nobody knows how far apart two measurements are."""
+        return self.ratio is not None and self.ratio.low == self.ratio.high
+
     def document(self) -> dict[str, object]:
         """The gain as plain data: each as [middle, low, high], null where it was not measured."""
         spans = {"default": self.default, "chosen": self.chosen, "ratio": self.ratio}
@@ -38,13 +43,24 @@ class Gain:
         return {**plain, "kept_default": self.kept_default}
 
 
-def gain_of(defaults: Sequence[Trial], joints: Sequence[Trial], *, kept_default: bool) -> Gain:
-    """The gain from the trials of both that were fed with real data."""
-    before, after = speed_with_data(defaults), speed_with_data(joints)
+def times(ratio: Span) -> str:
+    """'1.82 times (1.79 to 1.86)'; without bounds where each was measured once."""
+    if ratio.low == ratio.high:
+        return f"about {ratio.middle:.2f} times (each measured once)"
+    return f"{ratio.middle:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def gain_between(before: Span | None, after: Span | None, *, kept_default: bool) -> Gain:
+    """The gain of one speed over another, with the doubt of both."""
     ratio = None
     if before is not None and after is not None:
         ratio = Span(after.middle / before.middle, after.low / before.high, after.high / before.low)
     return Gain(before, before if kept_default else after, ratio, kept_default)
+
+
+def gain_of(defaults: Sequence[Trial], joints: Sequence[Trial], *, kept_default: bool) -> Gain:
+    """The gain from the trials of both that were fed with real data."""
+    return gain_between(speed_with_data(defaults), speed_with_data(joints), kept_default=kept_default)
 
 
 def speed_with_data(trials: Sequence[Trial]) -> Span | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from gpudoc.tune.search.choose import is_faster
 from gpudoc.tune.search.heat import Read, watched
 from gpudoc.tune.trial.messages import Request, Trial
 
+# of a trial: how many were run for it, where that is more than one
+RUNS = "runs"
 # how often one is measured again, and what all of that may take of the budget
 _MOST, _SHARE = 2, 0.15
 
@@ -25,26 +28,34 @@ class Again:
     spent_s: float = 0.0
     _is_busy: bool = False
 
-    def least_disturbed(self, run: Callable[[], Trial], *, budget_s: float, say: Callable[[str], None]) -> Trial:
+    def least_disturbed(
+        self,
+        run: Callable[[], Trial],
+        *,
+        budget_s: float,
+        say: Callable[[str], None],
+        left_s: Callable[[], float] = lambda: math.inf,
+    ) -> Trial:
         """The trial that `run` makes, made up to three times while others disturb it and the budget allows.
 
         It is the least disturbed, with the seconds of all. A machine that stays busy is believed: what follows runs
         once.
         """
         best = watched(run, self.readers)
-        seconds = best.seconds
+        seconds, runs = best.seconds, 1
         for _ in range(_MOST):
-            is_paid = self.spent_s + best.seconds <= _SHARE * budget_s
+            is_paid = self.spent_s + best.seconds <= _SHARE * budget_s and best.seconds <= left_s()
             if not best.fits or not best.is_disturbed or self._is_busy or not is_paid:
                 break
             say(f"  {disturbance_of([best])}: measured again")
             again = watched(run, self.readers)
-            seconds += again.seconds
+            seconds, runs = seconds + again.seconds, runs + 1
             self.spent_s += again.seconds
             if again.fits:
                 best = min(best, again, key=lambda trial: trial.disturbance)
         self._is_busy = self._is_busy or (best.fits and best.is_disturbed)
-        return best.model_copy(update={"seconds": round(seconds, 3)})
+        measured = best.measured if runs == 1 else {**best.measured, RUNS: float(runs)}
+        return best.model_copy(update={"seconds": round(seconds, 3), "measured": measured})
 
 
 def wins(other: Trial, plain: Trial, run: Callable[[Request], Trial]) -> bool:

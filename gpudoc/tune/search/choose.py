@@ -110,7 +110,8 @@ def explain_largest(largest: Largest) -> str:
     """The largest batch and its two certificates in one sentence."""
     text = f"largest batch {largest.batch} under {format_bytes(largest.limit_bytes)}"
     if not largest.complete:
-        return text + f": it ran, and more may fit; {largest.predicted} is predicted"
+        predicted = "" if largest.predicted is None else f"; {largest.predicted:,} is predicted to fit"
+        return f"{text}: it ran, and more may fit{predicted}"
     if largest.batch == largest.cap:
         text += f": it ran, and {largest.ceiling}"
     elif largest.fails_at is not None and largest.fails_with is not None:

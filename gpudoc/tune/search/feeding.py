@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from gpudoc.process.beside import Meter
-from gpudoc.profile.model import LoaderTrial as ProfileRow
 from gpudoc.tune.findings import Findings, Plan
-from gpudoc.tune.loader.search import LoaderChoice, bounds_here, tune_loader
+from gpudoc.tune.loader.bounds import bounds_here
+from gpudoc.tune.loader.messages import Open
+from gpudoc.tune.loader.search import LoaderChoice, is_negligible, tune_loader
+from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
 from gpudoc.workload.config import Loaded
@@ -26,24 +27,36 @@ class Feeder:
 
     def __call__(self, session: Session, plan: Plan, found: Findings) -> None:
         """Measure and choose: fills `feed`, its reasons and its trials."""
-        del plan
         assert found.choice is not None
         request = Request(kind="loader", batches=(found.choice.batch,), variant=found.variant, ranks=session.ranks)
-        trial = session.find(request) or session.record(self._measure(session, request))
+        trial = session.find(request)
+        if trial is None:
+            try:
+                trial = session.record(self._measure(session, request))
+            except MeasurementError as problem:
+                found.notes.append(f"the loader was not tuned: {problem}")
+                return
         found.feed_trials = (trial,)
         found.feed = _feed(trial)
+        share = trial.measured.get("loading_share")
+        if plan.parts == {"loader"} and share is not None and is_negligible(share):
+            found.nothing_to_gain = f"loading takes {share:.2%} of a step, so that no loader can make it much faster"
+            found.needed_s = None
         found.feed_reasons = tuple(line for line in trial.detail.splitlines() if line)
 
     def _measure(self, session: Session, request: Request) -> Trial:
         seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
         start, meter = time.monotonic(), Meter()
         choice = tune_loader(
-            self._loaded,
-            batch_size=request.batches[0],
-            device=session.where.device,
-            variant=request.variant,
+            Open(
+                loaded=self._loaded,
+                batch_size=request.batches[0],
+                device=session.where.device,
+                variant=request.variant,
+            ),
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
             progress=session.progress,
+            deadline=session.deadline,
         )
         trial = _as_trial(choice, request, time.monotonic() - start)
         return trial.beside(meter.read(), on_gpu=session.where.device != "cpu")
@@ -56,6 +69,7 @@ def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:
         "prefetch_factor": float(choice.prefetch_factor),
         "pin_memory": float(choice.pin_memory),
         "persistent_workers": float(choice.persistent_workers),
+        "loading_share": round(choice.costs.mean_batch_s / choice.costs.step_s, 6),
     }
     for index, trial in enumerate(t for t in choice.trials if t.runs):
         row = (trial.setting.num_workers, trial.setting.prefetch_factor, trial.setting.pin_memory)
@@ -79,25 +93,3 @@ def _feed(trial: Trial) -> Feed:
         pin_memory=bool(trial.measured["pin_memory"]),
         persistent_workers=bool(trial.measured["persistent_workers"]),
     )
-
-
-def profile_rows(trials: Sequence[Trial]) -> tuple[ProfileRow, ...]:
-    """The loader settings that were measured, as a profile keeps them."""
-    rows = []
-    for trial in trials:
-        for name, rate in trial.measured.items():
-            if not name.endswith(":rate"):
-                continue
-            prefix = name.removesuffix(":rate")
-            _, workers, prefetch, pin = prefix.split(":")
-            rows.append(
-                ProfileRow(
-                    num_workers=int(workers),
-                    prefetch_factor=int(prefetch),
-                    samples_per_s=round(rate, 2),
-                    wait_share=round(trial.measured[f"{prefix}:wait"], 4),
-                    pin_memory=pin == "1",
-                    persistent_workers=bool(trial.measured["persistent_workers"]),
-                )
-            )
-    return tuple(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.trial.messages import POLICY, RUNG, Request, Trial
+from gpudoc.tune.trial.messages import POLICY, RUNG, End, Request, Trial
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
@@ -78,6 +78,8 @@ def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = 
     trial = session.plan(request, min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
     found = trial.measured
     if not trial.fits or "bytes_per_sample" not in found:
+        if trial.end is End.TIME_UP and not session.left_s:
+            return None
         reason = trial.detail or f"it ended with {trial.end.value}"
         session.say(f"the step cannot be planned, so memory is calibrated by running it: {reason[:160]}")
         return None

@@ -106,8 +106,8 @@ def _take_over(journal: Journal, header: Header, *, fresh: bool) -> None:
         if kept and kept[-1].end is End.USER_ERROR:
             # it ended that search, and may be corrected by now
             kept.pop()
-        # a speed that others disturbed is measured again
-        journal.trials.extend(trial for trial in kept if not trial.is_disturbed)
+        # a speed that others disturbed is measured again, and what the budget ended may come to its end
+        journal.trials.extend(trial for trial in kept if not (trial.is_disturbed or trial.end is End.TIME_UP))
         journal.num_replayed = len(journal.trials)
         journal.start_s = known.start_s
     else:

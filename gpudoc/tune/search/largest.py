@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.tune.model.memory import NOT_AFFINE, MemoryLine, fit_memory, growth_exponent, residual_bytes
+from gpudoc.tune.trial.deadline import TimeUpError
 from gpudoc.tune.trial.messages import End, Point, Trial
 from gpudoc.units import MIB, format_bytes
 
@@ -96,7 +97,7 @@ def predict_largest(prober: Prober, *, limit_bytes: int, cap: int) -> int | None
 
 
 def find_largest(prober: Prober, *, limit_bytes: int, cap: int, expected: MemoryLine | None = None) -> Largest:
-    """Run the search; NothingFitsError when not even batch 1 fits.
+    """Run the search; NothingFitsError when not even batch 1 fits, TimeUpError when there was no time for one batch.
 
     With an `expected` line the first probe is where it says that memory ends; without one, or when that fails, one
     process calibrates first.
@@ -115,6 +116,9 @@ def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
         found.settled = trial.fits
         if not trial.fits:
             found.notes.append(f"batch {found.batch}: {trial.detail}; in the end it runs out of memory at any batch")
+        return found
+    if trial.end is End.TIME_UP:
+        found.notes.append(f"{BUDGET_ENDS} before batch {found.batch} went through a longer run")
         return found
     if not trial.end.is_too_large:
         raise GpudocError(f"batch {found.batch} failed in {trial.stage}: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
@@ -156,6 +160,7 @@ class _Search:
         self._num_fits = 0
         self._num_fails = 0
         self._num_inside = 0
+        self._is_late = False
         self._found = Largest(batch=0, cap=cap, limit_bytes=limit_bytes)
 
     def starts_at(self, expected: MemoryLine) -> bool:
@@ -163,6 +168,9 @@ class _Search:
         batch = max(1, min(self._found.cap, expected.largest(self._limit)))
         self._line = expected
         self._found.predicted = batch
+        if not self._prober.can_afford(4.0 * batch):
+            # the line stands for what is predicted; what one process reaches in the time is shown instead
+            return False
         self._try(batch)
         if self._low == 0:
             # the line is of no use, and a calibration that ends early leaves none
@@ -180,7 +188,9 @@ class _Search:
         self._found.launches += 1
         # peaks of a process that ran other batches before are a little high: the first prediction errs on the safe side
         self._points = trial.points
-        if not trial.fits:
+        if trial.end is End.TIME_UP:
+            self._is_late = True
+        elif not trial.fits:
             if not trial.end.is_too_large:
                 raise GpudocError(f"calibrating stopped: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
             if trial.failed_batch == 1 or not trial.points:
@@ -192,7 +202,7 @@ class _Search:
                 f"memory grows with the batch to the power {exponent:.1f}, not in proportion (as in-batch "
                 "contrastive losses do)"
             )
-        self._line = fit_memory(self._points)
+        self._line = fit_memory(self._points) or self._line
         if self._line is not None:
             self._found.predicted = min(self._found.cap, self._line.largest(self._limit))
 
@@ -202,10 +212,13 @@ class _Search:
             batch = self._propose()
             if batch is None:
                 break
-            if not self._prober.can_afford(4.0 * batch):
+            if not self._is_late and self._prober.can_afford(4.0 * batch):
+                self._try(batch)
+            else:
+                self._is_late = True
+            if self._is_late:
                 self._give_up(batch)
                 break
-            self._try(batch)
         return self._finish()
 
     def _try(self, batch: int) -> None:
@@ -219,6 +232,9 @@ class _Search:
             if point is not None and point.peak_bytes is not None:
                 self._fresh[batch] = point.peak_bytes
                 self._refit()
+            return
+        if trial.end is End.TIME_UP:
+            self._is_late = True
             return
         if trial.end is End.HANG or not (trial.end.is_too_large or trial.end is End.SIGNAL):
             raise GpudocError(f"batch {batch} stopped in {trial.stage}: {trial.detail}", exit_code=ExitCode.BAD_ANSWER)
@@ -290,7 +306,7 @@ class _Search:
         return max(1, target if target > floor else max(floor, high // 2) if floor < high else high - 1)
 
     def _highest_run(self) -> int:
-        return max([self._low, *(point.batch for point in self._points)], default=1)
+        return max([1, self._low, *(point.batch for point in self._points)])
 
     def _why(self, batch: int) -> str:
         if self._line is None:
@@ -306,10 +322,11 @@ class _Search:
         """The budget does not reach: keep what was run, say what is predicted."""
         self._found.complete = False
         if self._low == 0:
-            self._low = self._highest_run()
-        self._found.notes.append(
-            f"{BUDGET_ENDS} before batch {batch} could be proved; predicted largest batch: {self._found.predicted}"
-        )
+            self._low = max((point.batch for point in self._points), default=0)
+        if self._low == 0:
+            raise TimeUpError("no time was left to run one batch")
+        predicted = "" if self._found.predicted is None else f"; {self._found.predicted:,} is predicted to fit"
+        self._found.notes.append(f"{BUDGET_ENDS} before batch {batch:,} could be proved{predicted}")
 
     def _finish(self) -> Largest:
         found = self._found

@@ -115,8 +115,11 @@ def _of_profile(profile: Profile, name: str, cap: int) -> Settings:
 class ScalingStage:
     """Runs the trials and keeps what they showed; `result` may be asked for at any time, also after Ctrl+C."""
 
-    def __init__(self, session: Session, settings: Settings, counts: Sequence[int], told: Inspection) -> None:
+    def __init__(
+        self, session: Session, settings: Settings, counts: Sequence[int], told: Inspection, *, budget_s: float
+    ) -> None:
         self._session = session
+        self._budget_s = budget_s
         self._settings = settings
         self._counts = tuple(counts)
         self._on_gpu = session.where.device != "cpu"
@@ -136,7 +139,7 @@ class ScalingStage:
         if self._settings.told:
             say(f"  {self._settings.told}")
         for count in self._counts:
-            # one point alone answers nothing: two are measured even where the start took the whole budget
+            # one point alone answers nothing: the second is begun as long as any time is left
             if len(self._points) > 1 and self._session.left_s < self._seconds:
                 left = [n for n in self._counts if n >= count]
                 self._notes.append(f"{', '.join(map(str, left))} ranks were not measured: the budget is used up")
@@ -174,9 +177,9 @@ class ScalingStage:
 
     @property
     def _seconds(self) -> float:
-        """Seconds of measuring per trial: from the whole budget, so that a search that goes on asks the same."""
+        """Seconds of measuring per trial: from the whole time for it, so that a search that goes on asks the same."""
         num_trials = 2 * len(self._counts) - 1
-        return min(_MOST_S, max(_LEAST_S, _SHARE * self._session.budget_s / num_trials))
+        return min(_MOST_S, max(_LEAST_S, _SHARE * self._budget_s / num_trials))
 
     def _measure(self, count: int) -> None:
         threads = max(1, self._num_threads // count)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from gpudoc.errors import GpudocError
 from gpudoc.progress import Progress
 from gpudoc.stats import median
-from gpudoc.tune.search.again import Again
+from gpudoc.tune.model.gain import speed_with_data
+from gpudoc.tune.search.again import RUNS, Again
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, Running, Where
 from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
@@ -55,7 +58,8 @@ class Session:
 
     What is in the journal is not run again, and its seconds count as spent, once: a search that goes on decides the
     same. `reserved_s` is kept for what must come at the end; batches below `accumulate_below` train with accumulation.
-    What fails under the variant `base` is the user's error; under another one it is a VariantFailedError.
+    What fails under the variant `base` is the user's error; under another one it is a VariantFailedError. A trial that
+    cannot end before the `deadline` is not begun.
     """
 
     launcher: Launcher
@@ -63,6 +67,7 @@ class Session:
     where: Where
     progress: Progress
     budget_s: float
+    deadline: Deadline = field(default_factory=Deadline)
     base: Variant = field(default_factory=Variant)
     variant: Variant = field(default_factory=Variant)
     accumulate_below: int = 1
@@ -74,6 +79,7 @@ class Session:
     samples_per_s: float | None = None
     _held: tuple[tuple[int, Variant], Running] | None = None
     _said_lost: bool = False
+    _kept_at_s: float = field(init=False)
     again: Again = field(default_factory=Again)
     _alike: set[Variant] = field(default_factory=set)
     _seen: dict[Variant, Point] = field(default_factory=dict)
@@ -81,10 +87,19 @@ class Session:
     _overheads_s: list[float] = field(default_factory=list)
     _warm: set[tuple[str, str]] = field(default_factory=lambda: {Variant().environment})
 
+    def __post_init__(self) -> None:
+        self._kept_at_s = self.deadline.clock()
+        self.where = replace(self.where, deadline=self.deadline)
+
+    def go_on_until(self, deadline: Deadline) -> None:
+        """Have the time up to a later end for what comes now."""
+        self.deadline, self.budget_s = deadline, deadline.budget_s
+        self.where = replace(self.where, deadline=deadline)
+
     @property
     def left_s(self) -> float:
         """Seconds of the budget that are left; negative when it is overdrawn."""
-        return self.budget_s - self.spent_s
+        return min(self.budget_s - self.spent_s, self.deadline.left_s)
 
     @property
     def free_s(self) -> float:
@@ -115,6 +130,8 @@ class Session:
         """The trial of `request`, from the journal or run now; GpudocError when the user's own code fails."""
         known = self.journal.find(request)
         if known is None:
+            if not self._may_begin(request):
+                return not_begun(request)
             if why:
                 self.progress.say(why)
             self._advance(request)
@@ -122,11 +139,28 @@ class Session:
                 lambda: self.launcher.run(request, self._where(request)),
                 # where nothing is chosen for its speed, what others disturb is only said
                 budget_s=self.budget_s if self.repeats else 0.0,
+                left_s=lambda: self.left_s,
                 say=self.progress.say,
             )
-            self.journal.add(known)
+            known = self._keep(known)
             self._say_result(known)
         return self._account(known)
+
+    def _may_begin(self, request: Request) -> bool:
+        """Whether the trial can end in the time that is left; of the first one nobody knows."""
+        if not self._overheads_s:
+            return self.left_s > 0
+        # a plan runs no step, and a process that calibrates goes up from batch 1 and ends itself
+        batch = 1 if request.kind in ("plan", "calibrate") else request.batches[0]
+        return self.expected_s(batch, steps=request.steps, variant=request.variant) <= self.left_s
+
+    def _keep(self, trial: Trial) -> Trial:
+        """The trial as it stands in the journal: with all the seconds since the one before, if these are more."""
+        now_s = self.deadline.clock()
+        trial = trial.model_copy(update={"seconds": round(max(trial.seconds, now_s - self._kept_at_s), 3)})
+        self._kept_at_s = now_s
+        self.journal.add(trial)
+        return trial
 
     def attempt(self, request: Request, why: str = "") -> Trial:
         """The same for a variant that may fail, which the trial then says."""
@@ -137,8 +171,7 @@ class Session:
 
     def record(self, trial: Trial) -> Trial:
         """Keep a trial that was run elsewhere."""
-        self.journal.add(trial)
-        return self._account(trial)
+        return self._account(self._keep(trial))
 
     def find(self, request: Request) -> Trial | None:
         """A trial that the journal already has, its cost counted."""
@@ -154,8 +187,10 @@ class Session:
         """What the plan foresees, in a process of its own that has so many seconds; never the user's error."""
         known = self.find(request)
         if known is None:
+            if not self._may_begin(request):
+                return not_begun(request)
             self.progress.say("planning the step's memory without running it")
-            where = replace(self.where, silence_s=seconds)
+            where = replace(self.where, silence_s=seconds, most_silence_s=seconds)
             trial = self.launcher.run(request, where)
             # what fails in a trace may well run: it is not said of the user's code
             known = self.record(trial if trial.end is not End.USER_ERROR else trial.model_copy(update=_UNPLANNED))
@@ -170,8 +205,10 @@ class Session:
         # threads that share so little work cost more time than they save
         request = request.model_copy(update={"extra": {"threads": 1.0}})
         where = replace(self._where(request), stop_s=seconds)
-        trial = self.find(request) or self.record(self.launcher.run(request, where))
-        if trial.fits and trial.measured.get("alike"):
+        trial = self.find(request)
+        if trial is None and self._may_begin(request):
+            trial = self.record(self.launcher.run(request, where))
+        if trial is not None and trial.fits and trial.measured.get("alike"):
             self._alike.add(self.variant)
 
     def fit(self, batch: int) -> Trial:
@@ -180,12 +217,16 @@ class Session:
         known = self.find(request)
         if known is not None:
             return known
+        if not self._may_begin(request):
+            return not_begun(request)
         self._advance(request)
         stays = self.where.device == "cpu"
-        running = self.launcher.start(request.model_copy(update={"stay": stays}), self._where(request))
+        try:
+            running = self.launcher.start(request.model_copy(update={"stay": stays}), self._where(request))
+        except TimeUpError:
+            return not_begun(request)
         ended = running.collect(until_waiting=stays)
-        trial = (ended or running.snapshot()).model_copy(update={"request": request})
-        self.journal.add(trial)
+        trial = self._keep((ended or running.snapshot()).model_copy(update={"request": request}))
         if ended is None:
             self.release()
             self._held = ((batch, self.variant), running)
@@ -200,6 +241,8 @@ class Session:
         known = self.find(request)
         if known is not None:
             return known
+        if not self._may_begin(request):
+            return not_begun(request)
         fewer = f", {enough} of them where memory stays as it is" if enough else ""
         self.progress.say(f"steady state at batch {batch}: a checkpoint, {steps} more steps{fewer}")
         self._advance(request)
@@ -213,7 +256,7 @@ class Session:
             trial = ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before, 3)})
         else:
             trial = self.launcher.run(request, self._where(request))
-        self.journal.add(trial)
+        trial = self._keep(trial)
         self._say_result(trial)
         return self._account(trial)
 
@@ -222,17 +265,17 @@ class Session:
         request = self._request("fit", batch, steps=2)
         request = request.model_copy(update={"extra": {"unlimited": 1.0}})
         trial = self.find(request)
-        if trial is None:
-            trial = self.launcher.run(request, replace(self._where(request), limit_bytes=None))
-            self.journal.add(trial)
-        point: Point | None = trial.point(batch)
+        if trial is None and self._may_begin(request):
+            trial = self._keep(self.launcher.run(request, replace(self._where(request), limit_bytes=None)))
+        point: Point | None = None if trial is None else trial.point(batch)
         return None if point is None else point.peak_bytes
 
     def can_afford(self, samples: float) -> bool:
         """Whether steps over `samples` samples end within what the search for the largest batch may take."""
         if self.samples_per_s is None:
             return True
-        return self.spent_s + self.overhead_s + samples / self.samples_per_s <= self.share_s
+        seconds = self.overhead_s + samples / self.samples_per_s
+        return seconds <= min(self.share_s - self.spent_s, self.left_s)
 
     def say(self, text: str) -> None:
         """Tell the user what is being tried and why."""
@@ -257,10 +300,12 @@ class Session:
         )
 
     def _where(self, request: Request) -> Where:
-        """Where the trial runs, with a patience that grows with the steps' expected time."""
+        """Where the trial runs, with a patience that grows with the steps' expected time while the budget allows it."""
         where = replace(self.where, stop_s=max(1.0, 0.3 * self.left_s))
         if self.samples_per_s is None:
             return where
+        trial_s = self.expected_s(request.batches[0], steps=2, variant=request.variant)
+        where = replace(where, most_silence_s=self.deadline.patience_s(math.inf, trial_s))
         expected = 2 * max(request.batches) * request.accumulation / self.samples_per_s
         return replace(where, silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected))
 
@@ -276,7 +321,7 @@ class Session:
             self.progress.say(
                 f"! the journal cannot be written ({self.journal.lost}); going on, but a kill would lose this"
             )
-        hangs = trial.end is End.HANG and trial.request.kind in _MUST_FIT
+        hangs = trial.end in (End.HANG, End.TIME_UP) and trial.request.kind in _MUST_FIT and self.left_s > 0
         if trial.request.variant != self.base and (hangs or trial.end is End.USER_ERROR):
             raise VariantFailedError(trial)
         if trial.end is End.USER_ERROR:
@@ -294,19 +339,21 @@ class Session:
 
     def _learn_overhead(self, trial: Trial) -> None:
         if trial.request.kind in _TIMED_AT_ONE_BATCH and trial.points:
-            self._overheads_s.append(max(0.0, trial.seconds - sum(trial.points[-1].step_s)))
+            once_s = trial.seconds / trial.measured.get(RUNS, 1.0)
+            self._overheads_s.append(max(0.0, once_s - sum(trial.points[-1].step_s)))
 
     def _advance(self, request: Request) -> None:
-        self.progress.advance(min(self.spent_s, self.budget_s), self.budget_s, self._status(request))
+        self.deadline.show(self.progress, self._status(request))
 
     def _status(self, request: Request) -> str:
-        """What is tried now, the best speed so far, and the last peak against the limit."""
+        """What is tried now, the speed to beat, and the last peak against the limit."""
         batch = request.batches[0] if len(request.batches) == 1 else f"{request.batches[0]} to {request.batches[-1]}"
         parts = [f"trial {len(self.journal.trials) + 1}: {_IN_WORDS.get(request.kind, request.kind)}, batch {batch}"]
-        points = [point for trial in self.journal.trials if trial.fits for point in trial.points]
-        rates = [point.samples_per_s for point in points if point.samples_per_s]
-        if rates:
-            parts.append(f"best {format_rate(max(rates) * self.ranks, 'samples/s')}")
+        trials = [trial for trial in self.journal.trials if trial.fits]
+        points = [point for trial in trials for point in trial.points]
+        default = speed_with_data([trial for trial in trials if trial.request.kind == "default"])
+        if default is not None:
+            parts.append(f"your default {format_rate(default.middle, 'samples/s')}")
         peak = next((point.peak_bytes for point in reversed(points) if point.peak_bytes), None)
         if peak is not None and self.where.limit_bytes:
             parts.append(f"{format_bytes(peak)} of {format_bytes(self.where.limit_bytes)}")
@@ -316,9 +363,14 @@ class Session:
         self.progress.say(describe_trial(trial))
 
 
+def not_begun(request: Request) -> Trial:
+    """The trial of a request for which no time is left; it is in no journal."""
+    return Trial(request=request, end=End.TIME_UP, detail="no time was left for it", stage="start")
+
+
 def why_rejected(trial: Trial) -> str:
     """In one line why a trial's variant is not used: what failed, and where."""
-    what = trial.detail if trial.end is End.USER_ERROR else f"{trial.end.value}: {trial.detail}"
+    what = trial.detail if trial.end is End.USER_ERROR else f"{trial.end.told}: {trial.detail}"
     return f"rejected, it failed in {trial.stage}: {what[:200]}"
 
 
@@ -327,7 +379,7 @@ def describe_trial(trial: Trial) -> str:
     points = [p for p in trial.points if p.peak_bytes is not None]
     last = max(points, key=lambda p: p.batch, default=None)
     batch = trial.failed_batch if trial.failed_batch else last.batch if last else trial.request.batches[0]
-    end = "fits" if trial.fits else f"{trial.end.value} in {trial.stage}"
+    end = "fits" if trial.fits else f"{trial.end.told} in {trial.stage}"
     parts = [f"  {trial.request.kind} batch {batch}: {end}"]
     if last is not None and last.peak_bytes is not None:
         parts.append(f"peak {format_bytes(last.peak_bytes)}" + ("" if last.batch == batch else f" at {last.batch}"))

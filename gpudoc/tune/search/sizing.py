@@ -13,6 +13,7 @@ from gpudoc.tune.search.foresight import foresee, foresee_ladder, foresee_policy
 from gpudoc.tune.search.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.variants import ways_out
+from gpudoc.tune.trial.deadline import TimeUpError
 from gpudoc.tune.trial.messages import Point, Request, Variant
 from gpudoc.units import format_bytes
 
@@ -40,6 +41,10 @@ def size_batch(session: Session, plan: Plan, found: Findings) -> None:
         found.largest = _search(session, plan, found.variant)
     except NothingFitsError as problem:
         found.largest = _way_out(session, plan, found, problem)
+    except TimeUpError as problem:
+        found.notes.append(f"the largest batch was not searched: {problem.message}")
+        session.release()
+        return
     session.release()
     _count_what_ran(found)
     found.notes += [note for note in found.largest.notes if note not in found.notes]
@@ -70,6 +75,9 @@ def recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
     for in_part in (True, False) if plan.abilities.has_policies else (False,):
         try:
             _recompute_for_speed(session, plan, found, in_part=in_part)
+        except TimeUpError:
+            session.release()
+            found.variant, found.speeds, found.largest = before
         except VariantFailedError as problem:
             session.release()
             found.variant, found.speeds, found.largest = before
@@ -153,11 +161,10 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
     session.variant = variant
     limit = session.where.limit_bytes
     assert limit is not None
-    # a probe where memory ends may take minutes; a process that calibrates ends itself once its time is over
-    is_late = session.left_s <= 0 and plan.goal != "largest"
-    expected = None if is_late else foresee(session, cap=plan.cap, capability=plan.abilities.capability)
+    cap = plan.cap if plan.goal == "largest" else _affordable_cap(session, plan)
+    expected = foresee(session, cap=cap, capability=plan.abilities.capability)
     _compare_steps(session, plan, expected)
-    largest = find_largest(session, limit_bytes=limit, cap=plan.cap, expected=expected)
+    largest = find_largest(session, limit_bytes=limit, cap=cap, expected=expected)
     steps = affordable_steps(session, largest.batch)
     if steps < STEADY_STEPS and plan.goal != "largest":
         return largest
@@ -165,6 +172,14 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
         largest.notes.append(f"steady state at batch {largest.batch} was not run: the budget is used up")
         return largest
     return settle_largest(session, largest, steps=max(LEAST_STEADY_STEPS, min(steps, STEADY_STEPS)))
+
+
+def _affordable_cap(session: Session, plan: Plan) -> int:
+    """The largest batch that is worth its time where the fastest is asked for: no larger one than that is chosen."""
+    cap = plan.cap
+    while cap > plan.useful and not session.can_afford(4.0 * cap):
+        cap = max(plan.useful, cap // 2)
+    return cap
 
 
 def _compare_steps(session: Session, plan: Plan, expected: MemoryLine | None) -> None:
@@ -245,17 +260,21 @@ def _roomy(largest: Largest, useful: int) -> int:
 
 
 def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsError) -> Largest:
-    """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them.
-
-    The budget does not end this: it takes a few short trials, and without them "nothing fits" would be untrue.
-    """
+    """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them."""
     tried: list[tuple[str, int | None]] = []
+    untried: list[str] = []
     policy = _foreseen(session, plan, found.variant, 1)[0] if plan.abilities.has_policies else False
     for name, changes in ways_out(plan.abilities, found.variant, policy):
+        if not session.left_s:
+            untried.append(name)
+            continue
         session.say(f"batch 1 does not fit: trying {name}")
         variant = found.variant.model_copy(update=dict(changes))
         try:
             largest = _search(session, plan, variant)
+        except TimeUpError:
+            untried.append(name)
+            continue
         except NothingFitsError as problem:
             tried.append((name, problem.needed_bytes))
             continue
@@ -271,16 +290,20 @@ def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsEr
         return largest
     session.variant = found.variant
     on_gpu = plan.abilities.device.startswith("cuda")
-    raise _nothing_fits(first, tried, foresee_ladder(session) if on_gpu else ())
+    raise _nothing_fits(first, tried, foresee_ladder(session) if on_gpu else (), untried)
 
 
 def _nothing_fits(
-    first: NothingFitsError, tried: Sequence[tuple[str, int | None]], ladder: Sequence[tuple[str, int]]
+    first: NothingFitsError,
+    tried: Sequence[tuple[str, int | None]],
+    ladder: Sequence[tuple[str, int]],
+    untried: Sequence[str],
 ) -> GpudocError:
-    if not tried and not ladder:
+    if not tried and not ladder and not untried:
         return first
     rungs = [f"{change} {format_bytes(peak)}" for change, peak in ladder]
     predicted = f"; predicted and not run, each on top of those before it: {', '.join(rungs)}" if rungs else ""
+    predicted += f"; not tried, the budget was over: {', '.join(untried)}" if untried else ""
     needs = [f"{name} " + (f"(needs {format_bytes(needed)})" if needed else "(fails too)") for name, needed in tried]
     known = [needed for needed in (first.needed_bytes, *(needed for _, needed in tried)) if needed]
     least = min(known, default=None)

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gpudoc.errors import GpudocError
 from gpudoc.tune.findings import Findings as Findings
 from gpudoc.tune.findings import Plan as Plan
+from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import pooled, sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch
 from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
-from gpudoc.tune.search.trying import give_up, try_variants
-from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
+from gpudoc.tune.search.trying import give_up, plain_request, try_variants
+from gpudoc.tune.search.variants import LEVERS
+from gpudoc.tune.trial.messages import End, Feed, Request, Trial, Variant
 
 _TIMED_SHARE = 1 / 60
 # the shortest times that still tell a speed, how long a batch will take, and a loader, in seconds
 _LEAST_TIMED_S = 0.4
+_MOST_TIMED_S = 3.0
 _GLANCE_S = 0.1
 _LEAST_LOADER_S = 6.0
+# of a step: from here on the loader promises more than any lever or batch
+_WAITS_SHARE = 0.5
+# trials of a search for the largest batch and the fastest, and of the closing comparison; a loader's stretches
+_BATCH_TRIALS, _CLOSING_TRIALS, _LOADER_S = 8, 3, 15.0
 
 
 class LoaderTuner(Protocol):
@@ -37,8 +45,13 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
     if plan.goal == "largest" and session.where.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})
     _run_default(session, plan, found)
+    found.needed_s = _needed_s(session, plan)
     session.reserved_s = _comparison_s(session, plan, plan.reference)
     try:
+        if loader is not None and _waits_for_data(session, plan, found):
+            session.say("the default waits for its data: the loader first")
+            found.choice = BatchChoice(plan.reference, None, f"micro_batch {plan.reference}: the reference batch")
+            loader(session, plan, found)
         if "speed" in plan.parts:
             try_variants(session, plan, found, _timed_s(session, plan))
         _choose(session, plan, found, loader)
@@ -63,19 +76,55 @@ def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner |
     # the closing comparison with what was chosen: one trial of each
     session.reserved_s = _comparison_s(session, plan, found.choice.batch)
     if "loader" in plan.parts and loader is not None:
-        # it is measured in a process that imports and reads all anew
-        if session.free_s > _LEAST_LOADER_S + session.journal.start_s:
-            loader(session, plan, found)
-        else:
-            found.notes.append("the loader was not tuned: the budget is used up")
+        _tune_loader(session, plan, found, loader)
     _compare_with_default(session, plan, found)
+
+
+def _tune_loader(session: Session, plan: Plan, found: Findings, loader: LoaderTuner) -> None:
+    """The loader at the chosen batch, unless it was tuned at this one already, or no time is left."""
+    assert found.choice is not None
+    batch = found.choice.batch
+    if any(trial.request.batches == (batch,) for trial in found.feed_trials):
+        return
+    # it is measured in a process that imports and reads all again; then what was chosen is timed once at least
+    closing_s = session.expected_s(batch, steps=_fed_steps(Feed())) + _LEAST_TIMED_S
+    if session.left_s > _LEAST_LOADER_S + session.journal.start_s + closing_s:
+        session.reserved_s = min(session.reserved_s, session.left_s - _LEAST_LOADER_S - session.journal.start_s)
+        loader(session, plan, found)
+    elif found.feed_trials:
+        found.notes.append(f"the loader was tuned at batch {plan.reference} and not again at {batch}: no time was left")
+    else:
+        found.notes.append("the loader was not tuned: the budget is used up")
+
+
+def _waits_for_data(session: Session, plan: Plan, found: Findings) -> bool:
+    """Whether the default waits for its data most of the time, so that nothing promises more than its loader."""
+    if not {"speed", "loader"} <= plan.parts or plan.goal != "throughput":
+        return False
+    ready = session.attempt(
+        plain_request(session, plan, found.variant, _timed_s(session, plan)),
+        "speed of one step with data that is ready",
+    )
+    fed, fast = speed_with_data(found.defaults), speed_with_data([ready])
+    return fed is not None and fast is not None and fed.high < (1 - _WAITS_SHARE) * fast.low
+
+
+def _needed_s(session: Session, plan: Plan) -> float:
+    """About how long the whole search should take here, by what the default took beside its steps."""
+    levers = sum(lever.is_worth_a_trial(plan.abilities, plan.goal, plan.base) for lever in LEVERS)
+    trials = 1 + _CLOSING_TRIALS
+    trials += levers + 1 if "speed" in plan.parts else 0
+    trials += _BATCH_TRIALS if "batch" in plan.parts else 0
+    start_s = session.journal.start_s
+    loader_s = start_s + _LOADER_S if "loader" in plan.parts else 0.0
+    return start_s + loader_s + trials * (session.overhead_s + _MOST_TIMED_S)
 
 
 def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> None:
     """Go back to the plain variant, and say what failed."""
     changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
     shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
-    give_up(found, why_rejected(failed))
+    give_up(found, why_rejected(failed), "it failed later")
     tried = {name for row in found.tried for name in row.changes}
     for name in (name for name in changed if name not in tried):
         found.rejected[name] = f"{shown}: {why_rejected(failed)}"
@@ -88,7 +137,7 @@ def _timed_s(session: Session, plan: Plan) -> float:
     """How long a trial is timed; where only a size is asked for, no longer than tells what the budget reaches for."""
     if plan.is_for_size_alone:
         return _GLANCE_S
-    return min(3.0, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
+    return min(_MOST_TIMED_S, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
 
 
 def _comparison_s(session: Session, plan: Plan, batch: int) -> float:
@@ -115,9 +164,14 @@ def _run_default(session: Session, plan: Plan, found: Findings) -> None:
     # another allocator is another fork server, which is started for a comparison only
     variant = found.variant if plan.is_for_size_alone else plan.base
     trial = session.attempt(_default_request(session, plan, variant, 0), why)
+    if trial.end is End.TIME_UP:
+        raise GpudocError(
+            f"your default could not be timed before {session.deadline.told}, so that nothing could be tried",
+            hint=session.deadline.hint,
+        )
     found.defaults.append(trial)
     if not trial.fits:
-        found.notes.append(f"the default does not run here: {trial.end.value} in {trial.stage}: {trial.detail[:160]}")
+        found.notes.append(f"the default does not run here: {trial.end.told} in {trial.stage}: {trial.detail[:160]}")
 
 
 def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
@@ -149,7 +203,7 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
     trial = session.run(request, f"speed at batch {', '.join(map(str, sizes))}")
     found.speeds = tuple(sorted((*known, *trial.points), key=lambda p: p.batch))
     if not trial.fits:
-        found.notes.append(f"timing stopped at batch {trial.failed_batch}: {trial.end.value}")
+        found.notes.append(f"timing stopped at batch {trial.failed_batch}: {trial.end.told}")
 
 
 def _run_steady(session: Session, found: Findings) -> None:
@@ -163,8 +217,10 @@ def _run_steady(session: Session, found: Findings) -> None:
         return
     trial = session.steady(choice.batch, steps=steps)
     session.release()
-    if not trial.fits:
-        found.notes.append(f"steady state at batch {choice.batch}: {trial.end.value}: {trial.detail[:160]}")
+    if trial.end is End.TIME_UP:
+        found.notes.append(f"steady state at batch {choice.batch} was not run to its end: the budget is used up")
+    elif not trial.fits:
+        found.notes.append(f"steady state at batch {choice.batch}: {trial.end.told}: {trial.detail[:160]}")
         if trial.end.is_too_large:
             smaller = max(1, choice.batch // 2)
             found.choice = BatchChoice(smaller, choice.fastest, f"micro_batch {smaller}: {choice.batch} fails later")
@@ -192,7 +248,10 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
         if is_choice:
             choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}
             request = request.model_copy(update=choice)
-        keep.append(session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else ""))
+        trial = session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else "")
+        if trial.end is End.TIME_UP:
+            break
+        keep.append(trial)
     if not found.joints:
         found.notes.append("the choice was not compared with the default on real data: the budget is used up")
     _keep_the_faster(plan, found)

@@ -15,7 +15,7 @@ from gpudoc.tune.search.again import wins
 from gpudoc.tune.search.choose import speedup
 from gpudoc.tune.search.session import Session, why_rejected
 from gpudoc.tune.search.variants import LEVERS, SLEEPING, Abilities, Lever
-from gpudoc.tune.trial.messages import Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Request, Trial, Variant
 
 # of the budget: when no lever is begun any more, and what the last one leaves
 _LEAST_LEFT, _KEPT_FOR_THE_BATCH = 0.4, 0.3
@@ -36,10 +36,11 @@ def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) 
     abilities = _beside_others(plan.abilities, found.defaults)
     if not any(lever.is_worth_a_trial(abilities, plan.goal, found.variant) for lever in LEVERS):
         return
-    if session.left_s < _LEAST_LEFT * session.budget_s:
+    sleeps = SLEEPING.is_worth_a_trial(abilities, plan.goal, found.variant)
+    if session.left_s < _LEAST_LEFT * session.budget_s and not sleeps:
         found.notes.append("no lever was tried: the budget is kept for the batch")
         return
-    request = _request(session, plan, found.variant, timed_s)
+    request = plain_request(session, plan, found.variant, timed_s)
     plain = session.run(request, "speed of one step with data that is ready")
     found.variants.append(plain)
     abilities = _beside_others(plan.abilities, [*found.defaults, plain])
@@ -83,6 +84,9 @@ class _Climb:
             return None
         request = self.best.request.model_copy(update={"variant": variant, "repeat": 0})
         trial = self._run(request, f"trying {lever.name}")
+        if trial.end is End.TIME_UP:
+            found.notes.append(f"{lever.name} was not tried to its end: {trial.detail}")
+            return None
         tolerance = max(self.tolerance, lever.tolerance)
         check = _check(self.reference, trial, tolerance)
         row = _row(lever, trial, speedup([self.best], [trial]), check, wins(trial, self.best, self._run))
@@ -113,10 +117,12 @@ class Tried(Protocol):
     tried: list[VariantTrial]
 
 
-def give_up(found: Tried, why: str) -> None:
-    """What was kept is not used after all, and why."""
+def give_up(found: Tried, why: str, brief: str = "not faster with your data") -> None:
+    """What was kept is not used after all, and why; `brief` is the same in a few words."""
     found.tried = [
-        row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}"}) if row.kept else row
+        row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}", "rejected": brief})
+        if row.kept
+        else row
         for row in found.tried
     ]
 
@@ -143,6 +149,9 @@ def _can_afford(session: Session, plan: Plan, found: Findings, lever: Lever, var
     expected_s = session.expected_s(plan.reference, steps=_TIMED_STEPS + LEAST_STEPS, variant=variant)
     if lever.family == "compile":
         expected_s = max([expected_s, *(t.seconds for t in found.variants if t.request.variant.compile)])
+    if lever is SLEEPING:
+        # beside other work nothing that comes later promises as much
+        return expected_s <= session.free_s
     after_s = session.left_s - expected_s
     return session.left_s >= _LEAST_LEFT * session.budget_s and after_s >= _KEPT_FOR_THE_BATCH * session.budget_s
 
@@ -158,6 +167,7 @@ def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Chec
 def _row(lever: Lever, trial: Trial, times: float | None, check: _Check, is_faster: bool) -> VariantTrial:
     """What came of a lever, in numbers and in one line."""
     is_kept = trial.fits and is_faster and check.agrees
+    rejected = None if is_kept else _rejected(trial, times, check)
     verdict = "kept" if is_kept else "not used"
     if not trial.fits:
         why = why_rejected(trial)
@@ -174,10 +184,23 @@ def _row(lever: Lever, trial: Trial, times: float | None, check: _Check, is_fast
         losses=check.losses if trial.fits else None,
         kept=is_kept,
         why=f"{lever.name}: {why}",
+        rejected=rejected,
     )
 
 
-def _request(session: Session, plan: Plan, variant: Variant, timed_s: float) -> Request:
+def _rejected(trial: Trial, times: float | None, check: _Check) -> str:
+    """In a few words why a lever is not used."""
+    if not trial.fits:
+        return "it failed"
+    if not check.agrees:
+        return "it trains otherwise"
+    if times is not None and times <= 1:
+        return "slower"
+    return "not faster beyond doubt"
+
+
+def plain_request(session: Session, plan: Plan, variant: Variant, timed_s: float) -> Request:
+    """Steps at the reference batch with data that is ready: what every lever is held against."""
     return Request(
         kind="variant",
         batches=(plan.reference,),

@@ -8,7 +8,6 @@ import itertools
 import os
 import socket
 import subprocess
-import time
 from collections import deque
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process import openmp
 from gpudoc.process.allocator import missing_environment
 from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.messages import Trial, Variant
 from gpudoc.tune.trial.sweep import PROCESSES
 from gpudoc.tune.trial.wire import GO_ON, Failed, Ready, Start, Told, command, receive, send
@@ -38,11 +38,16 @@ def environment_of(variant: Variant) -> dict[str, str]:
 class ForkServerProcess:
     """A fork server with the environment of one variant's allocator and of how its threads wait.
 
-    From when it is made it imports PyTorch; `ready` lets it go on with the workload and waits for that.
+    From when it is made it imports PyTorch; `ready` lets it go on with the workload and waits for that. Of a search's
+    first one everything else waits; a later one may take at most a share of the time that is left.
     """
 
-    def __init__(self, source: str, variant: Variant, folder: Path) -> None:
+    def __init__(
+        self, source: str, variant: Variant, folder: Path, deadline: Deadline | None = None, *, is_first: bool = True
+    ) -> None:
         self._source = source
+        self._deadline = deadline or Deadline()
+        self._is_first = is_first
         self._log = folder / f"server-{'-'.join(variant.environment)}-{next(_NUMBERS)}.log"
         self._inbox: dict[int | None, deque[Told]] = {}
         self._environment = {**environment_of(variant), "TMPDIR": str(folder), PROCESSES: str(folder)}
@@ -81,14 +86,17 @@ class ForkServerProcess:
         return process, own
 
     def _await_ready(self) -> Ready:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        patience_s = self._deadline.patience_s(START_SECONDS, START_SECONDS if self._is_first else 0.0)
+        began = self._deadline.clock()
+        while self._deadline.clock() - began < patience_s:
             told = self.receive(None, POLL_SECONDS)
             match told and told.event:
                 case Ready() as ready:
                     return ready
                 case Failed() as failed:
                     raise _user_error(failed)
+        if patience_s < START_SECONDS:
+            raise TimeUpError(f"the workload was not imported when {self._deadline.told}", hint=self._deadline.hint)
         raise GpudocError(
             f"importing the workload took longer than {START_SECONDS:.0f} s", hint="import less at module level"
         )

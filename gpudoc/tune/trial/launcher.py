@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import signal
 import time
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
 from gpudoc.profile.model import Allocator, WaitPolicy
 from gpudoc.temporary import TemporaryFolder
+from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import (
     POLL_SECONDS,
     START_SECONDS,
@@ -56,13 +58,18 @@ class InspectionError(GpudocError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """On which device, under how many bytes, up to which batch, and how long a trial may be silent, in seconds."""
+    """On which device, under how many bytes, up to which batch, and how long a trial may be silent, in seconds.
+
+    `silence_s` is what its steps may need, `most_silence_s` what the time that is left allows at any stage.
+    """
 
     device: str
     limit_bytes: int | None
     cap: int = 1 << 31
     silence_s: float = SILENCE_SECONDS
+    most_silence_s: float = math.inf
     stop_s: float = 1e9
+    deadline: Deadline = field(default_factory=Deadline)
 
 
 @dataclass(slots=True)
@@ -143,8 +150,10 @@ class Running:
                 if until_waiting and self._seen.waiting == self._request.ranks:
                     self._seen.waiting = 0
                     return None
-            elif now - heard > self._patience_s() and self._seen.group:
+            elif now - heard > min(self._patience_s(), self._where.most_silence_s) and self._seen.group:
                 return self._hang(now - heard)
+            if not self._where.deadline.left_s:
+                return End.TIME_UP, f"the budget ended in {self._seen.stage}"
         return self._judge()
 
     def snapshot(self) -> Trial:
@@ -239,7 +248,10 @@ class Running:
                 return self._where.silence_s
 
     def _hang(self, silent_s: float) -> tuple[End, str]:
-        return End.HANG, f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
+        what = f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
+        if silent_s > self._patience_s():
+            return End.HANG, what
+        return End.TIME_UP, f"{what}, and the budget allows no more"
 
     def _finish(self, end: tuple[End, str]) -> Trial:
         self.kill()
@@ -279,9 +291,11 @@ class Launcher:
     first of them looks at workload and device.
     """
 
-    def __init__(self, source: str, expected: Iterable[Variant] = ()) -> None:
+    def __init__(self, source: str, expected: Iterable[Variant] = (), deadline: Deadline | None = None) -> None:
         clean_up_after_the_dead()
         self._source = source
+        self._deadline = deadline or Deadline()
+        self._has_begun = False
         self._expected = tuple(expected)
         self._first = next(iter(self._expected), Variant())
         self._temporary = TemporaryFolder("tune")
@@ -293,7 +307,9 @@ class Launcher:
         """The fork server with this environment, started on first use; GpudocError when the user's code fails."""
         for each in (variant, *self._expected):
             if each.environment not in self._warm:
-                self._warm[each.environment] = ForkServerProcess(self._source, each, self._folder)
+                is_first = not self._has_begun
+                made = ForkServerProcess(self._source, each, self._folder, self._deadline, is_first=is_first)
+                self._warm[each.environment] = made
         self._expected = ()
         # none of them imports any more while a trial is timed
         for environment, process in list(self._warm.items()):
@@ -302,6 +318,7 @@ class Launcher:
             except BaseException:
                 del self._warm[environment]
                 raise
+        self._has_begun = True
         return self._warm[variant.environment]
 
     def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
@@ -323,8 +340,13 @@ class Launcher:
         raise AssertionError("unreachable")
 
     def run(self, request: Request, where: Where) -> Trial:
-        """A trial from start to end."""
-        trial = self.start(request, where).collect()
+        """A trial from start to end, which is that of the budget at the latest."""
+        began = time.monotonic()
+        try:
+            trial = self.start(request, where).collect()
+        except TimeUpError as problem:
+            seconds = round(time.monotonic() - began, 3)
+            return Trial(request=request, end=End.TIME_UP, detail=problem.message, stage="start", seconds=seconds)
         assert trial is not None
         return trial
 
@@ -339,6 +361,8 @@ class Launcher:
         running = self.start(request, where, inspect=True)
         trial = running.collect()
         assert trial is not None
+        if trial.end is End.TIME_UP:
+            raise TimeUpError(f"the device was not looked at when {where.deadline.told}", hint=where.deadline.hint)
         if running.inspection is None or not trial.fits:
             raise InspectionError(trial)
         return running.inspection

@@ -35,7 +35,13 @@ class End(str, Enum):
     HANG = "hang"
     WORKER_DIED = "worker_died"
     USER_ERROR = "user_error"
+    TIME_UP = "time_up"
     SIGNAL = "signal"
+
+    @property
+    def told(self) -> str:
+        """The end in plain words: 'memory ran out', 'your code failed'."""
+        return _IN_WORDS[self]
 
     @property
     def is_memory(self) -> bool:
@@ -48,6 +54,23 @@ class End(str, Enum):
         return self.is_memory or self in (End.INDEX_LIMIT, End.GRID_LIMIT)
 
 
+_IN_WORDS = {
+    End.FITS: "fits",
+    End.OOM_DEVICE: "the GPU's memory ran out",
+    End.OOM_WORKSPACE: "a library's workspace did not fit",
+    End.OOM_HOST: "memory ran out",
+    End.OOM_CGROUP: "the kernel killed it, the cgroup's memory ran out",
+    End.OOM_SHM: "/dev/shm is used up",
+    End.INDEX_LIMIT: "the batch is too large for a kernel's index",
+    End.GRID_LIMIT: "the batch is too large for a kernel's grid",
+    End.ALLOCATOR_RETRY: "the allocator had to empty its cache",
+    End.LEAK: "memory grows with every step",
+    End.HANG: "it hung",
+    End.WORKER_DIED: "a loader worker died",
+    End.USER_ERROR: "your code failed",
+    End.TIME_UP: "its time was up",
+    End.SIGNAL: "a signal ended it",
+}
 _MEMORY_ENDS = frozenset(
     {End.OOM_DEVICE, End.OOM_WORKSPACE, End.OOM_HOST, End.OOM_CGROUP, End.OOM_SHM, End.ALLOCATOR_RETRY}
 )

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile import store
-from gpudoc.profile.model import Evidence, Hardware, LoaderTrial, Made, Profile, Settings, Trial, WorkloadKey
+from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Settings, Trial, WorkloadKey
 from gpudoc.train.settings import Settings as RunSettings
 from gpudoc.train.start.profiles import choose, lasting
 from tests.train.support import summary, train_here, write_workload
@@ -28,14 +30,18 @@ def own_folder(tmp_path, monkeypatch):
 
 def test_how_long_a_run_takes_is_said_at_the_pace_that_was_measured():
     settings = RunSettings(micro_batch=24, global_batch=48, steps=1000, num_workers=2)
-    trials = (Trial(kind="speed", batch=24, fits=True, samples_per_s=100.0), Trial(kind="memory", batch=24, fits=True))
-    fed = (LoaderTrial(num_workers=2, prefetch_factor=2, samples_per_s=80.0, wait_share=0.1),)
-    known = tuned().model_copy(update={"evidence": Evidence(trials=trials, loader=fed)})
+    # a lever that was tried and not kept was faster with data that was ready
+    trials = (Trial(kind="variant", batch=24, fits=True, samples_per_s=1000.0),)
+    fed = tuned().settings.model_copy(update={"loader": Loader(num_workers=2)})
+    evidence = Evidence(trials=trials, samples_per_s=80.0)
+    known = tuned().model_copy(update={"evidence": evidence, "settings": fed})
     assert lasting(known, settings, 1, on_gpu=False).startswith("all its steps take about 10 min 00 s, at")
     assert "5 min 00 s, 0.17 GPU-hours" in lasting(known, settings, 2, on_gpu=True)
-    # its trials ran two ranks, and 100 samples/s are those of both
+    # it was measured with two ranks, and 80 samples/s are those of both
     both = known.model_copy(update={"hardware": known.hardware.model_copy(update={"count": 2})})
-    assert "8 min 00 s, 0.27 GPU-hours" in lasting(both, settings, 2, on_gpu=True)
+    assert "10 min 00 s, 0.33 GPU-hours" in lasting(both, settings, 2, on_gpu=True)
+    # the same speed does not hold for other settings
+    assert lasting(known, replace(settings, num_workers=0), 1, on_gpu=True) == ""
     assert lasting(tuned(), settings, 1, on_gpu=True) == lasting(None, settings, 1, on_gpu=True) == ""
 
 

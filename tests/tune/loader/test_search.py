@@ -10,8 +10,8 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.progress import SILENT
-from gpudoc.tune.loader.messages import Run
-from gpudoc.tune.loader.search import MOST_SETTINGS, Search, bounds_here, search_loader, tune_loader
+from gpudoc.tune.loader.messages import Open, Run
+from gpudoc.tune.loader.search import MOST_SETTINGS, Search, search_loader, tune_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import (
     LoaderBounds,
@@ -20,6 +20,7 @@ from gpudoc.tune.model.loader import (
     predict_period,
     ram_needed_bytes,
 )
+from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.config import load_config
 from tests.tune.model.test_loader import MIB, costs
 
@@ -80,6 +81,39 @@ def test_the_choice_is_near_the_best_of_the_grid_in_four_settings(world, cpus):
     assert machine.period(chosen) <= min(machine.period(s) for s in grid) / 0.97
     assert len(set(machine.asked)) <= MOST_SETTINGS
     assert len(choice.trials) <= MOST_SETTINGS
+
+
+class Hanging(Modelled):
+    """Does not answer with `from_workers` or more."""
+
+    def __init__(self, *arguments, from_workers, **changes):
+        super().__init__(*arguments, **changes)
+        self.from_workers = from_workers
+
+    def run(self, setting, **asked):
+        if setting.num_workers >= self.from_workers:
+            self.asked.append(setting)
+            raise MeasurementError("no answer within 20 s", hangs=True)
+        return super().run(setting, **asked)
+
+
+@pytest.mark.parametrize("from_workers", [2, 4, 8, 16])
+def test_after_a_hang_half_as_many_workers_are_tried_and_never_as_many_again(from_workers):
+    machine = Hanging(WORLDS["sleep"], 32, from_workers=from_workers)
+    choice = search(machine)
+    hung = [setting.num_workers for setting in machine.asked if setting.num_workers >= from_workers]
+    assert hung == sorted(set(hung), reverse=True)
+    assert 0 < choice.num_workers < from_workers
+
+
+def test_without_time_for_one_setting_the_loader_is_not_said_to_fail():
+    class Late(Modelled):
+        def run(self, setting, **_):
+            raise MeasurementError("no time was left", is_late=True)
+
+    with pytest.raises(MeasurementError, match="did not reach for one setting") as caught:
+        search(Late(WORLDS["sleep"], 32))
+    assert caught.value.is_late
 
 
 def test_a_wrong_prediction_is_corrected_upwards():
@@ -192,12 +226,6 @@ def test_the_start_of_a_short_epoch_counts():
     assert search_loader(short, samples_per_batch=32, pin_memory=False).num_workers == 0
 
 
-def test_bounds_here_are_shared_by_the_ranks():
-    alone, shared = bounds_here(), bounds_here(ranks=2)
-    assert alone.cpus == 2 * shared.cpus > 0
-    assert alone.ram_bytes == pytest.approx(2 * shared.ram_bytes, rel=0.2)
-
-
 @pytest.mark.slow
 def test_a_sleepy_data_set_gets_as_many_workers_as_it_needs(tmp_path):
     """Real processes: 16 samples of 3 ms against a step of about 10 ms need several workers on any machine."""
@@ -222,7 +250,8 @@ def test_a_sleepy_data_set_gets_as_many_workers_as_it_needs(tmp_path):
     config.write_text(
         'model: {target: "sleepy:Slow"}\ndata: {target: "sleepy:Sleepy"}\nloss: {target: "torch.nn:MSELoss"}\n'
     )
-    choice = tune_loader(load_config(str(config)), batch_size=16, device="cpu", bounds=LoaderBounds(cpus=2, seconds=8))
+    asked = Open(loaded=load_config(str(config)), batch_size=16, device="cpu", variant=Variant())
+    choice = tune_loader(asked, bounds=LoaderBounds(cpus=2, seconds=8))
     assert choice.num_workers >= 2
     assert choice.samples_per_s > 2 * choice.samples_per_s_without_workers
     assert not choice.pin_memory

@@ -17,8 +17,10 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process import openmp
 from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.loader import session as loader_session
+from gpudoc.tune.loader.messages import Open
 from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
+from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import BrokenMessageError
 from gpudoc.workload.config import load_config
@@ -55,6 +57,11 @@ class Hangs(Plain):
         if torch.utils.data.get_worker_info() is None: time.sleep(1000)
         return super().__getitem__(i)
 
+class HangsInWorkers(Plain):
+    def __getitem__(self, i):
+        if torch.utils.data.get_worker_info() is not None: time.sleep(1000)
+        return super().__getitem__(i)
+
 def build(): return torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
 
 def broken(): raise ValueError("no such width")
@@ -67,14 +74,22 @@ def session(tmp_path):
     opened = []
     (tmp_path / "mine.py").write_text(MODULE)
 
-    def open_session(dataset, *, model="build", batch_size=8, **variant) -> LoaderSession:
+    def open_session(dataset, *, model="build", batch_size=8, deadline=None, **variant) -> LoaderSession:
         config = tmp_path / f"{dataset}.yaml"
         config.write_text(
             f'model: {{target: "mine:{model}"}}\ndata: {{target: "mine:{dataset}"}}\n'
             'loss: {target: "torch.nn:MSELoss"}\n'
         )
         opened.append(
-            LoaderSession(load_config(str(config)), batch_size=batch_size, device="cpu", variant=Variant(**variant))
+            LoaderSession(
+                Open(
+                    loaded=load_config(str(config)),
+                    batch_size=batch_size,
+                    device="cpu",
+                    variant=Variant(**variant),
+                ),
+                deadline=deadline,
+            )
         )
         return opened[-1]
 
@@ -162,13 +177,26 @@ def test_a_hang_ends_at_its_deadline(session, monkeypatch):
     with session("Hangs") as asked:
         asked.costs(0.2)
         monkeypatch.setattr(loader_session, "RUN_GRACE_SECONDS", 2.0)
-        with pytest.raises(MeasurementError, match="hangs"):
+        with pytest.raises(MeasurementError, match="no answer within"):
             asked.run(NONE, seconds=0.01, period_s=0.001)
         # on a busy machine fewer steps than ten fit into the time
         assert asked.run(ONE, seconds=0.1, period_s=0.01).steps > 0
 
 
 @pytest.mark.slow
+def test_workers_that_hang_cost_a_third_of_the_time_that_is_left_and_the_rest_still_runs(session):
+    with session("HangsInWorkers") as asked:
+        assert asked.run(NONE, seconds=0.1, period_s=0.01).steps
+        asked._deadline = Deadline(budget_s=9.0)
+        with pytest.raises(MeasurementError, match="no answer within 3 s") as caught:
+            asked.run(TWO, seconds=0.1, period_s=0.01)
+        assert (caught.value.hangs, caught.value.is_late) == (True, False)
+        asked._deadline = Deadline(budget_s=0.0)
+        with pytest.raises(MeasurementError) as caught:
+            asked.run(NONE, seconds=0.1, period_s=0.01)
+        assert caught.value.is_late
+
+
 def test_nothing_survives_a_killed_parent(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE.replace("class Plain", "class Fast").replace("Plain", "Fast"))
     (tmp_path / "c.yaml").write_text(
@@ -178,9 +206,9 @@ def test_nothing_survives_a_killed_parent(tmp_path):
         import sys
         from gpudoc.tune.model.loader import LoaderSetting
         from gpudoc.tune.loader.session import LoaderSession
-        from gpudoc.tune.trial.messages import Variant
+        from gpudoc.tune.loader.messages import Open
         from gpudoc.workload.config import load_config
-        asked = LoaderSession(load_config(sys.argv[1]), batch_size=8, device="cpu", variant=Variant())
+        asked = LoaderSession(Open(loaded=load_config(sys.argv[1]), batch_size=8, device="cpu"))
         asked.costs(0.1)
         print(asked._process.pid, flush=True)
         while True:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.tune.search.again import Again, wins
+from gpudoc.tune.search.again import RUNS, Again, wins
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 
 
@@ -61,7 +61,7 @@ def test_a_timing_that_a_hypervisor_disturbed_gives_way_to_one_that_nobody_did()
     stolen = trial().model_copy(update={"measured": {"other_cpus": 0.0, "stolen_share": 0.3}})
     quiet = stolen.model_copy(update={"measured": {"other_cpus": 0.1, "stolen_share": 0.0}})
     plays = Plays(stolen, quiet)
-    assert plays.best(Again()).measured == quiet.measured
+    assert plays.best(Again()).measured == {**quiet.measured, RUNS: 2.0}
     assert plays.said == ["  a hypervisor took up to 30% of the CPU time: measured again"]
 
 
@@ -72,6 +72,12 @@ def test_all_that_is_measured_again_stays_within_its_share_of_the_budget():
         plays = Plays(*run)
         plays.best(again, budget_s=40.0)
         assert len(plays.said) == repeats
+
+
+def test_nothing_is_measured_again_that_could_not_end_in_the_time_that_is_left():
+    plays = Plays(trial(2.0, seconds=3.0), trial(0.0))
+    Again().least_disturbed(plays.run, budget_s=60.0, say=plays.said.append, left_s=lambda: 2.5)
+    assert len(plays.trials) == 1
 
 
 def test_what_is_faster_beside_others_has_to_be_so_twice():

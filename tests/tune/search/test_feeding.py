@@ -1,15 +1,20 @@
+from types import SimpleNamespace
+
 import pytest
 
 from gpudoc.progress import SILENT
+from gpudoc.tune.findings import profile_rows
 from gpudoc.tune.search import feeding
 from gpudoc.tune.search.choose import BatchChoice
-from gpudoc.tune.search.feeding import Feeder, profile_rows
+from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.workload.config import load_config
 from tests.tune.planted import write_workload
+
+PLAN = SimpleNamespace(parts={"batch", "loader"})
 
 
 def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, monkeypatch):
@@ -19,7 +24,7 @@ def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, m
     where = Where(device="cpu", limit_bytes=1 << 30)
     session = Session(launcher=None, journal=Journal(None), where=where, progress=SILENT, budget_s=10.0)
     first = Findings(choice=BatchChoice(64, None, ""))
-    Feeder(loaded)(session, None, first)
+    Feeder(loaded)(session, PLAN, first)
     assert first.feed_reasons
     assert first.feed.num_workers >= 0
     rows = profile_rows(first.feed_trials)
@@ -27,5 +32,5 @@ def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, m
     assert all(row.samples_per_s > 0 and 0 <= row.wait_share <= 1 for row in rows)
     monkeypatch.setattr(feeding, "tune_loader", lambda *a, **k: pytest.fail("measured twice"))
     second = Findings(choice=BatchChoice(64, None, ""))
-    Feeder(loaded)(session, None, second)
+    Feeder(loaded)(session, PLAN, second)
     assert second.feed == first.feed

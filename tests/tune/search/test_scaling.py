@@ -82,7 +82,8 @@ def session(machine, device="cpu", journal=None, budget_s=100.0):
 
 
 def measured(machine, counts=(1, 2, 4), **changes):
-    stage = ScalingStage(session(machine, **changes), Settings(batch=16), counts, TOLD)
+    asked = session(machine, **changes)
+    stage = ScalingStage(asked, Settings(batch=16), counts, TOLD, budget_s=asked.budget_s)
     stage.run()
     return stage.result("cfg.yaml")
 
@@ -143,7 +144,7 @@ def test_the_time_of_a_trial_follows_from_the_whole_budget_and_the_number_of_tri
 
 
 def test_an_interrupt_leaves_what_was_measured():
-    stage = ScalingStage(session(Machine(interrupt_at=5)), Settings(batch=16), (1, 2, 4), TOLD)
+    stage = ScalingStage(session(Machine(interrupt_at=5)), Settings(batch=16), (1, 2, 4), TOLD, budget_s=100.0)
     with pytest.raises(KeyboardInterrupt):
         stage.run()
     result = ScalingResult(
@@ -230,7 +231,7 @@ def start(folder, *arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "XDG_DATA_HOME": str(folder / "data")}
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])  # noqa: PTH109
     command = [sys.executable, "-m", "tests.tune.quiet", "tune", "--model", "cfg.yaml", "--device", "cpu"]
-    command += ["--gpus", "2", "--only", "scaling", "--budget", "5s", *arguments]
+    command += ["--gpus", "2", "--only", "scaling", "--budget", "45s", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment)
 
@@ -299,7 +300,7 @@ def test_after_a_kill_no_trial_is_repeated(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_shows_what_was_measured(tmp_path):
     write_workload(tmp_path)
-    process = start(tmp_path, "--budget", "15s")
+    process = start(tmp_path, "--budget", "45s")
     for line in process.stderr:
         if re.search(r"one rank alone with 1 thread", line):
             break
@@ -319,7 +320,7 @@ def test_a_rank_that_runs_out_of_memory_is_a_point_without_figures(tmp_path):
 @pytest.mark.slow
 def test_the_batch_and_its_scaling_in_one_go(tmp_path):
     write_workload(tmp_path)
-    process = start(tmp_path, "--only", "speed,scaling", "--budget", "20s", "--json", "--out", "profile.yaml")
+    process = start(tmp_path, "--only", "speed,scaling", "--budget", "60s", "--json", "--out", "profile.yaml")
     out, _ = finish(process)
     document = json.loads(out)
     assert [p["ranks"] for p in document["scaling"]["points"]] == [1, 2]

@@ -229,6 +229,13 @@ def test_threads_that_spin_beside_others_are_let_sleep_first_and_kept_asleep_whe
     assert again[:2] == ["default", "passive"]
 
 
+def test_threads_that_sleep_are_tried_while_any_time_is_left_since_nothing_promises_more(crowded):
+    machine = crowded((ASLEEP, 5.0), (BF16, 1.5))
+    found = tried(machine, budget_s=3.5)
+    assert [row.name for row in found.tried] == ["threads that sleep while they wait"]
+    assert any(note.startswith("bf16 was not tried") for note in found.notes)
+
+
 def test_threads_that_sleep_and_are_no_faster_are_left_as_they_were(crowded):
     for times in (1.02, 0.9):
         found = tried(crowded((ASLEEP, times), (BF16, 1.5)))

@@ -10,6 +10,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.process.beside import Beside
 from gpudoc.tune.trial import launcher as launcher_file
+from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, trial_error
 from gpudoc.tune.trial.launcher import Launcher, Running, Where
 from gpudoc.tune.trial.messages import End, Feed, Request, Variant
@@ -130,6 +131,31 @@ def test_a_hang_in_backward_ends_at_the_deadline(standing):
     assert "in train at batch 21" in trial.detail
 
 
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [
+        ({"most_silence_s": 2.0}, "no sign of life"),
+        ({"deadline": Deadline(budget_s=0.0)}, "the budget ended in"),
+    ],
+    ids=["as silent as the time allows", "the end of the budget"],
+)
+def test_a_trial_lives_no_longer_than_the_budget_allows_whatever_it_may_need(standing, bound, told):
+    trial = standing.run(fit(21), Where(device="cpu", limit_bytes=GIB, silence_s=3600.0, **bound))
+    assert trial.end is End.TIME_UP
+    assert told in trial.detail
+    assert standing.run(fit(4), CPU).fits
+
+
+def test_a_workload_that_is_not_imported_in_time_is_said_with_a_longer_budget(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLANT_SLOW_IMPORT", "3600")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = str(write_workload(tmp_path))
+    deadline = Deadline(budget_s=4.0)
+    with Launcher(source, deadline=deadline) as launcher, pytest.raises(TimeUpError, match="not imported") as caught:
+        launcher.inspect(Where(device="cpu", limit_bytes=GIB, deadline=deadline))
+    assert caught.value.hint == "--budget 20s"
+
+
 def test_the_memory_limit_is_real_and_repeats(launch):
     launcher = launch(net={"width": 4096}, data={"count": 100_000})
     exact = Variant(allocator="exact")
@@ -198,7 +224,7 @@ def test_expected_fork_servers_are_all_made_before_one_is_waited_for_and_ready_b
     seen = []
 
     class Server:
-        def __init__(self, source, variant, folder):
+        def __init__(self, source, variant, *_, **__):
             self.allocator = variant.allocator
             seen.append(f"{self.allocator} made")
 
@@ -222,7 +248,7 @@ def test_the_first_that_is_expected_looks_at_the_workload_and_no_other_is_starte
     made = []
 
     class Server:
-        def __init__(self, source, variant, folder):
+        def __init__(self, source, variant, *_, **__):
             made.append(variant)
 
         @property
@@ -245,7 +271,7 @@ def test_a_fork_server_that_dies_while_it_imports_is_replaced_once_and_then_said
     made = []
 
     class Server:
-        def __init__(self, source, variant, folder):
+        def __init__(self, source, variant, *_, **__):
             made.append(variant)
 
         @property

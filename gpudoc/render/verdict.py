@@ -1,0 +1,72 @@
+"""The first line of a search, the same for a config and for a command: what it found, or that it did not look."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from gpudoc.tune.model.gain import Gain, times
+from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.verdict import Verdict
+from gpudoc.tune.trial.deadline import option_for
+from gpudoc.units import format_count, format_rate, format_seconds
+
+
+def first_line(
+    verdict: Verdict, gain: Gain | None, *, default: str, told: str, command: Sequence[str], unit: str = "samples/s"
+) -> str:
+    """One sentence; `default` is what was to be beaten, `told` follows a speed, `command` is what was typed."""
+    match verdict.kind:
+        case "faster" | "slower" if gain is not None and gain.ratio is not None:
+            ratio = times(gain.ratio)
+            speeds = f"{_rate(gain.chosen, unit)}{told}, {_middle(gain.default, unit)} before"
+            if verdict.kind == "slower":
+                return f"Slower than {default}, {ratio} its speed, for the sake of the goal: {speeds}."
+            return f"{ratio[0].upper()}{ratio[1:]} as fast as {default}: {speeds}."
+        case "none_faster":
+            lost = "" if gain is None or gain.ratio is None else f"; what was found reached {times(gain.ratio)} that"
+            speed = "" if gain is None or gain.default is None else f": {_rate(gain.default, unit)}{told}"
+            return f"Tried {counted(verdict)}; none is faster than {default}{speed}{lost}."
+        case "not_compared":
+            return (
+                f"Not compared with {default}: tried {counted(verdict)}, but {verdict.why}.{_longer(verdict, command)}"
+            )
+        case _:
+            return f"Not searched: {verdict.why}.{_longer(verdict, command)}"
+
+
+def counted(verdict: Verdict) -> str:
+    """'6 levers, 2 batches and 1 loader setting'."""
+    parts = [_count(count, what) for count, what in verdict.tried]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} batches" if what == "batch" and count != 1 else format_count(count, what)
+
+
+def _longer(verdict: Verdict, command: Sequence[str]) -> str:
+    if verdict.needed_s is None:
+        return ""
+    # shlex would quote the placeholder of a batch
+    typed = shlex.join(with_budget(command, verdict.needed_s)).replace("'{batch}'", "{batch}")
+    return f" A search takes about {format_seconds(verdict.needed_s)}: {typed}"
+
+
+def with_budget(command: Sequence[str], seconds: float) -> tuple[str, ...]:
+    """The command with a budget of at least so many seconds, before what stands behind --."""
+    words = list(command)
+    end = words.index("--") if "--" in words else len(words)
+    return (*words[:end], *option_for(seconds).split(), *words[end:])
+
+
+def _middle(speed: Span | None, unit: str) -> str:
+    return "" if speed is None else format_rate(speed.middle, unit)
+
+
+def _rate(speed: Span | None, unit: str) -> str:
+    """'4,210 samples/s ±3 %'."""
+    if speed is None:
+        return ""
+    doubt = max(speed.high - speed.middle, speed.middle - speed.low) / speed.middle
+    return _middle(speed, unit) + (f" ±{100 * doubt:.0f} %" if doubt else "")
