@@ -190,13 +190,15 @@ def _journal(folder: Path) -> Path | None:
 
 def _learned(folder: Path) -> dict[str, object]:
     profile = yaml.safe_load((folder / "profile.yaml").read_text())
+    for part in profile["evidence"]["parts"]:
+        part.pop("at")
     return {key: value for key, value in profile.items() if key != "made"}
 
 
 def _full_disk(folder: Path) -> Row:
     write_workload(folder)
     start = time.monotonic()
-    with _tune(folder, "10s") as search:
+    with _tune(folder, "45s") as search:
         while (journal := _journal(folder)) is None and search.poll() is None:
             time.sleep(0.02)
         assert journal is not None, "the search ended without a journal"

@@ -20,6 +20,8 @@ from gpudoc.tune.trial.messages import End, Feed, Kind, Point, Request, Trial, V
 from gpudoc.units import format_bytes, format_seconds
 
 FIT_STEPS = 2
+# to end a launch with all its processes, and to write what was found, on a busy machine
+_ENDING_S = 3.0
 WARM_STEPS = 3
 # peaks of fresh processes that are so far apart tell a slope
 _TELLING_BYTES = 8 << 20
@@ -73,7 +75,7 @@ class Session:
     def can_end(self, request: Request) -> bool:
         """Whether a launch for the request can end in the time that is left, the reserve included."""
         known = self.journal.find(request) is not None
-        return known or self.expected_s(request) <= self.free_s + self.reserved_s
+        return known or self.expected_s(request) + _ENDING_S <= self.free_s + self.reserved_s
 
     def expected_s(self, request: Request) -> float:
         """Seconds of the launch: those of a typical one, and what a larger batch adds to its steps."""
@@ -116,6 +118,7 @@ class Session:
     def _launch(self, request: Request) -> Trial:
         usual_s = self.usual_patience_s(request)
         patience_s = self.deadline.patience_s(usual_s, self.expected_s(request))
+        patience_s = min(patience_s, self.deadline.left_s - _ENDING_S)
         trial = self.runner.run(request, patience_s=patience_s)
         if trial.end is End.HANG and patience_s < usual_s:
             return trial.model_copy(update={"end": End.TIME_UP, "detail": f"{trial.detail}, and no time for more"})

@@ -39,12 +39,12 @@ class Plan:
     @property
     def is_for_size_alone(self) -> bool:
         """Whether only the largest batch is asked for."""
-        return is_for_size_alone(self.goal, self.parts)
+        return is_for_size_alone(self.parts)
 
 
-def is_for_size_alone(goal: str, parts: Set[str]) -> bool:
+def is_for_size_alone(parts: Set[str]) -> bool:
     """Whether only the largest batch is asked for: nothing is chosen for its speed, so none is compared."""
-    return goal == "largest" and parts == {"batch"}
+    return parts == {"batch"}
 
 
 def most_of_use(train: Train, num_samples: int, goal: str) -> int:

@@ -103,7 +103,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     if options.goal == "largest" and choice.device == "cpu":
         # the largest batch is searched for under another allocator than the default is timed with (stages.py)
         expected.append(Variant(allocator="exact"))
-    if is_for_size_alone(options.goal, options.parts):
+    if is_for_size_alone(options.parts):
         expected = expected[-1:]
     search = _Search(options, loaded, choice, machine, progress, deadline)
     if choice.device == "cpu":

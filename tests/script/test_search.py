@@ -69,7 +69,7 @@ def test_a_waiting_script_gets_workers_a_gain_and_a_profile_that_is_found_again(
     assert 2 <= found.findings.feed.num_workers <= 4
     assert found.findings.gain.ratio.low > 1.5
     assert f"train.py:22: DataLoader(..., num_workers={found.findings.feed.num_workers}," in str(found.lines[0])
-    assert load(found.path) == found.profile
+    assert load(found.stored.path) == found.profile
     again = remembered([*words, "--epochs", "90"], found.profile.hardware)
     assert again.profile == found.profile
 
@@ -114,7 +114,7 @@ def test_an_interrupted_search_keeps_what_was_found_and_leaves_nothing_running(h
         said = next((line for line in process.stderr if "going on with" in line), "")
         process.send_signal(signal.SIGTERM)
         process.communicate()
-    assert "going on with 2 trials" in said
+    assert "going on with 1 trials" in said
     assert alive(environment) == []
 
 

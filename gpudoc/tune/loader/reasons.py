@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpudoc.tune.model.loader import LoaderBounds, LoaderCosts, LoaderSetting, predict_period
-from gpudoc.units import format_bytes, format_rate, format_seconds
+from gpudoc.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the search found out about the chosen setting, in seconds per step and shares."""
+    """What the search found out about the chosen setting; times in seconds, gains as shares."""
 
     chosen: LoaderSetting
-    period_s: float
-    without_s: float | None
-    samples_per_batch: int
     missing_factor: float | None
     limit: str | None
     prefetch_gain: float
@@ -61,21 +58,18 @@ def sentences(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tup
 
 
 def _why_workers(outcome: Outcome, costs: LoaderCosts) -> str:
+    """Without a speed: what the choice gains is timed once more, with the whole step, and said first."""
     count = outcome.chosen.num_workers
-    rate = format_rate(outcome.samples_per_batch / outcome.period_s, "samples/s")
     batch = (
         f"one worker makes a batch in {format_seconds(costs.mean_batch_s)}, a step takes {format_seconds(costs.step_s)}"
     )
     if count == 0 and any(setting.num_workers for setting in outcome.left_out):
-        return f"num_workers 0: {batch}; {rate} without workers; settings with workers are not tried yet"
+        return f"num_workers 0: {batch}; settings with workers are not tried yet"
     if count == 0 and not outcome.tried_workers:
-        return f"num_workers 0: {batch}, so that none with workers was tried; {rate} without workers"
+        return f"num_workers 0: {batch}, so that none with workers was tried"
     if count == 0:
-        return f"num_workers 0: {batch}; {rate} without workers, and none of the settings with workers was 2 % faster"
-    if outcome.without_s is None:
-        return f"num_workers {count}: {batch}; {rate}"
-    gain = outcome.without_s / outcome.period_s
-    return f"num_workers {count}: {batch}; {rate}, {gain:.2f}x of no workers; the fewest within 2 % of the best run"
+        return f"num_workers 0: {batch}; none of the settings with workers was 2 % faster"
+    return f"num_workers {count}: {batch}; the fewest within 2 % of the best run"
 
 
 def _why_prefetch(outcome: Outcome, costs: LoaderCosts) -> str:

@@ -240,9 +240,6 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     without = next((t for t in search.measured if t.setting.num_workers == 0), None)
     facts = reasons.Outcome(
         chosen=chosen.setting,
-        period_s=search.period_s(chosen),
-        without_s=None if without is None else search.period_s(without),
-        samples_per_batch=samples_per_batch,
         missing_factor=missing,
         limit=_limit_above(search, chosen),
         prefetch_gain=prefetch_gain,
@@ -257,8 +254,8 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
         prefetch_factor=chosen.setting.prefetch_factor,
         pin_memory=chosen.setting.pin_memory,
         persistent_workers=keeps,
-        samples_per_s=samples_per_batch / facts.period_s,
-        samples_per_s_without_workers=None if facts.without_s is None else samples_per_batch / facts.without_s,
+        samples_per_s=samples_per_batch / search.period_s(chosen),
+        samples_per_s_without_workers=None if without is None else samples_per_batch / search.period_s(without),
         missing_factor=missing,
         reasons=reasons.sentences(facts, costs, bounds),
         trials=tuple(search.trials.values()),

@@ -303,6 +303,7 @@ def _nothing_fits(
         return first
     rungs = [f"{change} {format_bytes(peak)}" for change, peak in ladder]
     predicted = f"; predicted and not run, each on top of those before it: {', '.join(rungs)}" if rungs else ""
+    longer = "; or a longer --budget, which tries what saves memory" if untried else ""
     predicted += f"; not tried, the budget was over: {', '.join(untried)}" if untried else ""
     needs = [f"{name} " + (f"(needs {format_bytes(needed)})" if needed else "(fails too)") for name, needed in tried]
     known = [needed for needed in (first.needed_bytes, *(needed for _, needed in tried)) if needed]
@@ -310,7 +311,7 @@ def _nothing_fits(
     hint = first.hint if least is None else f"--memory-limit {least * 105 // 100 // 2**20 + 1}MiB, a smaller model, "
     return NothingFitsError(
         f"{first.message}{'; tried as well: ' if needs else ''}{', '.join(needs)}{predicted}",
-        hint=hint if least is None else hint + "or shorter samples",
+        hint=(hint if least is None else hint + "or shorter samples") + longer,
         needed_bytes=least,
         limit_bytes=first.limit_bytes,
     )

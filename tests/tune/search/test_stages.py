@@ -173,6 +173,14 @@ def test_a_gain_on_a_busy_machine_must_show_twice(stays):
     assert (row.kept, "not used" in row.why) == (stays, not stays)
 
 
+def test_for_a_size_alone_nothing_is_compared_whatever_the_goal(monkeypatch):
+    monkeypatch.setattr(stages, "size_batch", lambda session, plan, found: None)
+    machine = Machine()
+    found = found_by(machine, parts=("batch",))
+    assert [(request.kind, request.variant) for request in machine.asked] == [("default", Variant())]
+    assert (found.asked_for_speed, found.choice.batch) == (False, 32)
+
+
 @pytest.mark.parametrize("kind", ["variant", "speed", "joint"])
 def test_a_variant_that_fails_is_rejected_in_a_line_and_the_search_goes_on(kind):
     journal = Journal(None)
