@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
 # aliases of aliases grow by powers: a file of one kilobyte may stand for more values than memory holds
 MOST_VALUES = 100_000
+# written in full: more than a profile of the longest search has, and what is read in a second
+MOST_WRITTEN = 20_000
 # a longer one is no number that training uses, and Python refuses to write it
 _LONGEST_NUMBER = 40
 _INTEGER = "tag:yaml.org,2002:int"
@@ -29,7 +32,7 @@ _TABS = "cannot start any token"
 
 # without O_NONBLOCK, opening a pipe waits until somebody writes into it; Windows has other flags
 _FLAGS = ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
-_HOW_TO_OPEN = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _FLAGS)
+HOW_TO_OPEN = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _FLAGS)
 
 Location = tuple[Union[str, int], ...]
 
@@ -65,7 +68,7 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
     `what` names the kind of file. A device is never read, nor is a pipe waited for that nobody writes into.
     """
     try:
-        handle = os.open(path, _HOW_TO_OPEN)
+        handle = os.open(path, HOW_TO_OPEN)
         try:
             kind = os.fstat(handle).st_mode
             if stat.S_ISDIR(kind):
@@ -122,6 +125,7 @@ def parse_yaml(text: str, name: str, what: str) -> Document:
         raise _control_character(text, name, what, problem.position) from None
     walk = _Walk()
     try:
+        _bound_values(text)
         node = loader.get_single_node()
         if node is None:
             raise UnreadableError(name, f"this {what} is empty", hint="see `gpudoc tune --help` for an example")
@@ -139,6 +143,19 @@ def parse_yaml(text: str, name: str, what: str) -> Document:
     finally:
         loader.dispose()
     return Document(name, data, walk.lines)
+
+
+def _bound_values(text: str) -> None:
+    """ValueError for more values than any file of ours holds, before a slow loader builds them all."""
+    # each value is a character and what parts it from the next
+    if len(text) <= 2 * MOST_WRITTEN:
+        return
+    count = 0
+    with contextlib.suppress(yaml.YAMLError):
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            count += isinstance(event, yaml.NodeEvent)
+            if count > MOST_WRITTEN:
+                raise ValueError(f"it holds more than {MOST_WRITTEN:,} values")
 
 
 def _control_character(text: str, name: str, what: str, position: int) -> UnreadableError:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpudoc.errors import ExitCode
 from gpudoc.reading import UnreadableError, parse_yaml, read_bytes, read_text, read_yaml
@@ -133,3 +134,11 @@ def test_what_to_type_names_the_file_and_runs_nothing_in_its_name(tmp_path, monk
     assert done.returncode == 0, done.stderr
     assert "b: " in done.stdout or Path("new.yaml").read_text("utf-8") == "a: größe\n"
     assert not Path("pwned").exists()
+
+
+def test_a_file_of_very_many_values_is_refused_before_they_are_built(monkeypatch):
+    built = []
+    monkeypatch.setattr(yaml.SafeLoader, "get_single_node", lambda loader: built.append(loader))
+    with pytest.raises(UnreadableError, match="holds more than 20,000 values"):
+        parse_yaml("[" + "a," * 500_000 + "]", "cfg.yaml", "config")
+    assert not built

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import read_text
 from gpudoc.facts.model import Absent, Fact, KernelEvent
 from gpudoc.patterns import Pattern
+
+# of a journal of months the newest lines; a record of the kernel is at most 8 KiB
+_MOST_LINES, _LONGEST_LINE = 50_000, 8_192
 
 _ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 # a channel that was cleared away names the event that began it
@@ -126,6 +131,8 @@ def _journal() -> Fact[list[str]]:
     except OSError:
         return Absent("no journalctl")
     # this runs in a child with a deadline of its own, which is given up when the journal does not answer
-    output, _ = answer.communicate()
-    text = output.decode("utf-8", "replace")
-    return text.splitlines() if text.strip() else Absent("the journal shows no kernel messages to this user")
+    with answer:
+        assert answer.stdout is not None
+        latest = deque(iter(partial(answer.stdout.readline, _LONGEST_LINE), b""), _MOST_LINES)
+    lines = [line.decode("utf-8", "replace").rstrip("\n") for line in latest]
+    return lines if any(map(str.strip, lines)) else Absent("the journal shows no kernel messages to this user")

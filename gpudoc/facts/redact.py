@@ -62,8 +62,8 @@ _TOKENS = Pattern(
 )
 # of a text that was cut off, the beginning of such a token
 _CUT_TOKEN = Pattern(
-    r"(?<![\w-])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|AIza|npm_|pypi-|dckr_pat_|nvapi-|eyJ|dapi|"
-    r"SG\.|[rsp]k_(?:live|test)_)[\w.-]{3,}?(?=\.{3}|\u2026|\Z)"
+    r"(?:(?<![\w.-])|(?<=\.{3}))(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|AIza|npm_|pypi-|"
+    r"dckr_pat_|nvapi-|eyJ|dapi|SG\.|[rsp]k_(?:live|test)_)[\w.-]{3,}?(?=\.{3}|\u2026|\Z)"
 )
 _PEM = Pattern(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|CERTIFICATE)-----.*?(?:-----END [A-Z ]+-----|\Z)", DOTALL)
 _BEARER = Pattern(r"(?i)\b(?P<name>bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})")

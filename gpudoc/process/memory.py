@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,30 @@ def lift_limit() -> None:
 
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+@contextlib.contextmanager
+def memory_room(room_bytes: int) -> Iterator[None]:
+    """Within it, this process gets no more than so much private memory more: MemoryError beyond.
+
+    Other threads would meet the limit too: a process that has some is left as it is, and so is one that has a limit.
+    """
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        free = soft == resource.RLIM_INFINITY and threading.active_count() == 1
+        held = read_process_memory().data_bytes if free else 0
+    except (ImportError, OSError):
+        free = False
+    if not free:
+        yield
+        return
+    limit_memory(held + room_bytes)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def room_bytes() -> int | None:

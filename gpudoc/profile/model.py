@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpudoc.policy import Policy
 
+# a profile comes with a repository: more than any machine has use for is a mistake, or meant to do harm
+MOST_WORKERS, MOST_AHEAD = 1_024, 1_024
+
 SCHEMA: Literal["gpudoc.profile.v1"] = "gpudoc.profile.v1"
 
 
@@ -74,8 +77,8 @@ class WorkloadKey(Part):
 class Loader(Part):
     """How the data is fed."""
 
-    num_workers: int = Field(default=0, ge=0)
-    prefetch_factor: int = Field(default=2, ge=1)
+    num_workers: int = Field(default=0, ge=0, le=MOST_WORKERS)
+    prefetch_factor: int = Field(default=2, ge=1, le=MOST_AHEAD)
     pin_memory: bool = False
     persistent_workers: bool = False
 
@@ -173,8 +176,8 @@ class VariantTrial(Part):
 class LoaderTrial(Part):
     """One loader setting, measured with real steps."""
 
-    num_workers: int = Field(ge=0)
-    prefetch_factor: int = Field(ge=1)
+    num_workers: int = Field(ge=0, le=MOST_WORKERS)
+    prefetch_factor: int = Field(ge=1, le=MOST_AHEAD)
     samples_per_s: float
     wait_share: float | None = None
     pin_memory: bool = False
@@ -240,8 +243,8 @@ class ScriptLoader(Part):
     role: Literal["training", "other"] = "other"
     through: str | None = None
     batch_size: int | None = Field(default=None, ge=1)
-    num_workers: int = Field(default=0, ge=0)
-    prefetch_factor: int | None = Field(default=None, ge=1)
+    num_workers: int = Field(default=0, ge=0, le=MOST_WORKERS)
+    prefetch_factor: int | None = Field(default=None, ge=1, le=MOST_AHEAD)
     pin_memory: bool = False
     persistent_workers: bool = False
 

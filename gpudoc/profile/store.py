@@ -18,6 +18,8 @@ from gpudoc.reading import UnreadableError, read_yaml
 from gpudoc.writing import write_whole
 
 LOCAL_FOLDER = Path(".gpudoc") / "profiles"
+# of a folder that came with a repository the newest
+_MOST_PROFILES = 200
 _ELSEWHERE = "choose another place: --out FILE"
 
 
@@ -114,7 +116,7 @@ def _read_folder(folder: Path) -> list[Stored | Unreadable]:
         paths = sorted(folder.glob("*.yaml"), key=lambda path: (-path.stat().st_mtime, path.name))
     except OSError:
         return []
-    return [_read(path) for path in paths]
+    return [_read(path) for path in paths[:_MOST_PROFILES]]
 
 
 def _read(path: Path) -> Stored | Unreadable:

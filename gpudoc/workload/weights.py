@@ -15,7 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.knowledge.drivers import parse_version
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import Weights
@@ -152,10 +154,29 @@ def _of_safetensors(file: Path) -> _Tensors:
     return shapes, {name: partial(opened.get_tensor, name) for name in names}
 
 
+_FIRST_SAFE = (2, 6)
+
+
+def load_plain(file: Path) -> object:
+    """What a file of torch.save holds, if it is nothing but tensors and plain values; GpudocError with an older torch.
+
+    Before 2.6, `weights_only` could be made to run code (CVE-2025-32434).
+    """
+    if parse_version(torch.__version__) < _FIRST_SAFE:
+        raise GpudocError(
+            f"{escape_line(file)}: torch {torch.__version__} may run code while it reads such a file",
+            hint="pip install 'torch>=2.6', or give weights as safetensors",
+        )
+    content: object = torch.load(file, map_location="cpu", weights_only=True)
+    return content
+
+
 def _of_torch(file: Path) -> _Tensors:
     """The tensors of a file of torch.save, which is unpickled with nothing but tensors and plain values allowed."""
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        content = load_plain(file)
+    except GpudocError:
+        raise
     except pickle.UnpicklingError as problem:
         first = str(problem).splitlines()[0]
         raise GpudocError(

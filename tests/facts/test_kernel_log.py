@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gpudoc.facts import kernel_log
@@ -76,3 +78,16 @@ def test_no_permission_is_said(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "open", refuse)
     assert kernel_log.collect(tmp_path) == Absent("no permission to read the kernel log (try: sudo dmesg)")
+
+
+def test_of_a_long_journal_the_newest_lines_are_kept(tmp_path, monkeypatch):
+    program = tmp_path / "journalctl"
+    lines = "seq 1 3000 | sed 's/^/[    1.000000] kernel: line /'"
+    program.write_text(f"#!/bin/sh\n{lines}\nhead -c 100000 /dev/zero | tr '\\\\0' x\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(kernel_log, "_MOST_LINES", 20)
+    lines = kernel_log._journal()
+    assert len(lines) == 20
+    assert max(map(len, lines)) <= 8_192
+    assert lines[0].endswith("kernel: line 2994")

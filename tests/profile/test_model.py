@@ -3,7 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from gpudoc.profile.model import Hardware, Profile, Settings, WorkloadKey
+from gpudoc.profile.model import Hardware, Loader, Profile, Settings, WorkloadKey
 
 MINIMAL = {
     "schema": "gpudoc.profile.v1",
@@ -62,3 +62,9 @@ def test_a_preset_is_what_has_no_workload():
 def test_what_is_no_profile_is_refused(change):
     with pytest.raises(ValidationError):
         Profile.model_validate({**MINIMAL, **change})
+
+
+@pytest.mark.parametrize("loader", [{"num_workers": 100_000}, {"num_workers": 2, "prefetch_factor": 10**9}])
+def test_more_workers_than_any_machine_has_are_refused(loader):
+    with pytest.raises(ValidationError, match="less than or equal to 1024"):
+        Loader.model_validate(loader)

@@ -1,9 +1,11 @@
+import os
 import stat
 
 import pytest
 import yaml
 
 from gpudoc.errors import GpudocError
+from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Made, Profile, Settings, WorkloadKey
 from gpudoc.profile.store import (
     LOCAL_FOLDER,
@@ -123,3 +125,12 @@ def test_the_file_name_says_what_for_and_nothing_of_the_machine():
 def test_saved_files_can_be_read_by_others(here):
     path = save(tuned(), here / "p.yaml")
     assert path.stat().st_mode & stat.S_IRUSR
+
+
+def test_of_a_folder_with_very_many_files_the_newest_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_MOST_PROFILES", 3)
+    for number in range(5):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text("schema: none")
+        os.utime(path, (number, number))
+    assert [entry.path.stem for entry in store._read_folder(tmp_path)] == ["4", "3", "2"]

@@ -160,3 +160,14 @@ def test_a_file_and_a_folder_without_weights_are_said(tmp_path):
         load_weights(net(), Weights(file="w.pt"), tmp_path)
     with pytest.raises(GpudocError, match="holds no weights"):
         load_weights(net(), Weights(file="."), tmp_path)
+
+
+def test_an_older_torch_reads_no_pickle_of_others_and_safetensors_as_ever(tmp_path, monkeypatch):
+    model = net()
+    torch.save(contents(model), tmp_path / "model.pt")
+    save_file(contents(model), tmp_path / "model.safetensors")
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cu124")
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(GpudocError, match=r"torch 2\.5\.1\+cu124 may run code while it reads such a file"):
+        load_weights(net(), Weights(file="model.pt"), tmp_path)
+    load_weights(net(), Weights(file="model.safetensors"), tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -103,7 +102,7 @@ def _is_survived(reading: Reading, chain: ErrorChain) -> bool:
 def _steps(lines: Iterable[str]) -> set[str]:
     """The numbers of each line of a training, without the times behind a bar."""
     steps = (line.partition("[")[0] or line for line in lines if _TRAINS.search(Written(line)) is not None)
-    return {" ".join(re.findall(r"\d+", step)) for step in steps}
+    return {" ".join(Pattern(r"\d+").findall(step)) for step in steps}
 
 
 def _candidates(chain: ErrorChain) -> list[PythonError]:

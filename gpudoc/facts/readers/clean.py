@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import codecs
 import html
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.readers.large_file import LargeFile
 from gpudoc.facts.readers.model import Line
 from gpudoc.facts.redact import place_to_cut
 from gpudoc.patterns import Pattern
 
-# the bytes of an input, or a large file mapped into memory
-Data = Union[bytes, mmap.mmap]
+# the bytes of an input, or a large file that is read in pieces
+Data = Union[bytes, LargeFile]
 # what is read in full; of more, the head, the tail and the surroundings of words that name a fault
 FULL_BYTES = 600_000
 _HEAD_BYTES = 150_000

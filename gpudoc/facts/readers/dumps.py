@@ -5,14 +5,17 @@ Both are made of plain values only, and the one unpickler here builds nothing el
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from gpudoc.errors import GpudocError
 from gpudoc.patterns import Pattern
+from gpudoc.process.memory import memory_room
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.clean import Data
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 _PICKLE = b"\x80"
 # the holder of blocks that were made while nobody recorded where
 NOT_RECORDED = "not recorded"
+# plain values take less memory than this, in bytes and for each byte of the dump
+_ROOM_BYTES, _ROOM_FACTOR = 64 << 20, 64
+_LONGEST_WORDS, _LONGEST_LIST, _MOST_VALUES = 1_000, 400_000, 256
+# of each list in a dump, as many are read: a recorder holds some thousands of calls
+_MOST_ENTRIES, _MOST_GROUPS = 50_000, 1_000
 _RANK = Pattern(r"(?<!\d)(\d+)$")
 
 
@@ -81,7 +89,11 @@ def is_dump(data: Data) -> bool:
 def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
     """A flight recorder's dump, or the memory of each GPU in a snapshot; GpudocError for any other pickle."""
     try:
-        content = _Plain(io.BytesIO(data[:])).load()
+        with memory_room(_ROOM_BYTES + _ROOM_FACTOR * len(data)):
+            content = _Plain(io.BytesIO(data[:])).load()
+        return _read_content(content, name)
+    except GpudocError:
+        raise
     except _NotPlainError as problem:
         raise GpudocError(
             f"{name} is a pickle that holds {problem}, and reading that could run code",
@@ -90,6 +102,9 @@ def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
     except Exception as problem:
         # on bytes that are no pickle the reader stumbles in many ways
         raise GpudocError(f"{name} is a damaged pickle: {problem!r}", hint="was it copied whole?") from problem
+
+
+def _read_content(content: object, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
     if isinstance(content, Mapping) and "entries" in content:
         return _trace(content, name)
     if isinstance(content, Mapping) and "segments" in content:
@@ -118,15 +133,14 @@ def _trace(content: Mapping[str, object], name: str) -> RankTrace:
     rank = _RANK.search(name)
     status, config = _mapping(content.get("pg_status")), _mapping(content.get("pg_config"))
     last = {}
-    for group, row in status.items():
+    for group, row in islice(status.items(), _MOST_GROUPS):
         reached = [
             _number(_mapping(row).get(f"last_{kind}_collective")) for kind in ("enqueued", "started", "completed")
         ]
-        last[str(group)] = max(reached)
+        last[_words(group)] = max(reached)
     members = {}
-    for group, row in config.items():
-        text = str(_mapping(row).get("ranks", ""))
-        members[str(group)] = tuple(int(number) for number in Pattern(r"\d+").findall(text))
+    for group, row in islice(config.items(), _MOST_GROUPS):
+        members[_words(group)] = _ranks(_text(_mapping(row).get("ranks")))
     return RankTrace(
         rank=int(rank[1]) if rank else None,
         origin=name,
@@ -137,18 +151,18 @@ def _trace(content: Mapping[str, object], name: str) -> RankTrace:
 
 
 def _calls(content: Mapping[str, object]) -> Iterator[Collective]:
-    for entry in map(_mapping, _list(content.get("entries"))):
+    for entry in map(_mapping, _list(content.get("entries"))[-_MOST_ENTRIES:]):
         number = _number(entry.get("collective_seq_id", entry.get("seq_id")))
         if entry.get("is_p2p") or number < 0:
             continue
         group = entry.get("process_group", entry.get("pg_name"))
         yield Collective(
             # newer dumps have (name, description)
-            group=str(group[0] if isinstance(group, (list, tuple)) and group else group),
+            group=_words(group[0] if isinstance(group, (list, tuple)) and group else group),
             number=number,
-            name=str(entry.get("profiling_name", "")).removeprefix("nccl:"),
-            sizes=f"{entry.get('input_sizes', '')} {entry.get('input_dtypes', '')}".strip(),
-            state=str(entry.get("state", "")),
+            name=_words(entry.get("profiling_name", "")).removeprefix("nccl:"),
+            sizes=f"{_words(entry.get('input_sizes', ''))} {_words(entry.get('input_dtypes', ''))}".strip(),
+            state=_words(entry.get("state", "")),
             place=_place(entry.get("frames")),
         )
 
@@ -156,9 +170,9 @@ def _calls(content: Mapping[str, object]) -> Iterator[Collective]:
 def _place(frames: object) -> str:
     """The innermost frame outside of torch, as 'train.py:42 in step'."""
     for frame in map(_mapping, _list(frames)):
-        file = str(frame.get("filename", ""))
+        file = _words(frame.get("filename", ""))
         if file.endswith(".py") and "/torch/" not in file:
-            return f"{file.rpartition('/')[2]}:{frame.get('line')} in {frame.get('name')}"
+            return f"{file.rpartition('/')[2]}:{_words(frame.get('line'))} in {_words(frame.get('name'))}"
     return ""
 
 
@@ -214,6 +228,38 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, (list, tuple)) else ()
+
+
+def _words(value: object) -> str:
+    """A value in words, lists as Python writes them: of so many values the first, as shared lists stand for far more
+    than the dump holds."""
+    return _spoken(value, [_MOST_VALUES])
+
+
+def _spoken(value: object, left: list[int]) -> str:
+    left[0] -= 1
+    if left[0] < 0:
+        return "..."
+    if isinstance(value, (list, tuple)):
+        parts = []
+        for one in value:
+            parts.append(_spoken(one, left))
+            if left[0] < 0:
+                break
+        shown = ", ".join(parts)
+        return f"[{shown}]" if isinstance(value, list) else f"({shown})"
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return "a number without end"
+    return str(value)[:_LONGEST_WORDS] if value is None or isinstance(value, (str, int, float)) else ""
+
+
+def _text(value: object) -> str:
+    return value[:_LONGEST_LIST] if isinstance(value, str) else ""
+
+
+@functools.lru_cache(maxsize=64)
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in Pattern(r"\d{1,9}").findall(text))
 
 
 def _number(value: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import mmap
+import os
 import stat
 import zlib
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,24 @@ from gpudoc.facts.readers.clean import Data, clean, head_of
 from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
+from gpudoc.facts.readers.large_file import LargeFile
 from gpudoc.facts.readers.model import Line, Reading, Text
 from gpudoc.shell import quote_path
 
-# a file above the first is mapped and read in pieces; beyond the second it is no report
-_MAPPED_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
+# a file above the first is read in pieces; beyond the second it is no report
+_HELD_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
 # what a compressed file may unpack to, and what is taken from standard input, since both are held in memory
 _MOST_HELD_BYTES = 256 << 20
 _GZIP = b"\x1f\x8b"
 _UNPACKED_AT_ONCE = 1 << 20
+# what follows a part is fed in small pieces, which grow, since of a small part the rest is copied back
+_FIRST_PIECE, _MOST_MEMBERS = 1 << 12, 100_000
 
 
 def load(path: Path) -> Data:
     """The bytes of a file, unpacked when gzip wrote it; GpudocError when it is missing, a directory or unreadable."""
+    from gpudoc.reading import HOW_TO_OPEN, read_bytes
+
     data: Data
     named = escape_line(path)
     try:
@@ -54,20 +59,17 @@ def load(path: Path) -> Data:
             )
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            from gpudoc.reading import read_bytes
-
             data = read_bytes(path, "report or log", most_bytes=_MOST_HELD_BYTES)
             return unpacked(data, str(path)) if data[:2] == _GZIP else data
-        size = status.st_size
-        if size > _MOST_BYTES:
+        # what a pipe has become meanwhile is not waited for
+        handle = os.open(path, HOW_TO_OPEN)
+        data = LargeFile(handle, os.fstat(handle).st_size)
+        if len(data) > _MOST_BYTES:
             raise GpudocError(
                 f"{named} is larger than 4 GiB", hint=f"tail -c 100M {quote_path(path)} | gpudoc doctor -"
             )
-        if size <= _MAPPED_BYTES:
-            data = path.read_bytes()
-        else:
-            with path.open("rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if len(data) <= _HELD_BYTES:
+            data = data[:]
     except FileNotFoundError as problem:
         raise GpudocError(
             f"no such file: {named}",
@@ -85,10 +87,10 @@ def unpacked(data: Data, name: str) -> bytes:
     It is unpacked a piece at a time: what grows beyond the bound is given up before it fills the memory.
     """
     out = bytearray()
-    packed, place = zlib.decompressobj(wbits=31), 0
+    packed, place, piece, members = zlib.decompressobj(wbits=31), 0, _UNPACKED_AT_ONCE, 0
     try:
         while place < len(data) or packed.unconsumed_tail:
-            fed = packed.unconsumed_tail or data[place : place + _UNPACKED_AT_ONCE]
+            fed = packed.unconsumed_tail or data[place : place + piece]
             place += 0 if packed.unconsumed_tail else len(fed)
             out += packed.decompress(fed, _UNPACKED_AT_ONCE)
             if len(out) > _MOST_HELD_BYTES:
@@ -98,9 +100,17 @@ def unpacked(data: Data, name: str) -> bytes:
                 )
             if packed.eof:
                 place -= len(packed.unused_data)
+                members += 1
+                if members > _MOST_MEMBERS:
+                    raise GpudocError(
+                        f"{escape_line(name)} is packed in more than {_MOST_MEMBERS:,} parts",
+                        hint=f"zcat {quote_path(name)} | tail -c 100M | gpudoc doctor -",
+                    )
                 if data[place : place + 2] != _GZIP:
                     break
-                packed = zlib.decompressobj(wbits=31)
+                packed, piece = zlib.decompressobj(wbits=31), _FIRST_PIECE
+            else:
+                piece = min(2 * piece, _UNPACKED_AT_ONCE)
         out += packed.flush()
     except zlib.error as problem:
         if not out:

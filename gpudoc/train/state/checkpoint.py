@@ -235,6 +235,8 @@ def verify(path: Path) -> str | None:
     if not isinstance(files, dict) or "state.json" not in files:
         return f"{MANIFEST} lists no state.json"
     for name, row in files.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            return f"{MANIFEST} names a file elsewhere: {name}"
         reason = _verify_file(path / name, row)
         if reason is not None:
             return f"{name}: {reason}"

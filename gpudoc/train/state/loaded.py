@@ -7,12 +7,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors.torch import load_file
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.state.checkpoint import PLACE, SHARDS, WEIGHTS
+from gpudoc.workload.weights import load_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +77,4 @@ def _know_narrow_state(path: Path) -> None:
 
 
 def _load_pt(path: Path) -> Mapping[str, object]:
-    found: Mapping[str, object] = torch.load(path, map_location="cpu", weights_only=True)
-    return found
+    return cast("Mapping[str, object]", load_plain(path))

@@ -190,6 +190,9 @@ class _Reader(FileSystemReader):
             metadata = _Unpickler(stream).load()
         if not isinstance(metadata, Metadata):
             raise pickle.UnpicklingError("it holds no metadata of DCP")
+        for place in (metadata.storage_data or {}).values():
+            if Path(place.relative_path).name != place.relative_path:
+                raise pickle.UnpicklingError(f"it names a file elsewhere: {place.relative_path}")
         return metadata
 
 
@@ -275,7 +278,8 @@ def _empty_like(parameter: torch.Tensor, row: TensorStorageMetadata) -> torch.Te
 def _tensors(reader: _Reader) -> dict[str, TensorStorageMetadata]:
     try:
         found = reader.read_metadata().state_dict_metadata
-    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError) as problem:
+    except Exception as problem:
+        # on bytes that are no metadata the reader stumbles in many ways
         raise GpudocError(f"{reader.path}/.metadata cannot be read: {reason_of(problem)}") from problem
     return {name: row for name, row in found.items() if isinstance(row, TensorStorageMetadata)}
 

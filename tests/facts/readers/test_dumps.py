@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -129,3 +131,38 @@ def test_a_damaged_or_another_pickle_is_said_in_one_sentence(data, says):
 )
 def test_odd_values_in_a_dump_are_passed_over(content):
     assert read(content) is not None
+
+
+def test_a_few_bytes_that_ask_for_gigabytes_are_a_damaged_pickle():
+    # a place in the memo that is far beyond what a pickle of nine bytes can need
+    code = (
+        "import resource, sys\n"
+        "from gpudoc.errors import GpudocError\n"
+        "from gpudoc.facts.readers.dumps import read_dump\n"
+        "try:\n"
+        "    read_dump(b'\\x80\\x02\\x4er' + (2**26).to_bytes(4, 'little') + b'.', 'bomb.pickle')\n"
+        "except GpudocError as said:\n"
+        "    print(said)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrlimit(resource.RLIMIT_DATA)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said, figures = done.stdout.splitlines()
+    assert said == "bomb.pickle is a damaged pickle: MemoryError()"
+    assert int(figures.split()[0]) < 400_000
+    assert int(figures.split()[1]) == -1
+
+
+def test_lists_that_stand_in_each_other_are_said_in_a_few_words():
+    shared: list[object] = [1] * 10
+    for _ in range(30):
+        shared = [shared] * 10
+    call = {"collective_seq_id": 1, "process_group": shared, "profiling_name": shared, "input_sizes": shared}
+    trace = read_dump(pickle.dumps({"entries": [call], "pg_config": {"0": {"ranks": shared}}}), "rank0")
+    assert len(trace.calls[0].name) < 10_000
+    assert trace.members == {}
+
+
+def test_a_number_of_thousands_of_digits_is_no_fault_of_ours():
+    frame = {"filename": "train.py", "line": 10**5000, "name": "step"}
+    trace = read_dump(pickle.dumps({"entries": [{"seq_id": 1, "frames": [frame]}]}), "rank0")
+    assert trace.calls[0].place == "train.py:a number without end in step"

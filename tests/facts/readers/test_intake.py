@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tracemalloc
 
 import pytest
@@ -95,8 +96,8 @@ def test_what_unpacks_without_end_is_given_up_before_it_fills_the_memory(tmp_pat
     assert peak < 32 << 20
 
 
-def test_a_large_file_is_mapped_and_its_lines_keep_their_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "_MAPPED_BYTES", 1 << 20)
+def test_a_large_file_is_read_in_pieces_and_its_lines_keep_their_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "_HELD_BYTES", 1 << 20)
     path = tmp_path / "train.log"
     lines = [f"step {n} of the run, a line of its own length {'x' * (n % 40)}" for n in range(60000)]
     lines[30000] = XID
@@ -119,3 +120,49 @@ def test_standard_input_is_bounded_and_may_be_packed(monkeypatch):
     give(b"x" * 1001)
     with pytest.raises(GpudocError, match="standard input holds more"):
         intake.load_stdin()
+
+
+def test_a_log_that_is_cut_short_while_it_is_read_is_read_as_far_as_it_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "_HELD_BYTES", 1 << 20)
+    path = tmp_path / "train.log"
+    path.write_text(XID + "\n" + "".join(f"step {n} of the run\n" for n in range(100_000)))
+    data = intake.load(path)
+    os.truncate(path, 4_096)
+    reading = intake.read_all([("train.log", data)])
+    assert any("Xid" in line.text for line in reading.text.lines)
+
+
+def test_a_file_of_many_empty_parts_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "_MOST_MEMBERS", 1_000)
+    few, many = tmp_path / "few.gz", tmp_path / "many.gz"
+    few.write_bytes(gzip.compress(b"") * 900 + gzip.compress(b"the end"))
+    many.write_bytes(gzip.compress(b"") * 1_100 + gzip.compress(b"the end"))
+    assert intake.load(few) == b"the end"
+    with pytest.raises(GpudocError, match="packed in more than 1,000 parts"):
+        intake.load(many)
+
+
+def test_what_follows_a_small_part_is_not_copied_for_each(monkeypatch):
+    fed = []
+    real = intake.zlib.decompressobj
+
+    class Spy:
+        def __init__(self, wbits):
+            self._real = real(wbits=wbits)
+
+        def decompress(self, data, most):
+            fed.append(len(data))
+            return self._real.decompress(data, most)
+
+        def __getattr__(self, name):
+            return getattr(self._real, name)
+
+    monkeypatch.setattr(intake.zlib, "decompressobj", Spy)
+
+    def copied(members):
+        fed.clear()
+        intake.unpacked(gzip.compress(b"") * members + gzip.compress(b"the end"), "x")
+        return sum(fed)
+
+    # twice the parts are twice the bytes, not four times as many
+    assert copied(8_000) < 3 * copied(4_000)

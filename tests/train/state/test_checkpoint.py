@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -198,3 +199,12 @@ def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path, capsys):
     (tmp_path / "runs/cfg/checkpoints/step-2/optimizer.pt").unlink()
     assert train_here(tmp_path, *line, "--steps", "4", "--resume", "runs/cfg") == 2
     assert "no checkpoint is whole: step-2: optimizer.pt: missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../step-1/state.json", "dcp/../../x"])
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(tmp_path, name):
+    path = checkpoint.write(tmp_path, content(1))
+    manifest = json.loads((path / checkpoint.MANIFEST).read_text())
+    manifest["files"][name] = manifest["files"]["state.json"]
+    (path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    assert checkpoint.verify(path) == f"manifest.json names a file elsewhere: {name}"

@@ -266,3 +266,36 @@ def test_the_reason_is_the_innermost_one():
     inner = OSError(28, "No space left on device")
     assert reason_of(CheckpointException("write", {1: (inner, None)})) == "No space left on device"
     assert reason_of(ValueError("odd\nsecond line")) == "ValueError: odd"
+
+
+def with_metadata(written, tmp_path, change):
+    shutil.copytree(written[0], tmp_path / "checkpoints")
+    path = tmp_path / "checkpoints" / "step-2"
+    with (path / "dcp" / ".metadata").open("rb") as stream:
+        metadata = _Unpickler(stream).load()
+    (path / "dcp" / ".metadata").write_bytes(pickle.dumps(change(metadata)))
+    return path
+
+
+@pytest.mark.parametrize("place", ["/etc/hostname", "../model.safetensors"])
+def test_a_shard_that_lies_elsewhere_is_not_opened(written, tmp_path, place):
+    def moved(metadata):
+        for row in metadata.storage_data.values():
+            row.relative_path = place
+        return metadata
+
+    path = with_metadata(written, tmp_path, moved)
+    with pytest.raises(GpudocError, match=f"it names a file elsewhere: {place}"):
+        load(path)
+
+
+@pytest.mark.parametrize("found", [None, [1], {"model.a": 1}])
+def test_a_metadata_of_odd_values_is_said_in_one_sentence(written, tmp_path, found):
+    def odd(metadata):
+        metadata.storage_data = found
+        metadata.state_dict_metadata = found
+        return metadata
+
+    path = with_metadata(written, tmp_path, odd)
+    with pytest.raises(GpudocError):
+        load(path)

@@ -1,0 +1,60 @@
+"""A file of gigabytes as bytes that are read when they are asked for."""
+
+from __future__ import annotations
+
+import os
+
+# searched at once
+_WINDOW_BYTES = 16 << 20
+
+
+class LargeFile:
+    """What `bytes` can do that the readers need: a length, slices, `find` and `rfind`.
+
+    It is not mapped into memory: of a log that is cut short meanwhile, as rotation does it, the rest reads as nothing,
+    while a process that touches a mapped page that is gone is killed.
+    """
+
+    __slots__ = ("_handle", "_size")
+
+    def __init__(self, handle: int, size: int) -> None:
+        """`handle` is an open file, which is closed with this object."""
+        self._handle = handle
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        begin, end, _ = part.indices(self._size)
+        pieces = []
+        while begin < end and (piece := os.pread(self._handle, end - begin, begin)):
+            pieces.append(piece)
+            begin += len(piece)
+        return b"".join(pieces)
+
+    def __del__(self) -> None:
+        os.close(self._handle)
+
+    def find(self, word: bytes, begin: int = 0, end: int | None = None) -> int:
+        """Where `word` begins for the first time between the two, or -1."""
+        end = self._size if end is None else min(end, self._size)
+        for start in range(begin, end, _WINDOW_BYTES):
+            # a word may lie across two windows
+            place = self[start : min(start + _WINDOW_BYTES + len(word) - 1, end)].find(word)
+            if place >= 0:
+                return start + place
+        return -1
+
+    def rfind(self, word: bytes, begin: int = 0, end: int | None = None) -> int:
+        """Where `word` begins for the last time between the two, or -1."""
+        end = self._size if end is None else min(end, self._size)
+        while end > begin:
+            start = max(begin, end - _WINDOW_BYTES)
+            place = self[start:end].rfind(word)
+            if place >= 0:
+                return start + place
+            if start == begin:
+                return -1
+            end = start + len(word) - 1
+        return -1
