@@ -74,8 +74,8 @@ class Findings:
     def num_tried(self) -> dict[PartName, int]:
         """How many settings of each part were held against the script's own."""
         own = self.look.training
-        feeds = {trial.request.feed for trial in self.timed if trial.request.kind == "loader" and trial.fits}
-        settings = [feed for feed in feeds if feed is not None and feed.num_workers != (own.num_workers if own else 0)]
+        ran = [trial for trial in self.fed.choice.trials if trial.runs] if self.fed and self.fed.choice else []
+        settings = {one.setting for one in ran if one.setting.num_workers != (own.num_workers if own else 0)}
         batches = {trial.request.batches[0] for trial in self.timed if trial.request.kind == "speed" and trial.fits}
         if self.sized is not None and self.sized.largest is not None:
             batches.add(self.sized.largest.batch)

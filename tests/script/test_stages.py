@@ -29,6 +29,9 @@ def test_every_part_is_searched_and_the_found_is_compared_with_trial_0_in_turns(
     found = search(runner, options())
     assert found.feed.num_workers == 3
     assert found.sized.largest.is_proved
+    # the launch with one worker tells what a worker takes, and is none of those that were chosen from
+    assert found.num_tried["loader"] == len({t.setting for t in found.fed.choice.trials if t.setting.num_workers})
+    assert 1 not in {trial.setting.num_workers for trial in found.fed.choice.trials}
     kinds = [request.kind for request in runner.requests if request.kind in ("joint", "default")]
     assert kinds == ["joint", "default", "default", "joint"]
     ratio = found.gain.ratio
