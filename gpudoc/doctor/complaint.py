@@ -15,8 +15,9 @@ _LONGEST_QUESTION, _MOST_MENTIONS, _AROUND = 600, 40, 80
 _CLAUSE_ENDS = Pattern(
     r"(?i)[.!?;:,\n]\s|[\u3002\uff0c\uff01\uff1f\n]|\b(?:but|however|although|yet|still|except)\b|\u4f46|\b\u043d\u043e\b"
 )
+_CONTRAST = Pattern(r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b")
 _DENIES_BEFORE = Pattern(
-    r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't)"
+    r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't|(?<![\d.:])\b0)"
     r"(?: (?:more|longer|further|other|any|an?|the|such|so|too|very|that|really|visible|single|be|been|get|got|see))* $"
 )
 _DENIES_BEHIND = Pattern(
@@ -33,9 +34,10 @@ def is_told(text: Text) -> bool:
     return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None
 
 
-def complains(text: Text) -> bool:
-    """Whether somebody says that something is wrong, though nothing in the text fails."""
-    return is_told(text) and _complaint(text) is not None
+def complaint_of(text: Text) -> Observation | None:
+    """The line in which somebody says that something is wrong, though nothing in the text fails."""
+    said = _complaint(text) if is_told(text) else None
+    return None if said is None else observe("complaint", said.line.text.strip(), said.line.origin)
 
 
 def is_failure(text: Text) -> bool:
@@ -64,7 +66,7 @@ def end_of_trouble(text: Text) -> Observation | None:
         return None
     end = last.match.span()[1]
     rest = text.flat[end:]
-    if "?" in rest or _FAILS.search(rest) or _complaint(text, behind=end) is not None:
+    if "?" in rest or _FAILS.search(rest) or _CONTRAST.search(rest) or _complaint(text, behind=end) is not None:
         return None
     return observe("solved", last.line.text.strip(), last.line.origin)
 

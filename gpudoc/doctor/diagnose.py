@@ -10,7 +10,7 @@ from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place
 from gpudoc.doctor.checked import ruled_out
-from gpudoc.doctor.complaint import complains, end_of_trouble, is_failure, plain_question
+from gpudoc.doctor.complaint import complaint_of, end_of_trouble, is_failure, plain_question
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.model import (
     RANK,
@@ -31,7 +31,7 @@ from gpudoc.doctor.model import (
 )
 from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.setting import describe
-from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient
+from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Reading
 
@@ -77,7 +77,7 @@ def diagnose(
     answers: tuple[Remedy, ...] = ()
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None:
-        ordered, rest, understood = _with_words(evidence.reading, ordered, catalogue, rest, unwanted)
+        ordered, rest, understood = _with_words(evidence, evidence.reading, ordered, catalogue, rest, unwanted)
         answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
         passed = ruled_out(evidence.machine, unsettled)
@@ -101,17 +101,24 @@ def diagnose(
 
 
 def _with_words(
-    reading: Reading, found: list[Finding], catalogue: Mapping[str, Cause], rest: Unexplained, unwanted: Collection[str]
+    evidence: Evidence,
+    reading: Reading,
+    found: list[Finding],
+    catalogue: Mapping[str, Cause],
+    rest: Unexplained,
+    unwanted: Collection[str],
 ) -> tuple[list[Finding], Unexplained, tuple[Observation, ...]]:
     """What the person's own words change: trouble that is over is none, a plain question is none, a complaint is some.
 
     The third of the answer is what the text says that is in order.
     """
     states = condition(reading)
-    if (over := end_of_trouble(reading.text)) is not None:
+    over = end_of_trouble(reading.text)
+    if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
-    if not _is_wrong(found) and (asked := plain_question(reading.text)) is not None:
-        return [], Unexplained(), (asked, *states)
+    if not _is_wrong(found) and not rest.observations and (asked := plain_question(reading.text)) is not None:
+        unseen = unavailable(evidence)
+        return ([], unseen, (asked, *states)) if not unseen.wrong else (found, unseen, states)
     code = [f for f in found if _is_of_code(f, catalogue)]
     if code:
         # the exception says what is wrong: nothing is left to guess
@@ -136,13 +143,21 @@ def _with_guesses(
     ranked = _falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
     proved = any(f.severity != "info" and f.confidence >= _PROVES for f in found)
     explained = _is_wrong(found) and is_failure(reading.text)
-    if proved or explained or not complains(reading.text):
+    said = complaint_of(reading.text)
+    if proved or explained or said is None:
         return ranked, rest
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
     # what a row names as a candidate is no surer than words
     stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
     both = [*ranked, *guesses] if stands else [*guesses, *ranked]
-    return both, rest if rest.observations or _is_wrong(both[:1]) else complained(both)
+    return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
+
+
+def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading) -> bool:
+    """Whether a finding of trouble quotes a line behind the one that says that trouble is over."""
+    place = {line.origin: number for number, line in enumerate(reading.text.lines)}
+    seen = [place.get(o.origin, -1) for f in found if f.severity != "info" for o in f.evidence]
+    return max(seen, default=-1) > place.get(over.origin, len(place))
 
 
 def _falling(ranked: Sequence[Finding]) -> list[Finding]:

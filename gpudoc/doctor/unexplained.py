@@ -9,9 +9,10 @@ from typing import cast
 from gpudoc.doctor import relayed
 from gpudoc.doctor.causes.kernel_events import unknown_numbers
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import PASTE
-from gpudoc.facts.readers.model import Reading
+from gpudoc.facts.readers.model import Reading, Text
 from gpudoc.facts.readers.named import named_facts
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
@@ -28,6 +29,7 @@ _DEVICE_WORDS = Pattern(
 _FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
 )
+_SLOW = Listed("slow")
 _FAULTS_OF_NOBODY = 3
 _STEP = Pattern(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bloss\b\W{0,4}\d")
 # words alone, without a fact beside them, give nothing to judge
@@ -81,11 +83,19 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
     return None
 
 
-def complained(guesses: Sequence[Finding]) -> Unexplained:
-    """A complaint of which only the words are known: the lines that speak of it, and what to collect next."""
-    slow = guesses and area_of(guesses[0].id) in ("data", "network", "program")
-    seen = [replace(o, fact="complaint") for one in guesses[:1] for o in one.evidence[:1]]
-    return _wrong("slow" if slow else "nothing_known", *seen)
+def complained(said: Observation, text: Text, guesses: Sequence[Finding]) -> Unexplained:
+    """A complaint of which only the words are known: the line that says it, and what to collect next."""
+    slow = text.find(_SLOW) is not None or (guesses and area_of(guesses[0].id) in ("data", "network", "program"))
+    return _wrong("slow" if slow else "nothing_known", said)
+
+
+def unavailable(evidence: Evidence) -> Unexplained:
+    """torch sees no GPU, of which somebody asks: that is no plain question."""
+    reading = evidence.reading
+    if evidence.machine.torch.is_available is not False or reading is None:
+        return Unexplained()
+    origin = reading.origins.get("torch.is_available", "")
+    return _wrong("hidden_gpu", Observation("torch.is_available", "torch.cuda.is_available() is False", origin))
 
 
 def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:

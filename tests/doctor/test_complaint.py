@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.complaint import complains, end_of_trouble, is_denied, plain_question
+from gpudoc.doctor.complaint import complaint_of, end_of_trouble, is_denied, plain_question
 from gpudoc.facts.readers import read
 from tests.doctor.causes.judge import report_of, verdict_is
 
@@ -86,5 +86,23 @@ def test_a_clause_that_denies_a_message_takes_it_back(said, denied):
 
 
 def test_what_a_program_prints_is_no_complaint_of_anybody():
-    assert not complains(read("lib.py:12: UserWarning: this is slow\n| a slow one |\n[W socket.cpp] it hangs").text)
-    assert complains(read("lib.py:12: UserWarning: this is old\nand it is slow").text)
+    printed = "lib.py:12: UserWarning: this is slow\n| a slow one |\n[W socket.cpp] it hangs\n12 passed, 0 failed"
+    assert complaint_of(read(printed).text) is None
+    said = complaint_of(read("lib.py:12: UserWarning: this is old\nand it is slow").text)
+    assert said is not None
+    assert (said.value, said.origin) == ("and it is slow", "line 2")
+
+
+def test_torch_without_a_gpu_is_no_plain_question():
+    report = report_of("torch.cuda.is_available() returns False, what can I do?")
+    assert (report.verdict, report.answers) == ("unknown", ())
+    assert "is_available" in report.unexplained[0].value
+
+
+@pytest.mark.parametrize("text", [
+    "Works now, although each epoch takes 3 hours and the GPU is at 10 %.",
+    "All good in epoch 1.\nepoch 2 step 5 loss nan\n",
+    "Fixed.\nstep 1 loss nan\nstep 2 loss nan\n",
+])  # fmt: skip
+def test_trouble_behind_the_good_word_is_trouble(text):
+    assert report_of(text).verdict != "healthy"

@@ -1,11 +1,12 @@
 from tests.doctor.causes.judge import first, first_is, ids, never, report_of, silent, verdict_is
 
 
-def test_a_loss_that_is_not_a_number_is_named_with_little_confidence_when_no_precision_is_told():
+def test_a_loss_that_is_not_a_number_is_no_overflow_where_no_precision_is_said():
     text = "Epoch: [3] lr: 0.0001 loss: 0.31\nLoss is nan, stopping training"
     report = report_of(text)
-    assert [(f.id, f.severity) for f in report.findings][:1] == [("fp16_overflow_nan", "warning")]
-    assert report.findings[0].confidence < report_of(f"{text}\nusing fp16=True").findings[0].confidence
+    assert [f.id for f in report.findings] == ["loss_nan"]
+    half = report_of(f"{text}\nusing fp16=True").findings[0]
+    assert (half.id, half.confidence > report.findings[0].confidence) == ("fp16_overflow_nan", True)
 
 
 def test_more_tokens_than_rows_are_counted():
