@@ -9,7 +9,7 @@ from pathlib import Path
 import gpudoc
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.fleet.wording import IDS
-from gpudoc.render.doctor import show_catalogue
+from gpudoc.render.catalogue import show_catalogue
 
 PACKAGE = Path(gpudoc.__file__).parent
 # what makes a finding, with its id as the first argument or as `id`
