@@ -195,7 +195,7 @@ def corrupt_finding(one: Corrupt, *, drain: bool) -> Finding:
         confidence=0.97 if one.confirmed else 0.5 if one.undecided else 0.85,
         title=f"{name[0].upper()}{name[1:]} computes wrong results without an error",
         evidence=tuple(said),
-        fix=(*steps("long_test"), *steps("drain_node" if drain else "measure_fleet_again")),
+        fix=(*steps("stress_test"), *steps("drain_node" if drain else "measure_fleet_again")),
     )
 
 

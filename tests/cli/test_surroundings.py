@@ -62,7 +62,7 @@ def test_a_dumb_terminal_gets_no_control_characters():
 def test_a_variable_of_the_environment_asks_for_the_plain_mode():
     screen = gpudoc(*DOCTOR, env={"GPUDOC_PLAIN": "1"})
     assert "\x1b" not in screen.raw
-    assert "  passed: memory " in screen.text
+    assert "  passed: data " in screen.text
     assert "✓" not in screen.text
 
 
@@ -70,7 +70,7 @@ def test_a_locale_without_utf8_gets_ascii():
     screen = gpudoc(*DOCTOR, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert screen.code == 0
     assert all(ord(letter) < 128 for letter in screen.raw)
-    assert "+ memory" in screen.text
+    assert "+ data" in screen.text
 
 
 def unread(*arguments):
