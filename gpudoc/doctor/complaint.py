@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gpudoc.doctor.model import Observation, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.genre import FIRST_PERSON
@@ -9,6 +11,7 @@ from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.patterns import Pattern
 
 _COMPLAINT, _SOLVED, _QUESTION = Listed("complaint"), Listed("solved"), Listed("question")
+_FIGURE, _ASKED_IF_NORMAL, _FINISHED = Listed("figure"), Listed("asked-if-normal"), Listed("finished")
 # so many lines are somebody's own words; a longer text is, if it speaks in the first person
 _FEW_LINES = 25
 _LONGEST_QUESTION, _MOST_MENTIONS, _AROUND = 600, 40, 80
@@ -26,7 +29,9 @@ _DENIES_BEHIND = Pattern(
 )
 # what a program prints says nothing of how somebody feels
 _PRINTED = Pattern(r"^\s*(?:[|+\[{<]|File \")|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+")
-_FAILS = Pattern(r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|Traceback \(most recent call last\)")
+_FAILS = Pattern(
+    r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|Traceback \(most recent call last\)|^Segmentation fault|\(core dumped\)"
+)
 
 
 def is_told(text: Text) -> bool:
@@ -41,7 +46,7 @@ def complaint_of(text: Text) -> Observation | None:
 
 
 def is_failure(text: Text) -> bool:
-    """Whether a program ended with an exception in it."""
+    """Whether a program ended with an exception in it, or by a signal."""
     return text.find(_FAILS) is not None
 
 
@@ -73,14 +78,31 @@ def end_of_trouble(text: Text) -> Observation | None:
 
 def plain_question(text: Text) -> Observation | None:
     """The line of a short text that asks something; None where the text also complains, or a program failed in it."""
-    if len(text.flat) > _LONGEST_QUESTION or is_failure(text) or _complaint(text) is not None:
+    if not _is_calm(text):
         return None
     asked = text.find(_QUESTION)
     return None if asked is None else observe("question", asked.line.text.strip(), asked.line.origin)
 
 
-def _complaint(text: Text, behind: int = 0) -> Mention | None:
+def finished_work(text: Text) -> Observation | None:
+    """The last line of a short note that says that something is done; None where something goes wrong in it."""
+    last, end = text.lines[-1], len(text.flat)
+    is_end = any(said.match.span()[1] == end and not is_denied(text, said) for said in text.find_all(_FINISHED))
+    return observe("finished", last.text.strip(), last.origin) if is_end and _is_calm(text) else None
+
+
+def _is_calm(text: Text) -> bool:
+    """Whether a text is short, nothing fails in it, and nobody complains: who asks if a figure is normal does not."""
+    if len(text.flat) > _LONGEST_QUESTION or is_failure(text):
+        return False
+    figures = text.find_all(_FIGURE) if text.find(_ASKED_IF_NORMAL) is not None else ()
+    return _complaint(text, but=frozenset(mention.start for mention in figures)) is None
+
+
+def _complaint(text: Text, behind: int = 0, but: Collection[int] = ()) -> Mention | None:
     for mention in text.find_all(_COMPLAINT, most=_MOST_MENTIONS):
-        if mention.start >= behind and not is_denied(text, mention) and not _PRINTED.search(mention.line.text):
+        if mention.start < behind or mention.start in but or is_denied(text, mention):
+            continue
+        if not _PRINTED.search(mention.line.text):
             return mention
     return None

@@ -10,7 +10,7 @@ from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place
 from gpudoc.doctor.checked import ruled_out
-from gpudoc.doctor.complaint import complaint_of, end_of_trouble, is_failure, plain_question
+from gpudoc.doctor.complaint import complaint_of, end_of_trouble, finished_work, is_failure, plain_question
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.model import (
     RANK,
@@ -116,9 +116,10 @@ def _with_words(
     over = end_of_trouble(reading.text)
     if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
-    if not _is_wrong(found) and not rest.observations and (asked := plain_question(reading.text)) is not None:
+    calm = plain_question(reading.text) or finished_work(reading.text)
+    if not _is_wrong(found) and not rest.observations and calm is not None:
         unseen = unavailable(evidence)
-        return ([], unseen, (asked, *states)) if not unseen.wrong else (found, unseen, states)
+        return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)
     code = [f for f in found if _is_of_code(f, catalogue)]
     if code:
         # the exception says what is wrong: nothing is left to guess

@@ -12,6 +12,7 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
 from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import Signature, signatures
 from gpudoc.patterns import Pattern
 
@@ -55,7 +56,7 @@ class Matcher:
 class _Ready:
     """One row with its patterns as Words."""
 
-    __slots__ = ("about", "all", "any", "row", "unless")
+    __slots__ = ("about", "all", "any", "frames", "row", "unless")
 
     def __init__(self, row: Signature) -> None:
         self.row = row
@@ -63,6 +64,7 @@ class _Ready:
         self.all = tuple(as_words(group) for group in row.all)
         self.about = tuple(as_words(group) for group in row.about)
         self.unless = as_words(row.unless) if row.unless else None
+        self.frames = as_words(row.frames) if row.frames else None
 
     def find(self, text: Text, evidence: Evidence) -> Finding | None:
         """The row's finding, None where it does not fire."""
@@ -71,6 +73,8 @@ class _Ready:
         if shown is None or any(text.find(words) is None for words in self.about):
             return None
         if self.unless is not None and text.find(self.unless) is not None:
+            return None
+        if self.frames is not None and self.frames.search(_called_in(evidence)) is None:
             return None
         beside = [text.find(words) for words in self.all]
         if None in beside or not _facts_allow(row, evidence):
@@ -94,6 +98,13 @@ class _Ready:
         if first is not None and is_denied(text, first):
             first = next((one for one in text.find_all(self.any) if not is_denied(text, one)), None)
         return None if first is None else (first, quote(first, self.row.fact))
+
+
+def _called_in(evidence: Evidence) -> Written:
+    """The frames of the text's exceptions, 'file function' in a line each."""
+    assert evidence.reading is not None
+    errors = [error for chain in evidence.reading.failures for error in chain.errors]
+    return Written("\n".join(f"{frame.file} {frame.function}" for error in errors for frame in error.frames))
 
 
 def _facts_allow(row: Signature, evidence: Evidence) -> bool:

@@ -27,7 +27,8 @@ _DEVICE_WORDS = Pattern(
     r"segmentation\s+fault|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)"
 )
 _FAILURE_WORDS = Pattern(
-    r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false"
+    r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false|"
+    r"segmentation\s+fault|core\s+dumped"
 )
 _SLOW = Listed("slow")
 _FAULTS_OF_NOBODY = 3

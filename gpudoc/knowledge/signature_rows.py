@@ -40,6 +40,7 @@ class Signature:
 
     `any`: one of them is the evidence. `all`: each of these is there too (of a list one of it). `about`: as `all`, and
     too common to be shown. `unless`: none of these is. `when_fact` and `unless_fact` name facts by their dotted path.
+    `frames`: one of these stands in a frame of the exception ('file function'); without frames the row does not fire.
     `share`: what is read there is at least so many percent of the time.
     """
 
@@ -51,6 +52,7 @@ class Signature:
     all: tuple[tuple[str, ...], ...] = ()
     about: tuple[tuple[str, ...], ...] = ()
     unless: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
     when_fact: Mapping[str, str] = field(default_factory=dict)
     unless_fact: Mapping[str, str] = field(default_factory=dict)
     share: float = 0.0
@@ -127,6 +129,7 @@ def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Si
         all=groups("all"),
         about=groups("about"),
         unless=patterns("unless"),
+        frames=patterns("frames"),
         when_fact=cast(Mapping[str, str], row.get("when_fact", {})),
         unless_fact=cast(Mapping[str, str], row.get("unless_fact", {})),
         share=float(str(row.get("share", 0))),

@@ -240,7 +240,9 @@ def _healthy(report: Report, width: int) -> list[str]:
     lines = []
     if (over := said.get("solved")) is not None:
         lines += _wrap(f"It says itself that the trouble is over: {over.value}  ({over.origin})", width, indent="  ")
-    states = [o.value for o in report.understood if o is not over]
+    elif (done := said.get("finished")) is not None:
+        lines += _wrap(f"It reports finished work: {done.value}  ({done.origin})", width, indent="  ")
+    states = [o.value for o in report.understood if o.fact not in ("solved", "finished")]
     if states:
         lines += _wrap(f"{'; '.join(states)}: looks healthy.", width, indent="  ")
     lines += _wrap(f"{_no_problem(report)}", width, indent="  ")

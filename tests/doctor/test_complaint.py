@@ -106,3 +106,41 @@ def test_torch_without_a_gpu_is_no_plain_question():
 ])  # fmt: skip
 def test_trouble_behind_the_good_word_is_trouble(text):
     assert report_of(text).verdict != "healthy"
+
+
+@pytest.mark.parametrize("text", [
+    "I train a resnet50 on four V100. It takes around 15 minutes per epoch, is that normal?",
+    "One epoch on my data needs 90 s per epoch with the 3090. Is this speed normal?",
+    "The GPU utilisation is almost 100 % with a batch of 64. Is that good?",
+])  # fmt: skip
+def test_who_only_asks_whether_a_figure_is_normal_complains_of_nothing(text):
+    report = report_of(text)
+    assert (report.verdict, report.understood[0].fact) == ("healthy", "question")
+
+
+@pytest.mark.parametrize("text", [
+    "GPU/CPU usage is super low. What might be the cause?",
+    "It takes around 15 minutes per epoch. Is that normal? It was much faster before, now it is slow.",
+    "GPU utilization is only 20%, is that normal?",
+    "An epoch takes 9 hours with the A100, is this normal?",
+])  # fmt: skip
+def test_a_low_use_of_the_gpu_is_a_complaint_though_it_is_asked(text):
+    assert report_of(text).verdict != "healthy"
+
+
+def test_a_note_that_ends_in_done_is_healthy_and_says_so():
+    from gpudoc.render.doctor import render
+
+    report = report_of("Moved the loader of the training to the new format, 4 workers in each job.\nDone.")
+    assert (report.verdict, report.understood[0].fact) == ("healthy", "finished")
+    assert "It reports finished work: Done.  (line 2)" in render(report)
+
+
+@pytest.mark.parametrize("text", [
+    "The training of the new loader is not done.",
+    "The new loader hangs with 4 workers. Done.",
+    "Segmentation fault (core dumped)\nDone.",
+    "Moved the loader. Done.\nTake two eggs.",
+])  # fmt: skip
+def test_done_ends_no_trouble(text):
+    assert report_of(text).verdict != "healthy"

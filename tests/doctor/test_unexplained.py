@@ -123,3 +123,9 @@ def test_words_of_a_fault_without_a_complaint_are_no_reason_to_doubt():
         "[W socket.cpp:697] [c10d] The client socket cannot be initialized (errno: 97)\nstep 10 loss 2.3"
     )
     assert report.verdict == "healthy"
+
+
+def test_a_segmentation_fault_that_nothing_explains_is_unknown():
+    report = report_of("$ pip install torch==2.1.0\n$ python train.py\nSegmentation fault (core dumped)\n")
+    assert report.verdict == "unknown"
+    assert [seen.value for seen in report.unexplained] == ["Segmentation fault (core dumped)"]

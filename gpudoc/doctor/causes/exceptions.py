@@ -40,6 +40,11 @@ _OF_DEVICE = Listed("error-of-device")
 _TRAINS = Listed("step-of-training")
 # one call with one name: 'return self.b(h)'
 _CALL = Pattern(r"(?:return |\w[\w, ]{0,60} = )?(?:self\.)?([\w.]{1,60})\((\w{1,40})\)$")
+# 'line 8 in train.py', 'train.py, line 8'
+_SAID_PLACE = Pattern(
+    r"(?i)\bline (\d{1,6}),? (?:in|of) [`'\"]?([\w./\\-]{1,200}\.py)\b|"
+    r"([\w./\\-]{1,200}\.py)[`'\"]?,? (?:at |on |in )?line (\d{1,6})\b"
+)
 _MOST_BESIDE, _FEW_LINES = 200, 25
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
 
@@ -55,12 +60,12 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
         # people paste the message without the name of the exception; a long log that has none is not searched for it
         is_short = len(reading.text.lines) <= _FEW_LINES or "error" in reading.text.folded
         found = _matching(evidence, reading.text) if is_short and not reading.failures else []
-        yield from (replace(one, title=_capital(_filled(one.title, None))) for one in found[:1])
+        yield from (_placed(one, reading.text) for one in found[:1])
         return
     best: Finding | None = None
     candidates = _candidates(chain)
     for error in candidates:
-        found = _matching(evidence, _text_of(error))
+        found = _matching(evidence, _text_of(error), chain)
         if found and (best is None or found[0].confidence > best.confidence):
             best, root = found[0], error
     if best is None:
@@ -156,10 +161,21 @@ def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     return next((frame for frame in reversed(frames) if frame.owner == "user"), None)
 
 
-def _matching(evidence: Evidence, text: Text) -> list[Finding]:
-    """What rows say of a text, the surest first."""
+def _placed(finding: Finding, text: Text) -> Finding:
+    """The finding of a message alone, with the line of code that a sentence names."""
+    said = text.find(_SAID_PLACE)
+    if said is None:
+        return replace(finding, title=_capital(_filled(finding.title, None)))
+    frame = CodeFrame(file=said[2] or said[3], line=int(said[1] or said[4]), origin=said.line.origin)
+    title = f"{_at(frame)}: {_filled(finding.title, None)}" if finding.title else ""
+    return replace(finding, title=title, evidence=(_place(frame), *finding.evidence))
+
+
+def _matching(evidence: Evidence, text: Text, chain: ErrorChain | None = None) -> list[Finding]:
+    """What rows say of a text, the surest first; `chain` has the frames of the exception that it is."""
     assert evidence.reading is not None
-    seen = replace(evidence, reading=replace(evidence.reading, text=text))
+    failures = (chain,) if chain is not None else ()
+    seen = replace(evidence, reading=replace(evidence.reading, text=text, failures=failures))
     found = [one for one in _matcher().find(seen) if isinstance(one, Finding)]
     return sorted(found, key=lambda one: -one.confidence)
 

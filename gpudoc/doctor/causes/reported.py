@@ -33,7 +33,8 @@ def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     yield Finding(id="cpu_only_torch", confidence=sure, severity=severity, evidence=tuple(seen))
 
 
-_INDEX = Pattern(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b")
+# a wheel that is named by its address is no index
+_INDEX = Pattern(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b(?!/\S*\.whl)")
 _PLAIN_INSTALL = Pattern(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|index-url|\+cu|-f http))[^\n]*\btorch\b")
 
 

@@ -65,6 +65,8 @@ _ANSI = Pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_]
 _BARE_ANSI = Pattern(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
 _QUOTE = Pattern(r"^(?:\s{0,3}>(?!>>)\s?)+")
 _FENCE = Pattern(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
+# marks of Markdown around a line, or around several of which it is the first or the last
+_RUNS = {"`": Pattern(r"`+"), "**": Pattern(r"\*\*+")}
 _TAG = Pattern(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
 _CONTROL = Pattern(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
@@ -298,16 +300,37 @@ def _clean_line(raw: str) -> list[str]:
     if not text.isascii():
         text = _repaired(text).translate(_PLAIN)
     if "&" in text and _ENTITY.search(text):
-        text = html.unescape(text)
+        # once more for what was escaped twice
+        text = html.unescape(html.unescape(text))
     parts = []
     for shown in _split(text):
         part = shown.rstrip() if shown.isprintable() else _CONTROL.sub("", shown).rstrip()
         part = _QUOTE.sub("", part)
         if "<" in part:
             part = _TAG.sub(" ", part).rstrip()
+        if "`" in part or part.endswith("**"):
+            part = _unmarked(part)
         if part.strip() and not _FENCE.match(part):
             parts.append(part)
     return parts
+
+
+def _unmarked(line: str) -> str:
+    """The line without the marks that begin or end on it a piece of code; a pair within it stays."""
+    if _FENCE.match(line):
+        return line
+    for mark in ("`", "**"):
+        runs = [run.span() for run in _RUNS[mark].finditer(line)]
+        if not runs or (len(runs) > 2 and len(runs) % 2 == 0):
+            continue
+        begins, ends = not line[: runs[0][0]].strip(), runs[-1][1] == len(line)
+        if len(runs) == 2 and not (begins and ends):
+            continue
+        if ends and (len(runs) == 2 or runs[-1][0] > 0):
+            line = line[: runs[-1][0]].rstrip()
+        if begins and (len(runs) == 2 or mark == "`"):
+            line = line[: runs[0][0]] + line[runs[0][1] :]
+    return line
 
 
 def _split(text: str) -> Iterator[str]:

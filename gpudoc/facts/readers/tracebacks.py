@@ -6,9 +6,10 @@ One pass over the lines; ranks that write in turn are told apart by what stands 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from gpudoc.facts.readers.code_frames import Style, read_frame
 from gpudoc.facts.readers.prefixes import unprefixed
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError
 from gpudoc.patterns import Match, Pattern
@@ -31,11 +32,6 @@ _RAISED = Pattern(rf"({_NAME})(?:: ?(.*))?$")
 _RAISED_ALONE = Pattern(
     rf"(?:E {{2,8}})?((?:[A-Za-z_]\w*\.){{0,8}}(?:_?[A-Z]\w*)?{_ENDING}(?:Group)?|{_SMALL})(?:: ?(\S.*)|\s*:?)$"
 )
-_FRAME = Pattern(r"File \"([^\"]{1,500})\", line (\d+)(?:, in (.+)|[,:]?$)")
-_CELL = Pattern(r"((?:Cell In|Input In) ?\[\d{0,6}\])(?:, line (\d+))?(?:, in (.+))?$")
-_IPYTHON_FILE = Pattern(r"File (\S.*?\.\w{2,4}):(\d+)(?:, in (.+))?$")
-_OLD_IPYTHON = Pattern(r"(\S+(?:\.py|>)) in (\S.*)$")
-_RICH_FRAME = Pattern(r"([^\s:]\S*\.py|<[\w-]+>):(\d+)(?: in (\S+))?$")
 # rich breaks a path where its box ends
 _CUT_PATH = Pattern(r"(?:[~/]|[A-Z]:\\)[^\s:]*(?::\d*)?$(?<!\.py)")
 _PYTEST_FRAME = Pattern(r"(\S+\.py):(\d+): ?(?:in (\S+)|([A-Z]\w*))?$")
@@ -46,7 +42,8 @@ _CARETS = Pattern(r"[\s~^|.]+$")
 _CAUGHT = Pattern(r"Caught (\w+) in ")
 _RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
 _MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
-_FEW_LINES = 25
+_FEW_LINES, _SHORTEST_RULE = 25, 20
+_QUOTES = ("`", "'", '"')
 _SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
 
 
@@ -60,7 +57,7 @@ def read(text: Text) -> tuple[ErrorChain, ...]:
     chains = reader.finish()
     if not chains and len(text.lines) <= _FEW_LINES:
         chains = _said(text.lines)
-    return tuple(sorted(chains[:_MOST_CHAINS], key=lambda chain: chain.first))
+    return tuple(_joined(sorted(chains[:_MOST_CHAINS], key=lambda chain: chain.first)))
 
 
 def _said(lines: Sequence[Line]) -> list[ErrorChain]:
@@ -68,10 +65,36 @@ def _said(lines: Sequence[Line]) -> list[ErrorChain]:
     for place, line in enumerate(lines):
         found = _SAID.search(line.text) if "rror" in line.text or "xception" in line.text else None
         if found is not None:
-            message = found[2].rstrip("`'\" ")
+            message = _unquoted(found[2], line.text[: found.start()][-1:])
             error = PythonError(kind=found[1], message=message, origin=line.origin, first=place, last=place)
             return [ErrorChain(errors=(error,))]
     return []
+
+
+def _unquoted(message: str, before: str) -> str:
+    """The message without the end of the quotation that begins before it, and what a sentence says behind that."""
+    if before not in _QUOTES or message.count(before) % 2 == 0:
+        return message.rstrip()
+    end = message.rfind(before) if before == "`" or message.rstrip(" .,;?!").endswith(before) else len(message)
+    return message[:end].rstrip()
+
+
+def _joined(chains: Sequence[ErrorChain]) -> list[ErrorChain]:
+    """The chains without what people write above a traceback once more: its last line, which the traceback may lack."""
+    kept: list[ErrorChain] = []
+    for chain in chains:
+        title = kept[-1].errors[0] if kept and kept[-1].rank == chain.rank and len(kept[-1].errors) == 1 else None
+        last = chain.errors[-1]
+        if title is not None and not title.frames and last.frames and last.kind in ("", title.kind):
+            if not last.message:
+                last = replace(last, kind=title.kind, message=title.message, first=title.first, origin=title.origin)
+                kept[-1] = replace(chain, errors=(*chain.errors[:-1], last))
+                continue
+            if last.message == title.message:
+                kept[-1] = chain
+                continue
+        kept.append(chain)
+    return kept
 
 
 @dataclass(slots=True)
@@ -80,7 +103,9 @@ class _Draft:
 
     first: int
     link: Link
-    style: Literal["plain", "notebook", "rich", "pytest"] = "plain"
+    style: Style = "plain"
+    # the name that IPython writes before the frames, and with the message behind them
+    announced: str = ""
     kind: str = ""
     message: list[str] = field(default_factory=list)
     frames: list[CodeFrame] = field(default_factory=list)
@@ -92,7 +117,7 @@ class _Draft:
 
     def ready(self) -> PythonError:
         return PythonError(
-            kind=self.kind,
+            kind=self.kind or self.announced,
             message="\n".join(self.message),
             frames=tuple(self.frames),
             forward=self.forward,
@@ -146,12 +171,12 @@ class _Stream:
         if ('File "' in bare and bare.count('"') == 1) or (in_box and _CUT_PATH.match(bare)):
             self._opened = bare
             return
-        if self._is_mark(place, bare):
+        if self._is_mark(place, line, bare):
             return
-        frame = self._frame_of(bare, line)
         draft = self._chain[-1] if self._chain else None
-        if frame is not None:
-            self._add(place, frame)
+        found = read_frame(bare, draft.style if draft is not None else "plain", self._quoted, line.origin)
+        if found is not None:
+            self._add(place, *found)
         elif self._is_pytest(place, line, bare):
             return
         elif draft is not None and draft.open and self._goes_on(draft, place, line, text, bare):
@@ -166,10 +191,10 @@ class _Stream:
         self._flush()
         return self.chains
 
-    def _is_mark(self, place: int, bare: str) -> bool:
+    def _is_mark(self, place: int, line: Line, bare: str) -> bool:
         """Whether the line only says how exceptions belong together, or begins one."""
         if _HEADER in bare:
-            self._begin(place, bare)
+            self._begin(place, line, bare)
         elif _HANDLING in bare:
             self._link = "handling"
         elif _DIRECT in bare:
@@ -182,11 +207,12 @@ class _Stream:
         elif bare == _USER_CODE and self._chain:
             self._chain[-1].open = True
         else:
-            return False
+            # IPython draws a line above a traceback
+            return len(bare) > _SHORTEST_RULE and not bare.strip("-")
         return True
 
-    def _begin(self, place: int, bare: str) -> None:
-        before = bare[: bare.index(_HEADER)].strip()
+    def _begin(self, place: int, line: Line, bare: str) -> None:
+        before, _, behind = (part.strip("- :") for part in bare.partition(_HEADER))
         link: Link = "original" if bare.startswith(_ORIGINAL[0]) else self._link
         draft = self._chain[-1] if self._chain else None
         if draft is not None and _CAUGHT.search(" ".join(draft.message[:1])):
@@ -197,44 +223,26 @@ class _Stream:
             self._flush()
             link = ""
         draft = _Draft(first=place, last=place, link=link)
-        if before and _RAISED_ALONE.match(before):
-            draft.style = "notebook"
-        elif before.startswith(("\u256d", "+-", "|-")) and "Group" not in before:
+        named = _RAISED_ALONE.match(before) if before else None
+        if named is not None:
+            draft.style, draft.announced, draft.origin = "notebook", named[1], line.origin
+        elif bare.startswith(("\u256d", "+-", "|-")) and "Group" not in before:
             draft.style = "rich"
         self._link = ""
         self._chain.append(draft)
+        # where a paste lost the end of the line
+        first = read_frame(behind, draft.style, "", line.origin) if behind else None
+        if first is not None:
+            self._add(place, *first)
 
-    def _frame_of(self, bare: str, line: Line) -> CodeFrame | None:
-        """The frame that the line is, as Python, IPython, rich or pytest prints one."""
-        found: Match[str] | None = None
-        style = self._chain[-1].style if self._chain else "plain"
-        if 'File "' in bare:
-            found = _FRAME.search(bare)
-        elif bare.startswith(("Cell In", "Input In")):
-            found = _CELL.match(bare)
-        elif bare.startswith("File "):
-            found = _IPYTHON_FILE.match(bare)
-        elif style == "notebook" and " in " in bare:
-            old = _OLD_IPYTHON.match(bare)
-            return None if old is None else CodeFrame(file=old[1], function=_function(old[2]), origin=line.origin)
-        elif style == "rich" and ":" in bare:
-            bare = bare.strip("|\u2502 ")
-            found = _RICH_FRAME.match(self._quoted + bare) or _RICH_FRAME.match(bare)
-        if found is None:
-            return None
-        function = _function(found[3] or "")
-        return CodeFrame(file=found[1], line=int(found[2] or 0), function=function, origin=line.origin)
-
-    def _add(self, place: int, frame: CodeFrame) -> None:
+    def _add(self, place: int, frame: CodeFrame, style: Style) -> None:
         draft = self._chain[-1] if self._chain else None
         if draft is None or not draft.open:
             # the beginning of the traceback was cut off
             link, self._link = self._link, ""
             if not link:
                 self._flush()
-            draft = _Draft(first=place, last=place, link=link if self._chain else "")
-            if frame.file[:4] in ("Cell", "Inpu"):
-                draft.style = "notebook"
+            draft = _Draft(first=place, last=place, link=link if self._chain else "", style=style)
             self._chain.append(draft)
         draft.frames.append(frame)
         draft.last = place
@@ -385,9 +393,3 @@ def _is_raised(named: Match[str], draft: _Draft, text: str) -> bool:
 
 def _with_source(frame: CodeFrame, source: str, line: int) -> CodeFrame:
     return CodeFrame(file=frame.file, line=line, function=frame.function, source=source, origin=frame.origin)
-
-
-def _function(text: str) -> str:
-    """The name of a function that IPython shows with its arguments, '' for a cell."""
-    name = text.split("(")[0].strip()
-    return "" if name.startswith("<cell") else name

@@ -127,3 +127,44 @@ def test_a_traceback_that_is_cut_asks_for_its_end():
     report = report_of("\n".join(PLAIN.splitlines()[:-1]))
     assert report.verdict == "unknown"
     assert "last lines of the traceback" in report.deciding_facts[0]
+
+
+STACK = "RuntimeError: stack expects each tensor to be equal size, but got [3, 8] at entry 0 and [3, 9] at entry 1"
+
+
+def test_a_stack_of_the_user_s_is_a_matter_of_shapes_and_one_of_the_loader_s_of_samples():
+    assert first(at_line(STACK)) == "shape_mismatch"
+    collate = (
+        'File "/opt/lib/python3.12/site-packages/torch/utils/data/_utils/collate.py", line 2, in default_collate\n'
+    )
+    assert first(at_line(f"  {collate}    return torch.stack(batch)\n{STACK}")) == "collate_failed"
+    assert first(PLAIN.replace("in forward", "in my_collate_fn").replace(MESSAGE, STACK)) == "collate_failed"
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("load() missing 1 required positional argument: 'Loader'\nthat is line 168 in train.py", "train.py:168: load()"),
+        ("In src/train.py, line 7: load() missing 2 required positional arguments: 'a' and 'b'. Help!", "train.py:7: load()"),
+        ("step() got an unexpected keyword argument `lr`", "Step() got"),
+        ('TypeError: step() got an unexpected keyword argument "lr"', "Step() got"),
+    ],
+)  # fmt: skip
+def test_a_message_without_its_type_is_read_with_the_line_that_a_sentence_names(said, title):
+    finding = report_of(said).findings[0]
+    assert finding.id == "wrong_argument"
+    assert finding.title.lower().startswith(title.lower())
+    assert not finding.title.endswith("Help!")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "cause"),
+    [
+        ("torch.FloatTensor", "torch.DoubleTensor", "dtype_mismatch"),
+        ("torch.cuda.FloatTensor", "torch.cuda.LongTensor", "dtype_mismatch"),
+        ("torch.cuda.FloatTensor", "torch.FloatTensor", "device_mismatch"),
+        ("torch.FloatTensor", "torch.cuda.FloatTensor", "device_mismatch"),
+    ],
+)
+def test_the_words_of_old_torch_tell_number_formats_from_devices(one, other, cause):
+    assert first(f"Expected object of type {one} but found type {other} for argument #2 'mat2'") == cause

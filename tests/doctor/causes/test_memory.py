@@ -1,4 +1,4 @@
-from tests.doctor.causes.judge import first_is, never, report_of
+from tests.doctor.causes.judge import first, first_is, never, report_of
 
 OLD = "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 23.70 GiB total capacity; 21.02 GiB already allocated; 210.00 MiB free; 21.90 GiB reserved in total by PyTorch)"
 NEW = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.15 GiB of which 900.00 MiB is free. Including non-PyTorch memory, this process has 78.20 GiB memory in use. Of the allocated memory 76.90 GiB is allocated by PyTorch, and 500.00 MiB is reserved by PyTorch but unallocated."
@@ -48,3 +48,9 @@ test_the_kind_of_shortage_is_named_by_arithmetic_or_by_where_it_ran_out = first_
 test_a_listing_of_the_loop_does_not_say_that_the_optimizer_ran_out = never([
     ("oom_optimizer_state", "my loop:\n    loss = net(x).mean()\n    loss.backward()\n    optimizer.step()\n\nRuntimeError: CUDA out of memory."),  # a listing of the loop does not say that the optimizer ran out
 ])  # fmt: skip
+
+
+def test_the_word_for_a_killed_process_counts_only_at_the_end_of_a_line():
+    assert first("loading 300000 images\nGetötet\n") == "host_oom_killed"
+    assert first("run.sh: строка 3: 12345 Убито              python train.py\n") == "host_oom_killed"
+    assert first("Matado el proceso anterior, empiezo de nuevo\nepoch 1 loss 0.3\n") != "host_oom_killed"

@@ -1,4 +1,4 @@
-from tests.doctor.causes.judge import first_is, never, report_of, silent, verdict_is
+from tests.doctor.causes.judge import first_is, ids, never, report_of, silent, verdict_is
 
 HEAD = "Collecting environment information...\n"
 
@@ -44,3 +44,9 @@ test_what_is_no_fault_names_nothing = silent([
 test_what_is_well_is_healthy = verdict_is(("healthy",), [
     HEAD + "PyTorch version: 2.4.1+cpu\nOS: Ubuntu 22.04\nPython version: 3.11.4",  # a build without cuda and no wish for one is no fault
 ])  # fmt: skip
+
+
+def test_a_wheel_named_by_its_address_is_no_missing_index():
+    address = "https://download.pytorch.org/whl/cu91"
+    assert ids(f"pip install torch --index-url {address}\n") == ["cpu_only_torch"]
+    assert ids(f"pip install {address}/torch-0.4.0-cp36-cp36m-linux_x86_64.whl\n") == []

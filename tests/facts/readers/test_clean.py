@@ -30,6 +30,27 @@ def test_mojibake_quotes_fences_colours_and_tags_are_taken_away():
     assert texts(pasted) == ["RuntimeError: it failed", "twice", ">>> import torch", "  Log", "can't > 3"]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("`step 1`", "step 1"),
+        ("``step 1``", "step 1"),
+        ("**step 1**", "step 1"),
+        ("`Traceback:", "Traceback:"),
+        ("```Traceback:", "Traceback:"),
+        ("KeyError: 'lr'`", "KeyError: 'lr'"),
+        ("expected `int` here`", "expected `int` here"),
+        ("`a` and `b`", "`a` and `b`"),
+        ("use `pip install x`", "use `pip install x`"),
+        ("f(x, **kwargs)", "f(x, **kwargs)"),
+        ("    **kwargs,", "    **kwargs,"),
+        ("&amp;quot;a&amp;quot; &lt; b", '"a" < b'),
+    ],
+)
+def test_marks_around_a_piece_of_code_are_taken_away_and_pairs_within_a_line_stay(written, meant):
+    assert texts(written.encode()) == [meant]
+
+
 def test_nul_bytes_do_not_hide_the_words():
     assert texts(b"CUDA\0 out of\0 memory\n") == ["CUDA out of memory"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import subprocess
 import sys
 
@@ -154,6 +155,80 @@ def test_frames_of_notebooks_old_and_new_are_read():
     assert own(chain.errors[0].frames)[-1] == ("<ipython-input-6-aaaa>", 2, 'lr = cfg["lr"]')
 
 
+COLAB = f"""RuntimeError                              Traceback (most recent call last)
+[<ipython-input-33-abc>](https://localhost:8080/#) in train(model, x)
+     39   x = x.to(device)
+---> 40   x_out, q_out = model(x)
+     41   return x_out
+
+1 frames
+[{PACKAGES}/torch/nn/modules/linear.py](https://localhost:8080/#) in forward(self, input)
+    112     def forward(self, input):
+--> 114         return F.linear(input, self.weight, self.bias)
+
+RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x20 and 30x2)
+"""
+RULE = "-" * 75
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        COLAB,
+        f"{RULE}\n{COLAB}",
+        RULE + COLAB,
+        RULE + COLAB.replace("last)\n", "last)", 1),
+        f"{COLAB.splitlines()[-1]}\n{RULE}\n" + COLAB.rpartition("RuntimeError")[0],
+        COLAB.partition("\n")[2],
+    ],
+    ids=["as it is", "below a rule", "glued to the rule", "glued to the frame", "error above", "headless"],
+)
+def test_the_user_s_line_in_colab_is_found_however_the_paste_was_cut(text):
+    (chain,) = chains(text)
+    (error,) = chain.errors
+    assert (error.kind, error.message) == (
+        "RuntimeError",
+        "mat1 and mat2 shapes cannot be multiplied (4x20 and 30x2)",
+    )
+    assert own(error.frames) == [("<ipython-input-33-abc>", 40, "x_out, q_out = model(x)")]
+    assert error.frames[-1].line == 114
+
+
+def test_of_a_notebook_s_traceback_without_its_end_the_first_line_names_the_exception():
+    (chain,) = chains(NOTEBOOK.rpartition("RuntimeError")[0])
+    assert (chain.errors[0].kind, chain.errors[0].message, chain.errors[0].origin) == ("RuntimeError", "", "line 2")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda text: "".join(f"`{line}`\n" for line in text.splitlines()),
+        lambda text: f"I get\n`{text.strip()}`\n",
+        lambda text: f"**{text.strip()}**\n",
+        lambda text: "".join(f"> {html.escape(line)}\n" for line in text.splitlines()),
+        lambda text: "".join(f"&gt;{html.escape(line)}\n" for line in text.splitlines()),
+    ],
+    ids=["each line", "one piece of code", "bold", "quoted and escaped", "escaped twice"],
+)
+def test_a_traceback_within_markdown_or_html_is_read_whole(wrap):
+    (chain,) = chains(wrap(PLAIN.replace("(4x20 and 30x2)", "('4x20' and '30x2')")))
+    (error,) = chain.errors
+    assert error.message == "mat1 and mat2 shapes cannot be multiplied ('4x20' and '30x2')"
+    assert own(error.frames)[-1] == ("train.py", 8, "return self.b(h)")
+
+
+def test_the_last_line_written_above_its_traceback_is_one_failure():
+    (chain,) = chains(f"{PLAIN.splitlines()[-1]}\n\n{PLAIN}")
+    assert own(chain.errors[0].frames)[-1] == ("train.py", 8, "return self.b(h)")
+    first, other = chains(f"KeyError: 'lr'\n\n{PLAIN}")
+    assert (first.errors[0].kind, other.errors[0].kind) == ("KeyError", "RuntimeError")
+
+
+def test_the_first_frame_counts_though_its_beginning_was_cut():
+    (chain,) = chains(PLAIN.partition('File "/home')[2].replace("__init__", "x"))
+    assert own(chain.errors[0].frames) == [("train.py", 20, "main()"), ("train.py", 8, "return self.b(h)")]
+
+
 @pytest.mark.parametrize(
     "before",
     ["[rank0]: ", "[rank0]:", "[default3]:", "3: ", "(RayTrainWorker pid=7, ip=10.0.0.1) ", "trainer-1  | ",
@@ -222,7 +297,9 @@ def test_warnings_counters_and_stacks_are_no_exceptions(text):
 
 def test_one_line_is_enough():
     (chain,) = chains("I get `RuntimeError: expected scalar type Half but found Float` in every step")
-    assert chain.errors[0].message == "expected scalar type Half but found Float` in every step"
+    assert chain.errors[0].message == "expected scalar type Half but found Float"
+    (chain,) = chains("I get KeyError: 'lr'")
+    assert chain.errors[0].message == "'lr'"
     (chain,) = chains("torch.cuda.OutOfMemoryError: CUDA out of memory.")
     assert (chain.errors[0].kind, chain.errors[0].name) == ("torch.cuda.OutOfMemoryError", "OutOfMemoryError")
 
