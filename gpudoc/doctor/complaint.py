@@ -86,9 +86,11 @@ def plain_question(text: Text) -> Observation | None:
 
 def finished_work(text: Text) -> Observation | None:
     """The last line of a short note that says that something is done; None where something goes wrong in it."""
-    last, end = text.lines[-1], len(text.flat)
+    end = len(text.flat)
     is_end = any(said.match.span()[1] == end and not is_denied(text, said) for said in text.find_all(_FINISHED))
-    return observe("finished", last.text.strip(), last.origin) if is_end and _is_calm(text) else None
+    if not is_end or not _is_calm(text):
+        return None
+    return observe("finished", text.lines[-1].text.strip(), text.lines[-1].origin)
 
 
 def _is_calm(text: Text) -> bool:

@@ -66,7 +66,7 @@ _BARE_ANSI = Pattern(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
 _QUOTE = Pattern(r"^(?:\s{0,3}>(?!>>)\s?)+")
 _FENCE = Pattern(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
 # marks of Markdown around a line, or around several of which it is the first or the last
-_RUNS = {"`": Pattern(r"`+"), "**": Pattern(r"\*\*+")}
+_RUNS = {"`": Pattern(r"`+"), "**": Pattern(r"(?<!\*)\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?!\*)")}
 _TAG = Pattern(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
 _CONTROL = Pattern(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"

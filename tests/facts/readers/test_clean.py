@@ -44,6 +44,7 @@ def test_mojibake_quotes_fences_colours_and_tags_are_taken_away():
         ("use `pip install x`", "use `pip install x`"),
         ("f(x, **kwargs)", "f(x, **kwargs)"),
         ("    **kwargs,", "    **kwargs,"),
+        ("*** the end ***", "*** the end ***"),
         ("&amp;quot;a&amp;quot; &lt; b", '"a" < b'),
     ],
 )
