@@ -111,6 +111,9 @@ def test_trouble_behind_the_good_word_is_trouble(text):
 @pytest.mark.parametrize("text", [
     "I train a resnet50 on four V100. It takes around 15 minutes per epoch, is that normal?",
     "One epoch on my data needs 90 s per epoch with the 3090. Is this speed normal?",
+    "Is 15 minutes per epoch normal on a V100 with batch 32?",
+    "How long should one epoch of imagenet take on a V100?",
+    "It takes 20 min for one epoch on my V100, does that sound right?",
     "The GPU utilisation is almost 100 % with a batch of 64. Is that good?",
 ])  # fmt: skip
 def test_who_only_asks_whether_a_figure_is_normal_complains_of_nothing(text):
@@ -122,6 +125,7 @@ def test_who_only_asks_whether_a_figure_is_normal_complains_of_nothing(text):
     "GPU/CPU usage is super low. What might be the cause?",
     "It takes around 15 minutes per epoch. Is that normal? It was much faster before, now it is slow.",
     "GPU utilization is only 20%, is that normal?",
+    "How long should one epoch take? Mine needs 4 hours per epoch and the GPU is idle.",
     "An epoch takes 9 hours with the A100, is this normal?",
 ])  # fmt: skip
 def test_a_low_use_of_the_gpu_is_a_complaint_though_it_is_asked(text):

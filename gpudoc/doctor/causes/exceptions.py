@@ -73,7 +73,7 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
         if not root.kind or _OF_DEVICE.search(_written(root)) is not None:
             return
         best = Finding(id=UNKNOWN, confidence=_UNKNOWN_CONFIDENCE, evidence=())
-    frame = place_of(chain, root)
+    frame = place_of(chain, root) or _said_place(reading.text)
     best = replace(best, title=_title(best, root, frame), evidence=tuple(_evidence(root, frame)))
     if _is_survived(reading, chain):
         # a line alone may be a message of what was tried again
@@ -163,12 +163,20 @@ def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
 
 def _placed(finding: Finding, text: Text) -> Finding:
     """The finding of a message alone, with the line of code that a sentence names."""
-    said = text.find(_SAID_PLACE)
-    if said is None:
-        return replace(finding, title=_capital(_filled(finding.title, None)))
-    frame = CodeFrame(file=said[2] or said[3], line=int(said[1] or said[4]), origin=said.line.origin)
-    title = f"{_at(frame)}: {_filled(finding.title, None)}" if finding.title else ""
+    frame = _said_place(text)
+    meaning = _filled(finding.title, None)
+    if frame is None:
+        return replace(finding, title=_capital(meaning))
+    title = f"{_at(frame)}: {meaning}" if meaning else ""
     return replace(finding, title=title, evidence=(_place(frame), *finding.evidence))
+
+
+def _said_place(text: Text) -> CodeFrame | None:
+    """The line of code that a short text names outside of a traceback."""
+    said = text.find(_SAID_PLACE) if len(text.lines) <= _FEW_LINES else None
+    if said is None:
+        return None
+    return CodeFrame(file=said[2] or said[3], line=int(said[1] or said[4]), origin=said.line.origin)
 
 
 def _matching(evidence: Evidence, text: Text, chain: ErrorChain | None = None) -> list[Finding]:

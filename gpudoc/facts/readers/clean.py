@@ -6,6 +6,7 @@ import codecs
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Union
 
 from gpudoc.errors import GpudocError
@@ -67,6 +68,7 @@ _QUOTE = Pattern(r"^(?:\s{0,3}>(?!>>)\s?)+")
 _FENCE = Pattern(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
 # marks of Markdown around a line, or around several of which it is the first or the last
 _RUNS = {"`": Pattern(r"`+"), "**": Pattern(r"(?<!\*)\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?!\*)")}
+_BREAK = Pattern(r"<br ?/?>")
 _TAG = Pattern(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
 _CONTROL = Pattern(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
@@ -303,7 +305,7 @@ def _clean_line(raw: str) -> list[str]:
         # once more for what was escaped twice
         text = html.unescape(html.unescape(text))
     parts = []
-    for shown in _split(text):
+    for shown in chain.from_iterable(map(_split, _BREAK.split(text))) if "<br" in text else _split(text):
         part = shown.rstrip() if shown.isprintable() else _CONTROL.sub("", shown).rstrip()
         part = _QUOTE.sub("", part)
         if "<" in part:

@@ -35,7 +35,7 @@ _RAISED_ALONE = Pattern(
 # rich breaks a path where its box ends
 _CUT_PATH = Pattern(r"(?:[~/]|[A-Z]:\\)[^\s:]*(?::\d*)?$(?<!\.py)")
 _PYTEST_FRAME = Pattern(r"(\S+\.py):(\d+): ?(?:in (\S+)|([A-Z]\w*))?$")
-_ARROW = Pattern(r"(?:-{2,}>|\u2771) {0,5}(\d{1,7}) ?\|? ?(.*)$")
+_ARROW = Pattern(r"(?:-+>|\u2771) {0,5}(\d{1,7}) ?\|? ?(.*)$")
 # how a line of a log begins, which goes on with no message
 _LOGGED = Pattern(r"(?i)\W{0,2}(?:epoch|step|iter|batch|train|eval|val|info|warn|error|\d{1,4}[-:/%.])")
 _CARETS = Pattern(r"[\s~^|.]+$")
@@ -43,6 +43,8 @@ _CAUGHT = Pattern(r"Caught (\w+) in ")
 _RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
 _MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
 _FEW_LINES, _SHORTEST_RULE = 25, 20
+# where a paste made one line of a traceback
+_ONE_LINE = Pattern(rf" +(?=File \"[^\"]{{1,300}}\", line \d)| +(?=(?:\w{{1,40}}\.){{0,6}}[A-Z]\w{{0,60}}{_ENDING}: )")
 _QUOTES = ("`", "'", '"')
 _SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
 
@@ -373,7 +375,8 @@ class _Reader:
             stream = self._streams[rank] = _Stream(rank)
         gap = line.number - self._before.get(rank, line.number) > 1 if not rank else False
         self._before[rank] = line.number
-        stream.feed(place, line, text, gap)
+        for part in _ONE_LINE.split(text) if _HEADER in text and 'File "' in text else (text,):
+            stream.feed(place, line, part, gap)
 
     def finish(self) -> list[ErrorChain]:
         return [chain for stream in self._streams.values() for chain in stream.finish()]

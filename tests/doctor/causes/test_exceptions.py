@@ -146,6 +146,7 @@ def test_a_stack_of_the_user_s_is_a_matter_of_shapes_and_one_of_the_loader_s_of_
     [
         ("load() missing 1 required positional argument: 'Loader'\nthat is line 168 in train.py", "train.py:168: load()"),
         ("In src/train.py, line 7: load() missing 2 required positional arguments: 'a' and 'b'. Help!", "train.py:7: load()"),
+        ("TypeError: fit() missing 1 required positional argument: 'x'\nThis is line 12 of net.py", "net.py:12: fit()"),
         ("step() got an unexpected keyword argument `lr`", "Step() got"),
         ('TypeError: step() got an unexpected keyword argument "lr"', "Step() got"),
     ],

@@ -194,6 +194,11 @@ def test_the_user_s_line_in_colab_is_found_however_the_paste_was_cut(text):
     assert error.frames[-1].line == 114
 
 
+def test_the_arrow_of_a_notebook_is_short_at_a_large_line_number():
+    (chain,) = chains(OLD_NOTEBOOK.replace("----> 2     lr", "-> 1234     lr"))
+    assert own(chain.errors[0].frames)[-1] == ("<ipython-input-6-aaaa>", 1234, 'lr = cfg["lr"]')
+
+
 def test_of_a_notebook_s_traceback_without_its_end_the_first_line_names_the_exception():
     (chain,) = chains(NOTEBOOK.rpartition("RuntimeError")[0])
     assert (chain.errors[0].kind, chain.errors[0].message, chain.errors[0].origin) == ("RuntimeError", "", "line 2")
@@ -205,10 +210,12 @@ def test_of_a_notebook_s_traceback_without_its_end_the_first_line_names_the_exce
         lambda text: "".join(f"`{line}`\n" for line in text.splitlines()),
         lambda text: f"I get\n`{text.strip()}`\n",
         lambda text: f"**{text.strip()}**\n",
+        lambda text: "<br>".join(text.splitlines()),
+        lambda text: " ".join(line.strip() for line in text.splitlines()),
         lambda text: "".join(f"> {html.escape(line)}\n" for line in text.splitlines()),
         lambda text: "".join(f"&gt;{html.escape(line)}\n" for line in text.splitlines()),
     ],
-    ids=["each line", "one piece of code", "bold", "quoted and escaped", "escaped twice"],
+    ids=["each line", "one piece of code", "bold", "breaks of HTML", "one line", "quoted and escaped", "escaped twice"],
 )
 def test_a_traceback_within_markdown_or_html_is_read_whole(wrap):
     (chain,) = chains(wrap(PLAIN.replace("(4x20 and 30x2)", "('4x20' and '30x2')")))
