@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.namespaces import unshared
+
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "tune_faults.py"
 
 
@@ -27,6 +29,8 @@ def faults():
 )
 def test_the_fault_is_told_apart_and_nothing_is_left(faults, monkeypatch, name):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    if name == faults.FULL_DISK:
+        unshared("-rm")
     row = faults.run_fault(name)
     assert row.is_right, row
 
