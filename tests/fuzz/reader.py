@@ -1,0 +1,51 @@
+"""A process that reads one fuzzed file after another: `python -m tests.fuzz.reader FD FIRST STEP`.
+
+Its standard output is a terminal that the parent reads. For each case it writes to FD a line of JSON: number, exit
+code, seconds, and by how much memory grew at its highest moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.fuzz.mutation import case
+
+
+def _peak_mib() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def main() -> None:
+    told, first, step = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    number = first
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        while True:
+            entrance, content, name, mode = case(number)
+            path = Path(name)
+            path.write_bytes(content)
+            # the highest resident set from here on
+            Path("/proc/self/clear_refs").write_text("5")
+            before, began = _peak_mib(), time.perf_counter()
+            os.write(told, json.dumps({"begins": number}).encode() + b"\n")
+            try:
+                code = entrance.call(path, mode)
+                fault = ""
+            except Exception:
+                code, fault = 70, traceback.format_exc()
+            sys.stdout.flush()
+            row = {"number": number, "code": code, "seconds": time.perf_counter() - began, "grew": _peak_mib() - before}
+            os.write(told, json.dumps({**row, "fault": fault[-2000:]}).encode() + b"\n")
+            path.unlink(missing_ok=True)
+            number += step
+
+
+if __name__ == "__main__":
+    main()
