@@ -3,8 +3,8 @@
     python benchmarks/fuzz.py [--seconds 3600] [--first 0] [--record]
     python benchmarks/fuzz.py --show 1234 > case.bin       # the content of one case
 
-Promises: exit code 0, 1 or 2, at most 5 s and 512 MiB for 1 MiB of input, no control character on the terminal, no
-planted secret in a document that leaves the machine.
+Promises: exit code 0, 1 or 2, at most 5 CPU seconds and 512 MiB for 1 MiB of input, no control character on the
+terminal, no planted secret in a document that leaves the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def report(outcome: campaign.Outcome, seconds: float) -> str:
         *(f"| {name} | {count} |" for name, count in sorted(outcome.cases.items())),
         "",
         f"Exit codes: {dict(sorted(outcome.codes.items()))}.",
-        f"Slowest {outcome.slowest[0]:.2f} s (case {outcome.slowest[1]}).",
+        f"Slowest {outcome.slowest[0]:.2f} CPU seconds (case {outcome.slowest[1]}).",
         f"Largest growth {outcome.largest[0]:.0f} MiB (case {outcome.largest[1]}).",
         "",
     ]

@@ -143,7 +143,7 @@ def _judge(row: dict[str, object], reader: _Reader, outcome: Outcome, slow_s: fl
     if code not in (0, 1, 2):
         outcome.breaks(f"exit code {code}: {str(row['fault']).strip().splitlines()[-1:]}", number)
     if spent > slow_s:
-        outcome.breaks(f"more than {slow_s:.0f} s", number)
+        outcome.breaks(f"more than {slow_s:.0f} CPU seconds", number)
     if grew > MOST_MIB:
         outcome.breaks(f"more than {MOST_MIB:.0f} MiB", number)
     if _CONTROL.search(_OWN.sub(b"", shown)):

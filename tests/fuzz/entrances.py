@@ -129,6 +129,40 @@ def _open_journal(path: Path) -> object:
     return journal
 
 
+def _manifests() -> tuple[bytes, ...]:
+    rows = {"state.json": {"bytes": 2, "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}}
+    return (json.dumps({"schema": "gpudoc.checkpoint.v1", "files": rows}).encode(),)
+
+
+def _verify_checkpoint(path: Path) -> object:
+    """A checkpoint whose manifest is this file; what is wrong with it is a sentence."""
+    from gpudoc.train.state import checkpoint
+
+    folder = Path("checkpoint")
+    folder.mkdir(exist_ok=True)
+    (folder / "state.json").write_text("{}")
+    (folder / checkpoint.MANIFEST).write_bytes(path.read_bytes())
+    return checkpoint.verify(folder)
+
+
+def _names() -> tuple[bytes, ...]:
+    return (b"python", b"python train.py --token " + SECRETS[0].encode(), "пайтон".encode(), b"\x1b]0;OWNED\x07")
+
+
+def _process_names(path: Path, mode: str) -> int:
+    """A machine on whose GPU computes a process of this name, by a user of this name, in a container of this name."""
+    from gpudoc.doctor.examine import examine_machine
+    from gpudoc.facts.model import Gpu, GpuProcess, Machine
+    from gpudoc.render.doctor_output import Output, show
+
+    name = path.read_bytes()[:4096].decode("utf-8", "surrogateescape")
+    process = GpuProcess(pid=7, memory_bytes=1 << 30, name=name, command=name, user=name, container=f"docker {name}")
+    gpu = Gpu(index=0, name=f"NVIDIA {name}", memory_total_bytes=8 << 30, processes=(process,))
+    output = Output(json=mode == "--json", markdown=mode == "--markdown", verbose=True)
+    show(examine_machine(Machine(gpus=(gpu,))), output)
+    return 0
+
+
 def _packed(seeds: Callable[[], tuple[bytes, ...]]) -> Callable[[], tuple[bytes, ...]]:
     return lambda: tuple(gzip.compress(seed, mtime=0) for seed in seeds())
 
@@ -144,6 +178,8 @@ ENTRANCES = (
     Entrance("config", ".yaml", _configs, _refusable(_load_config)),
     Entrance("profile", ".yaml", _profiles, _refusable(_load_profile)),
     Entrance("journal", ".jsonl", _journals, _refusable(_open_journal)),
+    Entrance("checkpoint", ".json", _manifests, _refusable(_verify_checkpoint)),
+    Entrance("process name", ".name", _names, _process_names, ("", "--json", "--markdown")),
 )
 
 

@@ -1,7 +1,7 @@
 """A process that reads one fuzzed file after another: `python -m tests.fuzz.reader FD FIRST STEP`.
 
 Its standard output is a terminal that the parent reads. For each case it writes to FD a line of JSON: number, exit
-code, seconds, and by how much memory grew at its highest moment.
+code, CPU seconds, and by how much memory grew at its highest moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
             path.write_bytes(content)
             # the highest resident set from here on
             Path("/proc/self/clear_refs").write_text("5")
-            before, began = _peak_mib(), time.perf_counter()
+            before, began = _peak_mib(), time.process_time()
             os.write(told, json.dumps({"begins": number}).encode() + b"\n")
             try:
                 code = entrance.call(path, mode)
@@ -41,7 +41,7 @@ def main() -> None:
             except Exception:
                 code, fault = 70, traceback.format_exc()
             sys.stdout.flush()
-            row = {"number": number, "code": code, "seconds": time.perf_counter() - began, "grew": _peak_mib() - before}
+            row = {"number": number, "code": code, "seconds": time.process_time() - began, "grew": _peak_mib() - before}
             os.write(told, json.dumps({**row, "fault": fault[-2000:]}).encode() + b"\n")
             path.unlink(missing_ok=True)
             number += step

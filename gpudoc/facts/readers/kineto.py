@@ -80,6 +80,9 @@ def _read_events(pieces: Iterator[str], gather: TraceGather) -> tuple[int | None
             return _number(named), False
         try:
             event, place = decode(text, place)
+        except RecursionError:
+            # no event is as deep: what follows is damaged
+            return _number(named), True
         except ValueError:
             more = next(pieces, "")
             if not more or len(text) - place > _LONGEST_EVENT:

@@ -45,6 +45,16 @@ def test_a_file_that_ends_in_the_middle_is_read_up_to_there(tmp_path, share):
     assert read_trace(packed).is_cut
 
 
+def test_an_event_that_is_deeper_than_any_ends_the_trace(tmp_path):
+    whole = planted(Step(), steps=4)
+    path = whole.write(tmp_path / "t.json")
+    text = path.read_text()
+    path.write_text(text[: len(text) // 2].rpartition("},")[0] + '}, {"args": ' + "[" * 100_000)
+    trace = read_trace(path)
+    assert trace.is_cut
+    assert trace.devices[0]
+
+
 def test_events_are_read_in_pieces_of_any_size(tmp_path, monkeypatch):
     path = planted(Step(), steps=20).write(tmp_path / "t.json")
     expected = read_trace(path)
