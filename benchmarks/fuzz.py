@@ -1,6 +1,6 @@
 """Fuzzing of every entrance for an hour: broken promises with the number of each case, and a dated record.
 
-    python benchmarks/fuzz.py [--seconds 3600] [--first 0] [--record]
+    python benchmarks/fuzz.py [--seconds 3600] [--processes 1] [--first 0] [--record]
     python benchmarks/fuzz.py --show 1234 > case.bin       # the content of one case
 
 Promises: exit code 0, 1 or 2, at most 5 CPU seconds and 512 MiB for 1 MiB of input, no control character on the
@@ -13,6 +13,7 @@ import argparse
 import datetime
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,12 +22,16 @@ sys.path[:0] = [str(ROOT)]
 from tests.fuzz import campaign, mutation  # noqa: E402
 
 
-def report(outcome: campaign.Outcome, seconds: float) -> str:
+# between the first numbers of two processes
+APART = 100_000_000
+
+
+def report(outcome: campaign.Outcome, seconds: float, processes: int) -> str:
     total = sum(outcome.cases.values())
     lines = [
         f"# Fuzzing, {datetime.date.today()}",
         "",
-        f"{total} cases in {seconds:.0f} s on {os.cpu_count()} CPUs, load at the end {os.getloadavg()[0]:.1f}.",
+        f"{total} cases in {processes} x {seconds:.0f} s on {os.cpu_count()} CPUs, load at the end {os.getloadavg()[0]:.1f}.",
         "",
         "| entrance | cases |",
         "|---|---|",
@@ -44,6 +49,7 @@ def report(outcome: campaign.Outcome, seconds: float) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=3600.0)
+    options.add_argument("--processes", type=int, default=1)
     options.add_argument("--first", type=int, default=0)
     options.add_argument("--show", type=int)
     options.add_argument("--record", action="store_true", help="write benchmarks/records/DATE-fuzz.md")
@@ -53,8 +59,12 @@ def main() -> None:
         print(f"{entrance.name}: {name!r} {mode}", file=sys.stderr)
         sys.stdout.buffer.write(content)
         return
-    outcome = campaign.run(asked.first, seconds=asked.seconds)
-    text = report(outcome, asked.seconds)
+    outcome = campaign.Outcome()
+    with ThreadPoolExecutor(asked.processes) as pool:
+        firsts = [asked.first + at * APART for at in range(asked.processes)]
+        for seen in pool.map(lambda first: campaign.run(first, seconds=asked.seconds), firsts):
+            outcome.add(seen)
+    text = report(outcome, asked.seconds, asked.processes)
     print(text)
     if asked.record:
         (ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-fuzz.md").write_text(text)

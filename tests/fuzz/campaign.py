@@ -42,6 +42,14 @@ class Outcome:
     def breaks(self, promise: str, number: int) -> None:
         self.broken.setdefault(promise, []).append(number)
 
+    def add(self, other: Outcome) -> None:
+        """Take in what another campaign saw."""
+        self.cases += other.cases
+        self.codes += other.codes
+        self.slowest, self.largest = max(self.slowest, other.slowest), max(self.largest, other.largest)
+        for promise, numbers in other.broken.items():
+            self.broken.setdefault(promise, []).extend(numbers)
+
 
 class _Reader:
     """A process with a terminal as its standard output, that takes every `step`-th case from `first` on."""
@@ -60,7 +68,9 @@ class _Reader:
         assert self.process.stderr is not None
         self.files = {screen: "screen", told: "told", self.process.stderr.fileno(): "errors"}
         self.step = step
-        self.shown = self._rest = b""
+        # apart, or a colour of one would be cut by a line of the other
+        self.shown = {"screen": b"", "errors": b""}
+        self._rest = b""
         self.running, self.since = first, time.monotonic()
 
     def rows(self, patience_s: float) -> Iterator[dict[str, object] | None]:
@@ -78,7 +88,7 @@ class _Reader:
                 elif self.files[file] == "told":
                     self._rest += data
                 else:
-                    self.shown += data
+                    self.shown[self.files[file]] += data
             while b"\n" in self._rest:
                 line, _, self._rest = self._rest.partition(b"\n")
                 row = json.loads(line)
@@ -134,21 +144,19 @@ def _judge(row: dict[str, object], reader: _Reader, outcome: Outcome, slow_s: fl
     outcome.codes[code] += 1
     outcome.slowest = max(outcome.slowest, (spent, number))
     outcome.largest = max(outcome.largest, (grew, number))
-    # what the terminal still holds of this case
-    while select.select([file for file, what in reader.files.items() if what != "told"], [], [], 0)[0]:
-        for file in [file for file, what in reader.files.items() if what != "told"]:
-            if select.select([file], [], [], 0)[0]:
-                reader.shown += os.read(file, 1 << 16)
-    shown, reader.shown = reader.shown, b""
+    # what is still on its way
+    streams = [file for file, what in reader.files.items() if what != "told"]
+    while ready := select.select(streams, [], [], 0)[0]:
+        for file in ready:
+            reader.shown[reader.files[file]] += os.read(file, 1 << 16)
+    shown, reader.shown = list(reader.shown.values()), {"screen": b"", "errors": b""}
     if code not in (0, 1, 2):
         outcome.breaks(f"exit code {code}: {str(row['fault']).strip().splitlines()[-1:]}", number)
     if spent > slow_s:
         outcome.breaks(f"more than {slow_s:.0f} CPU seconds", number)
     if grew > MOST_MIB:
         outcome.breaks(f"more than {MOST_MIB:.0f} MiB", number)
-    if _CONTROL.search(_OWN.sub(b"", shown)):
+    if any(_CONTROL.search(_OWN.sub(b"", text)) for text in shown):
         outcome.breaks("a control character reaches the terminal", number)
-    if mode in ("--json", "--markdown") and any(secret.encode() in shown for secret in SECRETS):
+    if mode in ("--json", "--markdown") and any(secret.encode() in text for secret in SECRETS for text in shown):
         outcome.breaks("a secret leaves the machine", number)
-    if b"Traceback (most recent call last)" in shown and b"fault of gpudoc" in shown:
-        outcome.breaks("a fault of gpudoc", number)

@@ -6,17 +6,19 @@ import functools
 import gzip
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 # must never come out of a document that leaves the machine
-SECRETS = ("ghp_" + "a1B2c3D4e5F6" * 3, "hunter2-hunter2", "sk-proj-Zz9Yy8Xx7Ww6Vv5Uu4")
+# they are known by themselves, so that an edit of the word before them hides nothing
+SECRETS = ("ghp_" + "a1B2c3D4e5F6" * 3, "sk-proj-Zz9Yy8Xx7Ww6Vv5Uu4")
 _TEXTS = tuple(path.read_text("utf-8") for path in sorted(Path(__file__).with_name("texts").glob("*.log")))
 _SECRET_LINES = (
     f"export GITHUB_TOKEN={SECRETS[0]}\n",
-    f"train.py --password {SECRETS[1]} torch.OutOfMemoryError: CUDA out of memory\n",
-    f"Authorization: token {SECRETS[0]}\nopenai.api_key = '{SECRETS[2]}'\n",
+    f"train.py --token {SECRETS[0]} torch.OutOfMemoryError: CUDA out of memory\n",
+    f"Authorization: token {SECRETS[0]}\nopenai.api_key = '{SECRETS[1]}'\n",
 )
 
 
@@ -42,11 +44,12 @@ def _refusable(read: Callable[[Path], object]) -> Callable[[Path, str], int]:
 
     def call(path: Path, mode: str) -> int:
         from gpudoc.errors import GpudocError
+        from gpudoc.render.console import print_lines
 
         try:
             read(path)
         except GpudocError as refused:
-            print(refused.message, refused.hint)
+            print_lines(f"gpudoc: {refused.message}\n  try: {refused.hint}", sys.stderr)
             return int(refused.exit_code)
         return 0
 
