@@ -21,7 +21,6 @@ sys.path[:0] = [str(ROOT)]
 
 from tests.fuzz import campaign, mutation  # noqa: E402
 
-
 # between the first numbers of two processes
 APART = 100_000_000
 
@@ -31,7 +30,8 @@ def report(outcome: campaign.Outcome, seconds: float, processes: int) -> str:
     lines = [
         f"# Fuzzing, {datetime.date.today()}",
         "",
-        f"{total} cases in {processes} x {seconds:.0f} s on {os.cpu_count()} CPUs, load at the end {os.getloadavg()[0]:.1f}.",
+        f"{total} cases in {processes} x {seconds:.0f} s on {os.cpu_count()} CPUs.",
+        f"Load at the end {os.getloadavg()[0]:.1f}.",
         "",
         "| entrance | cases |",
         "|---|---|",
