@@ -229,3 +229,19 @@ def test_a_standstill_after_the_watch_is_named_and_counts_unless_the_job_ends_we
     assert capfd.readouterr().out.count("Nothing has moved for 36 s: it sleeps, at train.py:42") == 1
     app.run(["doctor", "--json", "--", "python", "train.py"])
     assert json.loads(capfd.readouterr().out)["findings"][0]["id"] == expected
+
+
+def test_a_command_whose_end_nobody_knows_is_no_success(monkeypatch, capfd):
+    from gpudoc import facts
+    from tests.facts.live.made import track, watch, worker
+
+    slow = watch({1: "wait*60 backward*30 forward*10", 2: "w_fetch*100"}, [track(cpu_s=8), worker(2, cpu_s=19)])
+
+    def launch(command, *, seconds, listener):
+        listener.watched(slow)
+        # another process took it in
+        return facts.Outcome(exit_code=None, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
+
+    monkeypatch.setattr(facts, "launch", launch)
+    assert app.run(["doctor", "--", "python", "train.py"]) == 1
+    assert "how the command ended is not known" in capfd.readouterr().err
