@@ -15,9 +15,12 @@ from tests.standin.gpus import standin  # noqa: F401
 # slower; read once, when torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# a shell that starts the suite in the background leaves Ctrl+C ignored, and every child would inherit that
+# a shell that starts the suite in the background leaves Ctrl+C ignored, nohup leaves the hangup ignored, and every
+# child would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 # the files that take longest come first: a worker takes a file at a time, and at the end the other one waits for it
