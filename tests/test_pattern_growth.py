@@ -198,8 +198,9 @@ def test_the_work_of_no_expression_in_a_table_grows_faster_than_the_text():
 def test_messages_are_searched_for_in_linear_time_or_grow_no_faster_than_the_text():
     expressions = of_messages()
     listed = [one for one in expressions if isinstance(one, Pattern)]
-    # what no other engine than Python's can say, or a letter beyond ASCII
-    assert len(listed) < 100 < len(expressions) / 15, len(expressions)
+    # what no other engine than Python's can say; a letter beyond ASCII is not its reason
+    assert len([one for one in listed if one.source.isascii()]) < 60
+    assert len(listed) < len(expressions) / 15, len(expressions)
     assert not too_fast_growing(Expression(one.source, DOTALL | MULTILINE, "search") for one in listed)
 
 

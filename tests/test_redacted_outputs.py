@@ -75,7 +75,8 @@ def test_bench(tmp_path, capsys):
 def test_tune_of_a_command(tmp_path, capsys):
     options, found, session = searched()
     options = replace(options, command=Command(tuple(TEXT.split())))
-    result = result_of(options, found, session, path=Path("/home/maryjane/p.yaml"))
+    result = result_of(options, found, session)
+    result = replace(result, stored=replace(result.stored, path=Path("/home/maryjane/p.yaml")))
     script.show(result, as_json=True, plain=True, verbose=False)
     script_page.save(tmp_path / "page.html", result)
     assert_private(capsys.readouterr().out)

@@ -26,7 +26,7 @@ def test_what_is_built_is_told_before_the_first_step(tmp_path, monkeypatch):
         job, lock = end.value
     finally:
         forget_limit()
-    lock.release()
+    lock.close()
     told = job.started()
     assert (told.name, told.run_dir, told.device, told.world) == ("cfg", tmp_path / "run", "cpu", 1)
     assert (told.num_parameters, told.num_samples, told.steps_per_epoch) == (161, 96, 8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import fcntl
 import os
 import secrets
 import signal
@@ -108,6 +107,8 @@ def _meeting_in(folder: Path, nodes: Nodes) -> Nodes:
     """Ranks of one machine meet in files of this private folder; at a port where its file system knows no locks."""
     if nodes.count > 1:
         return nodes
+    import fcntl
+
     try:
         with (folder / "rendezvous").open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -77,7 +77,7 @@ def job_lines(name: str) -> list[str]:
 
 def _job_name(name: str) -> str:
     """A word that needs no quotes: a line end in the head of an executable file would begin a command."""
-    return Pattern(r"[^\w.-]+").sub("-", name).strip("-") or "gpudoc"
+    return Pattern(r"[^A-Za-z0-9_.-]+").sub("-", name).strip("-") or "gpudoc"
 
 
 def log_lines(name: str) -> list[str]:

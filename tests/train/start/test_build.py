@@ -144,7 +144,7 @@ def test_one_rank_writes_the_trace(tmp_path, monkeypatch, rank, steps):
     job, lock = built
     assert asked == [steps]
     job.sinks.close()
-    lock.release()
+    lock.close()
     forget_limit()
 
 

@@ -314,7 +314,7 @@ def test_ranks_meet_at_a_port_where_the_folder_knows_no_locks(tmp_path, monkeypa
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(launch.fcntl, "flock", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
     assert launch._meeting_in(tmp_path, Nodes()) == Nodes()
 
 

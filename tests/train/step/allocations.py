@@ -78,7 +78,7 @@ def of_training(config, flags, monkeypatch) -> list[int]:
                         break
                 # the next step begins with this
                 job.stepper.free_gradients()
-        lock.release()
+        lock.close()
     finally:
         forget_limit()
     return _changes(run)

@@ -49,7 +49,7 @@ def test_links_and_long_texts():
         try:
             raise KeyError("first")
         except KeyError:
-            raise ValueError("x" * 9000 + "end") from None
+            raise ValueError("x" * 9000 + "\nend") from None
     except ValueError as problem:
         told = ending.describe(problem)
     (link,) = told["chain"]
