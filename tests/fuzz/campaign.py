@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.fuzz.entrances import SECRETS
 from tests.fuzz.mutation import case
+from tests.fuzz.reader import ENDS
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MIB = 512.0
@@ -99,6 +100,15 @@ class _Reader:
             if time.monotonic() - self.since > patience_s:
                 self.process.send_signal(signal.SIGKILL)
 
+    def take(self, stream: str, number: int) -> bytes:
+        """What the case wrote there, once all of it has come."""
+        end = f"{ENDS}{number}".encode()
+        file = next(one for one, what in self.files.items() if what == stream)
+        while end not in self.shown[stream]:
+            self.shown[stream] += os.read(file, 1 << 16)
+        wrote, _, self.shown[stream] = self.shown[stream].partition(end)
+        return wrote
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -144,12 +154,7 @@ def _judge(row: dict[str, object], reader: _Reader, outcome: Outcome, slow_s: fl
     outcome.codes[code] += 1
     outcome.slowest = max(outcome.slowest, (spent, number))
     outcome.largest = max(outcome.largest, (grew, number))
-    # what is still on its way
-    streams = [file for file, what in reader.files.items() if what != "told"]
-    while ready := select.select(streams, [], [], 0)[0]:
-        for file in ready:
-            reader.shown[reader.files[file]] += os.read(file, 1 << 16)
-    shown, reader.shown = list(reader.shown.values()), {"screen": b"", "errors": b""}
+    shown = [reader.take(stream, number) for stream in ("screen", "errors")]
     if code not in (0, 1, 2):
         outcome.breaks(f"exit code {code}: {str(row['fault']).strip().splitlines()[-1:]}", number)
     if spent > slow_s:

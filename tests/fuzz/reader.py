@@ -16,6 +16,9 @@ from pathlib import Path
 
 from tests.fuzz.mutation import case
 
+# in both streams behind what a case wrote, with its number
+ENDS = "the end of case "
+
 
 def _peak_mib() -> float:
     status = Path("/proc/self/status").read_text()
@@ -40,7 +43,9 @@ def main() -> None:
                 fault = ""
             except Exception:
                 code, fault = 70, traceback.format_exc()
-            sys.stdout.flush()
+            # a terminal passes on late: where a case ends stands in what it wrote
+            for stream in (sys.stdout, sys.stderr):
+                print(f"\n{ENDS}{number}", file=stream, flush=True)
             row = {"number": number, "code": code, "seconds": time.process_time() - began, "grew": _peak_mib() - before}
             os.write(told, json.dumps({**row, "fault": fault[-2000:]}).encode() + b"\n")
             path.unlink(missing_ok=True)
