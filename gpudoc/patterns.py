@@ -31,7 +31,7 @@ _TICK_S = 0.1
 class Pattern:
     """A regular expression with the methods of `re.Pattern`, compiled when it is first used.
 
-    What is wrong with it shows at its first use. A search that is given up finds nothing, and the text's `Deadline`
+    What is wrong with it shows at its first use. A search that is given up finds nothing, and the text's `SearchTime`
     names it.
     """
 
@@ -175,7 +175,7 @@ def to_ascii(text: str) -> bytes:
 _ODD_BLANKS = "\x0b\x1c\x1d\x1e\x1f"
 
 
-class Deadline:
+class SearchTime:
     """How long one text may be searched: `SEARCH_S` for one search, `TEXT_S` for all of them, in CPU time.
 
     In the main thread a search that takes longer is interrupted, where nobody else uses the timer of the process; in
@@ -219,7 +219,7 @@ class _TooSlowError(Exception):
 _INTERRUPTED = {
     method.__code__ for method in (Pattern.search, Pattern.match, Pattern.fullmatch, Pattern.finditer, Pattern.findall)
 }
-_deadline: ContextVar[Deadline | None] = ContextVar("_deadline", default=None)
+_deadline: ContextVar[SearchTime | None] = ContextVar("_deadline", default=None)
 
 
 def allowed(source: str) -> bool:
@@ -229,13 +229,13 @@ def allowed(source: str) -> bool:
 
 
 @contextmanager
-def deadline() -> Iterator[Deadline]:
+def deadline() -> Iterator[SearchTime]:
     """One text's time to be searched; within another text's, that one's goes on."""
     outer = _deadline.get()
     if outer is not None:
         yield outer
         return
-    own = Deadline()
+    own = SearchTime()
     token = _deadline.set(own)
     try:
         with _timer(own):
@@ -245,7 +245,7 @@ def deadline() -> Iterator[Deadline]:
 
 
 @contextmanager
-def _timer(own: Deadline) -> Iterator[None]:
+def _timer(own: SearchTime) -> Iterator[None]:
     ours = threading.current_thread() is threading.main_thread()
     # a program that called the library may use it itself
     if not ours or signal.getsignal(signal.SIGVTALRM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_VIRTUAL)):
