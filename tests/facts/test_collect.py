@@ -152,7 +152,8 @@ def test_a_driver_that_is_slow_at_every_question_is_not_heard_out_for_ever(tmp_p
     machine.be_silent("nvmlDeviceGetMemoryInfo")
     with slow("nvmlDeviceGetUUID", 30.0):
         collected = machine.collect(quick=True)
-    assert collected.probe_failures["nvml"].startswith("answers are still coming after 24 s: nvmlDeviceGetMemoryInfo")
+    # which question was the last one heard is a matter of how much one read of the pipe brings
+    assert collected.probe_failures["nvml"].startswith("answers are still coming after 24 s: nvmlDeviceGet")
 
 
 def test_what_is_done_meanwhile_runs_between_asking_and_hearing(tmp_path):

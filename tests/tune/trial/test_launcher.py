@@ -111,9 +111,6 @@ def test_faults_are_told_apart_and_the_next_trial_still_runs(standing):
     launcher = standing
     below = launcher.run(fit(15), CPU)
     assert below.end is End.FITS, below
-    # its own work is not taken for that of others
-    assert below.measured["busy_share"] > 0
-    assert below.measured["other_cpus"] < os.cpu_count()
     assert below.points[0].peak_bytes > 50 * MIB
     trials = {batch: launcher.run(fit(batch), CPU) for batch in range(16, 21)}
     assert {batch: trial.end for batch, trial in trials.items()} == {batch: ENDS[batch][1] for batch in trials}
@@ -123,6 +120,14 @@ def test_faults_are_told_apart_and_the_next_trial_still_runs(standing):
     assert "planted_work.py" in message
     assert "SIGSEGV" in trials[19].detail
     assert launcher.run(fit(4), CPU).fits
+
+
+def test_the_own_work_of_a_trial_is_not_taken_for_that_of_others(standing):
+    # what ends within 50 ms is too short to be counted: these steps take several times as long on any CPU
+    trial = standing.run(Request(kind="steady", batches=(15,), steps=400), CPU)
+    assert trial.end is End.FITS, trial
+    assert trial.measured["busy_share"] > 0
+    assert trial.measured["other_cpus"] < os.cpu_count()
 
 
 def test_a_hang_in_backward_ends_at_the_deadline(standing):
