@@ -150,8 +150,8 @@ def log_odds(share: float) -> float:
 
 def parsed(row: str) -> tuple[float, list[tuple[int, float]]]:
     """A line of the table: the rarity of its feature, and the weight at each place that it speaks for or against."""
-    rarity, *pairs = map(int, row.replace(":", " ").split())
-    return rarity / SCALE, [(place, number / SCALE) for place, number in zip(pairs[::2], pairs[1::2], strict=True)]
+    numbers = map(int, row.replace(":", " ").split())
+    return next(numbers) / SCALE, [(place, number / SCALE) for place, number in zip(numbers, numbers, strict=True)]
 
 
 def rarity(name: str) -> float:

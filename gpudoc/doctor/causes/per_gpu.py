@@ -5,6 +5,7 @@ A sign never meets an absent fact, so it cannot take one for health: a GPU that 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def flag(name: str, seen: Seen) -> Sign:
     return Sign(judge, names=(name,))
 
 
+@functools.cache
 def paths_of(judge: Callable[..., object]) -> tuple[str, ...]:
     """The facts of Gpu that the parameters of `judge` name, as dotted paths."""
     return tuple(map(_path, inspect.signature(judge).parameters))

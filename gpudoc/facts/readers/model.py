@@ -82,8 +82,7 @@ class Text(Written):
     def find(self, pattern: Pattern | Words) -> Mention | None:
         """The first place where `pattern` matches the flat text, or None."""
         if pattern not in self._found:
-            first = pattern.search(self) if isinstance(pattern, Words) else next(self._matches(pattern), None)
-            self._found[pattern] = first
+            self._found[pattern] = pattern.search(self) if isinstance(pattern, Words) else self._first(pattern)
         found = self._found[pattern]
         return None if found is None else self._mention(found)
 
@@ -91,6 +90,12 @@ class Text(Written):
         """Every place where `pattern` matches, first to last, at most `most`."""
         found = pattern.finditer(self) if isinstance(pattern, Words) else self._matches(pattern)
         return map(self._mention, islice(found, most))
+
+    def _first(self, pattern: Pattern) -> Found | None:
+        if not (self.may_hold(anchors_of(pattern.source)) and allowed(pattern.source)):
+            return None
+        match = pattern.search(self.flat)
+        return None if match is None else read_match(match, self.flat)
 
     def _matches(self, pattern: Pattern) -> Iterator[Found]:
         if self.may_hold(anchors_of(pattern.source)) and allowed(pattern.source):

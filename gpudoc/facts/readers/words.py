@@ -107,8 +107,7 @@ class Words:
         first: Found | None = None
         for alternative in self._alternatives:
             if text.may_hold(alternative.anchors) and allowed(alternative.source):
-                found = _compile(alternative.source)
-                match = next(_matches(found, text), None)
+                match = _first(_compile(alternative.source), text)
                 if match is not None and (first is None or match.span()[0] < first.span()[0]):
                     first = match
         return first
@@ -120,6 +119,14 @@ class Words:
             if text.may_hold(alternative.anchors) and allowed(alternative.source):
                 matches += _matches(_compile(alternative.source), text)
         return iter(sorted(matches, key=lambda found: found.span()[0]))
+
+
+def _first(expression: Linear | Pattern, text: Written) -> Found | None:
+    if isinstance(expression, Linear):
+        spans = expression.search(text.ascii)
+        return None if spans is None else Found(spans, expression.names, text.flat)
+    match = expression.search(text.folded)
+    return None if match is None else read_match(match, text.flat)
 
 
 def _matches(expression: Linear | Pattern, text: Written) -> Iterator[Found]:
