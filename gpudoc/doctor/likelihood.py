@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.causes.sign import quote, words
+from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Cause, Finding, Observation
 from gpudoc.facts.readers.model import Mention, Reading, Text
 from gpudoc.facts.readers.named import named_facts
+from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge import wording
 from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, rarity, weigh
 
@@ -77,7 +78,7 @@ def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
     """The lines that hold the words that spoke for it most; none where these are not two signs."""
     signs: dict[str, Mention] = {}
     for word in one.words[:_WORDS_TRIED]:
-        mention = text.find(words(_beginning(word))) if rarity(word) >= _TELLING_RARITY else None
+        mention = text.find(Words(_beginning(word))) if rarity(word) >= _TELLING_RARITY else None
         # a pair of words that spoke each for itself is no further sign
         if mention is not None and not any(part in word or word in part for part in signs):
             signs[word] = mention
