@@ -47,7 +47,7 @@ from gpudoc.plan.settings import Settings  # noqa: E402
 from gpudoc.plan.target import Target, TargetAnswer, parse_target  # noqa: E402
 from gpudoc.progress import SILENT  # noqa: E402
 from gpudoc.stats import median, quantile  # noqa: E402
-from gpudoc.tune.search.session import FIT_STEPS  # noqa: E402
+from gpudoc.tune.search.runner import FIT_STEPS  # noqa: E402
 from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
 from gpudoc.tune.trial.messages import End, Request, Variant  # noqa: E402
 from gpudoc.workload.build import load_workload  # noqa: E402

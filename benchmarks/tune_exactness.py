@@ -30,7 +30,8 @@ from tune_workloads import KINDS, write_workload
 from gpudoc.tune.search.foresight import foresee
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import find_largest, settle_largest
-from gpudoc.tune.search.session import FIT_STEPS, Session
+from gpudoc.tune.search.runner import FIT_STEPS, WorkloadRunner
+from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import STEADY_STEPS
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import Request, Variant
@@ -99,9 +100,8 @@ def search(source: str, limit_bytes: int, foreseen: list | None = None, settle: 
     with Launcher(source) as launcher:
         count = launcher.inspect(Where(device="cpu", limit_bytes=None), 1).num_samples
         session = Session(
-            launcher=launcher,
+            runner=WorkloadRunner(launcher=launcher, where=Where(device="cpu", limit_bytes=limit_bytes, cap=count)),
             journal=Journal(None),
-            where=Where(device="cpu", limit_bytes=limit_bytes, cap=count),
             progress=Said(),
             budget_s=1e9,
             share_s=1e9,

@@ -27,6 +27,7 @@ from gpudoc.stats import median
 from gpudoc.tune.search.foresight import foresee
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import find_largest, settle_largest
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import STEADY_STEPS
 from gpudoc.tune.trial.launcher import Where
@@ -56,9 +57,8 @@ class Search:
         # as tune: what is free on the card
         limit = target.allocator_bytes
         session = Session(
-            launcher=launcher,
+            runner=WorkloadRunner(launcher=launcher, where=Where(device="cuda:0", limit_bytes=limit, cap=count)),
             journal=Journal(None),
-            where=Where(device="cuda:0", limit_bytes=limit, cap=count),
             progress=SILENT,
             budget_s=1e9,
             share_s=1e9,

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.script.look import Look
-from gpudoc.script.session import Session
+from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.speed import sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch, explain_knee, explain_largest
 from gpudoc.tune.search.largest import BUDGET_ENDS, Largest, find_largest, settle_largest
 from gpudoc.tune.trial.messages import Point, Request
 
-Lever = Literal["flag", "loader", "none"]
 STEADY_STEPS = 20
 # larger batches are another training: no more than this many times the script's own is offered for speed
 MOST_TIMES = 8
@@ -35,28 +32,14 @@ class Sized:
     reasons: tuple[str, ...] = ()
 
 
-def lever_of(look: Look, *, takes_batch: bool) -> tuple[Lever, str]:
-    """Where the batch can be set, and why it cannot where it is 'none'."""
-    if takes_batch:
-        return "flag", ""
-    loader = look.training
-    if loader is None:
-        return "none", "no DataLoader fed the steps; put {batch} into the command, where its batch size stands"
-    if loader.own_batch_sampler:
-        return "none", f"{loader.place} has a batch_sampler of its own; put {{batch}} into the command"
-    if not loader.batch_size:
-        return "none", f"{loader.place} is built without a batch size; put {{batch}} into the command"
-    return "loader", ""
-
-
-def size_batch(session: Session, *, goal: str, max_batch: int | None) -> Sized:
+def size_batch(session: CommandSession, *, goal: str, max_batch: int | None) -> Sized:
     """Fill in the largest batch, then the speeds up to what is of use; GpudocError when nothing ever fits."""
-    cap = cap_of(session.look, max_batch)
-    limit = session.limit_bytes
+    cap = cap_of(session.runner.look, max_batch)
+    limit = session.runner.limit_bytes
     assert limit is not None
     session.share_s = session.spent_s + _LARGEST_SHARE * max(0.0, session.free_s)
     largest = find_largest(session, limit_bytes=limit, cap=cap)
-    largest.ceiling = _ceiling(session.look, cap, max_batch)
+    largest.ceiling = _ceiling(session.runner.look, cap, max_batch)
     if largest.batch == cap and not largest.complete:
         # what memory was calibrated with ran in a launch of its own
         largest.complete = True
@@ -66,26 +49,26 @@ def size_batch(session: Session, *, goal: str, max_batch: int | None) -> Sized:
         largest = settle_largest(session, largest, steps=steps)
     useful = useful_batch(session, cap)
     speeds = () if goal == "largest" else _time(session, largest, useful)
-    choice = choose_batch(goal, speeds, largest, useful, session.reference)
+    choice = choose_batch(goal, speeds, largest, useful, session.runner.reference)
     # on a CPU the peak of the imports hides the first samples, which looks like growth
     notes = [_about_waiting(session, speeds)]
-    notes += [note for note in largest.notes if session.look.on_gpu or not note.startswith("memory grows")]
+    notes += [note for note in largest.notes if session.runner.look.on_gpu or not note.startswith("memory grows")]
     reasons = (choice.why.replace("micro_batch ", "batch "), explain_largest(largest), explain_knee(speeds), *notes)
     return Sized(choice=choice, largest=largest, speeds=speeds, reasons=tuple(reason for reason in reasons if reason))
 
 
-def _about_waiting(session: Session, speeds: Sequence[Point]) -> str:
+def _about_waiting(session: CommandSession, speeds: Sequence[Point]) -> str:
     """From which batch on the loader, and not the step, is what was timed; '' where the step always was."""
     timed = {trial.request.batches[0]: trial for trial in session.journal.trials if trial.request.kind == "speed"}
     waits = [p.batch for p in speeds if timed[p.batch].measured.get("wait_share", 0.0) > _STARVED_SHARE]
     return f"from batch {min(waits)} on the steps waited for data: the loader is the limit there" if waits else ""
 
 
-def _steady_steps(session: Session, batch: int) -> int:
+def _steady_steps(session: CommandSession, batch: int) -> int:
     """Steps beyond the first that a share of what is left pays for."""
     known = [trial for trial in session.journal.trials if trial.fits and trial.request.batches == (batch,)]
     step_s = next((trial.measured["mean_step_s"] for trial in known if "mean_step_s" in trial.measured), 0.0)
-    room_s = _STEADY_SHARE * session.free_s - session.look.start_s
+    room_s = _STEADY_SHARE * session.free_s - session.runner.look.start_s
     return max(0, min(STEADY_STEPS, int(room_s / max(1e-6, step_s))))
 
 
@@ -105,20 +88,20 @@ def _ceiling(look: Look, cap: int, max_batch: int | None) -> str:
     return f"the data set has no more samples{each}" if known else "no larger one is tried"
 
 
-def useful_batch(session: Session, cap: int) -> int:
+def useful_batch(session: CommandSession, cap: int) -> int:
     """The largest batch that is offered for its speed."""
-    return max(1, min(cap, MOST_TIMES * session.reference))
+    return max(1, min(cap, MOST_TIMES * session.runner.reference))
 
 
-def _time(session: Session, largest: Largest, useful: int) -> tuple[Point, ...]:
+def _time(session: CommandSession, largest: Largest, useful: int) -> tuple[Point, ...]:
     points: list[Point] = []
-    sizes = sizes_to_time(reference=session.reference, largest=largest.batch, useful=useful)
+    sizes = sizes_to_time(reference=session.runner.reference, largest=largest.batch, useful=useful)
     # nobody wants a smaller batch than the script's own for its speed
-    sizes = tuple(size for size in sizes if size >= min(session.reference, sizes[-1]))
+    sizes = tuple(size for size in sizes if size >= min(session.runner.reference, sizes[-1]))
     # the ends first: should the budget end, the middle is missed least
-    ends = (session.reference, sizes[-1])
+    ends = (session.runner.reference, sizes[-1])
     for batch in sorted(sizes, key=lambda size: (size not in ends, -size)):
-        if session.launch_s > session.free_s:
+        if session.runner.overhead_s > session.free_s:
             session.say(f"no time left to time batch {batch}; a longer --budget would")
             break
         request = Request(
@@ -126,7 +109,7 @@ def _time(session: Session, largest: Largest, useful: int) -> tuple[Point, ...]:
             batches=(batch,),
             variant=session.variant,
             feed=session.feed,
-            ranks=session.look.ranks,
+            ranks=session.runner.look.ranks,
             steps=_TIMED_STEPS,
             seconds_per_batch=_TIMED_S,
         )
@@ -134,20 +117,3 @@ def _time(session: Session, largest: Largest, useful: int) -> tuple[Point, ...]:
         if trial.fits:
             points += trial.points
     return tuple(sorted(points, key=lambda point: point.batch))
-
-
-def check_lever(command: str, given: Sequence[tuple[int, int | None]], place: str) -> None:
-    """GpudocError when different values of {batch} gave the same loader: something on the way eats them.
-
-    `given` are pairs of the value that was put in and the batch size of the loader that then fed the steps.
-    """
-    known = [(value, found) for value, found in given if found]
-    if len({value for value, _ in known}) < 2 or len({found for _, found in known}) > 1:
-        return
-    values = " and ".join(str(value) for value, _ in known)
-    raise GpudocError(
-        f"{{batch}} does not reach the loader: with {values} in its place, {place} is built with batch size "
-        f"{known[0][1]} each time",
-        hint=f"put {{batch}} where the script reads its batch size from, or leave it out: {command}",
-        exit_code=ExitCode.NOT_DONE,
-    )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpudoc.profile.model import PartName, VariantTrial
-from gpudoc.script.batch import Lever, Sized
+from gpudoc.script.batch import Sized
 from gpudoc.script.loader import Fed
-from gpudoc.script.look import Look
+from gpudoc.script.look import Lever, Look
 from gpudoc.stats import median
 from gpudoc.tune.model.gain import Gain, gain_between
 from gpudoc.tune.model.scaling import Span

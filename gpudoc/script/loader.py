@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gpudoc.errors import GpudocError
 from gpudoc.script.look import Look
-from gpudoc.script.session import Session
+from gpudoc.script.runner import CommandSession
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Run
 from gpudoc.tune.loader.search import LoaderChoice, Search, search_loader
@@ -33,9 +33,9 @@ class Fed:
     notes: tuple[str, ...] = ()
 
 
-def tune_loader(session: Session, *, seconds: float) -> Fed:
+def tune_loader(session: CommandSession, *, seconds: float) -> Fed:
     """Search within `seconds`; the loader is left where none was seen, where it must not change, or cannot gain."""
-    look = session.look
+    look = session.runner.look
     kept = why_kept(look)
     if kept:
         session.say(f"loader: {kept}")
@@ -53,7 +53,7 @@ def tune_loader(session: Session, *, seconds: float) -> Fed:
             progress=session.progress,
             rounds=_ROUNDS,
             extra_rounds=_EXTRA_ROUNDS,
-            overhead_s=session.launch_s,
+            overhead_s=session.runner.overhead_s,
             deadline=session.deadline,
         )
         choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
@@ -91,7 +91,7 @@ def why_kept(look: Look) -> str:
 class Measures:
     """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.Measures`."""
 
-    session: Session
+    session: CommandSession
     refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _counts: dict[LoaderSetting, int] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Measures:
         """One launch; MeasurementError when it failed, or when the script does not take the setting."""
         del period_s
         trial = self._launch(setting, seconds)
-        step_s = trial.measured["mean_step_s"] / self.session.look.micro_batches
+        step_s = trial.measured["mean_step_s"] / self.session.runner.look.micro_batches
         return Run(
             step_s=step_s,
             steps=int(trial.measured["steps"]),
@@ -111,19 +111,22 @@ class Measures:
 
     def without_workers(self) -> Trial:
         """Steps whose waiting is the whole making of a batch: the look's own, or a launch without workers."""
-        return self._launch(LoaderSetting(num_workers=0, pin_memory=self.session.look.on_gpu), _STRETCH_S, count=0)
+        return self._launch(self._with(0), _STRETCH_S, count=0)
 
     def with_one(self) -> Trial:
         """The same with one worker: what it takes of the memory, and which settings the script refuses."""
-        return self._launch(LoaderSetting(num_workers=1, pin_memory=self.session.look.on_gpu), _STRETCH_S, count=0)
+        return self._launch(self._with(1), _STRETCH_S, count=0)
+
+    def _with(self, num_workers: int) -> LoaderSetting:
+        return LoaderSetting(num_workers=num_workers, pin_memory=self.session.runner.look.on_gpu)
 
     def _launch(self, setting: LoaderSetting, seconds: float, count: int | None = None) -> Trial:
         turn = self._counts.get(setting, 0) if count is None else count
         if count is None:
             self._counts[setting] = turn + 1
         if turn == 0 and self._is_own(setting):
-            assert self.session.own is not None
-            return self.session.own
+            assert self.session.runner.own is not None
+            return self.session.runner.own
         feed = Feed(
             num_workers=setting.num_workers,
             prefetch_factor=setting.prefetch_factor,
@@ -139,7 +142,7 @@ class Measures:
             seconds_per_batch=seconds,
             repeat=turn,
         )
-        is_begun = self.session.can_end(request)
+        is_begun = self.session.can_run(request)
         trial = self.session.run(request)
         if trial.end is End.TIME_UP:
             raise MeasurementError(trial.detail, hangs=is_begun, is_late=not is_begun)
@@ -155,8 +158,8 @@ class Measures:
 
     def _is_own(self, setting: LoaderSetting) -> bool:
         """Whether the launch of the look was one without workers, too."""
-        own, session = self.session.look.training, self.session
-        if session.own is None or own is None or session.own.request.variant != session.variant:
+        own, session = self.session.runner.look.training, self.session
+        if session.runner.own is None or own is None or session.runner.own.request.variant != session.variant:
             return False
         return not (setting.num_workers or own.num_workers) and setting.pin_memory == own.pin_memory
 

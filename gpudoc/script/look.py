@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from gpudoc.profile.model import ScriptLoader
 from gpudoc.script.hook import Seen
 from gpudoc.script.messages import LoaderSeen
 from gpudoc.stats import median, median_interval
+
+Lever = Literal["flag", "loader", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,20 @@ def look_at(seen: Sequence[Seen], *, warm_steps: int, start_s: float) -> Look | 
         start_s=start_s,
         asides=tuple(dict.fromkeys(why for one in seen for why in one.asides)),
     )
+
+
+def lever_of(look: Look, *, takes_batch: bool) -> tuple[Lever, str]:
+    """Where the batch can be set, and why it cannot where it is 'none'."""
+    if takes_batch:
+        return "flag", ""
+    loader = look.training
+    if loader is None:
+        return "none", "no DataLoader fed the steps; put {batch} into the command, where its batch size stands"
+    if loader.own_batch_sampler:
+        return "none", f"{loader.place} has a batch_sampler of its own; put {{batch}} into the command"
+    if not loader.batch_size:
+        return "none", f"{loader.place} is built without a batch size; put {{batch}} into the command"
+    return "loader", ""
 
 
 def steady(seen: Seen, warm_steps: int) -> Stretch:

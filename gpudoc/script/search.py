@@ -18,23 +18,23 @@ from gpudoc.profile.merge import Merged, save_better
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.advice import Line, lines, said_not_set
-from gpudoc.script.batch import lever_of
 from gpudoc.script.cell import Isolation, what_can_be
 from gpudoc.script.findings import Findings
-from gpudoc.script.look import Look, look_at
+from gpudoc.script.look import Look, lever_of, look_at
 from gpudoc.script.options import Options
 from gpudoc.script.outcome import LEAST_STEPS, Told, refusal, trial_of
 from gpudoc.script.record import Context, make_profile
 from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
-from gpudoc.script.session import WARM_STEPS, Session
+from gpudoc.script.runner import CommandRunner
 from gpudoc.script.stages import run_stages, say_plan
-from gpudoc.script.trial import FIRST_BATCH, Launches
+from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.options import check_writable, free_host_bytes
 from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import Request
 from gpudoc.units import format_bytes
@@ -236,15 +236,18 @@ class _Search:
             if limit_bytes is not None:
                 self._progress.say(f"memory limit {format_bytes(limit_bytes)}: {share.why}")
         session = Session(
-            runner=self._launches,
+            runner=CommandRunner(
+                launches=self._launches,
+                command=self._options.command,
+                look=look,
+                own=found.defaults[0],
+                reference=look.batch or FIRST_BATCH,
+                limit_bytes=limit_bytes,
+            ),
             journal=journal,
             progress=self._progress,
-            look=look,
-            own=found.defaults[0],
             budget_s=self._options.budget_s,
             deadline=self._deadline,
-            reference=look.batch or FIRST_BATCH,
-            limit_bytes=limit_bytes,
             spent_s=self._deadline.spent_s,
             again=Again(readers_of(_ordinals(look), machine)),
         )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.script.batch import check_lever, size_batch
-from gpudoc.script.command import Command
+from gpudoc.script.batch import size_batch
 from gpudoc.script.findings import Findings, is_own
 from gpudoc.script.loader import tune_loader, why_kept
 from gpudoc.script.options import PARTS, Options
-from gpudoc.script.session import Session
+from gpudoc.script.runner import CommandSession, NoLeverError
 from gpudoc.script.threads import try_sleeping
 from gpudoc.tune.model.gain import times
 from gpudoc.tune.search.trying import give_up
 from gpudoc.tune.trial.deadline import TimeUpError
-from gpudoc.tune.trial.messages import End, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Request, Variant
 from gpudoc.units import format_seconds
 
 _LOADER_SHARE = 0.45
@@ -56,19 +54,20 @@ def say_plan(options: Options, launch_s: float | None) -> str:
     )
 
 
-def run_stages(session: Session, options: Options, found: Findings) -> None:
+def run_stages(session: CommandSession, options: Options, found: Findings) -> None:
     """How threads wait, loader, batch, and the comparison with trial 0; what is found is in `found` at any moment."""
-    found.needed_s = sum(planned_launches(options).values()) * session.launch_s
+    found.needed_s = sum(planned_launches(options).values()) * session.runner.overhead_s
     try:
         _run_stages(session, options, found)
     finally:
         found.timed = list(session.journal.trials)
 
 
-def _run_stages(session: Session, options: Options, found: Findings) -> None:
+def _run_stages(session: CommandSession, options: Options, found: Findings) -> None:
     # of the closing comparison one launch is needed, the others make it sure
     session.reserved_s = min(
-        (2 * _PAIRS - 1) * (session.launch_s + _PAIR_S), max(session.launch_s, _CLOSING_SHARE * session.free_s)
+        (2 * _PAIRS - 1) * (session.runner.overhead_s + _PAIR_S),
+        max(session.runner.overhead_s, _CLOSING_SHARE * session.free_s),
     )
     if options.goal == "throughput" and options.parts == frozenset(PARTS):
         try_sleeping(session, found)
@@ -85,22 +84,19 @@ def _run_stages(session: Session, options: Options, found: Findings) -> None:
     _compare(session, options, found)
 
 
-def _size(session: Session, options: Options, found: Findings) -> None:
+def _size(session: CommandSession, options: Options, found: Findings) -> None:
     if found.lever == "none":
         session.say(f"batch: not searched: {found.why_no_lever}")
         return
-    if session.limit_bytes is None:
+    if session.runner.limit_bytes is None:
         found.why_no_lever = "how much memory the device has could not be read; say it: --memory-limit 8GiB"
         return
-    if session.free_s < 2 * session.launch_s:
+    if session.free_s < 2 * session.runner.overhead_s:
         found.why_no_lever = "no time was left"
         return
-    training = found.look.training
-    place = training.place if training is not None else "the loader"
-    session.check = lambda trials: _check_batch(options.command, trials, place)
     try:
         found.sized = size_batch(session, goal=options.goal, max_batch=options.max_batch)
-    except _NoLeverError as problem:
+    except NoLeverError as problem:
         found.lever, found.why_no_lever = "none", problem.message
         session.say(f"batch: {problem.message}")
     except TimeUpError as problem:
@@ -111,24 +107,9 @@ def _size(session: Session, options: Options, found: Findings) -> None:
         # what was found for the loader is kept
         found.notes.append(f"batch not found: {problem.message}")
         session.say(f"batch: {problem.message}")
-    finally:
-        session.check = None
 
 
-class _NoLeverError(GpudocError):
-    """The script does not let its batch be set from outside."""
-
-
-def _check_batch(command: Command, trials: Sequence[Trial], place: str) -> None:
-    refused = next((trial.refused["batch_size"] for trial in trials if "batch_size" in trial.refused), None)
-    if refused is not None:
-        raise _NoLeverError(f"{place}: the batch size stays: {refused}", exit_code=ExitCode.BAD_ANSWER)
-    if command.takes_batch:
-        given = [(t.request.batches[0], int(t.measured.get("loader_batch", 0)) or None) for t in trials]
-        check_lever(str(command), given, place)
-
-
-def _compare(session: Session, options: Options, found: Findings) -> None:
+def _compare(session: CommandSession, options: Options, found: Findings) -> None:
     """Trial 0 and the found settings in turns; settings that lose are not kept."""
     feed = found.feed
     takes_batch = found.lever == "flag" or "batch" in options.allow
@@ -160,7 +141,7 @@ def _compare(session: Session, options: Options, found: Findings) -> None:
     _judge(found, batch, is_sure=options.goal == "throughput")
 
 
-def _take_from_the_search(session: Session, found: Findings) -> None:
+def _take_from_the_search(session: CommandSession, found: Findings) -> None:
     """Without time to compare, the search's own launches of the found loader and of the script's own tell the gain."""
     if found.feed is None:
         return

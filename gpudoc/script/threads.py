@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import VariantTrial
 from gpudoc.script.findings import Findings
-from gpudoc.script.session import Session
+from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.again import wins
 from gpudoc.tune.search.choose import speedup
@@ -19,12 +19,12 @@ _LAUNCHES = 4
 _STEPS, _SECONDS = 24, 3.0
 
 
-def try_sleeping(session: Session, found: Findings) -> None:
+def try_sleeping(session: CommandSession, found: Findings) -> None:
     """Where others left the look too few CPUs: the session's variant, and what came of it in `tried`."""
     noise = noise_of(found.defaults)
-    if session.look.on_gpu or noise is None or not may_sleep(noise.most_cpus):
+    if session.runner.look.on_gpu or noise is None or not may_sleep(noise.most_cpus):
         return
-    if session.free_s < _LAUNCHES * session.launch_s:
+    if session.free_s < _LAUNCHES * session.runner.overhead_s:
         found.notes.append(f"{SLEEPING.name}: not tried, no time was left; a longer --budget")
         return
     plain = Request(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
@@ -39,8 +39,8 @@ def try_sleeping(session: Session, found: Findings) -> None:
         session.variant = found.tried_variant = asleep.variant
         # what is decided next is decided for steps as they now go
         measured = after.measured
-        session.look = replace(
-            session.look,
+        session.runner.look = replace(
+            session.runner.look,
             step_s=measured["mean_step_s"],
             wait_share=measured["wait_share"],
             samples_per_s=measured.get("samples_per_s"),

@@ -14,17 +14,17 @@ from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.openmp import missing_for_any
 from gpudoc.script import launch
-from gpudoc.script.batch import Lever
 from gpudoc.script.cell import Cell
 from gpudoc.script.command import Command
 from gpudoc.script.hook import Reader, environment
 from gpudoc.script.launch import Running
 from gpudoc.script.loads import Loads
+from gpudoc.script.look import Lever
 from gpudoc.script.messages import LoaderOrder, LoaderSeen, Order
 from gpudoc.script.outcome import Told, trial_of
-from gpudoc.script.session import WARM_STEPS
-from gpudoc.tune.trial.messages import Request, Trial
+from gpudoc.tune.trial.messages import UNLIMITED, Request, Trial
 
+WARM_STEPS = 3
 LOOK_STEPS, LOOK_S = 24, 3.0
 # a queue of workers is full when the timing begins; far ahead it tells only of the first steps
 _MOST_WARM_STEPS = 48
@@ -48,7 +48,7 @@ TRACKERS_OFF: Mapping[str, str] = {
 
 @dataclass(slots=True, kw_only=True)
 class Launches:
-    """Starts the script for each trial; satisfies `session.Runner`.
+    """Starts the script for each trial.
 
     `isolated` puts each launch into a cell of its own, `network` leaves it the machine's network. `keys` name the
     loaders that an order is for, once the look has told them; `own_ahead` are the batches that the script's own workers
@@ -88,7 +88,7 @@ class Launches:
             words = plain or self.command.at(FIRST_BATCH)
         limit = self.memory_limit_bytes
         if request.kind in _UNDER_LIMIT:
-            limit = None if "unlimited" in request.extra else self.batch_limit_bytes or limit
+            limit = None if UNLIMITED in request.extra else self.batch_limit_bytes or limit
         waits = missing_for_any(request.variant.wait_policy, self.starting)
         told = self._launch(words, order, patience_s, limit, waits)
         trial = trial_of(request, told, warm_steps=order.warm_steps)

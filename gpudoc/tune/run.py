@@ -33,6 +33,7 @@ from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.scaling import (
     ScalingResult,
     ScalingStage,
@@ -43,7 +44,7 @@ from gpudoc.tune.search.scaling import (
     most_ranks,
     tuned_settings,
 )
-from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.session import Session, WorkloadSession
 from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import abilities_of
 from gpudoc.tune.trial.deadline import Deadline
@@ -147,14 +148,12 @@ class _Search:
         journal, limit_bytes = self._open_journal(told, start_s)
         where = Where(device=self._choice.name, limit_bytes=limit_bytes, cap=self._cap(told))
         session = Session(
-            launcher=launcher,
+            runner=WorkloadRunner(launcher=launcher, where=where, ranks=self._ranks, start_s=journal.start_s),
             journal=journal,
-            where=where,
             progress=self._progress,
             budget_s=self._options.tuning_s,
             deadline=replace(self._deadline, budget_s=self._options.tuning_s),
             spent_s=journal.start_s + _CLOSING_S,
-            ranks=self._ranks,
             again=Again(readers_of(self._ordinals(), self._machine) if self._on_gpu else ()),
         )
         if self._options.is_scaling_only:
@@ -214,14 +213,14 @@ class _Search:
         if self._options.is_scaling_only:
             self._ranks = self._most
 
-    def _scaling_stage(self, told: Inspection, session: Session, settings: Settings) -> ScalingStage:
+    def _scaling_stage(self, told: Inspection, session: WorkloadSession, settings: Settings) -> ScalingStage:
         limited = limited_for(session, self._most, free_host_bytes(), self._options.memory_limit_bytes)
         return ScalingStage(limited, settings, counts_up_to(self._most), told, budget_s=self._options.scaling_s)
 
-    def _scale_only(self, told: Inspection, session: Session) -> ScalingResult:
+    def _scale_only(self, told: Inspection, session: WorkloadSession) -> ScalingResult:
         hardware = hardware_of(told, self._options.memory_limit_bytes)
         counts, train = counts_up_to(self._most), self._loaded.config.train
-        settings = tuned_settings(hardware, told.workload, counts, train, session.where.cap)
+        settings = tuned_settings(hardware, told.workload, counts, train, session.runner.where.cap)
         stage = self._scaling_stage(told, session, settings)
         interrupted = False
         try:
@@ -356,16 +355,16 @@ class _Search:
         train = self._loaded.config.train
         return train.reference_batch if train.global_batch == "auto" else train.global_batch
 
-    def _write(self, told: Inspection, session: Session, found: Findings, interrupted: bool) -> Result:
+    def _write(self, told: Inspection, session: WorkloadSession, found: Findings, interrupted: bool) -> Result:
         context = Context(
             config=self._loaded,
             hardware=told.hardware,
             workload=told.workload,
             device=self._choice.device,
-            limit_bytes=session.where.limit_bytes or 1,
+            limit_bytes=session.runner.limit_bytes or 1,
             user_limit_bytes=self._options.memory_limit_bytes,
             seconds=self._deadline.spent_s,
-            ranks=session.ranks,
+            ranks=session.runner.ranks,
             source=self._options.source,
             asked=self._options.asked,
             interrupted=interrupted,

@@ -8,6 +8,7 @@ import torch
 from gpudoc.progress import SILENT
 from gpudoc.tune.model.losses import Reference, agree, explain_losses
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.variants import LEVERS
 from gpudoc.tune.trial.launcher import Launcher, Where
@@ -32,9 +33,10 @@ def steps(tmp_path):
     data = {"count": 4096}
     with Launcher(str(write_workload(tmp_path, net=NET, data=data))) as launcher:
         session = Session(
-            launcher=launcher,
+            runner=WorkloadRunner(
+                launcher=launcher, where=Where(device="cuda:0", limit_bytes=8 * GIB, silence_s=300.0)
+            ),
             journal=Journal(None),
-            where=Where(device="cuda:0", limit_bytes=8 * GIB, silence_s=300.0),
             progress=SILENT,
             budget_s=1e6,
         )

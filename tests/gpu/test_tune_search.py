@@ -19,7 +19,8 @@ from gpudoc.progress import SILENT
 from gpudoc.tune.search.foresight import foresee
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import find_largest, settle_largest
-from gpudoc.tune.search.session import FIT_STEPS, Session
+from gpudoc.tune.search.runner import FIT_STEPS, WorkloadRunner
+from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Request, Variant
 from gpudoc.units import GIB, MIB
@@ -53,9 +54,10 @@ def open_session(tmp_path):
         launcher = Launcher(str(write_workload(tmp_path, **plant)))
         opened.append(launcher)
         return Session(
-            launcher=launcher,
+            runner=WorkloadRunner(
+                launcher=launcher, where=Where(device="cuda:0", limit_bytes=limit_bytes, cap=100_000)
+            ),
             journal=Journal(None),
-            where=Where(device="cuda:0", limit_bytes=limit_bytes, cap=100_000),
             progress=SILENT,
             budget_s=1e6,
             share_s=1e6,
@@ -77,14 +79,14 @@ def open_session(tmp_path):
 
 def fits(session, batch):
     request = Request(kind="fit", batches=(batch,), variant=session.variant, steps=FIT_STEPS)
-    return session.launcher.run(request, session.where)
+    return session.runner.launcher.run(request, session.runner.where)
 
 
 @pytest.mark.parametrize("allocator", ["default", "expandable"])
 @pytest.mark.parametrize("share", SHARES)
 def test_the_largest_batch_under_a_share_of_the_card_has_both_certificates(open_session, share, allocator):
     session = open_session(share_bytes(share), Variant(allocator=allocator))
-    found = find_largest(session, limit_bytes=session.where.limit_bytes, cap=100_000)
+    found = find_largest(session, limit_bytes=session.runner.limit_bytes, cap=100_000)
     assert found.is_proved
     assert found.fails_with in FULL
     assert found.fails_at - found.batch <= max(1, found.line.gap(found.fails_at))
@@ -106,7 +108,7 @@ def test_the_limit_is_real_although_the_card_has_more(open_session):
 
 def test_the_whole_script_runs_at_what_was_found_and_so_do_the_steps_that_follow(open_session):
     session = open_session(share_bytes(0.05))
-    found = find_largest(session, limit_bytes=session.where.limit_bytes, cap=100_000)
+    found = find_largest(session, limit_bytes=session.runner.limit_bytes, cap=100_000)
     settled = settle_largest(session, found, steps=50)
     assert settled.settled
     assert settled.batch >= 0.97 * found.batch

@@ -15,12 +15,14 @@ from gpudoc.script.messages import ErrorSeen, Link, LoaderSeen, Start, Steps, To
 from gpudoc.script.options import Options
 from gpudoc.script.outcome import Told, trial_of
 from gpudoc.script.record import Context, make_profile
+from gpudoc.script.runner import CommandRunner
 from gpudoc.script.search import Result
-from gpudoc.script.session import Session
 from gpudoc.script.stages import run_stages
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import Request
 
+COMMAND = Command(("python", "train.py"))
 START = Start(
     at=0.0, pid=10, ppid=1, rank=None, local_rank=None, world=None, program="train.py", python="3.11.0", torch="2.9.1",
     cuda=None,
@@ -65,7 +67,7 @@ def told(*processes, **changes):
 
 
 class Pretended:
-    """Satisfies `session.Runner`: every request is answered from the model, and counted in `requests`.
+    """Stands for `trial.Launches`: every request is answered from the model, and counted in `requests`.
 
     A batch takes `sample_s` of waiting for each sample, split among the workers; a step `fixed_s` + `step_s` a sample;
     memory `fixed_bytes` + `bytes_per_sample` a sample under `limit_bytes`. Threads that sleep while they wait make it
@@ -111,7 +113,7 @@ class Pretended:
         return [request for request in self.requests if request.kind == kind]
 
 
-def session_of(model, *, built=None, journal=None, **changes):
+def session_of(model, *, built=None, journal=None, command=COMMAND, **changes):
     """A session over a pretended script, looked at as `model` has it."""
     workers = 0 if built is None else built.num_workers
     trial = model.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
@@ -121,18 +123,17 @@ def session_of(model, *, built=None, journal=None, **changes):
         wait, step = 0.0, step - wait
     event = steps([step] * 24, [wait] * 24, samples=model.batch, peak_bytes=trial.points[0].peak_bytes)
     look = look_at([seen(event, loaders=[built or loader(batch_size=model.batch)])], warm_steps=2, start_s=2.0)
-    known = {
-        "runner": model, "journal": journal or Journal(None), "progress": SILENT, "look": look, "budget_s": 3600.0,
-        "reference": model.batch, "limit_bytes": model.limit_bytes,
-    }  # fmt: skip
-    return Session(**{**known, **changes})
+    known = {"launches": model, "reference": model.batch, "limit_bytes": model.limit_bytes}
+    known = {name: changes.pop(name, value) for name, value in known.items()}
+    runner = CommandRunner(command=command, look=look, **known)
+    return Session(runner=runner, journal=journal or Journal(None), progress=SILENT, **{"budget_s": 3600.0, **changes})
 
 
 def searched(**changes):
     """The findings of a whole search over a pretended script, and its session."""
-    asked = Options(command=Command(("python", "train.py")), **changes)
+    asked = Options(command=COMMAND, **changes)
     session = session_of(Pretended())
-    found = Findings(look=session.look, lever="loader")
+    found = Findings(look=session.runner.look, lever="loader")
     found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
     run_stages(session, asked, found)
     return asked, found, session

@@ -9,7 +9,7 @@ FEED = Feed(num_workers=6, prefetch_factor=4, pin_memory=True, persistent_worker
 
 
 def look(**built):
-    return session_of(Pretended(), built=loader(**built)).look
+    return session_of(Pretended(), built=loader(**built)).runner.look
 
 
 @pytest.mark.parametrize(

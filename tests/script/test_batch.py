@@ -1,7 +1,7 @@
 import pytest
 
-from gpudoc.errors import GpudocError
-from gpudoc.script.batch import cap_of, check_lever, lever_of, size_batch
+from gpudoc.script.batch import cap_of, size_batch
+from gpudoc.script.look import lever_of
 from tests.script.pretended import Pretended, loader, session_of
 
 
@@ -47,7 +47,7 @@ def test_no_batch_beyond_eight_times_the_scripts_own_is_offered_for_speed():
 
 
 def test_the_cap_is_what_a_data_set_can_fill_on_each_rank():
-    look = session_of(Pretended()).look
+    look = session_of(Pretended()).runner.look
     assert cap_of(look, None) == 4096
     assert cap_of(look, 100) == 100
 
@@ -64,15 +64,6 @@ def test_the_cap_is_what_a_data_set_can_fill_on_each_rank():
     ],
 )
 def test_the_lever_is_the_placeholder_or_the_loaders_own_batch_size(built, takes, lever, says):
-    found, why = lever_of(session_of(Pretended(), built=built).look, takes_batch=takes)
+    found, why = lever_of(session_of(Pretended(), built=built).runner.look, takes_batch=takes)
     assert found == lever
     assert says in why
-
-
-def test_a_placeholder_that_something_eats_is_found_out():
-    with pytest.raises(GpudocError, match="does not reach the loader: with 8 and 16") as told:
-        check_lever("python t.py {batch}", [(8, 32), (16, 32)], "t.py:7")
-    assert told.value.exit_code == 2
-    check_lever("python t.py {batch}", [(8, 4), (16, 8)], "t.py:7")
-    check_lever("python t.py {batch}", [(8, 32)], "t.py:7")
-    check_lever("python t.py {batch}", [(8, None), (16, None)], "t.py:7")

@@ -14,7 +14,7 @@ def trial(rate, end=End.FITS, **measured):
 
 
 def look(**built):
-    return session_of(Pretended(), built=loader(**built)).look
+    return session_of(Pretended(), built=loader(**built)).runner.look
 
 
 def gain(defaults, joints):

@@ -34,12 +34,12 @@ def test_a_step_that_hardly_waits_keeps_its_loader():
 )
 def test_a_loader_whose_workers_would_change_the_data_is_left(built, says):
     session = session_of(Pretended(), built=built)
-    assert says in why_kept(session.look)
+    assert says in why_kept(session.runner.look)
     assert tune_loader(session, seconds=1000.0).feed is None
 
 
 def test_an_iterable_that_shards_is_searched():
-    assert why_kept(session_of(Pretended(), built=loader(iterable=True, sharded=True)).look) == ""
+    assert why_kept(session_of(Pretended(), built=loader(iterable=True, sharded=True)).runner.look) == ""
 
 
 def test_a_setting_that_the_script_refuses_ends_the_search_with_its_reason():
@@ -69,7 +69,7 @@ def test_stretches_of_one_setting_are_launches_of_their_own():
 
 def test_a_launch_that_fails_is_no_figure():
     runner = Pretended(fixed_bytes=1 << 40)
-    measures = Measures(session_of(Pretended(), runner=runner))
+    measures = Measures(session_of(Pretended(), launches=runner))
     with pytest.raises(MeasurementError, match="allocate"):
         measures.run(LoaderSetting(num_workers=1), seconds=1.0, period_s=0.1)
 
@@ -80,7 +80,7 @@ def test_costs_come_from_steps_without_workers_and_memory_from_one_worker():
     alone, helped = measures.without_workers(), measures.with_one()
     alone = alone.model_copy(update={"measured": {**alone.measured, "cpu_s": 0.03, "private_bytes": 5e8}})
     helped = helped.model_copy(update={"measured": {**helped.measured, "private_bytes": 7e8, "shm_bytes": 4e6}})
-    costs = costs_of(session.look, alone, helped)
+    costs = costs_of(session.runner.look, alone, helped)
     assert costs.mean_batch_s == pytest.approx(0.08)
     assert costs.step_s == pytest.approx(0.028)
     assert costs.worker_cpu_s + costs.step_cpu_s == pytest.approx(0.03)
@@ -91,7 +91,7 @@ def test_costs_come_from_steps_without_workers_and_memory_from_one_worker():
 def test_a_script_without_workers_is_not_launched_once_more_without_them():
     runner = Pretended()
     session = session_of(runner)
-    session.own = runner.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
+    session.runner.own = runner.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
     runner.requests.clear()
     assert tune_loader(session, seconds=3600.0).feed.num_workers == 3
     assert (0, 0) not in {(request.feed.num_workers, request.repeat) for request in runner.requests}

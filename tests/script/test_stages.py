@@ -16,8 +16,8 @@ def options(*words, **changes):
 
 
 def search(runner, asked, *, lever="loader", **changes):
-    session = session_of(runner, **changes)
-    found = Findings(look=session.look, lever=lever)
+    session = session_of(runner, command=asked.command, **changes)
+    found = Findings(look=session.runner.look, lever=lever)
     found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
     runner.requests.clear()
     run_stages(session, asked, found)
@@ -162,7 +162,7 @@ def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
     until = Deadline(budget_s=900.0, since=clock.now_s, clock=clock)
     session = session_of(runner, deadline=until)
     look = runner.run(Request(kind="look", batches=()), patience_s=1.0)
-    found = Findings(look=session.look, lever="loader", defaults=[look])
+    found = Findings(look=session.runner.look, lever="loader", defaults=[look])
     run_stages(session, options(parts=frozenset({"loader"})), found)
     assert runner.asked("joint") == []
     assert found.verdict.kind == "faster"

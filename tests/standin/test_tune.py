@@ -13,6 +13,7 @@ import yaml
 from gpudoc.progress import SILENT
 from gpudoc.tune.model.losses import BOUNDS, Reference, agree, explain_losses
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session, why_rejected
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Request, Variant
@@ -255,7 +256,10 @@ def test_a_gpu_that_the_compiler_does_not_know_rejects_compiling_in_one_line(net
     request = Request(kind="variant", batches=(8,), variant=Variant(compile=True))
     with Launcher(str(tmp_path / net)) as launcher:
         session = Session(
-            launcher=launcher, journal=Journal(tmp_path / "j"), where=where, progress=SILENT, budget_s=1e4
+            runner=WorkloadRunner(launcher=launcher, where=where),
+            journal=Journal(tmp_path / "j"),
+            progress=SILENT,
+            budget_s=1e4,
         )
         trial = session.attempt(request)
     assert trial.end is End.USER_ERROR

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from gpudoc.tune.model.noise import disturbance_of
 from gpudoc.tune.search.choose import is_faster
 from gpudoc.tune.search.heat import Read, watched
-from gpudoc.tune.trial.messages import Request, Trial
+from gpudoc.tune.trial.messages import RUNS, Request, Trial
 
-# of a trial: how many were run for it, where that is more than one
-RUNS = "runs"
 # how often one is measured again, and what all of that may take of the budget
 _MOST, _SHARE = 2, 0.15
 

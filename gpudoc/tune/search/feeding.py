@@ -10,7 +10,7 @@ from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Open
 from gpudoc.tune.loader.search import LoaderChoice, is_negligible, tune_loader
 from gpudoc.tune.loader.session import MeasurementError
-from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.session import WorkloadSession
 from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
 from gpudoc.workload.config import Loaded
 
@@ -25,10 +25,12 @@ class Feeder:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
 
-    def __call__(self, session: Session, plan: Plan, found: Findings) -> None:
+    def __call__(self, session: WorkloadSession, plan: Plan, found: Findings) -> None:
         """Measure and choose: fills `feed`, its reasons and its trials."""
         assert found.choice is not None
-        request = Request(kind="loader", batches=(found.choice.batch,), variant=found.variant, ranks=session.ranks)
+        request = Request(
+            kind="loader", batches=(found.choice.batch,), variant=found.variant, ranks=session.runner.ranks
+        )
         trial = session.find(request)
         if trial is None:
             try:
@@ -44,14 +46,14 @@ class Feeder:
             found.needed_s = None
         found.feed_reasons = tuple(line for line in trial.detail.splitlines() if line)
 
-    def _measure(self, session: Session, request: Request) -> Trial:
+    def _measure(self, session: WorkloadSession, request: Request) -> Trial:
         seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
         start, meter = time.monotonic(), Meter()
         choice = tune_loader(
             Open(
                 loaded=self._loaded,
                 batch_size=request.batches[0],
-                device=session.where.device,
+                device=session.runner.device,
                 variant=request.variant,
             ),
             bounds=bounds_here(ranks=request.ranks, seconds=seconds),
@@ -59,7 +61,7 @@ class Feeder:
             deadline=session.deadline,
         )
         trial = _as_trial(choice, request, time.monotonic() - start)
-        return trial.beside(meter.read(), on_gpu=session.where.device != "cpu")
+        return trial.beside(meter.read(), on_gpu=session.runner.device != "cpu")
 
 
 def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
-from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.session import WorkloadSession
 from gpudoc.tune.trial.messages import POLICY, RUNG, End, Request, Trial
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
@@ -12,16 +12,17 @@ PLAN_SECONDS = 15.0
 _PLAN_SHARE = 0.15
 # of one plan among several
 _LADDER_SECONDS = 120.0
+_PLANNING = "planning the step's memory without running it"
 
 
-def foresee_ladder(session: Session) -> tuple[tuple[str, int], ...]:
+def foresee_ladder(session: WorkloadSession) -> tuple[tuple[str, int], ...]:
     """(change, bytes) of what the plan says would make batch 1 fit on this GPU, each on top of those before it.
 
     Nothing where it cannot say. The budget does not end this: it is asked where nothing that was tried fits.
     """
-    extra = {"ladder": 1.0, "limit_bytes": float(session.where.limit_bytes or 0)}
+    extra = {"ladder": 1.0, "limit_bytes": float(session.runner.limit_bytes or 0)}
     request = Request(kind="plan", batches=(1,), variant=session.variant, extra=extra)
-    trial = session.plan(request, _LADDER_SECONDS)
+    trial = session.run(request, _PLANNING, most_s=_LADDER_SECONDS)
     told = _told(trial, RUNG)
     if not trial.fits or not told:
         session.say(f"what would make it fit cannot be planned: {trial.detail or trial.end.value}"[:160])
@@ -30,7 +31,7 @@ def foresee_ladder(session: Session) -> tuple[tuple[str, int], ...]:
 
 
 def foresee_policy(
-    session: Session,
+    session: WorkloadSession,
     batch: int,
     share: float = 1.0,
     *,
@@ -42,7 +43,7 @@ def foresee_policy(
 
     With `is_most` in place of `batch` the largest up to it with which any should fit.
     """
-    limit_bytes = share * float(session.where.limit_bytes or 0)
+    limit_bytes = share * float(session.runner.limit_bytes or 0)
     request = Request(
         kind="plan",
         batches=(batch,),
@@ -55,7 +56,7 @@ def foresee_policy(
             "limit_bytes": limit_bytes,
         },
     )
-    trial = session.plan(request, PLAN_SECONDS)
+    trial = session.run(request, _PLANNING, most_s=PLAN_SECONDS)
     told = _told(trial, POLICY)
     if not trial.fits or not told:
         return None
@@ -63,11 +64,12 @@ def foresee_policy(
     return True if name == "true" else parse(name), slowdown
 
 
-def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
+def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
     """The memory near the largest batch as the plan sees it; None, and said, where it cannot be traced in time."""
-    extra = {**_versions(capability), "limit_bytes": float(session.where.limit_bytes or 0)}
-    if session.seen is not None and session.seen.peak_bytes is not None:
-        extra |= {"seen_batch": float(session.seen.batch), "seen_bytes": float(session.seen.peak_bytes)}
+    extra = {**_versions(capability), "limit_bytes": float(session.runner.limit_bytes or 0)}
+    seen = session.runner.seen(session.variant)
+    if seen is not None and seen.peak_bytes is not None:
+        extra |= {"seen_batch": float(seen.batch), "seen_bytes": float(seen.peak_bytes)}
     request = Request(
         kind="plan",
         batches=(cap,),
@@ -75,7 +77,7 @@ def foresee(session: Session, *, cap: int, capability: tuple[int, int] | None = 
         accumulate_below=session.accumulate_below,
         extra=extra,
     )
-    trial = session.plan(request, min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
+    trial = session.run(request, _PLANNING, most_s=min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
     found = trial.measured
     if not trial.fits or "bytes_per_sample" not in found:
         if trial.end is End.TIME_UP and not session.left_s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import cpus_usable
@@ -11,7 +11,7 @@ from gpudoc.profile.match import match
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Setup, assess_point, conclude
-from gpudoc.tune.search.session import Session
+from gpudoc.tune.search.session import WorkloadSession
 from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_count
@@ -116,13 +116,13 @@ class ScalingStage:
     """Runs the trials and keeps what they showed; `result` may be asked for at any time, also after Ctrl+C."""
 
     def __init__(
-        self, session: Session, settings: Settings, counts: Sequence[int], told: Inspection, *, budget_s: float
+        self, session: WorkloadSession, settings: Settings, counts: Sequence[int], told: Inspection, *, budget_s: float
     ) -> None:
         self._session = session
         self._budget_s = budget_s
         self._settings = settings
         self._counts = tuple(counts)
-        self._on_gpu = session.where.device != "cpu"
+        self._on_gpu = session.runner.device != "cpu"
         self._num_threads = told.num_threads
         self._gradient_bytes = told.parameter_bytes
         self._num_samples = told.num_samples
@@ -215,10 +215,9 @@ class ScalingStage:
         )
 
 
-def limited_for(session: Session, most: int, free_bytes: int, asked: int | None) -> Session:
+def limited_for(session: WorkloadSession, most: int, free_bytes: int, asked: int | None) -> WorkloadSession:
     """The session with room for `most` ranks on one host; what was asked for holds for each of them as it is."""
-    if session.where.device != "cpu" or asked is not None:
+    if session.runner.device != "cpu" or asked is not None:
         return session
-    share = free_bytes // 2 // most
-    session.where = replace(session.where, limit_bytes=min(session.where.limit_bytes or share, share))
+    session.runner.limit_to(free_bytes // 2 // most)
     return session

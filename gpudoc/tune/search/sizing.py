@@ -11,7 +11,8 @@ from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, is_clearly_faster
 from gpudoc.tune.search.foresight import foresee, foresee_ladder, foresee_policy
 from gpudoc.tune.search.largest import Largest, NothingFitsError, find_largest, predict_largest, settle_largest
-from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
+from gpudoc.tune.search.runner import VariantFailedError
+from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.variants import ways_out
 from gpudoc.tune.trial.deadline import TimeUpError
 from gpudoc.tune.trial.messages import Point, Request, Variant
@@ -29,10 +30,14 @@ _STEADY_SHARE = 0.35
 _ALIKE_SHARE = 0.05
 # one more forward pass, a third of a step: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016
 _RECOMPUTED = 4 / 3
+# batch normalization cannot train on one sample
+_SMALL_BATCH = 2
+# after a checkpoint, where small steps were all alike and these leave memory as it is
+_ENOUGH_STEPS = 5
 _RECOMPUTE_NAME = "activation_checkpointing"
 
 
-def size_batch(session: Session, plan: Plan, found: Findings) -> None:
+def size_batch(session: WorkloadSession, plan: Plan, found: Findings) -> None:
     """Fill `largest`, and change the variant where that lets more fit; GpudocError when nothing ever fits."""
     _give_share(session)
     if plan.goal == "largest":
@@ -60,15 +65,15 @@ def _count_what_ran(found: Findings) -> None:
     largest.batch = max(largest.batch, *ran) if ran else largest.batch
 
 
-def affordable_steps(session: Session, batch: int) -> int:
+def affordable_steps(session: WorkloadSession, batch: int) -> int:
     """Steady steps that a share of the remaining budget pays for; the rest of the script costs about four."""
-    if not session.samples_per_s:
+    if not session.runner.samples_per_s:
         return STEADY_STEPS
-    room = _STEADY_SHARE * session.free_s * session.samples_per_s / batch - 4
+    room = _STEADY_SHARE * session.free_s * session.runner.samples_per_s / batch - 4
     return min(STEADY_STEPS, max(0, int(room)))
 
 
-def recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
+def recompute_for_speed(session: WorkloadSession, plan: Plan, found: Findings) -> None:
     """Activation checkpointing where memory ends before speed does: kept when its larger batch is measurably faster."""
     before = found.variant, found.speeds, found.largest
     # where a part cannot be recomputed, all of it may
@@ -87,14 +92,14 @@ def recompute_for_speed(session: Session, plan: Plan, found: Findings) -> None:
         return
 
 
-def _reject_recomputing(session: Session, found: Findings, problem: VariantFailedError) -> None:
+def _reject_recomputing(session: WorkloadSession, found: Findings, problem: VariantFailedError) -> None:
     policy = problem.trial.request.variant.activation_checkpointing
     name = _RECOMPUTE_NAME if policy is True else f"{_RECOMPUTE_NAME} {policy}"
     found.rejected[name] = f"{name}: {why_rejected(problem.trial)}"
     session.say(f"  {found.rejected[name]}")
 
 
-def _recompute_for_speed(session: Session, plan: Plan, found: Findings, *, in_part: bool) -> None:
+def _recompute_for_speed(session: WorkloadSession, plan: Plan, found: Findings, *, in_part: bool) -> None:
     largest, best = found.largest, fastest(found.speeds)
     binds = largest is not None and largest.line is not None and _roomy(largest, plan.useful) < plan.useful
     if plan.goal != "throughput" or not binds or best is None or not _may_recompute(plan, found.variant):
@@ -135,7 +140,9 @@ def _recompute_for_speed(session: Session, plan: Plan, found: Findings, *, in_pa
     session.release()
 
 
-def _foreseen(session: Session, plan: Plan, variant: Variant, batch: int, share: float = 1.0) -> tuple[Policy, float]:
+def _foreseen(
+    session: WorkloadSession, plan: Plan, variant: Variant, batch: int, share: float = 1.0
+) -> tuple[Policy, float]:
     """The cheapest policy with which `batch` should fit, and its factor in time; every block where none is known."""
     session.release()
     session.variant = variant
@@ -151,15 +158,15 @@ def expected_gain(points: Sequence[Point], batch: int) -> float | None:
     return batch / (_RECOMPUTED * line.at(batch)) / best.samples_per_s
 
 
-def _give_share(session: Session) -> None:
+def _give_share(session: WorkloadSession) -> None:
     session.share_s = session.spent_s + _LARGEST_SHARE * max(0.0, session.free_s)
 
 
-def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
+def _search(session: WorkloadSession, plan: Plan, variant: Variant) -> Largest:
     """The largest batch under `variant`, through the whole script when the budget allows."""
     session.release()
     session.variant = variant
-    limit = session.where.limit_bytes
+    limit = session.runner.limit_bytes
     assert limit is not None
     cap = plan.cap if plan.goal == "largest" else _affordable_cap(session, plan)
     expected = foresee(session, cap=cap, capability=plan.abilities.capability)
@@ -168,13 +175,18 @@ def _search(session: Session, plan: Plan, variant: Variant) -> Largest:
     steps = affordable_steps(session, largest.batch)
     if steps < STEADY_STEPS and plan.goal != "largest":
         return largest
-    if not session.can_start(largest.batch, steps=LEAST_STEADY_STEPS + 4):
+    if not can_start(session, largest.batch, steps=LEAST_STEADY_STEPS + 4):
         largest.notes.append(f"steady state at batch {largest.batch} was not run: the budget is used up")
         return largest
     return settle_largest(session, largest, steps=max(LEAST_STEADY_STEPS, min(steps, STEADY_STEPS)))
 
 
-def _affordable_cap(session: Session, plan: Plan) -> int:
+def can_start(session: WorkloadSession, batch: int, *, steps: int = 6) -> bool:
+    """Whether a trial of so many steps at `batch` should end before the reserve is touched."""
+    return session.runner.expected_s(batch, steps=steps) <= session.free_s
+
+
+def _affordable_cap(session: WorkloadSession, plan: Plan) -> int:
     """The largest batch that is worth its time where the fastest is asked for: no larger one than that is chosen."""
     cap = plan.cap
     while cap > plan.useful and not session.can_afford(4.0 * cap):
@@ -182,18 +194,29 @@ def _affordable_cap(session: Session, plan: Plan) -> int:
     return cap
 
 
-def _compare_steps(session: Session, plan: Plan, expected: MemoryLine | None) -> None:
+def _compare_steps(session: WorkloadSession, plan: Plan, expected: MemoryLine | None) -> None:
     """On a CPU, where a large step takes seconds: whether small ones tell that few large ones are enough.
 
     Compiled steps cannot be looked into, and several ranks would have to agree.
     """
-    if session.where.device != "cpu" or session.ranks > 1 or session.variant.compile or expected is None:
+    if session.runner.device != "cpu" or session.runner.ranks > 1 or session.variant.compile or expected is None:
         return
-    if min(plan.cap, expected.largest(session.where.limit_bytes or 0)) >= _MANY_TIMES:
-        session.compare_steps(STEADY_STEPS + _STEPS_BEFORE, _ALIKE_SHARE * max(0.0, session.free_s))
+    if min(plan.cap, expected.largest(session.runner.limit_bytes or 0)) >= _MANY_TIMES:
+        compare_steps(session, STEADY_STEPS + _STEPS_BEFORE, _ALIKE_SHARE * max(0.0, session.free_s))
 
 
-def _recompute_for_size(session: Session, plan: Plan, found: Findings) -> None:
+def compare_steps(session: WorkloadSession, steps: int, seconds: float) -> None:
+    """Learn whether so many small steps under the variant do the same, within so many seconds.
+
+    What fails in such a trial says nothing of the large steps: then all of those are run.
+    """
+    # threads that share so little work cost more time than they save
+    trial = session.run(session.request("alike", _SMALL_BATCH, steps=steps, threads=1.0), most_s=seconds)
+    if trial.fits and trial.measured.get("alike"):
+        session.enough[session.variant] = _ENOUGH_STEPS
+
+
+def _recompute_for_size(session: WorkloadSession, plan: Plan, found: Findings) -> None:
     """For the largest batch: activation checkpointing when one calibration each predicts that more fits with it.
 
     Of the policies that let most fit the plan names the cheapest; where it cannot, or that one fails, it is all blocks.
@@ -226,23 +249,25 @@ def _recompute_for_size(session: Session, plan: Plan, found: Findings) -> None:
         return
 
 
-def _predict(session: Session, plan: Plan, variant: Variant) -> int | None:
+def _predict(session: WorkloadSession, plan: Plan, variant: Variant) -> int | None:
     session.release()
     session.variant = variant
-    limit = session.where.limit_bytes
+    limit = session.runner.limit_bytes
     assert limit is not None
     return predict_largest(session, limit_bytes=limit, cap=plan.cap)
 
 
-def _time_recomputed(session: Session, plan: Plan, variant: Variant, above: int) -> tuple[Point, ...]:
+def _time_recomputed(session: WorkloadSession, plan: Plan, variant: Variant, above: int) -> tuple[Point, ...]:
     """Speed at the batch that fits with activations computed again; nothing when that is no larger, or no time."""
-    limit = session.where.limit_bytes
+    limit = session.runner.limit_bytes
     predicted = _predict(session, plan, variant)
     assert limit is not None
     batch = min(plan.useful, int((1 - MEMORY_LEFT_SHARE) * (predicted or 0)))
-    if batch <= above or not session.can_start(batch):
+    if batch <= above or not can_start(session, batch):
         return ()
-    request = Request(kind="speed", batches=(batch,), variant=variant, ranks=session.ranks, seconds_per_batch=1.0)
+    request = Request(
+        kind="speed", batches=(batch,), variant=variant, ranks=session.runner.ranks, seconds_per_batch=1.0
+    )
     trial = session.run(request, f"speed at batch {batch} with {in_words(variant.activation_checkpointing)}")
     return trial.points if trial.fits else ()
 
@@ -259,7 +284,7 @@ def _roomy(largest: Largest, useful: int) -> int:
     return min(useful, within, largest.batch)
 
 
-def _way_out(session: Session, plan: Plan, found: Findings, first: NothingFitsError) -> Largest:
+def _way_out(session: WorkloadSession, plan: Plan, found: Findings, first: NothingFitsError) -> Largest:
     """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them."""
     tried: list[tuple[str, int | None]] = []
     untried: list[str] = []

@@ -10,7 +10,8 @@ from gpudoc.tune.findings import Plan as Plan
 from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import pooled, sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch
-from gpudoc.tune.search.session import Session, VariantFailedError, why_rejected
+from gpudoc.tune.search.runner import VariantFailedError
+from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
 from gpudoc.tune.search.trying import give_up, plain_request, try_variants
 from gpudoc.tune.search.variants import LEVERS
@@ -31,18 +32,18 @@ _BATCH_TRIALS, _CLOSING_TRIALS, _LOADER_S = 8, 3, 15.0
 class LoaderTuner(Protocol):
     """How the loader is tuned once the batch is chosen."""
 
-    def __call__(self, session: Session, plan: Plan, found: Findings) -> None:
+    def __call__(self, session: WorkloadSession, plan: Plan, found: Findings) -> None:
         """Measure and choose: fills `feed`, its reasons and its trials."""
 
 
-def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTuner | None = None) -> None:
+def run_stages(session: WorkloadSession, plan: Plan, found: Findings, loader: LoaderTuner | None = None) -> None:
     """Fill `found` in the order of user value; stops early, with what there is, when the budget is used up.
 
     A variant that won at the reference batch and fails later is given up, and what follows is done without.
     """
     session.base = found.variant = plan.base
     session.repeats = found.asked_for_speed = not plan.is_for_size_alone
-    if plan.goal == "largest" and session.where.device == "cpu":
+    if plan.goal == "largest" and session.runner.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})
     _run_default(session, plan, found)
     found.needed_s = _needed_s(session, plan)
@@ -61,7 +62,7 @@ def run_stages(session: Session, plan: Plan, found: Findings, loader: LoaderTune
         _choose(session, plan, found, loader)
 
 
-def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner | None) -> None:
+def _choose(session: WorkloadSession, plan: Plan, found: Findings, loader: LoaderTuner | None) -> None:
     """The batch and the loader for the variant found."""
     session.variant = found.variant
     if "batch" in plan.parts:
@@ -80,14 +81,14 @@ def _choose(session: Session, plan: Plan, found: Findings, loader: LoaderTuner |
     _compare_with_default(session, plan, found)
 
 
-def _tune_loader(session: Session, plan: Plan, found: Findings, loader: LoaderTuner) -> None:
+def _tune_loader(session: WorkloadSession, plan: Plan, found: Findings, loader: LoaderTuner) -> None:
     """The loader at the chosen batch, unless it was tuned at this one already, or no time is left."""
     assert found.choice is not None
     batch = found.choice.batch
     if any(trial.request.batches == (batch,) for trial in found.feed_trials):
         return
     # it is measured in a process that imports and reads all again; then what was chosen is timed once at least
-    closing_s = session.expected_s(batch, steps=_fed_steps(Feed())) + _LEAST_TIMED_S
+    closing_s = session.runner.expected_s(batch, steps=_fed_steps(Feed())) + _LEAST_TIMED_S
     if session.left_s > _LEAST_LOADER_S + session.journal.start_s + closing_s:
         session.reserved_s = min(session.reserved_s, session.left_s - _LEAST_LOADER_S - session.journal.start_s)
         loader(session, plan, found)
@@ -97,7 +98,7 @@ def _tune_loader(session: Session, plan: Plan, found: Findings, loader: LoaderTu
         found.notes.append("the loader was not tuned: the budget is used up")
 
 
-def _waits_for_data(session: Session, plan: Plan, found: Findings) -> bool:
+def _waits_for_data(session: WorkloadSession, plan: Plan, found: Findings) -> bool:
     """Whether the default waits for its data most of the time, so that nothing promises more than its loader."""
     if not {"speed", "loader"} <= plan.parts or plan.goal != "throughput":
         return False
@@ -109,7 +110,7 @@ def _waits_for_data(session: Session, plan: Plan, found: Findings) -> bool:
     return fed is not None and fast is not None and fed.high < (1 - _WAITS_SHARE) * fast.low
 
 
-def _needed_s(session: Session, plan: Plan) -> float:
+def _needed_s(session: WorkloadSession, plan: Plan) -> float:
     """About how long the whole search should take here, by what the default took beside its steps."""
     levers = sum(lever.is_worth_a_trial(plan.abilities, plan.goal, plan.base) for lever in LEVERS)
     trials = 1 + _CLOSING_TRIALS
@@ -117,10 +118,10 @@ def _needed_s(session: Session, plan: Plan) -> float:
     trials += _BATCH_TRIALS if "batch" in plan.parts else 0
     start_s = session.journal.start_s
     loader_s = start_s + _LOADER_S if "loader" in plan.parts else 0.0
-    return start_s + loader_s + trials * (session.overhead_s + _MOST_TIMED_S)
+    return start_s + loader_s + trials * (session.runner.overhead_s + _MOST_TIMED_S)
 
 
-def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> None:
+def _give_up(session: WorkloadSession, plan: Plan, found: Findings, failed: Trial) -> None:
     """Go back to the plain variant, and say what failed."""
     changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
     shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
@@ -133,33 +134,33 @@ def _give_up(session: Session, plan: Plan, found: Findings, failed: Trial) -> No
     session.reserved_s = _comparison_s(session, plan, plan.reference)
 
 
-def _timed_s(session: Session, plan: Plan) -> float:
+def _timed_s(session: WorkloadSession, plan: Plan) -> float:
     """How long a trial is timed; where only a size is asked for, no longer than tells what the budget reaches for."""
     if plan.is_for_size_alone:
         return _GLANCE_S
     return min(_MOST_TIMED_S, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
 
 
-def _comparison_s(session: Session, plan: Plan, batch: int) -> float:
+def _comparison_s(session: WorkloadSession, plan: Plan, batch: int) -> float:
     """What the closing comparison takes, in seconds, at most a quarter of the budget."""
     steps = _fed_steps(Feed())
-    once = session.expected_s(plan.reference, steps=steps) + session.expected_s(batch, steps=steps)
+    once = session.runner.expected_s(plan.reference, steps=steps) + session.runner.expected_s(batch, steps=steps)
     return min(0.25 * session.budget_s, once + 2 * _timed_s(session, plan))
 
 
-def _default_request(session: Session, plan: Plan, variant: Variant, repeat: int) -> Request:
+def _default_request(session: WorkloadSession, plan: Plan, variant: Variant, repeat: int) -> Request:
     return Request(
         kind="default",
         batches=(plan.reference,),
         variant=variant,
         feed=Feed(),
-        ranks=session.ranks,
+        ranks=session.runner.ranks,
         seconds_per_batch=2 * _timed_s(session, plan),
         repeat=repeat,
     )
 
 
-def _run_default(session: Session, plan: Plan, found: Findings) -> None:
+def _run_default(session: WorkloadSession, plan: Plan, found: Findings) -> None:
     why = f"your default, to compare with: batch {plan.reference}, {plan.base.precision}, no loader workers"
     # another allocator is another fork server, which is started for a comparison only
     variant = found.variant if plan.is_for_size_alone else plan.base
@@ -174,12 +175,12 @@ def _run_default(session: Session, plan: Plan, found: Findings) -> None:
         found.notes.append(f"the default does not run here: {trial.end.told} in {trial.stage}: {trial.detail[:160]}")
 
 
-def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
+def _time_batches(session: WorkloadSession, plan: Plan, found: Findings) -> None:
     largest = found.largest.batch if found.largest else plan.useful
     useful = largest if plan.goal == "largest" else plan.useful
     sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
-    rate = session.samples_per_s or 1.0
-    affordable = 0.4 * session.free_s - session.overhead_s
+    rate = session.runner.samples_per_s or 1.0
+    affordable = 0.4 * session.free_s - session.runner.overhead_s
     known = pooled(p for t in found.variants if t.request.variant == found.variant and t.fits for p in t.points)
     if known and rate:
         # the reference batch was timed with this variant already
@@ -194,7 +195,7 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
         kind="speed",
         batches=sizes,
         variant=found.variant,
-        ranks=session.ranks,
+        ranks=session.runner.ranks,
         # two rounds, in each of which every size warms up
         seconds_per_batch=round(
             min(_timed_s(session, plan), max(0.0, affordable - 4 * sum(sizes) / rate) / len(sizes)), 2
@@ -206,7 +207,7 @@ def _time_batches(session: Session, plan: Plan, found: Findings) -> None:
         found.notes.append(f"timing stopped at batch {trial.failed_batch}: {trial.end.told}")
 
 
-def _run_steady(session: Session, found: Findings) -> None:
+def _run_steady(session: WorkloadSession, found: Findings) -> None:
     """The whole script at the chosen batch, unless the largest batch already went through it."""
     choice, largest = found.choice, found.largest
     if choice is None or largest is None or (largest.settled and choice.batch <= largest.batch):
@@ -226,7 +227,7 @@ def _run_steady(session: Session, found: Findings) -> None:
             found.choice = BatchChoice(smaller, choice.fastest, f"micro_batch {smaller}: {choice.batch} fails later")
 
 
-def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None:
+def _compare_with_default(session: WorkloadSession, plan: Plan, found: Findings) -> None:
     """The choice beside the default, both fed by real loaders, interleaved; the faster one stands."""
     if found.choice is None or plan.is_for_size_alone:
         return
@@ -238,7 +239,7 @@ def _compare_with_default(session: Session, plan: Plan, found: Findings) -> None
     for repeat, keep in ((0, found.joints), (1, found.defaults), (1, found.joints)):
         is_choice = keep is found.joints
         steps = _fed_steps(found.feed if is_choice else Feed())
-        least_s = session.expected_s(batch if is_choice else plan.reference, steps=steps)
+        least_s = session.runner.expected_s(batch if is_choice else plan.reference, steps=steps)
         if least_s > session.left_s:
             break
         # the first is the one that counts; the others share what it leaves

@@ -13,7 +13,7 @@ from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, expl
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.again import wins
 from gpudoc.tune.search.choose import speedup
-from gpudoc.tune.search.session import Session, why_rejected
+from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.variants import LEVERS, SLEEPING, Abilities, Lever
 from gpudoc.tune.trial.messages import End, Request, Trial, Variant
 
@@ -31,7 +31,7 @@ class _Check:
     told: str
 
 
-def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) -> None:
+def try_variants(session: WorkloadSession, plan: Plan, found: Findings, timed_s: float) -> None:
     """Fill `variant` and `tried`, at one batch, with data that is ready, timed for `timed_s` seconds each."""
     abilities = _beside_others(plan.abilities, found.defaults)
     if not any(lever.is_worth_a_trial(abilities, plan.goal, found.variant) for lever in LEVERS):
@@ -58,7 +58,7 @@ def try_variants(session: Session, plan: Plan, found: Findings, timed_s: float) 
 class _Climb:
     """Tries levers on top of the best so far: its last trial, and how far its losses may lie from the reference's."""
 
-    session: Session
+    session: WorkloadSession
     plan: Plan
     found: Findings
     reference: Reference | None
@@ -133,7 +133,7 @@ def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
     return abilities if noise is None else replace(abilities, threads_spin=may_sleep(noise.most_cpus))
 
 
-def _reference(session: Session, request: Request, plain: Trial) -> Reference | None:
+def _reference(session: WorkloadSession, request: Request, plain: Trial) -> Reference | None:
     """The losses to compare with; None where the plain variant does not run at this batch."""
     if not plain.fits:
         return None
@@ -144,9 +144,9 @@ def _reference(session: Session, request: Request, plain: Trial) -> Reference | 
     return Reference(plain.losses, again.losses)
 
 
-def _can_afford(session: Session, plan: Plan, found: Findings, lever: Lever, variant: Variant) -> bool:
+def _can_afford(session: WorkloadSession, plan: Plan, found: Findings, lever: Lever, variant: Variant) -> bool:
     """Whether the trial leaves enough of the budget; a compiled one takes what the last one took."""
-    expected_s = session.expected_s(plan.reference, steps=_TIMED_STEPS + LEAST_STEPS, variant=variant)
+    expected_s = session.runner.expected_s(plan.reference, steps=_TIMED_STEPS + LEAST_STEPS, variant=variant)
     if lever.family == "compile":
         expected_s = max([expected_s, *(t.seconds for t in found.variants if t.request.variant.compile)])
     if lever is SLEEPING:
@@ -199,12 +199,12 @@ def _rejected(trial: Trial, times: float | None, check: _Check) -> str:
     return "not faster beyond doubt"
 
 
-def plain_request(session: Session, plan: Plan, variant: Variant, timed_s: float) -> Request:
+def plain_request(session: WorkloadSession, plan: Plan, variant: Variant, timed_s: float) -> Request:
     """Steps at the reference batch with data that is ready: what every lever is held against."""
     return Request(
         kind="variant",
         batches=(plan.reference,),
         variant=variant,
-        ranks=session.ranks,
+        ranks=session.runner.ranks,
         seconds_per_batch=timed_s,
     )

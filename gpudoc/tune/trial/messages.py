@@ -84,6 +84,10 @@ class Part(BaseModel):
 
 # what leads the name of the policy, or of a rung of the ladder, that a plan answers with
 POLICY, RUNG = "policy ", "rung "
+# of a request: its batch is tried without any limit on memory
+UNLIMITED = "unlimited"
+# of a trial: how many were run for it, where that is more than one
+RUNS = "runs"
 
 
 class Variant(Levers):

@@ -8,6 +8,7 @@ from gpudoc.tune.search import feeding
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.launcher import Where
@@ -22,7 +23,9 @@ def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, m
     monkeypatch.syspath_prepend(str(tmp_path))
     loaded = load_config(str(write_workload(tmp_path)))
     where = Where(device="cpu", limit_bytes=1 << 30)
-    session = Session(launcher=None, journal=Journal(None), where=where, progress=SILENT, budget_s=10.0)
+    session = Session(
+        runner=WorkloadRunner(launcher=None, where=where), journal=Journal(None), progress=SILENT, budget_s=10.0
+    )
     first = Findings(choice=BatchChoice(64, None, ""))
     Feeder(loaded)(session, PLAN, first)
     assert first.feed_reasons

@@ -5,6 +5,7 @@ import pytest
 from gpudoc.progress import SILENT
 from gpudoc.tune.search.foresight import foresee
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import End, Trial, Variant
@@ -22,9 +23,8 @@ def session(tmp_path, monkeypatch):
     def start(**changes):
         opened.append(Launcher(str(write_workload(tmp_path, **changes))))
         return Session(
-            launcher=opened[-1],
+            runner=WorkloadRunner(launcher=opened[-1], where=Where(device="cpu", limit_bytes=LIMIT, cap=100_000)),
             journal=Journal(None),
-            where=Where(device="cpu", limit_bytes=LIMIT, cap=100_000),
             progress=SILENT,
             budget_s=1e6,
             variant=Variant(allocator="exact"),
@@ -79,7 +79,9 @@ def test_a_plan_that_takes_too_long_or_dies_is_done_without():
     machine = Machine()
     for machine.end in (End.HANG, End.SIGNAL, End.USER_ERROR):
         where = Where(device="cpu", limit_bytes=LIMIT)
-        search = Session(launcher=machine, journal=Journal(None), where=where, progress=machine, budget_s=60.0)
+        search = Session(
+            runner=WorkloadRunner(launcher=machine, where=where), journal=Journal(None), progress=machine, budget_s=60.0
+        )
         assert foresee(search, cap=10) is None
         assert "no sign of life" in machine.said[-1]
     assert machine.patience == pytest.approx(0.15 * 60.0)

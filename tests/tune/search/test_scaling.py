@@ -20,6 +20,7 @@ from gpudoc.profile.model import Settings as ProfileSettings
 from gpudoc.render.tune import as_text
 from gpudoc.tune.search import scaling
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.scaling import (
     ScalingResult,
     ScalingStage,
@@ -78,7 +79,12 @@ class Machine:
 
 def session(machine, device="cpu", journal=None, budget_s=100.0):
     where = Where(device=device, limit_bytes=1 << 30)
-    return Session(launcher=machine, journal=journal or Journal(None), where=where, progress=machine, budget_s=budget_s)
+    return Session(
+        runner=WorkloadRunner(launcher=machine, where=where),
+        journal=journal or Journal(None),
+        progress=machine,
+        budget_s=budget_s,
+    )
 
 
 def measured(machine, counts=(1, 2, 4), **changes):
@@ -196,9 +202,9 @@ def test_the_most_ranks_are_the_gpus_or_what_was_asked_or_the_cpus():
 
 
 def test_ranks_share_the_hosts_memory_unless_a_limit_was_asked_for():
-    assert limited_for(session(Machine()), 4, 1 << 32, None).where.limit_bytes == 1 << 29
-    assert limited_for(session(Machine()), 4, 1 << 32, 1 << 30).where.limit_bytes == 1 << 30
-    assert limited_for(session(Machine(), device="cuda:0"), 4, 1 << 32, None).where.limit_bytes == 1 << 30
+    assert limited_for(session(Machine()), 4, 1 << 32, None).runner.limit_bytes == 1 << 29
+    assert limited_for(session(Machine()), 4, 1 << 32, 1 << 30).runner.limit_bytes == 1 << 30
+    assert limited_for(session(Machine(), device="cuda:0"), 4, 1 << 32, None).runner.limit_bytes == 1 << 30
 
 
 def test_the_settings_are_those_of_a_profile_that_fits(tmp_path, monkeypatch):

@@ -2,7 +2,9 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session, describe_trial
+from gpudoc.tune.search.sizing import can_start, compare_steps
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
@@ -33,7 +35,13 @@ def trial(end=End.FITS, batch=8, seconds=2.0, **changes):
 
 def session(recorder, **changes):
     where = Where(device="cpu", limit_bytes=1 << 30)
-    return Session(launcher=recorder, journal=Journal(None), where=where, progress=recorder, budget_s=60.0, **changes)
+    return Session(
+        runner=WorkloadRunner(launcher=recorder, where=where),
+        journal=Journal(None),
+        progress=recorder,
+        budget_s=60.0,
+        **changes,
+    )
 
 
 def test_an_equal_request_is_not_run_twice_and_its_cost_counts_once():
@@ -43,7 +51,7 @@ def test_an_equal_request_is_not_run_twice_and_its_cost_counts_once():
     assert search.run(request) == search.run(request)
     assert len(recorder.asked) == 1
     assert search.spent_s == 2.0
-    assert search.samples_per_s == 16.0
+    assert search.runner.samples_per_s == 16.0
 
 
 def beside(others, seconds=2.0):
@@ -57,7 +65,7 @@ def test_a_disturbed_timing_is_repeated_and_the_least_disturbed_kept():
     assert (found.measured["other_cpus"], found.seconds) == (0.0, 6.0)
     # three were run for it: one takes a third of that
     search.run(Request(kind="default", batches=(8,)))
-    assert search.overhead_s == 1.5
+    assert search.runner.overhead_s == 1.5
     assert [one.measured["other_cpus"] for one in search.journal.trials] == [0.0, 0.0]
     assert any("up to 1.5 CPUs busy: measured again" in line for line in recorder.said)
 
@@ -80,7 +88,7 @@ def resting(measured, end=End.FITS):
     """A session after its comparison of small steps, and what it asks of steady ones."""
     recorder = Recorder(trial(end, measured=measured), trial(), trial())
     search = session(recorder)
-    search.compare_steps(25, seconds=7.0)
+    compare_steps(search, 25, 7.0)
     search.steady(1000, steps=20)
     search.variant = Variant(precision="bf16")
     search.steady(1000, steps=20)
@@ -168,15 +176,15 @@ def test_a_trial_may_start_when_it_should_end_before_the_reserve_is_touched():
     default = Request(kind="default", batches=(8,))
     search = session(Recorder(trial(seconds=3.0)))
     search.run(default)
-    assert search.overhead_s == 2.5
-    assert search.expected_s(32, steps=4) == 2.5 + 4 * 32 / 16.0
+    assert search.runner.overhead_s == 2.5
+    assert search.runner.expected_s(32, steps=4) == 2.5 + 4 * 32 / 16.0
     search.reserved_s = 60.0 - 3.0 - 10.5
-    assert search.can_start(32, steps=4)
-    assert search.expected_s(32, steps=4, variant=Variant(precision="bf16")) == 10.5
-    search.journal.start_s = 5.0
-    assert search.expected_s(32, steps=4, variant=Variant(allocator="exact")) == 15.5
-    assert search.expected_s(32, steps=4, variant=Variant(wait_policy="passive")) == 15.5
-    assert not search.can_start(33, steps=4)
+    assert can_start(search, 32, steps=4)
+    assert search.runner.expected_s(32, steps=4, variant=Variant(precision="bf16")) == 10.5
+    search.runner.start_s = 5.0
+    assert search.runner.expected_s(32, steps=4, variant=Variant(allocator="exact")) == 15.5
+    assert search.runner.expected_s(32, steps=4, variant=Variant(wait_policy="passive")) == 15.5
+    assert not can_start(search, 33, steps=4)
 
 
 def test_memory_is_tried_with_as_many_micro_batches_as_training_needs():
@@ -193,7 +201,7 @@ def test_a_journal_that_cannot_be_written_is_said_once():
     search.journal = Journal(None, lost="No space left on device")
     search.run(Request(kind="speed", batches=(8,)))
     search.run(Request(kind="speed", batches=(9,)))
-    assert sum("journal cannot be written" in line for line in recorder.said) == 1
+    assert sum("Cannot write the journal" in line for line in recorder.said) == 1
 
 
 def test_a_trial_in_one_line():

@@ -10,6 +10,7 @@ from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search import sizing
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import Largest
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import expected_gain, recompute_for_speed, size_batch
 from gpudoc.tune.search.variants import Abilities
@@ -21,9 +22,8 @@ from tests.tune.formula import Machine
 
 def search(machine, goal="throughput", useful=256, **abilities):
     session = Session(
-        launcher=machine,
+        runner=WorkloadRunner(launcher=machine, where=Where(device="cpu", limit_bytes=machine.limit)),
         journal=Journal(None),
-        where=Where(device="cpu", limit_bytes=machine.limit),
         progress=machine,
         budget_s=1e6,
     )
@@ -372,8 +372,8 @@ def test_small_steps_are_compared_on_a_cpu_where_the_largest_batch_is_many_times
 ):
     machine = Machine(100)
     session, plan, _ = search(machine)
-    session.ranks = changes.get("ranks", 1)
-    session.where = dataclasses.replace(session.where, device=changes.get("device", "cpu"))
+    session.runner.ranks = changes.get("ranks", 1)
+    session.runner.where = dataclasses.replace(session.runner.where, device=changes.get("device", "cpu"))
     line = None if largest is None else MemoryLine(batch=largest, peak_bytes=100 * MIB, bytes_per_sample=1.0 * MIB)
     monkeypatch.setattr(sizing, "foresee", lambda session, **more: line)
     monkeypatch.setattr(sizing, "find_largest", lambda *args, **more: Largest(batch=16, cap=16, limit_bytes=1))

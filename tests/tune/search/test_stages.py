@@ -6,6 +6,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.tune.search import stages
 from gpudoc.tune.search.journal import Header, Journal, open_journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import Findings, Plan, run_stages
 from gpudoc.tune.search.variants import Abilities
@@ -56,9 +57,8 @@ class Failing(Machine):
 
 def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None, goal="throughput", base=None):
     session = Session(
-        launcher=machine,
+        runner=WorkloadRunner(launcher=machine, where=Where(device="cpu", limit_bytes=10_000)),
         journal=journal or Journal(None),
-        where=Where(device="cpu", limit_bytes=10_000),
         progress=machine,
         budget_s=budget_s,
     )
@@ -250,9 +250,8 @@ class Mortal(formula.Machine):
 def searched(path, machine):
     """A whole search with its journal at `path`: what it found, in words."""
     session = Session(
-        launcher=machine,
+        runner=WorkloadRunner(launcher=machine, where=Where(device="cpu", limit_bytes=machine.limit)),
         journal=open_journal(path, Header(key={"of": "this test"}, limit_bytes=machine.limit)),
-        where=Where(device="cpu", limit_bytes=machine.limit),
         progress=machine,
         budget_s=60.0,
     )

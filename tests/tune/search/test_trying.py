@@ -8,6 +8,7 @@ from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.trying import give_up, try_variants
 from gpudoc.tune.search.variants import Abilities
@@ -64,9 +65,8 @@ class Planted:
 def tried(machine, budget_s=1e6, **able):
     """What came of the levers that a CPU with bf16 has, and more if `able`."""
     session = Session(
-        launcher=machine,
+        runner=WorkloadRunner(launcher=machine, where=Where(device="cpu", limit_bytes=10_000)),
         journal=Journal(None),
-        where=Where(device="cpu", limit_bytes=10_000),
         progress=machine,
         budget_s=budget_s,
     )

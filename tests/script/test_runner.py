@@ -1,5 +1,8 @@
 import pytest
 
+from gpudoc.errors import GpudocError
+from gpudoc.script.command import Command
+from gpudoc.script.runner import eaten_batch
 from gpudoc.tune.search.journal import Header, open_journal
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import End, Feed, Request
@@ -34,14 +37,14 @@ def test_calibrating_goes_on_while_memory_does_not_grow():
 
 def test_calibrating_goes_down_where_the_scripts_own_batch_does_not_fit():
     runner = Pretended(batch=512)
-    found = session_of(Pretended(batch=8), runner=runner, reference=512).calibrate(4096)
+    found = session_of(Pretended(batch=8), launches=runner, reference=512).calibrate(4096)
     assert [request.batches[0] for request in runner.requests] == [512, 128, 256]
     assert [point.batch for point in found.points] == [128]
 
 
 def test_calibrating_says_when_nothing_fits():
     runner = Pretended(fixed_bytes=300 << 20)
-    found = session_of(Pretended(), runner=runner).calibrate(4096)
+    found = session_of(Pretended(), launches=runner).calibrate(4096)
     assert found.end is End.OOM_HOST
     assert found.points == ()
     assert found.request.kind == "calibrate"
@@ -61,7 +64,9 @@ def test_trials_of_a_batch_are_fed_by_the_chosen_loader():
 
 def test_a_larger_batch_is_given_more_time():
     session = session_of(Pretended())
-    small, large = (session.usual_patience_s(Request(kind="fit", batches=(batch,), steps=4)) for batch in (8, 800))
+    small, large = (
+        session.runner.usual_patience_s(Request(kind="fit", batches=(batch,), steps=4)) for batch in (8, 800)
+    )
     assert large > small + 10
 
 
@@ -74,13 +79,17 @@ def test_a_launch_is_not_afforded_beyond_the_share():
     assert not session.can_afford(1)
 
 
-def test_the_batches_are_checked_after_each_trial():
-    session = session_of(Pretended())
-    checked = []
-    session.check = lambda trials: checked.append([trial.request.batches for trial in trials])
+def test_a_placeholder_that_something_eats_is_found_out():
+    session = session_of(Pretended(eats=True), command=Command(("python", "t.py", "{batch}")))
     session.fit(8)
-    session.fit(16)
-    assert checked == [[(8,)], [(8,), (16,)]]
+    with pytest.raises(GpudocError, match="does not reach the loader: with 8 and 16") as problem:
+        session.fit(16)
+    assert problem.value.exit_code == 2
+
+
+@pytest.mark.parametrize("given", [[(8, 4), (16, 8)], [(8, 32)], [(8, None), (16, None)]])
+def test_a_batch_that_changes_the_loader_or_cannot_be_seen_is_not_eaten(given):
+    assert eaten_batch("python t.py {batch}", given, "t.py:7") is None
 
 
 class Beside(Pretended):
@@ -103,13 +112,13 @@ def timed(repeat):
 def test_a_launch_that_others_disturbed_is_repeated_and_the_least_disturbed_kept():
     runner = Beside(1.5, 0.5)
     session = session_of(runner)
-    before_s = session.launch_s
+    before_s = session.runner.overhead_s
     found = session.run(timed(0))
     assert len(runner.requests) == 3
     assert (found.measured["other_cpus"], found.seconds, session.spent_s) == (0.0, 15.0, 15.0)
     assert [trial.measured["other_cpus"] for trial in session.journal.trials] == [0.0]
     # a launch takes as long as one takes, however often it was repeated
-    assert session.launch_s == before_s == 5.0
+    assert session.runner.overhead_s == before_s == 5.0
 
 
 def test_launches_on_a_machine_that_stays_busy_and_those_that_time_nothing_run_once():

@@ -1,0 +1,220 @@
+"""What runs the trials of a search, and what is known of how long they take: one protocol, and a workload's runner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Allocator, WaitPolicy
+from gpudoc.stats import median
+from gpudoc.tune.trial.deadline import Deadline, TimeUpError
+from gpudoc.tune.trial.fork_client import trial_error
+from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, Running, Where
+from gpudoc.tune.trial.messages import RUNS, UNLIMITED, End, Point, Request, Trial, Variant
+
+# the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
+FIT_STEPS = 3
+_SILENCE_FACTOR = 20.0
+_TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
+# where nothing but a fit answers the question
+_MUST_FIT = ("calibrate", "fit", "steady")
+# what fails in a trace may well run: it is not said of the user's code
+_UNPLANNED: Mapping[str, object] = {"end": End.SIGNAL, "traceback": ""}
+
+
+class Runner(Protocol):
+    """Runs trials on one device under one limit: of a workload in processes of ours, or of a command with the hook."""
+
+    @property
+    def device(self) -> str:
+        """'cpu', or the GPU as torch names it."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes that every trial has."""
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory that a trial may have; None where that is not known."""
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second of one rank in the last trial that told; None before any did."""
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a typical trial besides those that its batch adds; 0 while unknown."""
+
+    @property
+    def fit_steps(self) -> int:
+        """Steps after which memory has shown its peak."""
+
+    @property
+    def reference(self) -> int | None:
+        """The batch to start from where each is a launch; None where one process goes through ever larger ones."""
+
+    def cost_s(self, request: Request) -> float:
+        """Seconds until the trial has ended with all its processes; 0 where nobody knows."""
+
+    def run(self, request: Request, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
+        """The trial, ended by the deadline; `left_s` is what the budget has, `most_s` what this one may take of it."""
+
+    def learn(self, trial: Trial) -> None:
+        """Take from a finished trial what the next ones should take."""
+
+    def error_of(self, trial: Trial, base: Variant, left_s: float) -> GpudocError | None:
+        """The error that ends the search after this trial; None where its failure is an answer."""
+
+    def release(self) -> None:
+        """End the processes that rest between two trials."""
+
+
+class VariantFailedError(GpudocError):
+    """A trial failed under a variant that nobody asked for, so that the search can go on without it."""
+
+    def __init__(self, trial: Trial) -> None:
+        problem = trial_error(trial)
+        super().__init__(problem.message, hint=problem.hint, exit_code=problem.exit_code)
+        self.trial = trial
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkloadRunner:
+    """Runs the trials of one workload; satisfies `Runner`.
+
+    A fit on a CPU leaves its process resting, so that a longer run at that batch goes on in it. `start_s` is what a
+    process of another environment takes to begin.
+    """
+
+    launcher: Launcher
+    where: Where
+    ranks: int = 1
+    start_s: float = 0.0
+    samples_per_s: float | None = None
+    fit_steps: int = FIT_STEPS
+    reference: None = None
+    _resting: tuple[tuple[int, Variant], Running] | None = None
+    _overheads_s: list[float] = field(default_factory=list)
+    _seen: dict[Variant, Point] = field(default_factory=dict)
+    _warm: set[tuple[Allocator, WaitPolicy]] = field(default_factory=lambda: {Variant().environment})
+
+    @property
+    def device(self) -> str:
+        """The device of the trials."""
+        return self.where.device
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory of one rank."""
+        return self.where.limit_bytes
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds outside the timed steps: starting, building, warming up."""
+        return median(self._overheads_s) if self._overheads_s else 0.0
+
+    def limit_to(self, limit_bytes: int) -> None:
+        """Give every rank at most so much from now on."""
+        self.where = replace(self.where, limit_bytes=min(self.where.limit_bytes or limit_bytes, limit_bytes))
+
+    def seen(self, variant: Variant) -> Point | None:
+        """What steps under a variant have shown of memory already; None before any ran."""
+        return self._seen.get(variant)
+
+    def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
+        """Seconds that a trial of so many steps should take; an environment's first one starts a process."""
+        is_cold = variant is not None and variant.environment not in self._warm
+        steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
+        return self.overhead_s + steps_s + (self.start_s if is_cold else 0.0)
+
+    def cost_s(self, request: Request) -> float:
+        """The same of a request; of the first trial nobody knows."""
+        if not self._overheads_s:
+            return 0.0
+        # a plan runs no step, and a process that calibrates goes up from batch 1 and ends itself
+        batch = 1 if request.kind in ("plan", "calibrate") else request.batches[0]
+        return self.expected_s(batch, steps=request.steps, variant=request.variant)
+
+    def run(self, request: Request, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
+        """The trial in a new process, or in the one that rests at its batch."""
+        where = self._where(request, deadline, left_s, most_s)
+        if request.kind == "fit" and self.device == "cpu" and UNLIMITED not in request.extra:
+            return self._run_to_rest(request, where)
+        if request.kind == "steady" and self._resting and self._resting[0] == (request.batches[0], request.variant):
+            return self._run_on(request)
+        trial = self.launcher.run(request, where)
+        if request.kind == "plan" and trial.end is End.USER_ERROR:
+            return trial.model_copy(update=_UNPLANNED)
+        return trial
+
+    def _run_to_rest(self, request: Request, where: Where) -> Trial:
+        try:
+            running = self.launcher.start(request.model_copy(update={"stay": True}), where)
+        except TimeUpError as problem:
+            return Trial(request=request, end=End.TIME_UP, detail=problem.message, stage="start")
+        ended = running.collect(until_waiting=True)
+        if ended is None:
+            self.release()
+            self._resting = ((request.batches[0], request.variant), running)
+        return (ended or running.snapshot()).model_copy(update={"request": request})
+
+    def _run_on(self, request: Request) -> Trial:
+        assert self._resting is not None
+        running, self._resting = self._resting[1], None
+        before_s = running.spent_s
+        running.go_on(request.steps, int(request.extra.get("enough", 0)))
+        ended = running.collect()
+        assert ended is not None
+        return ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before_s, 3)})
+
+    def learn(self, trial: Trial) -> None:
+        """Its speed, what it took besides its steps, and what the default's steps took of memory."""
+        request, last = trial.request, trial.points[-1] if trial.points else None
+        self._warm.add(request.variant.environment)
+        if last is not None and request.kind in _TIMED_AT_ONE_BATCH:
+            once_s = trial.seconds / trial.measured.get(RUNS, 1.0)
+            self._overheads_s.append(max(0.0, once_s - sum(last.step_s)))
+        if trial.end is End.USER_ERROR:
+            return
+        largest = max((p for p in trial.points if p.samples_per_s), key=lambda p: p.batch, default=None)
+        if largest is not None:
+            self.samples_per_s = largest.samples_per_s
+        if last is not None and request.kind == "default" and trial.fits:
+            self._seen[request.variant] = last
+
+    def error_of(self, trial: Trial, base: Variant, left_s: float) -> GpudocError | None:
+        """What fails under `base` is the user's error; under another variant, a VariantFailedError."""
+        if UNLIMITED in trial.request.extra:
+            return None
+        hangs = trial.end in (End.HANG, End.TIME_UP) and trial.request.kind in _MUST_FIT and left_s > 0
+        if trial.request.variant != base and (hangs or trial.end is End.USER_ERROR):
+            return VariantFailedError(trial)
+        return trial_error(trial) if trial.end is End.USER_ERROR else None
+
+    def release(self) -> None:
+        """End the process that rests, if any."""
+        if self._resting is not None:
+            self._resting[1].kill()
+            self._resting = None
+
+    def _where(self, request: Request, deadline: Deadline, left_s: float, most_s: float | None) -> Where:
+        """Where the trial runs, with a patience that grows with the steps' expected time while the budget allows it."""
+        where = replace(self.where, deadline=deadline)
+        if UNLIMITED in request.extra:
+            where = replace(where, limit_bytes=None)
+        if request.kind == "plan" and most_s is not None:
+            # a trace is silent
+            return replace(where, silence_s=most_s, most_silence_s=most_s)
+        where = replace(where, stop_s=max(1.0, 0.3 * left_s) if most_s is None else most_s)
+        if self.samples_per_s is None:
+            return where
+        trial_s = self.expected_s(request.batches[0], steps=2, variant=request.variant)
+        expected_s = 2 * max(request.batches) * request.accumulation / self.samples_per_s
+        return replace(
+            where,
+            most_silence_s=deadline.patience_s(math.inf, trial_s),
+            silence_s=max(SILENCE_SECONDS, _SILENCE_FACTOR * expected_s),
+        )
