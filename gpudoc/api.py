@@ -195,7 +195,7 @@ def watch(
 
 
 def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOptions]) -> Document:
-    """Measure this machine; every figure beside what the hardware can do, in a process of its own."""
+    """Measure this machine; each figure with what the hardware can do, in a separate process."""
     from pathlib import Path
 
     from gpudoc.bench.documents import load_record
@@ -257,7 +257,7 @@ def run_tune(model: str | Path, *, progress: Progress | None = None, **options: 
 def run_train(
     model: str | Path = "quickstart", *, progress: Progress | None = None, **options: Unpack[TrainOptions]
 ) -> Document:
-    """Train in a process of its own, so that memory limits, the allocator and the GPU's memory are not this one's."""
+    """Train in a separate process, so that memory limits, the allocator and the GPU's memory are not this one's."""
     from gpudoc.errors import ExitCode
     from gpudoc.render import train, train_page
     from gpudoc.train.events import Finished

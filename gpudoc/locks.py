@@ -71,7 +71,7 @@ class Lock:
 def take_lock(path: Path, *, owner: Owner, create: bool = True) -> Lock:
     """The lock on the file at `path`, which is made where it is missing; a link is not followed.
 
-    InUseError when somebody else holds it, OSError when the file cannot be opened or is no plain file.
+    InUseError when somebody else holds it, OSError when the file cannot be opened or is not a plain file.
     """
     for _ in range(_ATTEMPTS):
         handle = os.open(path, _FLAGS | (os.O_CREAT if create else 0), 0o666)

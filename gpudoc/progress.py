@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What a long action tells whoever watches; every call returns at once."""
+    """What a long action reports while it runs; every call returns at once."""
 
     def say(self, text: str) -> None:
         """One line: what is being tried and why; one that begins with '! ' must be seen."""

@@ -175,7 +175,7 @@ def _control_character(text: str, name: str, what: str, position: int) -> Unread
 
 @dataclass(slots=True)
 class _Walk:
-    """One pass over the nodes as they will be built, aliases each time anew: it bounds what they may stand for."""
+    """One pass over the nodes as they will be built, aliases once for each use: it limits what they may stand for."""
 
     lines: dict[Location, int] = field(default_factory=dict)
     line: int = 0

@@ -17,8 +17,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | get
 def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -> Path:
     """Write `text` to `path` so that a reader, a full disk or a kill never leaves half of it; returns `path`.
 
-    A link is followed, and what is no file (a terminal, a pipe) is written to as it is. A file that is replaced keeps
-    its mode. GpudocError, with `hint` as the way out, when the place cannot be written.
+    A link is followed, and a terminal or a pipe is written to as it is. A file that is replaced keeps its mode.
+    GpudocError, with `hint` as the way out, when the place cannot be written.
     """
     try:
         target = path.resolve()

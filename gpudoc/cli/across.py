@@ -85,13 +85,13 @@ def _check(start: Start, output: Output) -> None:
 
 
 def write_doctor_job(place: Path, *, sources: bool, watched: bool) -> int:
-    """Write the job that runs the typed doctor on every node; GpudocError for what is no node of a job."""
+    """Write the job that runs the typed doctor on every node; GpudocError for what is not a node of a job."""
     from gpudoc.fleet import slurm
     from gpudoc.render.console import print_lines
 
     if sources or watched:
         raise GpudocError(
-            "--slurm examines the nodes of a job, and what else was named is no node",
+            "--slurm examines the nodes of a job; the other names are not nodes",
             hint="gpudoc doctor --slurm job.sh",
         )
     print_lines(slurm.write_doctor_job(place, sys.argv[2:], on_gpu=True))

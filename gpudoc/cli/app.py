@@ -30,7 +30,7 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class _Commands(TyperGroup):
-    """The commands; Ctrl+C that no command answers is told like a failure, where Typer would say nothing."""
+    """The commands; Ctrl+C that no command answers is reported like a failure, where Typer would say nothing."""
 
     # newer Typer has its own copy of click, with its own Context
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
@@ -55,7 +55,7 @@ app = typer.Typer(
 # short enough for one line of the list at 80 columns
 for command, short in (
     (doctor, "Why the GPU does not train: the root cause, and its fix."),
-    (bench, "How fast this machine is, beside what it could be."),
+    (bench, "How fast this machine is, and how fast it could be."),
     (tune, "Find the fastest settings that fit, as a profile."),
     (train, "Train with them: exact resume, rescue from out-of-memory."),
     (clean, "Remove what gpudoc keeps on this machine."),
@@ -118,7 +118,7 @@ def run(arguments: list[str]) -> int:
             where = fault.filename or "the output, or a temporary file"
             return _fail(own, f"{where}: {fault.strerror}", "df -h . /tmp shows what is full", ExitCode.NOT_DONE)
         if isinstance(fault, MemoryError):
-            said = "this process got no more memory, from the machine or under a limit of its own"
+            said = "this process got no more memory: the machine's, or its own limit, is used up"
             return _fail(own, said, "free -h; ulimit -d -v", ExitCode.NOT_DONE)
         # older Typer raises click's usage errors, newer its own copy of them: both, and nothing else, have this method
         describe = getattr(fault, "format_message", None)

@@ -53,7 +53,7 @@ def bench(
     plain: PlainFlag = False,
     verbose: VerboseFlag = False,
 ) -> int:
-    """Measure this machine; every figure beside what the hardware can do, and the cause when it is low.
+    """Measure this machine; show each figure with what the hardware can do, and the cause when it is low.
 
     Example: gpudoc bench --quick --out bench.json | srun gpudoc bench --across --out fleet.json
     """

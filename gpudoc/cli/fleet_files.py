@@ -1,4 +1,4 @@
-"""Saved records of a fleet, given to `gpudoc doctor`: judged anew, or the later one compared with the earlier."""
+"""Saved records of a fleet, given to `gpudoc doctor`: judged again, or the later one compared with the earlier."""
 
 from __future__ import annotations
 

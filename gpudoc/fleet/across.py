@@ -29,7 +29,7 @@ _FAREWELL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asked for; `device` is auto, cpu or cuda, `shared` goes on beside others on the GPUs."""
+    """What the user asked for; `device` is auto, cpu or cuda, `shared` goes on although others use the GPUs."""
 
     device: str = "auto"
     only: tuple[str, ...] = ()
@@ -130,16 +130,16 @@ def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
 def _beside_others(roster: Roster, *, shared: bool) -> list[str]:
     """What is said of others on the GPUs, a line for each node; GpudocError (exit 1) naming all unless `shared`.
 
-    One refusal for all nodes: a fleet measured beside somebody's work calls that node slow.
+    One refusal for all nodes: a fleet measured while somebody else works there calls that node slow.
     """
     busy = {node.host: said for node in roster.nodes if (said := "; ".join(dict.fromkeys(node.sharers)))}
     if busy and not shared:
         raise GpudocError(
             "; ".join(f"{host}: {said}" for host, said in busy.items()),
-            hint="leave these nodes out; or --shared to go on beside them, with figures that are theirs, too",
+            hint="leave these nodes out; or add --shared to measure anyway, with figures that their work lowers",
             exit_code=ExitCode.BAD_ANSWER,
         )
-    return [f"! {host}: {said}; its figures hold beside them only" for host, said in busy.items()]
+    return [f"! {host}: {said}; its figures are valid only while they run" for host, said in busy.items()]
 
 
 def _conduct(conductor: Conductor, options: Options, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""The second, independent measurement: nobody is drained on one, so who looks odd is measured anew beside others."""
+"""The second, independent measurement: nobody drains a node after one, so one that looks odd is measured again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROOF = {"do": "steps", "seconds": 0.5}
 
 
 def measure_again(conductor: Conductor, scheme: Scheme, progress: Progress) -> None:
-    """Measure what looks odd once more, in new processes, and others beside it; and ask again who was silent."""
+    """Measure what looks odd once more, in new processes, together with others; and ask the silent ones again."""
     found = suspects(conductor.ledger.record(conductor.roster))
     if not found:
         return
@@ -70,7 +70,7 @@ def _examine_again(conductor: Conductor, nodes: Iterable[int]) -> None:
 
 
 def _ask_again(conductor: Conductor, node: Node) -> None:
-    """Who is still silent, or hangs again, was asked twice; who answers now is only told of."""
+    """A node that is still silent, or hangs again, was asked twice; one that answers now is only mentioned."""
     assert node.missing is not None
     hung = [unit for unit in node.units if unit.gone and unit.rank in node.ranks]
     for unit in hung:

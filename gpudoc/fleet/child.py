@@ -1,4 +1,4 @@
-"""The process that has one GPU of a fleet, or one CPU rank: it does what it is told, line by line, and nothing waits.
+"""The process that has one GPU of a fleet, or one CPU rank: it follows orders, line by line, and nothing waits.
 
 Each order is one JSON line on stdin, each answer ends with one {"event": "done"} or {"event": "failed"} on stdout.
 After a failure the process ends, and the next order finds a fresh one.
@@ -85,7 +85,7 @@ def _take_post(plan: Plan) -> Post:
 
 
 def run_cases(post: Post, order: Order) -> None:
-    """Bench's cases of these names, in `seconds` together; a case that breaks is told and the others go on."""
+    """Bench's cases of these names, in `seconds` together; a case that breaks is reported and the others go on."""
     from gpudoc.bench.cases.catalog import cases_for
 
     names, end = order["cases"], time.monotonic() + order["seconds"]

@@ -184,7 +184,7 @@ def _measure(
 def _findings(
     verdicts: tuple[FleetVerdict, FleetVerdict], places: Mapping[Spot, Spot]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Titles of what is found now and was not, and of what was found and is no more, by cause and place."""
+    """Titles of what is found now and was not, and of what was found before and not now, by cause and place."""
     before, now = verdicts
     old = {(one.finding.id, places[s]): one.finding.title for one in before.named for s in one.at if s in places}
     new = {(one.finding.id, spot): one.finding.title for one in now.named for spot in one.at}

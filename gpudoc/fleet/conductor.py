@@ -61,7 +61,7 @@ class Conductor:
         """From here on a second measurement, on these nodes, in new processes."""
         self.attempt, self._chosen = 2, nodes
         restarts = {rank: {"do": "restart"} for number in nodes for rank in self.roster.nodes[number].ranks}
-        self.order(restarts, 5.0, "starting anew")
+        self.order(restarts, 5.0, "starting again")
 
     def takes(self, node: int) -> bool:
         """Whether a node is one of those that are measured now."""
@@ -72,7 +72,7 @@ class Conductor:
         return [unit for unit in self.roster.units() if self.takes(unit.spot.node)]
 
     def order(self, orders: Mapping[int, Message], seconds: float, during: str) -> dict[int, Message]:
-        """What the ranks answer to their orders; who does not is lost, and named with what was under way."""
+        """The ranks' answers to their orders. A rank that does not answer is lost, and is named with its last order."""
         keys = {}
         for rank, message in orders.items():
             number = self._number.get(rank, 0)

@@ -139,7 +139,7 @@ def save_record(path: Path, record: FleetRecord) -> Path:
 
 
 def save_document(path: Path, document: Mapping[str, object]) -> Path:
-    """Write a record's document, with whatever stands beside the record in it."""
+    """Write a record's document, with everything else that belongs in it."""
     text = to_json(private(document), indent=None)
     # a line for each part keeps a record of thousands of GPUs open to a pager
     return write_whole(path, text.replace('},{"', '},\n{"') + "\n", hint="--out fleet.json")
@@ -170,7 +170,7 @@ def parse_record(text: str, name: str) -> FleetRecord:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def load(document: object, name: str) -> FleetRecord:

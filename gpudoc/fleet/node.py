@@ -20,7 +20,7 @@ from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, node_id
 
 def describe_node(target: Target, devices: Sequence[str], *, leads: bool) -> dict[str, object]:
     """A fleet document with this node alone, its GPUs in the order of `devices`; names of hosts and people are taken
-    out here already. Who does not lead a node tells of its own GPUs only.
+    out here already. A rank that does not lead its node describes only its own GPUs.
     """
     machine = target.machine
     gpus = tuple(_describe_gpu(index, device, machine) for index, device in enumerate(devices))
@@ -65,7 +65,7 @@ def _switch(variables: Mapping[str, str]) -> Fact[str]:
 
 
 def versions(machine: Machine, *, on_gpu: bool) -> dict[str, Fact[str]]:
-    """Software and firmware that ranks of one job should have alike; on a CPU torch stands in for what computes."""
+    """Software and firmware that all ranks of one job should share; on a CPU torch stands in for what computes."""
     driver, torch, host = machine.driver, machine.torch, machine.host
     cuda: Fact[str] = torch.cuda_version if isinstance(torch.cuda_version, Absent) else _dotted(torch.cuda_version)
     # a container sees the module but not the library, another one only NVML

@@ -66,7 +66,7 @@ def threshold(found: Sequence[Family]) -> float:
 
 
 def limit_for(peers: int, base: float) -> float:
-    """The threshold among so many peers: few of them know their own spread badly."""
+    """The threshold for this number of peers: a few of them know their own spread badly."""
     return base * (1 + 6 / peers)
 
 
@@ -254,7 +254,7 @@ def _below_ends(measure: Measure, ends: Mapping[At, float]) -> dict[At, float]:
 
 
 def is_split(odd: Sequence[Odd]) -> bool:
-    """Whether so many places of one level and family are odd that the others are no yardstick for them."""
+    """Whether too many places of one level and family are odd for the others to be their yardstick."""
     named = [one for one in odd if one.is_named]
     return bool(named) and named[0].peers > FEWEST_PEERS + 1 and len(named) > _SPLIT * named[0].peers
 

@@ -37,7 +37,7 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetGpu:
-    """One GPU as its node describes it; what its ceilings are made of is here, so that a saved record is judged anew.
+    """One GPU as its node describes it; what its ceilings are made of is here, so a saved record can be judged again.
 
     `id` follows the card from node to node and names nobody (`card_id`). `rail` is the network device next to it.
     """
@@ -88,7 +88,7 @@ class FleetGpu:
 class Missing:
     """Why a node, or a part of what it was to measure, is not in the record: `during` names what was under way.
 
-    `attempts` counts how often it was asked, each time anew.
+    `attempts` counts how often it was asked, each time from the start.
     """
 
     reason: Reason
@@ -142,7 +142,7 @@ class Measure:
     folder of a node; busbw as nccl-tests defines it for collectives.
 
     `attempt` 1 is measured everywhere. 2 is the second, independent measurement: in new processes, at the spots that
-    looked odd and at others beside them. What was meant to take part and has no reading is named as not measured.
+    looked odd and at others with them. What was meant to take part and has no reading is named as not measured.
     """
 
     name: str

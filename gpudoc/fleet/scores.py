@@ -244,7 +244,7 @@ def _with_prior(own: float, count: int, prior: float) -> float:
 
 
 def cohorts(record: FleetRecord) -> Callable[[At], str]:
-    """Names the models of a place, each looked up once; what is not known is a kind of its own."""
+    """Names the models of a place, each looked up once; what is not known is a separate kind."""
 
     @functools.cache
     def model(spot: Spot) -> str:
@@ -298,7 +298,7 @@ def _again(
     relative: Mapping[At, float],
     z: Mapping[At, float],
 ) -> dict[At, float]:
-    """r at the later attempts, the mean of several, less what all the healthy beside them moved by."""
+    """r at the later attempts, the mean of several, less what all the healthy ones moved by."""
     found: dict[At, list[float]] = {}
     for values in later:
         again = {at: distance(value, centres[at], sign) for at, value in values.items() if at in centres}

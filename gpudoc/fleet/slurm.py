@@ -67,7 +67,7 @@ def _write(place: Path, name: str, body: Sequence[str], *, on_gpu: bool) -> str:
         *job_lines(name),
         f"#SBATCH --nodes={_NODES}",
         "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --exclusive                  # who computes beside it is measured with it",
+        "#SBATCH --exclusive                  # other jobs on the node would be measured too",
         *([f"#SBATCH --gpus-per-node={_GPUS_PER_NODE}            # all that a node has"] if on_gpu else []),
         f"#SBATCH --time=00:{_MINUTES - 1}:00",
         *log_lines(name),

@@ -17,9 +17,9 @@ CLOCK_APART_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that is not the same everywhere: who has which value, the usual one, and who does not tell.
+    """One thing that is not the same everywhere: who has which value, the usual one, and who does not say.
 
-    `usual` is None when no value has more than half of the nodes that tell.
+    `usual` is None when no value has more than half of the nodes that say.
     """
 
     what: str
@@ -42,7 +42,7 @@ def differences(record: FleetRecord) -> tuple[Difference, ...]:
     """What differs between the nodes that answered, what jobs need equal first."""
     nodes = [(number, node) for number, node in enumerate(record.nodes) if node.missing is None or node.versions]
     names = dict.fromkeys(name for _, node in nodes for name in node.versions)
-    found = [_compare(name, ((n, node.versions.get(name, Absent("not told"))) for n, node in nodes)) for name in names]
+    found = [_compare(name, ((n, node.versions.get(name, Absent("not known"))) for n, node in nodes)) for name in names]
     found.append(_compare("GPU", ((n, _models(node)) for n, node in nodes)))
     found.append(_compare("VBIOS", ((n, _vbios(node)) for n, node in nodes)))
     kept = [one for one in found if len(one.values) > 1 or (one.values and one.untold)]
@@ -72,7 +72,7 @@ def _models(node: FleetNode) -> Fact[str]:
 
 def _vbios(node: FleetNode) -> Fact[str]:
     found = sorted({gpu.vbios for gpu in node.gpus if not isinstance(gpu.vbios, Absent)})
-    return ", ".join(found) if found else Absent("not told")
+    return ", ".join(found) if found else Absent("not known")
 
 
 def clocks_apart(record: FleetRecord) -> list[tuple[int, float]]:

@@ -81,7 +81,7 @@ Run = Callable[[Conductor, Scheme], None]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the run: its name for --only, what is told of it, about how long it takes, and what it does."""
+    """A part of the run: its name for --only, what is said of it, about how long it takes, and what it does."""
 
     name: str
     meaning: str
@@ -141,7 +141,7 @@ def measure_hosts(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def measure_alone(conductor: Conductor, scheme: Scheme) -> None:
-    """One device of every node after the other: what it does when nothing beside it takes power or air."""
+    """One device of every node after the other: what it does when nothing else takes power or air."""
     turns: dict[int, list[Unit]] = {}
     for unit in conductor.units():
         turns.setdefault(unit.spot.gpu, []).append(unit)

@@ -91,7 +91,7 @@ class FleetVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """What to measure a second time, in new processes: this measure, product, doctor or node, here, beside witnesses.
+    """What to measure a second time, in new processes: this measure, product, doctor or node, here, with witnesses.
 
     `measure` is the first attempt's, None when it is not a measure; an end of a link needs other partners.
     """

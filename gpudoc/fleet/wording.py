@@ -1,4 +1,4 @@
-"""What is odd in words: its name, the figures beside its peers', what was seen meanwhile, and what to do."""
+"""What is odd in words: its name, its figures and its peers', what was seen meanwhile, and what to do."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
     given = (value,) if isinstance(value, str) else tuple(cast(Sequence[object], value))
     for one in given:
         if not isinstance(one, str):
-            raise RowError(f"{where}: {one!r} is no text; put it in quotes")
+            raise RowError(f"{where}: {one!r} is not text; put it in quotes")
     return cast(tuple[str, ...], given)
 
 

@@ -1,4 +1,4 @@
-"""Reads the tables beside this file."""
+"""Reads the tables next to this file."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def end_family(
 ) -> Ended:
     """End a process and all that it started: send `ask` to it alone, wait `grace_s`, kill who is left, and wait.
 
-    Its family are its descendants, and whoever is in the process group or the session that it leads, also when their
+    Its family are its descendants, and every process in the process group or the session that it leads, also when their
     parents have ended.
     """
     members = _family(process, {})

@@ -61,7 +61,7 @@ OWN_CHECKS = (ValueError, TypeError, KeyError, AttributeError)
 def shortage(problem: BaseException) -> Shortage | None:
     """The memory that an exception, or one that led to it, says ran out; None when it says nothing of memory.
 
-    A GpudocError is None as well: whoever raised it has judged what led to it.
+    A GpudocError is None as well: the code that raised it has judged what led to it.
     """
     if isinstance(problem, GpudocError):
         return None

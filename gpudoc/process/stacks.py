@@ -24,7 +24,7 @@ def little_stacks(size_bytes: int = _LITTLE_BYTES) -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """The threads of this process, those of libraries too (`ls /proc/self/task`); 1 where there is no such list."""
+    """The threads of this process, those of libraries too (`ls /proc/self/task`); 1 where the system has no list."""
     with suppress(OSError):
         return sum(1 for _ in Path("/proc/self/task").iterdir())
     return 1

@@ -1,4 +1,4 @@
-"""What gpudoc keeps on this machine beside the files that were asked for: profiles, journals, leftovers of a kill."""
+"""What gpudoc keeps on this machine besides the files that were asked for: profiles, journals, leftovers of a kill."""
 
 from __future__ import annotations
 

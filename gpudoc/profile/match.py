@@ -108,7 +108,7 @@ def _compare(hard: bool, *fields: tuple[str, object, object]) -> list[Difference
 
 
 def _known(there: object, here: object, hard: bool) -> bool:
-    """A soft field that one side does not know is no difference; a hard one is."""
+    """A soft field that one side does not know makes no difference; a hard one does."""
     return hard or (there not in (None, "") and here not in (None, ""))
 
 

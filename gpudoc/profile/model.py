@@ -134,7 +134,7 @@ class MemoryModel(Part):
 
 
 class Trial(Part):
-    """One thing that was tried, in a process of its own; what was not measured is None."""
+    """One thing that was tried, in a separate process; what was not measured is None."""
 
     kind: str
     batch: int = Field(ge=1)
@@ -197,10 +197,10 @@ PartName = Literal["levers", "batch", "loader"]
 
 
 class PartFound(Part):
-    """One part of the settings as a search found it: when, and by how many things that were held against the default.
+    """One part of the settings as a search found it: when, and how many things were compared with the default.
 
     `times` is what all parts of that search gained over the default: middle, low and high; None where it was not
-    compared. `disturbed`: other work was beside it.
+    compared. `disturbed`: other work ran meanwhile.
     """
 
     name: PartName

@@ -50,7 +50,7 @@ def user_folder() -> Path:
 
 
 def shipped_folder() -> Path:
-    """The presets: inside the installed package, or beside it in a checkout and an editable install."""
+    """The presets: inside the installed package, or next to it in a checkout and an editable install."""
     package = Path(__file__).resolve().parents[1]
     packed = package / "_profiles"
     return packed if packed.is_dir() else package.parent / "profiles"

@@ -1,4 +1,4 @@
-"""A bench record in words: every row beside its ceiling and its doubts, and what changed since an older one."""
+"""A bench record in words: each row with its ceiling and its doubts, and what changed since an older one."""
 
 from __future__ import annotations
 

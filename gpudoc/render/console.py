@@ -1,7 +1,7 @@
 """Where text leaves gpudoc: results to stdout, progress and messages to stderr, colour only on a terminal.
 
-Nothing but gpudoc's own colours, moves of the cursor and line ends reaches a stream: what a text holds of other control
-characters is written out here, whoever it came from.
+Nothing but gpudoc's own colours, moves of the cursor and line ends reaches a stream: other control characters
+in a text are written out here, wherever it came from.
 """
 
 from __future__ import annotations

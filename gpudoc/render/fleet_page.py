@@ -105,7 +105,7 @@ def _software(verdict: FleetVerdict) -> Iterator[Block]:
             usual = "usual" if value == one.usual else "odd" if one.usual is not None else ""
             rows.append((one.what, value, str(len(nodes)), usual, _numbers(nodes)))
         if one.untold:
-            rows.append((one.what, "not told", str(len(one.untold)), "", _numbers(one.untold)))
+            rows.append((one.what, "not known", str(len(one.untold)), "", _numbers(one.untold)))
     if rows:
         yield Table(headings=("what", "value", "places", "", "nodes"), rows=tuple(rows), numeric=_NUMERIC)
 

@@ -83,7 +83,7 @@ def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
 def in_kernel(problem: Exception, step: int) -> Exception:
     """The fault of a kernel as what the user can mend; every other error stays what it is.
 
-    A kernel runs beside Python, so that whatever asked the device next is what raised.
+    A kernel runs at the same time as Python, so the next call that asked the device is the one that raised.
     """
     raw = problem.__cause__ or problem
     said = next((row for row in str(raw).splitlines() for sign in _KERNEL_FAULTS if sign in row), None)

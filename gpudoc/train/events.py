@@ -1,4 +1,4 @@
-"""What training tells whoever watches: a stream of frozen events. Nothing here is text for a screen but `Said`."""
+"""What training reports to its watchers: a stream of frozen events. Nothing here is text for a screen but `Said`."""
 
 from __future__ import annotations
 

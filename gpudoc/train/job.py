@@ -1,4 +1,4 @@
-"""A run with everything built: its loop, and what is told of it before and after."""
+"""A run with everything built: its loop, and what is said of it before and after."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Job:
     hangs: list[Mapping[str, object]] = field(default_factory=list)
 
     def started(self) -> Started:
-        """What is told before the first step."""
+        """What is said before the first step."""
         parts, course = self.stepper.parts, self.course
         order = course.order
         return Started(

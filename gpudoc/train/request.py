@@ -15,7 +15,7 @@ from gpudoc.train.settings import Value
 class Request:
     """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat.
 
-    `may_restart`: this process is the command itself and may begin anew when the settings need another environment.
+    `may_restart`: this process is the command itself and may start again when the settings need another environment.
     `shared`: others may compute on the GPU meanwhile. `on_hang`: 'report' or 'end', when nothing moves any more.
     """
 

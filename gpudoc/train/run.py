@@ -72,7 +72,7 @@ def run(request: Request) -> Iterator[Event]:
 
 
 def explain(problem: Exception, command: str | None) -> Exception:
-    """A failure with the command that goes on; what is no GpudocError is a fault of gpudoc and stays what it is."""
+    """A failure with the command that goes on; anything but a GpudocError is a fault of gpudoc and stays what it is."""
     if not isinstance(problem, GpudocError):
         return problem
     again = f"{problem.hint}; then: {command}" if problem.hint and command else problem.hint or command or ""

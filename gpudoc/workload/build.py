@@ -27,7 +27,7 @@ Dataset = torch.utils.data.Dataset[object]
 
 @runtime_checkable
 class ReportsEvaluation(Protocol):
-    """An eval set that can say what its mean loss means, for example as bits per byte beside a baseline."""
+    """An eval set that can say what its mean loss means, for example as bits per byte and a baseline."""
 
     def report(self, mean_loss: float) -> Mapping[str, float]:
         """Named figures for a mean loss over this set."""
@@ -219,7 +219,7 @@ class Step:
         self._count = count
 
     def to(self, device: torch.device) -> Step:
-        """Move a loss that has tensors of its own."""
+        """Move a loss that has its own tensors."""
         if isinstance(self._loss, nn.Module):
             self._loss.to(device)
         return self
@@ -327,7 +327,7 @@ def _kinds(output: object) -> str:
 
 
 def _forward_of(model: object) -> str:
-    """Where the model's forward stands: ' (net.py:12)'; '' where that cannot be told."""
+    """Where the model's forward stands: ' (net.py:12)'; '' where that is not known."""
     for name in ("module", "_orig_mod"):
         while isinstance(inner := getattr(model, name, None), nn.Module):
             model = inner

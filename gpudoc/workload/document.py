@@ -16,7 +16,7 @@ from gpudoc.reading import Document, Location, UnreadableError, read_yaml
 _SHOWN = 12
 _PLAINER = {
     "invalid-json-value": "neither text nor a number, a list or a mapping; put quotes around it",
-    "invalid_key": "a key that is no text; put quotes around it",
+    "invalid_key": "a key that is not text; put quotes around it",
 }
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -51,7 +51,7 @@ class Text(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return hashlib.sha256(self._text).hexdigest()[:16]
 
     def report(self, mean_loss: float) -> Mapping[str, float]:
-        """Bits per byte for a mean loss in nats, beside what compressors and byte counts reach on the same text."""
+        """Bits per byte for a mean loss in nats, and what compressors and byte counts reach on the same text."""
         seen = bytes(self._text[: self._count * self.context + 1])
         return {"bits_per_byte": mean_loss / math.log(2), **baselines(seen)}
 

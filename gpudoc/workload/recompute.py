@@ -118,7 +118,7 @@ def _ask(model: nn.Module, policy: Policy) -> None:
         )
     else:
         raise GpudocError(
-            f"activation_checkpointing {policy}: the model recomputes by a switch of its own, which does not know this",
+            f"activation_checkpointing {policy}: the model recomputes by its own switch, which does not know this",
             hint="--set activation_checkpointing=true",
         )
 

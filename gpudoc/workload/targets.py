@@ -106,7 +106,7 @@ def _import(module_name: str, target: str, allowed: Allowed) -> object:
 
 
 def _check_exists(package: str, target: str, allowed: Allowed) -> None:
-    """GpudocError with the nearest name when nothing is called `package`: it is no question of trust then."""
+    """GpudocError with the nearest name when nothing is called `package`: trust is not the question then."""
     try:
         if package in sys.modules or importlib.util.find_spec(package) is not None:
             return
@@ -115,7 +115,7 @@ def _check_exists(package: str, target: str, allowed: Allowed) -> None:
     beside = [path.stem for path in allowed.folder.glob("*.py")]
     close = difflib.get_close_matches(package, [*beside, *ALWAYS_ALLOWED, *allowed.packages], n=1)
     rest = target.removeprefix(package)
-    hint = f"did you mean {close[0]}{rest}?" if close else f"put {package}.py beside the config, or install {package}"
+    hint = f"did you mean {close[0]}{rest}?" if close else f"put {package}.py next to the config, or install {package}"
     raise GpudocError(f"{target}: no module {package!r} in {allowed.folder}, and none is installed", hint=hint)
 
 

@@ -139,10 +139,10 @@ def _parts(path: Path) -> list[Path]:
         # an index names its neighbours, and no other place on this machine
         found = [path.parent / Path(str(name)).name for name in dict.fromkeys(names)]
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
-        raise GpudocError(f"model.weights: {path} is no index of weights: {problem!r}") from problem
+        raise GpudocError(f"model.weights: {path} is not an index of weights: {problem!r}") from problem
     for file in found:
         if not file.is_file():
-            raise GpudocError(f"model.weights: {path.name} names {file.name}, which is not beside it")
+            raise GpudocError(f"model.weights: {path.name} names {file.name}, which is not in the same folder")
     return found
 
 
@@ -187,7 +187,7 @@ def _of_torch(file: Path) -> _Tensors:
         # on bytes that are no pickle torch's reader stumbles in many ways
         if is_out_of_memory(problem):
             raise
-        raise GpudocError(f"model.weights: {file} is no file of torch.save: {problem!r}") from problem
+        raise GpudocError(f"model.weights: {file} is not a file of torch.save: {problem!r}") from problem
     for name in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]

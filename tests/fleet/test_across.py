@@ -227,7 +227,7 @@ def test_with_shared_it_is_said_and_goes_on(beside_ann):
     said = []
     heard = SimpleNamespace(say=said.append, advance=lambda *_: None)
     assert across.run(Options(device="cpu", shared=True), heard) is not None
-    assert [line for line in said if "ann's; its figures hold beside them only" in line]
+    assert [line for line in said if "ann's; its figures are valid only while they run" in line]
     assert beside_ann == [True]
 
 

@@ -124,7 +124,7 @@ def test_half_a_file_is_said_to_be_cut_off(tmp_path, share):
         ('{"schema": "gpudoc.fleet.v1"}', "nodes is missing"),
         ('{"schema": "gpudoc.fleet.v1", "nodes": 3}', "nodes is int, not a list"),
         ('{"schema": "gpudoc.fleet.v1", "nodes": [7]}', "nodes[0] is int, not an object"),
-        ('{"schema": "gpudoc.fleet.v1", "nodes": [], "seconds": NaN}', "NaN is no number of JSON"),
+        ('{"schema": "gpudoc.fleet.v1", "nodes": [], "seconds": NaN}', "NaN is not a JSON number"),
     ],
 )
 def test_what_is_no_record_is_refused_with_its_reason(text, said):

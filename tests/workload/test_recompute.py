@@ -149,7 +149,7 @@ def test_a_model_with_its_own_switch_is_asked():
     assert asked == [True]
     assert policies_for(model) == (False, 0)
     for policy in ("selective", "blocks:2"):
-        with pytest.raises(GpudocError, match=f"{policy}: the model recomputes by a switch of its own"):
+        with pytest.raises(GpudocError, match=f"{policy}: the model recomputes by its own switch"):
             apply(model, policy)
     model.supports_gradient_checkpointing = False
     assert apply(model) == 3
@@ -157,7 +157,7 @@ def test_a_model_with_its_own_switch_is_asked():
 
 
 class Switched(Tower):
-    """Recomputes by a switch of its own, as transformers' models do, with what torch's checkpoint is to be told."""
+    """Recomputes by its own switch, as transformers' models do, with what torch's checkpoint is to be told."""
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs=None):
         self.told = gradient_checkpointing_kwargs

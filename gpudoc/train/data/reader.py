@@ -60,7 +60,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
         return {**self.__dict__, "_generators": None, "snapshot": None}
 
     def _samples(self, chunk: Chunk) -> list[object]:
-        """The chunk's samples, seeded where the data set draws; what fails is told which of them it was."""
+        """The chunk's samples, seeded where the data set draws; a failure names the sample."""
         samples: list[object] = []
         index = -1
         try:

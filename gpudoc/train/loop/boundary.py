@@ -11,7 +11,7 @@ from gpudoc.train.meter.meters import clock
 
 
 class Boundary:
-    """Acts at step boundaries, every so many steps. `due_at` is the next step at which anything must be done."""
+    """Acts at step boundaries, once in a number of steps. `due_at` is the next step at which anything must be done."""
 
     def __init__(
         self, saving: Saving, evaluation: Evaluation | None, *, checkpoint_every: int, eval_every: int

@@ -76,7 +76,7 @@ class _Highest:
 
 
 class Census:
-    """Watches the third step of a process; `advance` is told when a step ended, and nothing else costs anything."""
+    """Watches the third step of a process; `advance` hears when a step has ended, and nothing else costs anything."""
 
     def __init__(self, stepper: Stepper, course: Course) -> None:
         self._stepper = stepper
@@ -106,7 +106,7 @@ class Census:
             self._watch = _Watch(self._stepper)
 
     def close(self) -> None:
-        """Stop watching; a step that failed meanwhile is no measurement."""
+        """Stop watching; a step that failed meanwhile is not a measurement."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -183,7 +183,7 @@ class _Watch:
         self._saved.__enter__()
 
     def _forget(self) -> None:
-        """Count anew from here; the run's own peak is kept."""
+        """Start to count from here; the run's own peak is kept."""
         self._highest = _Highest()
         if self._on_gpu:
             meter = self._stepper.meter
@@ -280,7 +280,7 @@ def _why_not(stepper: Stepper) -> str:
     """Why what autograd keeps cannot be watched; empty when it can."""
     if hasattr(stepper.parts.forward, "_orig_mod"):
         return "what compiled code keeps cannot be watched"
-    return "what ranks gather for a moment cannot be told from what they keep" if stepper.parts.ranks.is_sharded else ""
+    return "what ranks gather for a moment looks the same as what they keep" if stepper.parts.ranks.is_sharded else ""
 
 
 def _is_view(tensor: torch.Tensor) -> bool:

@@ -53,7 +53,7 @@ class Rescues:
     def record(self, event: Rescued) -> Iterator[Event]:
         """Write the rescue into the checkpoint's state and metrics.jsonl, one in training for the next run too.
 
-        It is told afterwards. A disk that takes no profile ends no training: the next run is rescued as this one was.
+        It is reported afterwards. A full disk does not end training: the next run is then rescued as this one was.
         """
         progress, order = self.course.progress, self.course.order
         progress.rescues.append(event.document())

@@ -53,7 +53,7 @@ def leave_unused(restart: Restart) -> None:
 
 
 def take_over(restart: Restart, ranks: Ranks, rescues: Rescues) -> Iterator[Event]:
-    """Do as the ranks before left it, on all ranks alike; a smaller batch is recorded as their rescue."""
+    """Do as the ranks before left it, the same on all ranks; a smaller batch is recorded as their rescue."""
     course, progress = restart.course, restart.course.progress
     unused = on_rank_0(ranks, lambda: _take(restart.folder / UNUSED_FILE))
     progress.reduce_after_backward |= unused is not None

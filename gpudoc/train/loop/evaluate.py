@@ -119,7 +119,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
 
 
 def _memory_alone(told: GpudocError, problem: Exception) -> str:
-    """What was told of a `problem` that is a lack of memory; any other is raised as that."""
+    """What a `problem` that is a lack of memory said; any other is raised as it is."""
     if not is_out_of_memory(problem):
         raise told from problem
     return told.message

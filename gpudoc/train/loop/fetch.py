@@ -1,4 +1,4 @@
-"""The samples of a step, from a loader that is opened anew where a step is done again or an epoch begins."""
+"""The samples of a step, from a loader that is opened again when a step is repeated or an epoch begins."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Fetcher:
             self._feed = None
 
     def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
-        """The chunk's batch; read once more when memory for it was missing beside a checkpoint."""
+        """The chunk's batch; read once more when a checkpoint left no memory for it."""
         try:
             batch = feed.take(chunk)
         except Exception as problem:

@@ -118,7 +118,7 @@ class Loop(Driver):
         return self._parts.stop.asked if self._is_alone else self._agreed_to_stop
 
     def _undone(self, outcome: Outcome) -> Iterator[Event]:
-        """After a step that made no update: stop, or make room for it, which is told."""
+        """After a step that made no update: stop, or make room for it and say so."""
         parts, sequence = self._parts, self._sequence
         if outcome.flags & STOP:
             self._agreed_to_stop = True

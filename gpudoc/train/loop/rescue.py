@@ -47,7 +47,7 @@ class Rescuer:
         self._kept: Path | None = None
 
     def note(self, problem: BaseException) -> int:
-        """OOM, as a flag to vote with; what `problem` said is told if nothing can be shrunk any more."""
+        """OOM, as a flag to vote with; what `problem` said is reported if nothing can be shrunk any more."""
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         self._noted = lines[0][:_MOST_TOLD]
         return OOM

@@ -23,12 +23,12 @@ from gpudoc.units import MIB
 
 # a thread's stack of 8 MiB, and what writing takes besides (1.2 MiB, 2026-11-21), with room
 _WRITER_BYTES = 16 * MIB
-NO_ROOM = "no memory to write a checkpoint beside the steps: from now on they wait until it is written"
+NO_ROOM = "no memory to write a checkpoint during the steps: from now on the steps wait until it is written"
 
 
 @dataclass(kw_only=True)
 class Saving:
-    """Captures and writes checkpoints beside the steps, or between them where memory is short.
+    """Captures and writes checkpoints during the steps, or between them where memory is short.
 
     `constants` are part of every checkpoint; `place` says where a stream of data stands; `write_rows` writes the rows
     of the steps so far, which a run that goes on from the checkpoint does not make again; `keep` checkpoints stay
@@ -120,7 +120,7 @@ class Saving:
                 yield from self.collect(wait=True, final=True)
 
     def give_way(self) -> bool:
-        """Wait for the checkpoint that takes memory beside the steps, and write later ones between them.
+        """Wait for the checkpoint that takes memory during the steps, and write later ones between them.
 
         False when none is being written, so that the memory must be found elsewhere.
         """
@@ -145,7 +145,7 @@ class Saving:
         return any(self.stepper.parts.ranks.gather(self.saved_step != self.course.progress.step))
 
     def _lacks_room(self) -> bool:
-        """Whether a copy of the state would not fit under this process's limit beside the highest step so far."""
+        """Whether a copy of the state would not fit under this process's limit with the highest step so far."""
         parts = self.stepper.parts
         if parts.device.type != "cpu" or parts.ranks.is_sharded:
             return False

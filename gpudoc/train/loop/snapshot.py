@@ -1,4 +1,4 @@
-"""What a GPU's memory held when it ran out, as a file beside the run that `gpudoc doctor FILE` reads."""
+"""What a GPU's memory held when it ran out, as a file in the run's folder that `gpudoc doctor FILE` reads."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Compilations:
     """Counts from when it is made, by torch's own records, which it makes anyway; they are read at log points only.
 
     torch keeps the newest 64 records: of more than that between two log points the first ones are not counted. What the
-    optimizer compiles is counted in `of_optimizer` too, and is no function that was compiled again.
+    optimizer compiles is counted in `of_optimizer` too, and does not count as a function that was compiled again.
     """
 
     count: int = 0

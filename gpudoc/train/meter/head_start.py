@@ -73,11 +73,11 @@ class HeadStart:
         self._next = self._steps + _SETTLING
 
     def idle_s(self, seconds: float, num_steps: int) -> float | None:
-        """How much of the `seconds` of so many steps the GPU had nothing to do; None until that can be told."""
+        """For how much of the `seconds` of these steps the GPU had nothing to do; None until that is known."""
         return None if self._busy_s is None else max(0.0, seconds - num_steps * self._busy_s)
 
     def _pause(self, cycles: int) -> torch.cuda.Event:
-        """Queue a pause of so many cycles; the event that stands before it."""
+        """Queue a pause of this many cycles; returns the event before it."""
         before = _event()
         before.record(self._stream)
         with torch.cuda.stream(self._stream):

@@ -42,7 +42,7 @@ _AS_EVER = Fsdp()
 def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None, *, buckets: bool = False) -> bool:
     """Whether weights, gradients and optimizer state alone fill a device of `limit_bytes`; None: not known, so no.
 
-    `buckets`: DDP keeps memory for all gradients once more, beside those that accumulate.
+    `buckets`: DDP keeps memory for all gradients once more, besides those that accumulate.
     """
     if limit_bytes is None:
         return False

@@ -79,8 +79,8 @@ def meet_others(place: Place) -> Met:
 def meet(place: Place, store: Store) -> Store:
     """A part of `store` that only the ranks of this attempt use.
 
-    A store that the launcher keeps still holds the addresses of ranks that were killed. So rank 0 names the attempt
-    anew, and the others go on asking until a rank 0 that lives answers them by that name.
+    A store that the launcher keeps still holds the addresses of ranks that were killed. So rank 0 gives the attempt
+    a new name, and the others ask until a rank 0 that lives answers them by that name.
     """
     until = time.monotonic() + JOIN_SECONDS
     if place.rank == 0:

@@ -26,7 +26,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """A rank that the others wait for: its own seconds a step and the others' median; `facts` is what it told of why.
+    """A rank that the others wait for: its own seconds a step and the others' median; `facts`: its reasons.
 
     `where` is 'reading samples' or 'computing', the part that takes longer than the others'.
     """
@@ -57,13 +57,13 @@ class Slow:
         """What a user should read about it."""
         told = f"rank {self.rank} is {self.factor:.2g} times as slow as the others in {self.where}: "
         own, others = format_seconds(self.step_s), format_seconds(self.others_s)
-        told += f"{own} a step of its own where the others take {others} and then wait for it"
+        told += f"{own} a step for itself where the others take {others} and then wait for it"
         known = [f"{name.replace('_', ' ')} {value}" for name, value in self.facts.items() if value not in (None, "")]
         return f"{told} ({', '.join(known)})" if known else told
 
 
 class Pace:
-    """Judges rows of (steps, each rank's own part), and adds them up over the run. All ranks judge alike.
+    """Judges rows of (steps, each rank's own part), and adds them up over the run. All ranks judge the same way.
 
     `ask` gets a rank's number and returns what that rank says of itself, on every rank: a collective.
     """
@@ -76,7 +76,7 @@ class Pace:
         self.slow: Slow | None = None
 
     def take(self, steps: int, row: Sequence[Own]) -> Slow | None:
-        """Take a row in; the rank that has been slow for some rows, None where they are alike."""
+        """Take a row in; the rank that has been slow for some rows, None where none is slow."""
         if steps < 1 or len(row) < 2:
             return None
         self._steps += steps

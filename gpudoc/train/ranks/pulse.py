@@ -1,4 +1,4 @@
-"""Signs of life: where a rank stands, in a few words of memory that whoever watches can read while it runs."""
+"""Signs of life: where a rank stands, in a few words of memory that a watcher can read while it runs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Pulse:
         self.waited_s += clock() - self._entered
 
     def take(self) -> tuple[float, float]:
-        """`own_s` and `read_s`, which begin anew."""
+        """`own_s` and `read_s`, which start again at 0."""
         taken = self.own_s, self.read_s
         self.own_s = self.read_s = 0.0
         return taken
@@ -111,7 +111,7 @@ class Pulse:
         return _beat(self._words)
 
     def name_run(self, folder: Path) -> None:
-        """Leave word of the run's folder for whoever watches."""
+        """Write down the run's folder for a watcher."""
         if self._place is not None:
             with contextlib.suppress(OSError):
                 (self._place / _RUN).write_text(str(folder), "utf-8")
@@ -143,7 +143,7 @@ def _shared(folder: Path, rank: int) -> Pulse:
 
 
 def read_beats(folder: Path) -> list[Beat]:
-    """Where the ranks of this machine stand, in their order; those that have told nothing yet are left out."""
+    """Where the ranks of this machine stand, in their order; those that have written nothing yet are left out."""
     found = []
     for place in folder.glob("rank-*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -93,7 +93,7 @@ def _about_waiting(split: Split, situation: Situation) -> Iterator[tuple[float, 
     if data >= _WORTH_SAYING:
         yield data, _about_data(split, situation)
     if transfer >= _WORTH_SAYING and not settings.pin_memory:
-        say = f"copying to the device took {transfer:.0%}: pinned memory copies beside the computation"
+        say = f"copying to the device took {transfer:.0%}: copies from pinned memory run during the computation"
         yield transfer, _gaining(say, "--set pin_memory=true", transfer)
     elif transfer >= _WORTH_SAYING:
         say = f"steps waited {transfer:.0%} for copies to the device: bytes instead of floats would be fewer"

@@ -1,4 +1,4 @@
-"""A training in a process of its own, for a program that is not the command line."""
+"""A training in a separate process, for a program that is not the command line."""
 
 from __future__ import annotations
 

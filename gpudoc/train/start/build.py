@@ -168,7 +168,7 @@ def _load(request: Request) -> Workload:
 
 
 def _start_again(request: Request, settings: Settings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
-    """Allocators and OpenMP read their environment when a process starts: with another one this process begins anew."""
+    """Allocators and OpenMP read their environment when a process starts: for another one this process starts again."""
     of_allocator = missing_environment(settings.allocator, device.type)
     of_threads = openmp.missing_environment(settings.wait_policy, device.type)
     missing = {**of_allocator, **of_threads}
@@ -292,7 +292,7 @@ def _nothing_to_do(choice: Choice) -> Finished:
     import json
 
     summary = json.loads(choice.run.summary.read_text("utf-8"))
-    reason = f"{choice.run.path} has all its steps; more: --steps N, anew: --resume never"
+    reason = f"{choice.run.path} has done all its steps; for more: --steps N; to start again: --resume never"
     return Finished(summary=summary, exit_code=ExitCode.OK, reason=reason, go_on=None)
 
 

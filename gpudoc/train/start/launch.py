@@ -1,4 +1,4 @@
-"""Starting several ranks by itself: torchrun in a process of its own, signals passed on, one exit code that counts.
+"""Starting several ranks by itself: torchrun in a separate process, signals passed on, one exit code that counts.
 
 torchrun takes every exit status but 0 for a crash and starts all ranks again. A rank that ends on purpose (stopped,
 finished with a bad answer, a user's mistake) therefore writes its exit code aside and exits with 0.
@@ -43,7 +43,7 @@ SHUTDOWN_SECONDS = 120
 FOLLOW_SECONDS = 60
 _LOOK_SECONDS = 1.0
 _NO_KEY = (
-    f"the nodes meet without a key ({KEY}), so whoever reaches that port can run code as this user; "
+    f"the nodes meet without a key ({KEY}), so anyone who reaches that port can run code as this user; "
     "gpudoc train --slurm FILE writes a job file that makes one"
 )
 _AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
@@ -266,7 +266,7 @@ def exit_rank(status: int) -> NoReturn:
 
 
 def options_of_this_torch() -> list[str]:
-    """What else torchrun is told where it knows the option. It has to be imported for that, so its process asks."""
+    """More options for torchrun, where it knows them. It has to be imported for that, so its process asks."""
     from torch.distributed.launcher.api import LaunchConfig
 
     wanted = {

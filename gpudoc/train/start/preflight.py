@@ -98,7 +98,7 @@ def with_torch(machine: Machine) -> Machine:
 def open_device(flight: Flight, ranks: Ranks, workload: Workload) -> None:
     """Make this process's one context, on its own GPU, and try a tiny kernel: a wheel without code for it shows so.
 
-    GpudocError, on every rank alike, when the GPU of any of them is full, taken or broken.
+    GpudocError, on every rank, when the GPU of any of them is full, taken or broken.
     """
     device = torch.device(flight.device)
     if device.type != "cuda":
@@ -119,7 +119,7 @@ def open_device(flight: Flight, ranks: Ranks, workload: Workload) -> None:
 
 
 def agree(ranks: Ranks, problem: GpudocError | None) -> None:
-    """Raise, on every rank alike, what is the matter on the first of them."""
+    """Raise on every rank what is wrong on the first one that has a fault."""
     told = None if problem is None else (problem.message, problem.hint, int(problem.exit_code))
     for first in ranks.gather(told):
         if first is not None:
@@ -151,7 +151,7 @@ def _gpu_of(met: Met, asked: str, machine: Machine) -> str:
         return "cuda:0"
     if not isinstance(count, Absent) and place.local_rank >= count:
         raise GpudocError(
-            f"process {place.local_rank + 1} of this machine has no GPU of its own: torch sees {count}",
+            f"process {place.local_rank + 1} of this machine has no GPU: torch sees {count}",
             hint=f"--nproc-per-node={count} for torchrun; under SLURM --gpus-per-node, so that each process sees all",
         )
     return f"cuda:{place.local_rank}"

@@ -94,7 +94,7 @@ def explain(verdict: Verdict) -> str:
     if not verdict.repeatable:
         return (
             f"not exact: {shown}. Two uninterrupted runs differ as well, so the cause is kernels that are not "
-            "deterministic, or something that draws from a generator of its own: try --set deterministic=true"
+            "deterministic, or something that draws from its own generator: try --set deterministic=true"
         )
     return (
         f"not exact: {shown}. Two uninterrupted runs agree, so there is state outside the checkpoint: a generator or "

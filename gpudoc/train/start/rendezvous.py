@@ -1,7 +1,7 @@
 """How torchrun's agents of several nodes meet: in torch's own rendezvous, whose state is signed with the run's key.
 
-That state is a pickle in a store that whoever reaches the port may write to; reading one that is not signed would run
-what it holds.
+That state is a pickle in a store that anyone who reaches the port may write to; reading one that is not signed would
+run what it holds.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ SIGNAL_SECONDS = 180
 class Job:
     """What the sbatch file asks for; `ranks` are processes per node, on GPUs or on a CPU.
 
-    With a `command`, which starts its ranks and saves its state itself, the job is neither told of its time limit nor
-    queued again.
+    With a `command`, which starts its ranks and saves its state itself, the job neither hears of its time limit nor
+    is queued again.
     """
 
     name: str
@@ -54,7 +54,7 @@ def _header(job: Job) -> list[str]:
     ]
     if job.command:
         rows += [
-            "#SBATCH --no-requeue                 # the script would begin anew; take it out if it goes on by itself",
+            "#SBATCH --no-requeue                 # the script would start again; remove this if it resumes itself",
             f"##SBATCH --signal=B:TERM@{SIGNAL_SECONDS}          # for a script that saves its state when asked to end",
         ]
     else:
@@ -97,7 +97,7 @@ def _meeting() -> list[str]:
         "# the ranks write here how the run ended (a folder that all nodes see)",
         'GPUDOC_EXIT_FILE="$PWD/.gpudoc-exit-$SLURM_JOB_ID"',
         'rm -f "$GPUDOC_EXIT_FILE"',
-        "# whoever has this key may tell the ranks what to do: it goes to them in the environment and is shown nowhere",
+        "# anyone with this key can give the ranks orders: it goes to them in the environment and is shown nowhere",
         f"{KEY}={NEW_KEY}",
         f"export MASTER_ADDR MASTER_PORT GPUDOC_EXIT_FILE {KEY}",
         "",

@@ -52,7 +52,7 @@ def capture(
     *,
     whole: bool = False,
 ) -> Content:
-    """A copy on the host of all that must come back. On a GPU a `staging` lets the copy run beside the next steps, up
+    """A copy on the host of all that must come back. On a GPU a `staging` lets the copy run during the next steps, up
     to their update; without one this waits for the device. `whole`: sharded ranks gather the full weights as well."""
     parts = stepper.parts
     scaler = None if stepper.scaler is None else stepper.scaler.state_dict()
@@ -98,7 +98,7 @@ def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -
             raise GpudocError(
                 f"{loaded.path}: {key.replace('_', ' ')} was {state.get(key)}, is {constants.get(key)}: this "
                 "checkpoint is of another run",
-                hint="put it back, or start anew: --resume never --run-dir runs/NEW",
+                hint="put it back, or start again: --resume never --run-dir runs/NEW",
             )
     before, now = (held.get("optimizer_state", "full") for held in (state, constants))
     if before != now:

@@ -130,7 +130,7 @@ def write(folder: Path, content: Content, *, keep: Sequence[int] | None = None, 
 
 
 def open_aside(folder: Path, step: int) -> Path:
-    """An empty folder beside the final one, under a name that nobody takes for a checkpoint."""
+    """An empty folder next to the final one, under a name that nobody takes for a checkpoint."""
     aside = folder / f"step-{step}{_RUIN}{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

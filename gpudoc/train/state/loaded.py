@@ -1,4 +1,4 @@
-"""Reading a checkpoint back, whoever wrote it: one process, or ranks that shard."""
+"""Reading a checkpoint back, by any kind of run: one process, or ranks that shard."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def is_finished(run: Run, end_step: int) -> bool:
 
 
 def write_config(run: Run, config: Config, fixed: Mapping[str, object], name: str) -> None:
-    """Keep the config and what may not change beside it."""
+    """Keep the config, and with it what may not change."""
     document = {"name": name, "fixed": dict(fixed), "config": config.model_dump(mode="json")}
     text = "# What gpudoc train runs here; `fixed` may not change when it goes on.\n"
     write_whole(run.config, text + yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
@@ -165,7 +165,7 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
     if changed:
         raise GpudocError(
             f"{path}: cannot go on, since this changed: {'; '.join(changed)}",
-            hint="put it back, or start anew: --resume never --run-dir runs/NEW",
+            hint="put it back, or start again: --resume never --run-dir runs/NEW",
         )
     return _go_on(run, end_step)
 
@@ -180,7 +180,7 @@ def _go_on(run: Run, end_step: int) -> Choice:
     if good is None and bad:
         listed = "; ".join(f"{b.path.name}: {b.reason}" for b in bad)
         raise GpudocError(
-            f"{run.path}: no checkpoint is whole: {listed}", hint="start anew: --resume never --run-dir runs/NEW"
+            f"{run.path}: no checkpoint is whole: {listed}", hint="start again: --resume never --run-dir runs/NEW"
         )
     done = int(good.name.removeprefix("step-")) if good is not None else 0
     return Choice(run, good, tuple(bad), finished=done >= end_step and is_finished(run, end_step))
@@ -217,7 +217,7 @@ def _short(value: object) -> str:
 
 
 def _is_started(run: Run) -> bool:
-    """Whether a run has anything to go on with; one that failed before its first logged step is begun anew."""
+    """Whether a run has anything to go on with; one that failed before its first logged step starts again."""
     logged = run.metrics.is_file() and run.metrics.stat().st_size > 0
     return logged or bool(found_in(run.checkpoints) or ruins(run.checkpoints))
 

@@ -1,4 +1,4 @@
-"""Checkpoints of sharded ranks: each writes its own part through torch.distributed.checkpoint, beside the training.
+"""Checkpoints of sharded ranks: each writes its own part through torch.distributed.checkpoint, during training.
 
 `dcp/` holds weights under `model.<name>` and optimizer state under `optimizer.<number>.<key>`; any number of ranks, or
 one process, reads it. What is not spread lies in optimizer.pt as ever, with None where a spread tensor belongs.
@@ -38,7 +38,7 @@ State = dict[str, object]
 
 
 class Council:
-    """The ranks of a sharded run as they write: a group of its own, since the threads that write talk while others
+    """The ranks of a sharded run as they write: a separate group, since the threads that write talk while others
     train. Every method is called by all ranks at the same place."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:

@@ -27,8 +27,8 @@ class Copying:
 
 
 class Staging:
-    """Takes copies on the host. On CUDA they run in a stream of their own into pinned memory, kept from one checkpoint
-    to the next, beside the following forward and backward; elsewhere they are made at once and freed after writing.
+    """Takes copies on the host. On CUDA they run in a separate stream into pinned memory, kept from one checkpoint
+    to the next, during the following forward and backward; elsewhere they are made at once and freed after writing.
 
     What pinning would take beyond half of the free memory is copied into ordinary memory, which the host waits for.
     With `in_place` host tensors are not copied at all: nothing may change them until they are written.
@@ -81,7 +81,7 @@ class Staging:
         return self._stream
 
     def _memory_for(self, name: str, tensor: torch.Tensor, contiguous: bool) -> torch.Tensor | None:
-        """Pinned memory of the tensor's shape, that of last time where it fits; None when there is no room for it."""
+        """Pinned memory of the tensor's shape, that of last time where it fits; None when memory for it is lacking."""
         if tensor.layout is not torch.strided:
             return None
         kept = self._kept.get(name)

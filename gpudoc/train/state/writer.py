@@ -1,4 +1,4 @@
-"""Writing checkpoints beside the training: steps wait for the copy to the host only, never for the disk."""
+"""Writing checkpoints during training: steps wait for the copy to the host only, never for the disk."""
 
 from __future__ import annotations
 

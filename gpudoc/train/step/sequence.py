@@ -53,7 +53,7 @@ class Reading(NamedTuple):
 
 
 class Driver(ABC):
-    """What a step needs from whoever runs it. By default there is nothing to stop for, and failures are raised."""
+    """What a step needs from its caller. By default there is nothing to stop for, and failures are raised."""
 
     @abstractmethod
     def fetch(self) -> list[Micro] | Missing:

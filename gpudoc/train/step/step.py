@@ -58,7 +58,7 @@ class Parts:
 class Stepper:
     """Runs steps. `backward` may run out of memory and be repeated after an undo; so may an update before `apply`.
 
-    `losses` collects one scalar per step for whoever logs.
+    `losses` collects one scalar per step for the log.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -148,7 +148,7 @@ class Stepper:
     def try_state(self) -> None:
         """Let a fused optimizer make its state and change nothing; raises when there is no memory for it.
 
-        The state is dropped again: what the update then makes anew fits where it was.
+        The state is dropped again: what the update then makes again fits where it was.
         """
         if not self.is_fused:
             return
@@ -162,7 +162,7 @@ class Stepper:
             self.drop_state(fresh)
 
     def drop_state(self, of: Sequence[nn.Parameter]) -> None:
-        """Forget the optimizer's state of these parameters: it begins anew in the next step."""
+        """Forget the optimizer's state of these parameters: it starts again in the next step."""
         for parameter in of:
             self.parts.optimizer.state.pop(parameter, None)
 
@@ -238,7 +238,7 @@ class Stepper:
         return loss.detach().clone() if parts.replays_graphs else loss.detach()
 
     def _move(self, batch: Batch) -> Batch:
-        """The batch on the device. The copy runs in a stream of its own, beside the computation of what came before."""
+        """The batch on the device. The copy runs in a separate stream, while what came before is computed."""
         parts = self.parts
         if self._copies is None:
             return to_device(batch, parts.device, channels_last=parts.channels_last)

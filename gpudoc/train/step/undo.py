@@ -13,7 +13,7 @@ from gpudoc.train.data.draws import Generators, Snapshot
 class Undo:
     """Keeps the random state and the buffers of the last step boundary; `back` restores them and drops gradients.
 
-    Every buffer is copied at every boundary. Which ones move cannot be told: batch norm's kernels, `.data` and an
+    Every buffer is copied at every boundary. Nobody can know which ones move: batch norm's kernels, `.data` and an
     assignment in the forward pass all leave a tensor's version as it was.
     """
 

@@ -55,7 +55,7 @@ def ask(environment: Mapping[str, str], ranks: Sequence[int]) -> tuple[str, ...]
 
 
 def _unfinished(traces: Mapping[int, RankTrace]) -> list[str]:
-    """The first call of each rank that has not ended; ranks in the same one are told together."""
+    """The first call of each rank that has not ended; ranks in the same one are reported together."""
     found: dict[str, list[int]] = {}
     for rank, trace in sorted(traces.items()):
         call = next((call for call in trace.calls if call.state != "completed"), None)

@@ -1,4 +1,4 @@
-"""Who watches: the process that started the ranks; for one process alone, a thread of its own."""
+"""Who watches: the process that started the ranks; for one process alone, a separate thread."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Hangs:
         self._num_told = 0
 
     def tell(self, job: Job) -> Iterator[Hung]:
-        """Those that were not told yet, written into the run's metrics and its summary."""
+        """Those that were not reported yet, written into the run's metrics and its summary."""
         found = self.own if self._folder is None else _kept(self._folder)
         for hung in found[self._num_told :]:
             self._num_told += 1
@@ -97,7 +97,7 @@ class Hangs:
 
 
 def events_of(job: Job, hangs: Hangs) -> Iterator[Event]:
-    """The events of the loop, with the hangs that were over by then, and a rank that is slow, told once."""
+    """The events of the loop, with the hangs that were over by then, and a rank that is slow, each reported once."""
     named: set[int] = set()
     for event in job.loop.events():
         yield event
