@@ -1,14 +1,15 @@
-"""Learn gpudoc/knowledge/wording.tsv from reports whose cause is known.
+"""Learn gpudoc/knowledge/wording.tsv on, from reports whose cause is known.
 
-    python tools/learn_wording.py FOLDER... --list   write the list of the reports that are learned from
-    python tools/learn_wording.py FOLDER...          learn the table from those that are in the list
+    python tools/learn_wording.py FOLDER...
 
-Each FOLDER holds cases as YAML: `url`, `input` (what somebody posted), `cause` (an id of `gpudoc doctor --list`,
-healthy or other) and, when a fair judge would accept others, `also_acceptable`. The reports themselves are their
-authors' and are not kept here: the list holds address, cause and the SHA-256 of the text, the table single words and
-numbers. Printed and written: how often the right cause comes first and among three on reports not seen, and how sure
-the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is weighed
-with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
+Learning begins at the table that is there. The reports that it was learned from are listed in
+tools/wording/reports.tsv and are left out; the new ones are added to the list. Each FOLDER holds cases as YAML:
+`url`, `input` (what somebody posted), `cause` (an id of `gpudoc doctor --list`, healthy or other) and, when a fair
+judge would accept others, `also_acceptable`. The reports themselves are their authors' and are not kept here: the
+list holds address, cause and the SHA-256 of the text, the table single words and numbers. Weights that hardly speak
+are not kept. Printed and written: how often the right cause comes first and among three on reports not seen, and how
+sure the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is
+weighed with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import argparse
 import collections
 import datetime
 import hashlib
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -36,14 +38,16 @@ from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording
 
 LIST = Path(__file__).with_name("wording") / "reports.tsv"
-# weights of before, learned from reports whose texts are gone: where learning begins
-EARLIER = Path(__file__).with_name("wording") / "earlier.tsv"
+TABLE = Path(wording.__file__).with_name(wording.TABLE)
 ANSWERS = (wording.HEALTHY, wording.OTHER)
-# what words, pairs and facts weigh beside each other
-BLOCKS = (1.0, 1.0, 0.7)
+# what words and facts weigh beside each other
+BLOCKS = (1.0, 0.7)
 FEWEST_REPORTS, LARGEST_SHARE = 3, 0.5
-# of the weights' squares, in the loss; what is smaller than the least weight is not kept
-DECAY, LEAST = 3e-5, 0.3
+# of the weights' squares, in the loss
+DECAY = 3e-5
+# what moves the sum of an average report by less is not kept, a word's weight or a fact's, of which a report has few:
+# without five of six weights of words nothing measurable was lost
+LEAST = (0.05, 0.005)
 # of how far the trust in the weights of before may leave 1
 DOUBT = 0.1
 STEPS = 150
@@ -83,36 +87,31 @@ class Model:
 
 
 def main() -> int:
-    """Write the list, or learn, say how well it tells causes apart, and write the table; returns 0."""
+    """Learn, say how well that tells causes apart, and write the table and its list; returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--list", action="store_true", dest="write_list")
     parser.add_argument("--reports", type=Path, default=LIST)
-    parser.add_argument("--out", type=Path, default=Path(wording.__file__).with_name(wording.TABLE))
+    parser.add_argument("--out", type=Path, default=TABLE)
     parser.add_argument("--folds", type=int, default=5)
     options = parser.parse_args()
+    listed = options.reports.read_text("utf-8").splitlines() if options.reports.exists() else []
+    learned = {row.rsplit("\t", 1)[1] for row in listed}
     cases = read_cases(options.folders)
-    if options.write_list:
-        rows = sorted("\t".join((c.url, c.cause, ",".join(c.also), c.digest)) for c in cases)
-        options.reports.write_text("\n".join(rows) + "\n", "utf-8")
-        print(f"{options.reports}: {len(rows)} reports")
-        return 0
-    listed = {row.rsplit("\t", 1)[1] for row in options.reports.read_text("utf-8").splitlines()}
-    known = [case for case in cases if case.digest in listed]
-    if len(known) < len(cases):
-        print(f"{len(cases) - len(known)} reports are not in {options.reports} and are left out")
-    if len(known) < len(listed):
-        print(f"{len(listed) - len(known)} reports of {options.reports} are not in the folders")
-    if not known:
-        raise SystemExit(f"nothing to learn from: write the list first ({parser.prog} FOLDER --list)")
-    model, figures = checked(known, options.folds)
+    new = [case for case in cases if case.digest not in learned]
+    if len(new) < len(cases):
+        print(f"{len(cases) - len(new)} reports are in {options.reports} and are left out")
+    if not new:
+        raise SystemExit(f"nothing to learn from: {options.reports} has every report")
+    model, figures = checked(new, options.folds)
     print(*(f"{name}: {said}" for name, said in figures.items()), sep="\n")
+    rows = sorted([*listed, *("\t".join((c.url, c.cause, ",".join(c.also), c.digest)) for c in new)])
+    options.reports.write_text("\n".join(rows) + "\n", "utf-8")
     manifest = {
-        "source": "tools/learn_wording.py, from public threads whose cause was read by hand; only words and numbers",
-        "reports": f"{len(known)}, listed in tools/wording/reports.tsv",
+        **wording.load(TABLE).manifest,
+        "reports": f"{len(rows)}, listed in tools/wording/reports.tsv",
         "list": hashlib.sha256(options.reports.read_bytes()).hexdigest(),
-        "began": "with the weights of tools/wording/earlier.tsv, learned from 2112 other reports",
         "learned": str(datetime.date.today()),
+        "figures": f"of {len(new)} new reports, each judged by a table that has not seen it",
         **figures,
     }
     options.out.write_text(table(model, manifest), "utf-8")
@@ -217,24 +216,16 @@ def _shown_by_the_others(folds: Sequence[Sequence[First]]) -> list[tuple[float, 
 
 
 def learn(cases: Sequence[Case], causes: tuple[str, ...] | None = None) -> Model:
-    """Multinomial logistic regression that begins at the weights of before, what is small left out.
+    """Multinomial logistic regression that begins at the table that is there; what hardly speaks is left out.
 
     There are more features than cases, so what is sought is how much each case speaks for each cause.
     """
-    earlier = wording.load(EARLIER)
+    before = wording.load(TABLE)
     labels = {cause for case in cases for cause in (case.cause, *case.also)}
-    causes = causes or tuple(sorted(labels | set(earlier.causes)))
-    rarity = _vocabulary(cases, earlier)
-    present = _matrix(cases, rarity)
-    before = torch.zeros(len(rarity), len(causes))
-    bias_before = torch.full((len(causes),), min(earlier.bias))
-    places = [causes.index(cause) for cause in earlier.causes]
-    bias_before[places] = torch.tensor(earlier.bias)
-    row_of = {name: number for number, name in enumerate(rarity)}
-    for name, row in earlier.rows.items():
-        for place, weight in wording.parsed(row)[1]:
-            before[row_of[name], places[place]] = weight
-    offset, wanted, alike = present @ before + bias_before, _wanted(cases, causes), present @ present.T
+    causes = causes or tuple(sorted(labels | set(before.causes)))
+    begun = _begun(before, causes, _vocabulary(cases, before))
+    present = _matrix(cases, begun.rarity)
+    offset, wanted, alike = begun.scores(cases), _wanted(cases, causes), present @ present.T
     spoken = torch.zeros(len(cases), len(causes), requires_grad=True)
     bias = torch.zeros(len(causes), requires_grad=True)
     trust = torch.tensor(1.0, requires_grad=True)
@@ -251,17 +242,44 @@ def learn(cases: Sequence[Case], causes: tuple[str, ...] | None = None) -> Model
 
     optimizer.step(loss)
     with torch.no_grad():
-        learned = present.T @ spoken
-        learned[learned.abs() * torch.tensor(list(rarity.values()))[:, None] < LEAST] = 0.0
-        return Model(causes, rarity, learned + trust * before, bias + trust * bias_before)
+        weights, bias_now = present.T @ spoken + trust * begun.weights, bias + trust * begun.bias
+        return pruned(replace(begun, weights=weights, bias=bias_now), before.rows.keys())
 
 
-def _vocabulary(cases: Sequence[Case], earlier: wording.Table) -> dict[str, float]:
+def pruned(model: Model, known: Collection[str]) -> Model:
+    """The model without weights that hardly speak, and without words that speak for nothing and were not known."""
+    shares = [_of(name, BLOCKS) * rarity * math.exp(-rarity) for name, rarity in model.rarity.items()]
+    least = torch.tensor([_of(name, LEAST) for name in model.rarity])
+    speaks = (model.weights * torch.tensor(shares)[:, None]).abs() >= least[:, None]
+    kept = [name in known or bool(row.any()) for name, row in zip(model.rarity, speaks, strict=True)]
+    rarity = dict(itertools.compress(model.rarity.items(), kept))
+    return replace(model, rarity=rarity, weights=torch.where(speaks, model.weights, 0.0)[torch.tensor(kept)])
+
+
+def _begun(before: wording.Table, causes: tuple[str, ...], rarity: dict[str, float]) -> Model:
+    """The table of before as a model over these causes and this vocabulary."""
+    weights = torch.zeros(len(rarity), len(causes))
+    bias = torch.full((len(causes),), min(before.bias))
+    places = [causes.index(cause) for cause in before.causes]
+    bias[places] = torch.tensor(before.bias)
+    row_of = {name: number for number, name in enumerate(rarity)}
+    for name, row in before.rows.items():
+        for place, weight in wording.parsed(row)[1]:
+            weights[row_of[name], places[place]] = weight / _of(name, BLOCKS)
+    return Model(causes, rarity, weights, bias)
+
+
+def _of(name: str, blocks: tuple[float, float]) -> float:
+    """What a word has, or a fact."""
+    return blocks[name.startswith(wording.FACT)]
+
+
+def _vocabulary(cases: Sequence[Case], before: wording.Table) -> dict[str, float]:
     """Feature -> rarity: those of before as they were, and what stands in some of the reports but not in most."""
     counts = collections.Counter(name for case in cases for block in case.features for name in block)
     most = LARGEST_SHARE * len(cases)
     rarity = {t: math.log(len(cases) / n) for t, n in sorted(counts.items()) if FEWEST_REPORTS <= n <= most}
-    return rarity | {name: wording.parsed(row)[0] for name, row in earlier.rows.items()}
+    return rarity | {name: wording.parsed(row)[0] for name, row in before.rows.items()}
 
 
 def _matrix(cases: Sequence[Case], rarity: dict[str, float]) -> torch.Tensor:
@@ -327,10 +345,9 @@ def table(model: Model, manifest: dict[str, str]) -> str:
     lines.append(f"shown\t{' '.join(str(_hundredths(number)) for number in model.shown)}")
     lines.append("")
     for (name, rarity), weights in zip(model.rarity.items(), model.weights.tolist(), strict=True):
-        share = BLOCKS[2] if name.startswith(wording.FACT) else BLOCKS[1] if " " in name else BLOCKS[0]
-        spoken = [f"{place}:{whole}" for place, weight in enumerate(weights) if (whole := _hundredths(weight * share))]
-        if spoken:
-            lines.append(f"{name}\t{_hundredths(rarity)} {' '.join(spoken)}")
+        whole = [(place, _hundredths(weight * _of(name, BLOCKS))) for place, weight in enumerate(weights)]
+        numbers = [str(_hundredths(rarity)), *(f"{place}:{number}" for place, number in whole if number)]
+        lines.append(f"{name}\t{' '.join(numbers)}")
     return "\n".join(lines) + "\n"
 
 

@@ -77,9 +77,10 @@ def guess(
 def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
     """The lines that hold the words that spoke for it most; none where these are not two signs."""
     signs: dict[str, Mention] = {}
-    for word in one.words[:_WORDS_TRIED]:
-        mention = text.find(Words(_beginning(word))) if rarity(word) >= _TELLING_RARITY else None
-        # a pair of words that spoke each for itself is no further sign
+    for word in filter(_is_telling, one.words[:_WORDS_TRIED]):
+        # the table holds the beginning of a Russian word
+        mention = text.find(Words(rf"{word}(?<![a-z0-9_]{word})"))
+        # a word that holds another is no further sign
         if mention is not None and not any(part in word or word in part for part in signs):
             signs[word] = mention
     if len(signs) < _FEWEST_SIGNS:
@@ -87,7 +88,5 @@ def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
     return tuple(dict.fromkeys(quote(mention, WORDS) for mention in signs.values()))[:_MOST_LINES]
 
 
-def _beginning(word: str) -> str:
-    """Where a word of the table begins, or a pair of neighbours, as an expression; it may go on."""
-    first, *rest = word.split(" ")
-    return r"\W+".join((rf"{first}(?<![a-z0-9_]{first})", *rest))
+def _is_telling(word: str) -> bool:
+    return rarity(word) >= _TELLING_RARITY

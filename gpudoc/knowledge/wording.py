@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ _LEAST_SHARE = 1e-6
 _LEAST_SPOKEN = 0.02
 # nothing is shown as surer
 _SUREST = 0.99
-# a pair's two words stand with a blank between them, a fact behind this mark
+# a fact stands behind this mark
 FACT = "="
 
 
@@ -53,7 +52,7 @@ class Table:
     """The learned table: what it was learned from, its answers with their bias, and a line for each feature.
 
     `certainty` and `shown` are what `sure_of` and `shown_as` take. A line is the feature's rarity and place:weight for
-    the answers that it speaks for or against.
+    the answers that it speaks for or against; one without a weight is a word that the table knows, and no more.
     """
 
     manifest: Mapping[str, str]
@@ -80,11 +79,9 @@ def _split(found: str) -> Iterator[str]:
         yield from (found[place : place + 2] for place in range(len(found) - 1))
 
 
-def features(text: str, facts: Iterable[str] = ()) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Words, pairs of neighbouring words, and the facts that were read in the text: the three blocks of the table."""
-    found = tokens(text)
-    pairs = frozenset(f"{one} {other}" for one, other in itertools.pairwise(found))
-    return frozenset(found), pairs, frozenset(f"{FACT}{fact}" for fact in facts)
+def features(text: str, facts: Iterable[str] = ()) -> tuple[frozenset[str], frozenset[str]]:
+    """Words, and the facts that were read in the text: the two blocks of the table."""
+    return frozenset(tokens(text)), frozenset(f"{FACT}{fact}" for fact in facts)
 
 
 def weigh(text: str, facts: Iterable[str] = ()) -> list[Likelihood]:

@@ -58,7 +58,7 @@ def test_a_guess_is_information_and_rests_on_whole_lines(likely):
     ]
 
 
-@pytest.mark.parametrize("words", [("dict",), ("memory", "gpu", "training"), ("dict", "dict think")])
+@pytest.mark.parametrize("words", [("dict",), ("memory", "gpu", "training"), ("keeps", "keep")])
 def test_one_sign_is_no_guess_nor_are_words_of_every_report(likely, words):
     likely(("cpu_only_torch", 0.7), words=words)
     assert guesses(TOLD + " GPU memory in training") == []

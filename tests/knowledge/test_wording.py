@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import yaml
 
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge import wording
+from gpudoc.knowledge.tables import FOLDER
 from gpudoc.knowledge.wording import HEALTHY, OTHER, features, load, table, tokens, weigh
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,10 +23,9 @@ def test_words_are_told_apart_as_the_table_has_them():
     assert tokens("видеокарта видеокарты") == ["видеок", "видеок"]
 
 
-def test_a_text_is_its_words_its_pairs_of_neighbours_and_its_facts():
-    words, pairs, facts = features("the gpu is slow", ["torch.is_available:False"])
+def test_a_text_is_its_words_and_its_facts():
+    words, facts = features("the gpu is slow", ["torch.is_available:False"])
     assert words == {"the", "gpu", "is", "slow"}
-    assert pairs == {"the gpu", "gpu is", "is slow"}
     assert facts == {"=torch.is_available:False"}
 
 
@@ -34,13 +35,26 @@ def test_every_answer_of_the_table_is_a_cause_that_doctor_knows_or_none():
     assert causes - {HEALTHY, OTHER} <= set(CATALOGUE)
 
 
+def test_every_feature_of_the_table_is_a_word_or_a_fact_and_every_weight_speaks():
+    assert [name for name in table().rows if " " in name] == []
+    least = {False: 1.0, True: 1.0}
+    for name, row in table().rows.items():
+        rarity, weights = wording.parsed(row)
+        for _, weight in weights:
+            is_fact = name.startswith(wording.FACT)
+            least[is_fact] = min(least[is_fact], abs(weight) * rarity * math.exp(-rarity))
+    # a report has few facts, so that each says more; the table's numbers are rounded
+    assert least[False] == pytest.approx(0.05, abs=0.003)
+    assert least[True] == pytest.approx(0.005, abs=0.003)
+
+
 def test_the_table_says_what_it_was_learned_from():
     listed = ROOT / "tools" / "wording" / "reports.tsv"
     rows = [row.split("\t") for row in listed.read_text("utf-8").splitlines()]
     assert table().manifest["list"] == hashlib.sha256(listed.read_bytes()).hexdigest()
     assert int(table().manifest["reports"].split(",")[0]) == len(rows)
     assert all(len(row) == 4 and len(row[3]) == 64 for row in rows)
-    assert {"learned", "held back", "how sure", "how sure doctor is", "began"} <= table().manifest.keys()
+    assert {"learned", "held back", "how sure", "how sure doctor is", "began", "figures"} <= table().manifest.keys()
 
 
 def test_doctor_was_right_as_often_as_it_says_on_reports_that_it_had_not_seen():
@@ -113,25 +127,34 @@ def learned(tmp_path, monkeypatch):
     out = tmp_path / "learned" / wording.TABLE
     out.parent.mkdir()
     reports = tmp_path / "reports.tsv"
-    listed = learn(tmp_path, "--list", "--reports", str(reports))
-    assert f"{reports}: 45 reports" in listed.stdout
-    assert "gwendolyn" not in reports.read_text()
-    (tmp_path / "late.yaml").write_text(yaml.safe_dump({"input": "came later", "cause": "port_in_use"}))
-    done = learn(tmp_path, "--reports", str(reports), "--out", str(out), "--folds", "3")
+    old = {"input": "seen before, case0", "cause": "port_in_use"}
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(old))
+    reports.write_text(f"an address\tport_in_use\t\t{hashlib.sha256(old['input'].encode()).hexdigest()}\n")
+    options = ("--reports", str(reports), "--out", str(out), "--folds", "3")
+    done = learn(tmp_path, *options)
     assert done.returncode == 0, done.stderr
-    assert f"1 reports are not in {reports} and are left out" in done.stdout
+    assert f"1 reports are in {reports} and are left out" in done.stdout
     assert "held back: right first 100.0%" in done.stdout
     assert "how sure doctor is: " in done.stdout
+    rows = reports.read_text()
+    assert len(rows.splitlines()) == 46
+    assert "gwendolyn" not in rows
+    again = learn(tmp_path, *options)
+    assert again.returncode == 1
+    assert f"nothing to learn from: {reports} has every report" in again.stderr
     monkeypatch.setattr(wording, "table", lambda: load(out))
     return load(out)
 
 
 @pytest.mark.slow
 def test_what_the_tool_learned_is_what_doctor_weighs(learned):
+    table_of_before = load(FOLDER / wording.TABLE).rows.keys()
     assert {"port_in_use", "slow_storage", "thermal_throttle"} <= set(learned.causes)
-    # a word of one report is none of the table; what was learned before stays
+    # a word of one report is none of the table; the words that were known before stay, and no pair becomes one
     assert "case3" not in learned.rows
-    assert {"network share", "dataloader"} <= learned.rows.keys()
+    assert table_of_before <= learned.rows.keys()
+    assert [name for name in learned.rows if " " in name] == []
+    assert learned.manifest["reports"].startswith("46,")
     # a user's name stands in as many reports as other words, and is none
     assert "gwendolyn" not in learned.rows
     found = weigh(
