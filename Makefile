@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a worker takes a file at a time, in the order that tests/conftest.py gives
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all check docs cuda-check gpu-check slurm-check clean
+.PHONY: demo test test-all check docs zipapp cuda-check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
@@ -23,6 +23,9 @@ check: $(VENV)/.ready-test $(VENV)/.ready-docs  ## lint, types, layers, docs
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
 	$(BIN)/python -m tools.handbook
+
+zipapp: $(VENV)/.ready  ## gpudoc.pyz: doctor as one file, for machines where nothing can be installed
+	$(BIN)/python tools/zipapp.py
 
 docs: $(VENV)/.ready-docs  ## the handbook as a site that needs no network: build/handbook/site/index.html
 	$(BIN)/python -m tools.handbook

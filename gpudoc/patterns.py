@@ -1,8 +1,9 @@
 """The one place where regular expressions are compiled, and the deadline that every text has while it is searched.
 
 `Linear` is RE2's: its work grows with the text, whatever stands in it. What needs more than RE2 knows, or is read line
-by line, is a `Pattern` of Python's own engine, whose work may grow faster: tests/test_pattern_growth.py measures how it
-grows for each of them, and a search that takes too long on a text all the same is given up.
+by line, or runs where RE2 is not installed, is a `Pattern` of Python's own engine, whose work may grow faster:
+tests/test_pattern_growth.py measures how it grows for each of them, and a search that takes too long on a text all the
+same is given up.
 """
 
 from __future__ import annotations
@@ -112,9 +113,13 @@ class Linear:
     __slots__ = ("_engine", "names", "source")
 
     def __init__(self, source: str) -> None:
-        """ValueError for what RE2 does not know: a look around, a reference back, letters beyond ASCII."""
-        # not its wrapper, which encodes the text for each search; and a live doctor needs neither
-        from re2 import _re2 as re2  # type: ignore[attr-defined]
+        """ValueError without RE2 and for what it does not know: a look around, a reference back, more than ASCII."""
+        try:
+            # not its wrapper, which encodes the text for each search; and a live doctor needs neither
+            from re2 import _re2 as re2  # type: ignore[attr-defined]
+        except ImportError as problem:
+            # it is compiled: the archive of `make zipapp` has none
+            raise ValueError(f"RE2 cannot be imported: {problem}") from None
 
         options = re2.RE2.Options()
         options.encoding = options.Encoding.LATIN1

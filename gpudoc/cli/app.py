@@ -22,6 +22,7 @@ from gpudoc.cli.train import train
 from gpudoc.cli.tune import tune
 from gpudoc.control_characters import escape_controls
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.own_files import ARCHIVE, IN_ARCHIVE, INSTALL
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # of a command whose output was cut off before it had an answer: what a shell calls the end by SIGPIPE
@@ -81,7 +82,8 @@ def _options(
 def main() -> NoReturn:
     """Run the command in `sys.argv` and exit with its code; no user's mistake shows a traceback."""
     status = run(sys.argv[1:])
-    if "RANK" in os.environ:
+    # only torch leaves threads that a rank must not wait for
+    if "RANK" in os.environ and "torch" in sys.modules:
         from gpudoc.train.start.launch import exit_rank
 
         exit_rank(status)
@@ -120,6 +122,8 @@ def run(arguments: list[str]) -> int:
         if isinstance(fault, MemoryError):
             said = "this process got no more memory: the machine's, or its own limit, is used up"
             return _fail(own, said, "free -h; ulimit -d -v", ExitCode.NOT_DONE)
+        if isinstance(fault, ModuleNotFoundError) and IN_ARCHIVE:
+            return _fail(own, f"this needs {fault.name}, which is not in {ARCHIVE}", INSTALL, ExitCode.NOT_DONE)
         # older Typer raises click's usage errors, newer its own copy of them: both, and nothing else, have this method
         describe = getattr(fault, "format_message", None)
         if describe is not None:

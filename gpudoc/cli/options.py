@@ -17,6 +17,11 @@ def require_training(command: str) -> None:
     """GpudocError with the commands that install what bench, tune and train lack here; nothing is imported."""
     from importlib.util import find_spec
 
+    from gpudoc.errors import GpudocError
+    from gpudoc.own_files import ARCHIVE, IN_ARCHIVE, INSTALL
+
+    if IN_ARCHIVE:
+        raise GpudocError(f"gpudoc {command} starts other Pythons, which cannot import it from {ARCHIVE}", hint=INSTALL)
     missing = [name for name in _FOR_TRAINING if find_spec(name) is None]
     if not missing:
         return
@@ -26,7 +31,6 @@ def require_training(command: str) -> None:
     from gpudoc.doctor.remedies import advise
     from gpudoc.doctor.setting import describe
     from gpudoc.doctor.words import WORDS
-    from gpudoc.errors import GpudocError
     from gpudoc.facts.collect import collect
 
     setting = describe(Evidence(source="machine", machine=collect(quick=True)))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.own_files import script_arguments
 from gpudoc.process.ending import how_it_ended, signal_group
 
 _LAUNCH = (
@@ -175,7 +176,7 @@ def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str],
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
-            [str(python), str(script), *(["--quick"] if quick else [])],
+            [str(python), *script_arguments(script), *(["--quick"] if quick else [])],
             stdin=subprocess.PIPE,
             stdout=writer,
             stderr=subprocess.DEVNULL,

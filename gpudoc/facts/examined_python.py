@@ -226,8 +226,8 @@ def read_ordinals() -> list[int]:
 
 def main() -> None:
     """Tell everything; with --quick nothing that needs torch imported."""
-    # the folder of this file is first on the path and must not answer imports meant for the examined Python
-    sys.path[:] = [path for path in sys.path if path and path != os.path.dirname(os.path.abspath(__file__))]
+    # the folder of this program is first on the path and must not answer imports meant for the examined Python
+    sys.path[:] = [path for path in sys.path if path and path != os.path.dirname(os.path.abspath(sys.argv[0]))]
     # importing torch takes a third less time, and this process does nothing else
     gc.disable()
     begin("the examined Python")

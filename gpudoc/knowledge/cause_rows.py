@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
+from gpudoc.own_files import read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
@@ -23,7 +24,7 @@ _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"
 
 def rows_by_area(folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The rows of each area's file as they are written, by their ids."""
-    texts = {area: (folder / f"{area.lower()}.yaml").read_text("utf-8") for area in AREAS}
+    texts = {area: read_own_file(folder / f"{area.lower()}.yaml") for area in AREAS}
     return {area: {match[1]: match[0] for match in _ROW.finditer(text)} for area, text in texts.items()}
 
 

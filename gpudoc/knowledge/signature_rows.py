@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
+from gpudoc.own_files import read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
 
 Severity = Literal["broken", "warning", "info"]
@@ -94,7 +95,7 @@ def load_folder(folder: Path, *, examples: bool = False, families: Sequence[str]
 
 
 def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
-    text = path.read_text("utf-8")
+    text = read_own_file(path)
     return cast(Sequence[Row], parse_texts(text if examples else _EXAMPLES.sub("", text)) or ())
 
 

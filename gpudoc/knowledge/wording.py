@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.knowledge.tables import FOLDER
+from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
 
 TABLE = "wording.tsv"
@@ -164,7 +165,7 @@ def table() -> Table:
 
 def load(path: Path) -> Table:
     """A table as tools/learn_wording.py wrote it; its lines are parsed only as far as a text asks for them."""
-    return parse(path.read_text("utf-8"))
+    return parse(read_own_file(path))
 
 
 def parse(text: str) -> Table:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpudoc.control_characters import escape_controls
 from gpudoc.facts.redact import Redactor
+from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
 from gpudoc.writing import write_whole
 
@@ -152,7 +153,7 @@ def save_page(path: Path, text: str) -> None:
 
 @cache
 def _asset(name: str) -> str:
-    return Path(__file__).with_name(name).read_text("utf-8")
+    return read_own_file(Path(__file__).with_name(name))
 
 
 def _digest(script: str) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.live import launcher, spy
+from gpudoc.facts.live import spy
 from gpudoc.facts.live.session import Looking
 from gpudoc.facts.live.spool import Spool
 from gpudoc.facts.live.stillness import STILL_S, Stillness, look
@@ -28,11 +28,13 @@ from gpudoc.facts.live.target import check_system, is_python, loads_torch
 from gpudoc.facts.live.tree import descendants, read_environment
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
+from gpudoc.own_files import script_arguments
 from gpudoc.process.ending import end_process, signal_group
 from gpudoc.process.lifetime import adopt_orphans, is_running
 from gpudoc.progress import SILENT, Progress
 from gpudoc.temporary import STDERR, STDOUT, TemporaryFolder
 
+_LAUNCHER = pathlib.Path(__file__).with_name("launcher.py")
 TICK_S = 0.1
 # imports and building a model come before there is anything to judge
 LONGEST_START_S = 180.0
@@ -183,7 +185,7 @@ class _Job:
         orders, self._orders = os.pipe()
         answers, told = os.pipe()
         self._launcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", launcher.__file__, str(orders), str(told),
+            [sys.executable, "-I", "-S", *script_arguments(_LAUNCHER), str(orders), str(told),
              str(self._spools[1].place), str(self._spools[2].place), *self.command],
             pass_fds=(orders, told), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip

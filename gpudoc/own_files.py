@@ -1,0 +1,24 @@
+"""The files of this package, which stand on a disk or, in the archive that `make zipapp` writes, in none."""
+
+from __future__ import annotations
+
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from zipimport import zipimporter
+
+_own = getattr(__spec__, "loader", None)
+_loader = _own if isinstance(_own, zipimporter) else SourceFileLoader(__name__, __file__)
+IN_ARCHIVE = isinstance(_loader, zipimporter)
+ARCHIVE = "gpudoc.pyz"
+# what an archive has not
+INSTALL = f'{ARCHIVE} has doctor; for the rest install gpudoc, in a clone of it: pip install ".[train]"'
+
+
+def read_own_file(path: Path) -> str:
+    """The text of a file below this package; outside an archive also of any other. OSError when there is none."""
+    return _loader.get_data(str(path)).decode("utf-8").replace("\r\n", "\n")
+
+
+def script_arguments(path: Path) -> list[str]:
+    """What a Python is given to run one of our files as a program: its path, or out of an archive its text."""
+    return ["-c", read_own_file(path)] if IN_ARCHIVE else [str(path)]
