@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 import gpudoc
 from gpudoc.cli.bench import bench
 from gpudoc.cli.clean import clean
+from gpudoc.cli.demo import demo
 from gpudoc.cli.doctor import doctor
 from gpudoc.cli.options import Invocation
 from gpudoc.cli.train import train
@@ -59,6 +60,7 @@ for command, short in (
     (bench, "How fast this machine is, and how fast it could be."),
     (tune, "Find the fastest settings that fit, as a profile."),
     (train, "Train with them: exact resume, rescue from out-of-memory."),
+    (demo, "Six failures and doctor's answers; no GPU and no file is needed."),
     (clean, "Remove what gpudoc keeps on this machine."),
 ):
     app.command(context_settings=_HELP, short_help=short)(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from gpudoc.render.doctor_output import Output
 
 LEAST_SECONDS = 1.0
+DEMO_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,53 @@ def _watch_command(wish: Wish) -> int:
         console.print_lines("gpudoc: how the command ended is not known: another process took it in", sys.stderr)
         return ExitCode.BAD_ANSWER
     return end.exit_code or exit_code(report, wish.fail_on)
+
+
+def watch_demo(script: str, *, plain: bool) -> None:
+    """Run a training script, watch it for a few seconds, show the verdict and end it.
+
+    GpudocError where it cannot run: without torch in the Python that doctor would examine, or without py-spy.
+    """
+    import signal
+
+    from gpudoc.doctor.live.judge import judge
+    from gpudoc.facts import Listener, launch
+    from gpudoc.render.doctor_output import Output
+    from gpudoc.render.live import Live
+    from gpudoc.temporary import TemporaryFolder
+
+    python = _python_with_torch()
+    output = Output(plain=plain)
+
+    def watched(seen: Watch) -> None:
+        _show(judge(seen), seen, output, None)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(seen.pid, signal.SIGKILL)
+
+    with TemporaryFolder("demo") as folder, Live(plain=plain) as progress:
+        (folder / "train.py").write_text(script, "utf-8")
+        # lines are named from the folder that a job runs in, and what torch leaves in its own one goes with it
+        command = ["sh", "-c", 'cd "$0" && exec env TMPDIR="$0" "$1" train.py', str(folder), python]
+        listener = Listener(sink=lambda *_: None, watched=watched, progress=progress)
+        launch(command, seconds=DEMO_SECONDS, listener=listener)
+
+
+def _python_with_torch() -> str:
+    """The Python that doctor examines; GpudocError where nothing can be watched with it."""
+    import subprocess
+
+    from gpudoc.facts.collect import examined_python
+    from gpudoc.facts.live import spy
+    from gpudoc.facts.model import Absent
+
+    python = str(examined_python(os.environ))
+    looks = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    if subprocess.run([python, "-c", looks], capture_output=True, check=False).returncode:
+        raise GpudocError(f"this one runs and needs torch, which {python} does not have", hint="pip install torch")
+    program = spy.find()
+    if isinstance(program, Absent):
+        raise GpudocError(f"what runs is looked at with py-spy: {program.reason}", hint="pip install py-spy")
+    return python
 
 
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:

@@ -18,6 +18,7 @@ _MORE = {
     "bench": ("bench.md", "bench-rows.md"),
     "tune": ("tune.md", "loader.md", "plan.md", "configuration.md"),
     "train": ("train.md", "cluster.md", "configuration.md"),
+    "demo": ("doctor.md",),
     "clean": ("files.md",),
 }
 
