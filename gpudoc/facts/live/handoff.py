@@ -14,6 +14,7 @@ import tempfile
 import time
 from multiprocessing import reduction
 from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Handoff
@@ -52,7 +53,8 @@ def _exchange(holds: bool) -> float:
     context = multiprocessing.get_context("fork")
     # a loader worker has two batches ready
     queue: Queue[list[object]] = context.Queue(2)
-    worker = context.Process(target=_produce, args=(queue, holds, os.getpid()), daemon=True)
+    taken = context.Event()
+    worker = context.Process(target=_produce, args=(queue, holds, os.getpid(), taken), daemon=True)
     worker.start()
     times = []
     for _ in range(BATCHES):
@@ -60,13 +62,14 @@ def _exchange(holds: bool) -> float:
         for tensor in queue.get(timeout=DEADLINE_S):
             os.close(tensor.detach())  # type: ignore[attr-defined]
         times.append(time.perf_counter() - began)
-    worker.terminate()
-    worker.join()
+    # ended by a signal, it would leave the folder of its socket behind
+    taken.set()
+    worker.join(DEADLINE_S)
     # the mean, because a few batches that wait for a CPU or the lock hold up the loop as they do in training
     return max(0.0, sum(times[FIRST:]) / len(times[FIRST:]) - (MAKING_S if holds else 0.0))
 
 
-def _produce(queue: Queue[list[object]], holds: bool, parent: int) -> None:
+def _produce(queue: Queue[list[object]], holds: bool, parent: int, taken: Event) -> None:
     # who measures is killed at its deadline, and nobody takes what is in the queue then
     die_with_parent(parent)
     with tempfile.TemporaryFile() as file:
@@ -75,5 +78,5 @@ def _produce(queue: Queue[list[object]], holds: bool, parent: int) -> None:
             while time.thread_time() < until:
                 pass
             queue.put([reduction.DupFd(file.fileno()) for _ in range(TENSORS)])
-        # the descriptors are served by a thread of this process, until it is ended
-        time.sleep(DEADLINE_S)
+        # the descriptors are served by a thread of this process until all are taken
+        taken.wait(DEADLINE_S)

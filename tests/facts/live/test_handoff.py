@@ -1,7 +1,10 @@
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 
@@ -40,3 +43,13 @@ def test_no_producer_outlives_a_measurement_that_was_killed_at_its_deadline():
     for producer in alive:
         producer.kill()
     assert not alive
+
+
+def test_a_measurement_leaves_nothing_in_the_folder_for_temporary_files(monkeypatch):
+    # a socket's path is short
+    monkeypatch.setenv("TMPDIR", str(short := Path(tempfile.mkdtemp(dir="/tmp"))))
+    try:
+        assert isinstance(handoff.measure(), Handoff)
+        assert list(short.iterdir()) == []
+    finally:
+        shutil.rmtree(short)
