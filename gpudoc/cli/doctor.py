@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudoc.cli.options import HtmlFile, JsonFlag, OutFile, PlainFlag, VerboseFlag, complete_cause
+from gpudoc.cli.options import HtmlFile, JsonFlag, OutFile, PlainFlag, SarifFile, VerboseFlag, complete_cause
 
 
 class FailOn(str, Enum):
@@ -55,6 +55,7 @@ def doctor(
     json: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
     html: HtmlFile = None,
+    sarif: SarifFile = None,
     out: OutFile = None,
     no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep names, paths and addresses in it.")] = False,
     plain: PlainFlag = False,
@@ -79,10 +80,12 @@ def doctor(
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
     output = Output(
-        json=json, markdown=markdown, html=html, out=out, verbose=verbose, plain=plain, redact=not no_redact
-    )
+        json=json, markdown=markdown, html=html, sarif=sarif, sources=tuple(sources or ()), out=out,
+        verbose=verbose, plain=plain, redact=not no_redact,
+    )  # fmt: skip
     left_out = tuple(ignore or ())
     if pid is not None or context.obj.command:
+        output.refuse_sarif("a watched job")
         command: tuple[str, ...] = context.obj.command
         wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
         return watch_job(wish)

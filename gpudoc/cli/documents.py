@@ -14,6 +14,8 @@ def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: st
     from gpudoc.cli.fleet_files import Wish, are_fleets
     from gpudoc.cli.fleet_files import judge_files as judge_fleets
 
+    if are_traces(sources) or are_fleets(sources):
+        output.refuse_sarif("a trace or a fleet's record")
     if are_traces(sources):
         return judge_traces(sources, ignore, fail_on, output)
     if are_fleets(sources):

@@ -78,6 +78,9 @@ OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Als
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page to this file.")
 ]
+SarifFile = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0, for code scanning and editors.")
+]
 SharedFlag = Annotated[bool, typer.Option("--shared", help="Go on though others compute on the GPU.")]
 DeviceName = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 

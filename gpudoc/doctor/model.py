@@ -27,6 +27,7 @@ class Observation:
     """One fact that supports a finding: its name, its value as text, and where it was read.
 
     A long text is kept `whole` and cut again whenever it changes: what is redacted is the text before it was cut.
+    `file` and `line` are the place in the user's code where the observation is one, else '' and 0.
     """
 
     fact: str
@@ -34,6 +35,8 @@ class Observation:
     origin: str = field(metadata={"key": "from"})
     whole: str = field(default="", metadata={"key": None}, compare=False, repr=False)
     words: str = field(default="", metadata={"key": None}, compare=False, repr=False)
+    file: str = field(default="", metadata={"key": None}, compare=False, repr=False)
+    line: int = field(default=0, metadata={"key": None}, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """A text that is kept whole decides what is shown of it."""

@@ -9,6 +9,7 @@ from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
 from gpudoc.doctor.causes.holders import holders_of, number_of
 from gpudoc.doctor.model import Observation, Report
+from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.redact import Redactor, whole
 from gpudoc.render import console, frame, markdown
@@ -16,6 +17,7 @@ from gpudoc.render.doctor import by_area, cards_of, headline, render, sureness
 from gpudoc.render.doctor_page import render_page
 from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Table, save_page
+from gpudoc.render.sarif import find_places, render_sarif
 from gpudoc.writing import write_whole
 
 
@@ -27,6 +29,8 @@ class Output:
     markdown: bool = False
     html: Path | None = None
     out: Path | None = None
+    sarif: Path | None = None
+    sources: tuple[str, ...] = ()
     verbose: bool = False
     plain: bool = False
     redact: bool = True
@@ -34,7 +38,12 @@ class Output:
     @property
     def leaves(self) -> bool:
         """Whether anything but the terminal gets the report."""
-        return self.json or self.markdown or self.html is not None or self.out is not None
+        return self.json or self.markdown or any((self.html, self.out, self.sarif))
+
+    def refuse_sarif(self, what: str) -> None:
+        """GpudocError where SARIF is wanted of what has no lines that it could name."""
+        if self.sarif is not None:
+            raise GpudocError(f"--sarif is for texts and this machine, not for {what}", hint="--json or --html FILE")
 
 
 def redactor_of(report: Report) -> Redactor:
@@ -62,6 +71,9 @@ def show(report: Report, output: Output) -> None:
             save_page(output.html, render_page(clean))
         if output.out is not None:
             _save(output.out, clean)
+        if output.sarif is not None:
+            places = find_places(report, output.sources, Path.cwd())
+            write_whole(output.sarif, to_json(render_sarif(clean, places)) + "\n", hint="--sarif doctor.sarif")
         if output.json:
             console.print_json(whole(document.dump(clean)))
         elif output.markdown:

@@ -210,7 +210,8 @@ def _evidence(error: PythonError, frame: CodeFrame | None) -> Iterator[Observati
 
 def _place(frame: CodeFrame) -> Observation:
     where = f"{_at(frame)}{f' in {frame.function}' if frame.function.isidentifier() else ''}"
-    return observe(_OF[frame.owner], f"{where}: {frame.source}" if frame.source else where, frame.origin)
+    seen = observe(_OF[frame.owner], f"{where}: {frame.source}" if frame.source else where, frame.origin)
+    return replace(seen, file=frame.file, line=frame.line) if frame.owner == "user" else seen
 
 
 def _at(frame: CodeFrame) -> str:
