@@ -56,7 +56,9 @@ class _MeasurementDoc(BaseModel):
     corrupted: str = ""
 
 
-class _RecordDoc(BaseModel):
+class RecordDocument(BaseModel):
+    """What is read of a document gpudoc.bench.v1."""
+
     document: Literal["gpudoc.bench.v1"] = Field(alias="schema")
     environment: dict[str, str | int | float]
     measurements: list[_MeasurementDoc]
@@ -149,7 +151,7 @@ def load_record(path: Path) -> Record:
     except UnreadableError as problem:
         raise GpudocError(f"cannot read the old record: {problem.message}", hint=problem.hint or hint) from None
     try:
-        document = _RecordDoc.model_validate_json(text)
+        document = RecordDocument.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the document"

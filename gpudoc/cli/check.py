@@ -1,0 +1,46 @@
+"""The `gpudoc check` command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpudoc.errors import GpudocError
+
+
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="cfg.yaml files and profiles.")],
+) -> int:
+    """Check cfg.yaml files and profiles, and name every mistake with its file and line.
+
+    Nothing that a file names is imported. The exit code is 2 when one has a mistake.
+
+    Example: gpudoc check cfg.yaml | gpudoc check .gpudoc/profiles/*.yaml
+    """
+    from gpudoc.render.console import print_lines
+
+    problems = [problem for path in files if (problem := _mistakes(path))]
+    if problems:
+        raise GpudocError("\n".join(problems))
+    print_lines(f"No mistake in {len(files)} {'file' if len(files) == 1 else 'files'}.")
+    return 0
+
+
+def _mistakes(path: Path) -> str:
+    """What is wrong with one file; '' when nothing is."""
+    from gpudoc.profile import store
+    from gpudoc.profile.model import SCHEMA
+    from gpudoc.workload.config import load_config
+    from gpudoc.workload.document import read_document
+
+    try:
+        data = read_document(path, "config").data
+        if isinstance(data, dict) and str(data.get("schema", "")).startswith(SCHEMA.rpartition(".")[0]):
+            store.load(path)
+        else:
+            load_config(str(path))
+    except GpudocError as problem:
+        return problem.message
+    return ""

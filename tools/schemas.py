@@ -1,0 +1,162 @@
+"""JSON Schemas of gpudoc's documents under docs/schemas, from the types that write and read them.
+
+    python tools/schemas.py            # say which are out of date
+    python tools/schemas.py --write
+
+Fields may be added within a version, so unknown ones are allowed; a changed meaning is a new version and a new file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from gpudoc.bench.documents import RecordDocument
+from gpudoc.doctor.document import SCHEMA as DOCTOR
+from gpudoc.doctor.model import Cause, Remedy, Report
+from gpudoc.facts.model import Absent
+from gpudoc.profile.model import Profile
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
+# card: what is absent is left out there
+_NAMED = ("index", "pci_address", "uuid")
+
+
+class Records:
+    """Schemas of the dataclasses that a document holds, each once, under its name."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Schema] = {}
+
+    def of(self, kind: object) -> Schema:
+        """The schema of the JSON value that gpudoc.facts.readers.snapshot writes for a value of this type."""
+        if kind in _PLAIN:
+            return {"type": _PLAIN[kind]}  # type: ignore[index]
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            return self._record(kind)
+        origin, inner = get_origin(kind), get_args(kind)
+        if origin is Literal:
+            return {"enum": list(inner)}
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self.of(one) for one in inner]}
+        if origin in (tuple, list):
+            items = [self.of(one) for one in inner if one is not Ellipsis]
+            return {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}}
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self.of(inner[1])}
+        return {}
+
+    def _record(self, kind: type) -> Schema:
+        name = kind.__name__
+        if name not in self.found:
+            self.found[name] = {}
+            self.found[name] = self._absent() if kind is Absent else self._fields(kind)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _absent(self) -> Schema:
+        reason = {"absent": {"type": "string", "description": "why it is not known"}}
+        return {"type": "object", "properties": reason, "required": ["absent"], "additionalProperties": False}
+
+    def _fields(self, kind: type) -> Schema:
+        hints = get_type_hints(kind)
+        kept = {f.metadata.get("key", f.name): hints[f.name] for f in dataclasses.fields(kind)}
+        properties = {key: self.of(hint) for key, hint in kept.items() if key is not None}
+        always = [key for key, hint in kept.items() if key is not None and _is_always_written(hint)]
+        return {"type": "object", "description": _first_line(kind), "properties": properties, "required": always}
+
+
+def _is_always_written(hint: object) -> bool:
+    """Whether a field of this type stands in every document: not what may be absent, nor an empty object."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return Absent not in get_args(hint)
+    is_record = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    return not is_record and not (isinstance(origin, type) and issubclass(origin, Mapping))
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").split("\n", 1)[0]
+
+
+def doctor() -> Schema:
+    """What `gpudoc doctor --json` prints; a watched job adds `watch` and `command`."""
+    records = Records()
+    records.of(Report)
+    report = records.found.pop("Report")
+    report["properties"]["seconds"] = {"type": "object", "properties": {"total": {"type": "number"}, "probe": _NUMBERS}}
+    card = records.found["Card"]
+    card["properties"], card["required"] = {name: card["properties"][name] for name in _NAMED}, []
+    return _document(DOCTOR, report, records)
+
+
+def causes() -> Schema:
+    """What `gpudoc doctor --list --json` and `--explain ID --json` print."""
+    records = Records()
+    hints = get_type_hints(Cause)
+    rows = {
+        name: records.of(hints[name]) for name in ("id", "family", "title", "meaning", "why", "explains", "sources")
+    }
+    rows["fix"] = {"type": "array", "items": records.of(Remedy)}
+    row = {"type": "object", "description": _first_line(Cause), "properties": rows, "required": list(rows)}
+    listed = {"type": "object", "properties": {"causes": {"type": "array", "items": row}}, "required": ["causes"]}
+    return _document("gpudoc.causes.v1", listed, records)
+
+
+def error() -> Schema:
+    """What every command prints with `--json` when it fails."""
+    said = {"message": {"type": "string"}, "hint": {"type": "string"}}
+    return _document("gpudoc.error.v1", {"type": "object", "properties": said, "required": list(said)}, Records())
+
+
+def _document(name: str, schema: Schema, records: Records) -> Schema:
+    properties = {"schema": {"const": name}, **schema["properties"]}
+    body = {**schema, "properties": properties, "required": ["schema", *schema["required"]]}
+    return {"$schema": DIALECT, "title": name, **body, "$defs": dict(sorted(records.found.items()))}
+
+
+def _of_model(name: str, model: type[Profile] | type[RecordDocument]) -> Schema:
+    return {"$schema": DIALECT, **model.model_json_schema(by_alias=True), "title": name}
+
+
+def schemas() -> dict[str, Schema]:
+    """Every schema by the name of its document."""
+    found = {
+        DOCTOR: doctor(),
+        "gpudoc.causes.v1": causes(),
+        "gpudoc.error.v1": error(),
+        "gpudoc.profile.v1": _of_model("gpudoc.profile.v1", Profile),
+        "gpudoc.bench.v1": _of_model("gpudoc.bench.v1", RecordDocument),
+    }
+    return dict(sorted(found.items()))
+
+
+def main() -> int:
+    """Write the files, or say which are out of date; the exit code."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--write", action="store_true", help="write those that changed")
+    writes = options.parse_args().write
+    stale = 0
+    for name, schema in schemas().items():
+        path, text = FOLDER / f"{name}.json", json.dumps(schema, indent=1) + "\n"
+        if path.exists() and path.read_text("utf-8") == text:
+            continue
+        stale += 1
+        if writes:
+            FOLDER.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+        print(f"{path.name}: {'written' if writes else 'out of date; python tools/schemas.py --write'}")
+    return 0 if writes else min(stale, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
