@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 # a command inside a CI file, a script or a cell; a manifest's list of words is one too
-INSIDE = re.compile(r"(?:^|[\s/!])(gpudoc (?:doctor|bench|tune|train|demo|clean)\b[^|;&>#\n]*)", re.MULTILINE)
+INSIDE = re.compile(r"(?:^|[\s/!])(gpudoc (?:doctor|bench|tune|train|demo|check|mcp|clean)\b[^|;&>#\n]*)", re.MULTILINE)
 # what ends within a second or two and needs no file of the reader's is run whole; the rest is parsed by the program
 RUN_WHOLE = (r"gpudoc --version", r"gpudoc doctor --list", r"gpudoc doctor --explain \w+", r"gpudoc \w* ?--help")
 

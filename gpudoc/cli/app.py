@@ -15,9 +15,11 @@ from typer.core import TyperGroup
 
 import gpudoc
 from gpudoc.cli.bench import bench
+from gpudoc.cli.check import check
 from gpudoc.cli.clean import clean
 from gpudoc.cli.demo import demo
 from gpudoc.cli.doctor import doctor
+from gpudoc.cli.mcp import mcp
 from gpudoc.cli.options import Invocation
 from gpudoc.cli.train import train
 from gpudoc.cli.tune import tune
@@ -61,6 +63,8 @@ for command, short in (
     (tune, "Find the fastest settings that fit, as a profile."),
     (train, "Train with them: exact resume, rescue from out-of-memory."),
     (demo, "Six failures and doctor's answers; no GPU and no file is needed."),
+    (check, "Check cfg.yaml files and profiles for mistakes."),
+    (mcp, "Serve all this to a coding agent (MCP)."),
     (clean, "Remove what gpudoc keeps on this machine."),
 ):
     app.command(context_settings=_HELP, short_help=short)(command)

@@ -8,7 +8,7 @@ import pytest
 import gpudoc
 from gpudoc.cli import app
 
-COMMANDS = ("doctor", "bench", "tune", "train", "demo", "clean")
+COMMANDS = ("doctor", "bench", "tune", "train", "demo", "check", "mcp", "clean")
 
 
 def gpudoc_command(*arguments, **environment):

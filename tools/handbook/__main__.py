@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.handbook.agents import write_agents
 from tools.handbook.site import broken_links, collect_pages, foreign_parts, orphans, write_sources
 
 
@@ -34,6 +35,7 @@ def main() -> int:
         if subprocess.run(command, check=False).returncode:
             wrong.append("zensical did not build the site; is it installed? pip install -e '.[docs]'")
         else:
+            write_agents(options.out / "site", pages)
             wrong += [f"taken from another site: {part}" for part in foreign_parts(options.out / "site")]
     for line in wrong:
         print(line, file=sys.stderr)

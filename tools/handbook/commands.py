@@ -19,6 +19,8 @@ _MORE = {
     "tune": ("tune.md", "loader.md", "plan.md", "configuration.md"),
     "train": ("train.md", "cluster.md", "configuration.md"),
     "demo": ("doctor.md",),
+    "check": ("configuration.md", "recipes/ci.md"),
+    "mcp": ("agents.md",),
     "clean": ("files.md",),
 }
 

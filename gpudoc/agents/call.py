@@ -1,0 +1,70 @@
+"""One call of gpudoc's own command line in a process of its own, so that it can be stopped with all that it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gpudoc.process.arguments import own_python
+from gpudoc.process.ending import end_family
+
+# what a command needs to end its own children, and then some
+_GRACE_S = 5.0
+_MOST_BYTES = 16_000_000
+_CALL = """\
+from gpudoc.process.lifetime import die_with_parent
+from signal import SIGINT
+die_with_parent({parent}, SIGINT)
+from gpudoc.cli.app import main
+main()"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command printed, as its document; `failed` where it is a gpudoc.error.v1 or no document at all."""
+
+    document: dict[str, object]
+    exit_code: int
+    failed: bool
+
+
+class Call:
+    """A command that runs; `stop` ends it and everything below it, from any thread."""
+
+    def __init__(self, arguments: Sequence[str], text: str = "") -> None:
+        # a file: nobody has to write while it reads, and to stop needs no care for pipes
+        self._given, self._said = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  as long as it runs
+        self._given.write(text.encode("utf-8", "surrogateescape"))
+        self._given.seek(0)
+        command = [*own_python(_CALL.format(parent=os.getpid())), *arguments]
+        self._process = subprocess.Popen(
+            command, stdin=self._given, stdout=self._said, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the command has ended, after at most so many seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.returncode is not None
+
+    def stop(self) -> None:
+        """Interrupt the command, and end what is left of it."""
+        end_family(self._process, ask=signal.SIGINT, grace_s=_GRACE_S)
+
+    def answer(self) -> Answer:
+        """What it said, once it has ended."""
+        self._said.seek(0)
+        said = self._said.read(_MOST_BYTES)
+        try:
+            document = json.loads(said)
+        except ValueError:
+            words = f"gpudoc ended with exit code {self._process.returncode} and said nothing that is a document"
+            document = {"schema": "gpudoc.error.v1", "message": words, "hint": "call it on a terminal"}
+        failed = document.get("schema") == "gpudoc.error.v1"
+        return Answer(document, self._process.returncode or 0, failed)
