@@ -10,7 +10,11 @@ import yaml
 
 from gpudoc.bench.documents import record_to_json
 from gpudoc.cli.app import run
+from gpudoc.fleet.documents import record_to_json as fleet_to_json
+from gpudoc.tune.run import document
+from tests.fleet.test_documents import a_record
 from tests.render.test_bench_page import RECORD
+from tests.render.test_tune import result  # noqa: F401
 from tools.schemas import FOLDER, schemas
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -58,6 +62,11 @@ def test_profiles_and_records_of_bench_are_valid():
     for preset in sorted((ROOT / "profiles").glob("*.yaml")):
         check(yaml.safe_load(preset.read_text("utf-8")))
     check(json.loads(json.dumps(record_to_json(RECORD))))
+
+
+def test_records_of_fleets_and_answers_of_tune_are_valid(result):  # noqa: F811
+    check(json.loads(json.dumps(fleet_to_json(a_record()))))
+    check(json.loads(json.dumps(document(result))))
 
 
 def test_a_wrong_type_is_refused(capsys):

@@ -21,12 +21,15 @@ from gpudoc.bench.documents import RecordDocument
 from gpudoc.doctor.document import SCHEMA as DOCTOR
 from gpudoc.doctor.model import Cause, Remedy, Report
 from gpudoc.facts.model import Absent
+from gpudoc.fleet.record import SCHEMA as FLEET
+from gpudoc.fleet.record import FleetRecord
 from gpudoc.profile.model import Profile
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+TUNE = "gpudoc.tune.v1"
 _NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 # card: what is absent is left out there
 _NAMED = ("index", "pci_address", "uuid")
@@ -44,6 +47,8 @@ class Records:
             return {"type": _PLAIN[kind]}  # type: ignore[index]
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._record(kind)
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            kind = tuple[tuple(dict.fromkeys(get_type_hints(kind).values()))]  # type: ignore[misc]
         origin, inner = get_origin(kind), get_args(kind)
         if origin is Literal:
             return {"enum": list(inner)}
@@ -94,9 +99,35 @@ def doctor() -> Schema:
     records.of(Report)
     report = records.found.pop("Report")
     report["properties"]["seconds"] = {"type": "object", "properties": {"total": {"type": "number"}, "probe": _NUMBERS}}
+    _name_cards(records)
+    return _document(DOCTOR, report, records)
+
+
+def fleet() -> Schema:
+    """What `gpudoc bench --across --out fleet.json` writes: no host's name is in it."""
+    records = Records()
+    records.of(FleetRecord)
+    record = records.found.pop("FleetRecord")
+    del records.found["FleetNode"]["properties"]["host"]
+    records.found["FleetReading"]["required"] = ["at", "samples"]
+    _name_cards(records)
+    return _document(FLEET, record, records)
+
+
+def tune() -> Schema:
+    """What `gpudoc tune --json` prints; `profile` is null where nothing was tuned, or with `--target`."""
+    profile = Profile.model_json_schema(by_alias=True)
+    found = {**profile.pop("$defs"), "Profile": profile}
+    held = {"profile": {"anyOf": [{"$ref": "#/$defs/Profile"}, {"type": "null"}]}}
+    return {
+        **_document(TUNE, {"type": "object", "properties": held, "required": list(held)}, Records()),
+        "$defs": found,
+    }
+
+
+def _name_cards(records: Records) -> None:
     card = records.found["Card"]
     card["properties"], card["required"] = {name: card["properties"][name] for name in _NAMED}, []
-    return _document(DOCTOR, report, records)
 
 
 def causes() -> Schema:
@@ -132,6 +163,8 @@ def schemas() -> dict[str, Schema]:
     """Every schema by the name of its document."""
     found = {
         DOCTOR: doctor(),
+        FLEET: fleet(),
+        TUNE: tune(),
         "gpudoc.causes.v1": causes(),
         "gpudoc.error.v1": error(),
         "gpudoc.profile.v1": _of_model("gpudoc.profile.v1", Profile),
