@@ -10,8 +10,9 @@ from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place
 from gpudoc.doctor.checked import ruled_out
-from gpudoc.doctor.complaint import complaint_of, end_of_trouble, finished_work, is_failure, plain_question
+from gpudoc.doctor.complaint import complaint_of, end_of_trouble, finished_work, is_calm, is_failure, plain_question
 from gpudoc.doctor.condition import condition
+from gpudoc.doctor.denials import without_denied
 from gpudoc.doctor.model import (
     RANK,
     Card,
@@ -62,6 +63,8 @@ def diagnose(
         finders = registry.FINDERS if finders is None else finders
         catalogue = registry.CATALOGUE if catalogue is None else catalogue
     began = time.perf_counter()
+    as_written = evidence.reading
+    evidence, denial = without_denied(evidence)
     unwanted = set(ignore)
     asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
     found, passed, skipped, crashed = _ask(asked, evidence)
@@ -77,7 +80,8 @@ def diagnose(
     answers: tuple[Remedy, ...] = ()
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None:
-        ordered, rest, understood = _with_words(evidence, evidence.reading, ordered, catalogue, rest, unwanted)
+        said = replace(evidence, reading=as_written)
+        ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, unwanted)
         answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
         passed = ruled_out(evidence.machine, unsettled)
@@ -102,7 +106,7 @@ def diagnose(
 
 def _with_words(
     evidence: Evidence,
-    reading: Reading,
+    denial: Observation | None,
     found: list[Finding],
     catalogue: Mapping[str, Cause],
     rest: Unexplained,
@@ -112,11 +116,13 @@ def _with_words(
 
     The third of the answer is what the text says that is in order.
     """
+    reading = evidence.reading
+    assert reading is not None
     states = condition(reading)
     over = end_of_trouble(reading.text)
     if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
-    calm = plain_question(reading.text) or finished_work(reading.text)
+    calm = plain_question(reading.text) or finished_work(reading.text) or (denial if is_calm(reading.text) else None)
     if not _is_wrong(found) and not rest.observations and calm is not None:
         unseen = unavailable(evidence)
         return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)

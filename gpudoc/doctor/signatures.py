@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote
-from gpudoc.doctor.complaint import is_denied
+from gpudoc.doctor.denials import is_denied
 from gpudoc.doctor.measured import measured
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
 from gpudoc.doctor.vocabulary import as_words

@@ -242,7 +242,9 @@ def _healthy(report: Report, width: int) -> list[str]:
         lines += _wrap(f"It says itself that the trouble is over: {over.value}  ({over.origin})", width, indent="  ")
     elif (done := said.get("finished")) is not None:
         lines += _wrap(f"It reports finished work: {done.value}  ({done.origin})", width, indent="  ")
-    states = [o.value for o in report.understood if o.fact not in ("solved", "finished")]
+    elif (denied := said.get("denied")) is not None:
+        lines += _wrap(f"It says that the trouble did not occur: {denied.value}  ({denied.origin})", width, indent="  ")
+    states = [o.value for o in report.understood if o.fact not in ("solved", "finished", "denied")]
     if states:
         lines += _wrap(f"{'; '.join(states)}: looks healthy.", width, indent="  ")
     lines += _wrap(f"{_no_problem(report)}", width, indent="  ")

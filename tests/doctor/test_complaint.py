@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.complaint import complaint_of, end_of_trouble, is_denied, plain_question
+from gpudoc.doctor.complaint import complaint_of, end_of_trouble, plain_question
 from gpudoc.facts.readers import read
 from tests.doctor.causes.judge import report_of, verdict_is
 
@@ -52,6 +51,34 @@ QUESTIONS = (
     "8核CPU的num_workers设多少？",
 )
 
+ASKED = (
+    "Great repo! One epoch needs 25 minutes on my 3080. How long did your full training take on the A100? Thanks!",
+    "Any plans for a version that supports several GPUs? I would love to use the model with two cards.",
+    "Please add an option to choose the GPU by index. At the moment I set CUDA_VISIBLE_DEVICES, which is fine.",
+    "Is your feature request related to a problem? Please describe.\nNo.\n\nDescribe the solution you'd like\nA flag.",
+    "Hi, I have a question about the loss in eq. 3: why do you multiply by the temperature?",
+    "Support for Apple silicon would be great: mps could be chosen by a flag.",
+    "请问训练这个模型需要多大的显存？我只有一张3090。",
+    "你好，请问论文中的实验用了几块GPU，训练了多长时间？",
+    "Update: reducing the batch size fixed my out of memory error, closing this. Thank you for the quick help!",
+)
+
+test_who_asks_for_more_or_how_it_was_done_is_in_no_trouble = verdict_is(("healthy",), ASKED)
+
+POOR = (
+    "How can I speed up the training? One epoch costs 2 hours on a 2080 Ti and the GPU utilization is low.",
+    "Is it normal that GPU memory is full but Volatile GPU-Util is 0% nearly all the time?",
+    "I only get 1.3 it/s with 4 GPUs while a single GPU gives 2.1 it/s. Did you see the same?",
+    "训练时GPU利用率一直是0，偶尔跳到90%，请问是什么问题？",
+    "How do I fully use the GPU? It is at 30% and the process uses a single CPU thread.",
+    "How long does it take? My estimated time is 25 days, which is far more than the 2 days in the paper.",
+    "It takes more than 10 minutes before the first iteration starts. What happens in these ten minutes?",
+    "Inference with the GPU takes the same time as with the CPU. Is the GPU used at all?",
+    "All outputs become nan after the first update. What can I do?",
+)
+
+test_who_asks_about_what_goes_badly_is_in_trouble = verdict_is(("unknown", "warning", "broken"), POOR)
+
 test_a_plain_question_is_no_trouble = verdict_is(("healthy",), QUESTIONS)
 
 
@@ -63,26 +90,6 @@ test_a_plain_question_is_no_trouble = verdict_is(("healthy",), QUESTIONS)
 ])  # fmt: skip
 def test_a_question_about_trouble_is_trouble_and_a_long_story_no_question(text):
     assert plain_question(read(text).text) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "denied"),
-    [
-        ("there is no out of memory", True),
-        ("it was never that out of memory", True),
-        ("the out of memory is gone", True),
-        ("out of memory no longer", True),
-        ("no luck: out of memory", False),
-        ("it does not help, out of memory", False),
-        ("it is not slow but out of memory", False),
-        ("RuntimeError: out of memory", False),
-    ],
-)
-def test_a_clause_that_denies_a_message_takes_it_back(said, denied):
-    text = read(said).text
-    mention = text.find(words("out of memory"))
-    assert mention is not None
-    assert is_denied(text, mention) is denied
 
 
 def test_what_a_program_prints_is_no_complaint_of_anybody():
