@@ -28,8 +28,8 @@ _BEFORE = Pattern(
 _LACKING = Pattern(r"(?i)\bwithout(?: (?:any|an?|the|single|further|more))* ?$")
 _BEHIND = Pattern(
     r"(?i)^\W?(?:[\w-]+ ){0,4}?(?:any ?more\b|no longer\b|(?:is|are|was|were|been|got) (?:now |all )?(?:gone|fixed|"
-    r"solved|resolved|over)\b|(?:disappear|vanish)\w*|went away|(?:did|do|does|has|have)(?:n't| not| never) (?:\w+ ){0,2}?"
-    r"(?:come|came|happen\w*|occur\w*|appear\w*|return\w*|show\w*|recur\w*)(?: back| again| up)*)"
+    r"solved|resolved|over)\b|(?:disappear|vanish)\w*|went away|(?:did|do|does|has|have)(?:n't| not| never) "
+    r"(?:\w+ ){0,2}?(?:come|came|happen\w*|occur\w*|appear\w*|return\w*|show\w*|recur\w*)(?: back| again| up)*)"
 )
 
 

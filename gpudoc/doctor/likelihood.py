@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Cause, Finding, Observation
+from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Reading, Text
 from gpudoc.facts.readers.named import named_facts
 from gpudoc.facts.readers.words import Words
@@ -21,6 +22,12 @@ _TELLING_RARITY, _FEWEST_SIGNS, _WORDS_TRIED = 2.6, 2, 12
 # a guess rests on so many lines
 _MOST_LINES = 3
 WORDS = "said"
+# what the words of a report must name before they make its cause likely: the table learned it beside such reports
+_ABOUT = {
+    "fp16_overflow_nan": Listed("half-or-mixed"),
+    "dataparallel_imbalance": Listed("several-gpus"),
+    "communication_bound": Listed("several-gpus"),
+}
 
 
 def likely_causes(reading: Reading) -> list[Likelihood]:
@@ -62,7 +69,7 @@ def guess(
     if not likely or likely[0].cause in (HEALTHY, OTHER):
         return ()
     named = {finding.id for finding in found}
-    wanted = [one for one in likely if one.cause in catalogue and one.cause not in unwanted]
+    wanted = [one for one in likely if one.cause in catalogue and one.cause not in unwanted and _is_about(text, one)]
     if not wanted or wanted[0].sure < _LEAST_FIRST:
         return ()
     guesses = []
@@ -72,6 +79,10 @@ def guess(
             confidence = round(one.sure, 3)
             guesses.append(Finding(id=one.cause, severity="info", confidence=confidence, evidence=lines, is_guess=True))
     return tuple(guesses)
+
+
+def _is_about(text: Text, one: Likelihood) -> bool:
+    return one.cause not in _ABOUT or text.find(_ABOUT[one.cause]) is not None
 
 
 def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:

@@ -13,7 +13,7 @@ from gpudoc.units import format_count
 
 _MOST_LINES = 400
 _TIME = Pattern(r"(\d+(?:\.\d+)?)\s*([a-zµ]+(?:/s)?)?", IGNORECASE)
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0}
 # all of a step, and what rounding adds; a larger number is no share of one
 _ALL = 105.0
 
@@ -22,7 +22,7 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
     """The line that states a share of at least so many percent, and what to quote; None where none is that large.
 
     A line has the share itself in a group `share`. Or it has a step's times: a group `part`, and one or several groups
-    that begin with `whole`, which are summed over the steps. A time has its unit behind it, or that of its neighbours.
+    that begin with `whole`, which are summed over the steps, or `rest`, the step without that part. A time has its unit behind it, or that of its neighbours.
     """
     found = list(text.find_all(lines, most=_MOST_LINES))
     if not found:
@@ -32,8 +32,10 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
         return None if largest is None or _share(largest) < least else (largest, quote(largest, fact))
     # the first step starts the workers: it says nothing about the rest
     steps = found[1:] if len(found) > 2 else found
-    whole = _sum(steps, "whole")
-    share = 100 * _sum(steps, "part") / whole if whole else 0.0
+    part = _sum(steps, "part")
+    rest = _sum(steps, "rest")
+    whole = part + rest if rest else _sum(steps, "whole")
+    share = 100 * part / whole if whole else 0.0
     value = f"{share:.0f} % of the time in {format_count(len(steps), 'logged step')}"
     return (steps[-1], observe(fact, value, steps[-1].line.origin)) if least <= share <= _ALL else None
 

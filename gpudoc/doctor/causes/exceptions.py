@@ -45,7 +45,7 @@ _SAID_PLACE = Pattern(
     r"(?i)\bline (\d{1,6}),? (?:in|of) [`'\"]?([\w./\\-]{1,200}\.py)\b|"
     r"([\w./\\-]{1,200}\.py)[`'\"]?,? (?:at |on |in )?line (\d{1,6})\b"
 )
-_MOST_BESIDE, _FEW_LINES = 200, 25
+_MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE = 200, 25, 4
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
 
 
@@ -144,10 +144,13 @@ def place_of(chain: ErrorChain, root: PythonError) -> CodeFrame | None:
 
 
 def with_place(finding: Finding, reading: Reading) -> Finding:
-    """The finding with the user's line as evidence, where it quotes an exception that shows one."""
+    """The finding with the user's line as evidence, where it quotes an exception that shows one, or what stands above.
+
+    An assertion of a kernel is printed before the exception that it brings about.
+    """
     quoted = {seen.origin for seen in finding.evidence[:1]}
     for chain in reading.failures:
-        lines = reading.text.lines[chain.first : chain.last + 1]
+        lines = reading.text.lines[max(0, chain.first - _PRINTED_BEFORE) : chain.last + 1]
         if quoted.isdisjoint(line.origin for line in lines):
             continue
         frame = place_of(chain, _candidates(chain)[0])

@@ -14,6 +14,12 @@ _LOSS = Pattern(
     r"(?i)loss(?P<end>(?:_\w{1,40})?(?:[/.-]\w{1,40}){0,4})[\"']?\s*(?:(?:[:=]+|\bis\b)\s*)?"
     rf"(?:tensor\(\s*)?(?:[\[(]\s*)?(?P<value>{_NUMBER})(?![\w.])"
 )
+# darknet's '-nan avg loss', and a loss that was printed as the tensor that it is
+_SHORT = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?|nan|inf)"
+_UNNAMED = Pattern(
+    rf"(?i)(?<![\w.])(?P<before>{_SHORT}),? (?:avg|average|mean)[ _]loss\b|"
+    rf"\btensor\(\s?(?P<tensor>{_SHORT})\b[^()\n]{{0,80}}grad_fn=<\w{{0,40}}Loss"
+)
 _BEGINNING = Pattern(r"[\w./-]{0,40}$")
 _OTHER_NAME = Pattern(r"(?i)val|eval|test|dev|best|scale|weight|coef|ratio|target")
 _OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bvalidation)[ _/.-]+(?:set )?$")
@@ -21,6 +27,8 @@ _STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{
 _CELL = Pattern(r"[\s|,]+")
 _WHOLE = Pattern(_NUMBER, IGNORECASE)
 _MOST_LINES, _LONGEST_NAME = 4_000, 40
+# the parts of a detector's loss, as the headings of its table
+_PARTS = ("box", "obj", "cls", "dfl")
 # the name that stands for all of a step's loss, before those of its parts
 _NAMES = ("loss", "train_loss", "train/loss", "training_loss", "total_loss")
 
@@ -50,8 +58,8 @@ def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
     column: tuple[int, int] | None = None
     for line in lines[-_MOST_LINES:]:
         lowered = line.text.lower()
-        if "loss" in lowered:
-            printed = list(_printed(line.text))
+        if "loss" in lowered or _is_of_parts(lowered):
+            printed = list(_printed(line.text)) or list(_unnamed(line.text))
             for name, value in printed:
                 series.setdefault(name, []).append(LoggedLoss(value, line))
             column = column if printed else _column_of(line.text)
@@ -80,19 +88,32 @@ def _printed(text: str) -> Iterator[tuple[str, float]]:
             yield name, float(found["value"])
 
 
+def _unnamed(text: str) -> Iterator[tuple[str, float]]:
+    """The value that stands before the word, or in a tensor."""
+    if (found := _UNNAMED.search(text)) is not None:
+        yield "", float(found["before"] or found["tensor"])
+
+
 def _column_of(header: str) -> tuple[int, int] | None:
     """Which of how many columns a line of headings calls a loss."""
     cells = _cells(header)
     if len(cells) < 2 or any(_WHOLE.fullmatch(cell) for cell in cells):
         return None
-    at = next((n for n, cell in enumerate(cells) if "loss" in cell.lower() and not _OTHER_NAME.search(cell)), None)
+    named = (n for n, cell in enumerate(cells) if "loss" in cell.lower() and not _OTHER_NAME.search(cell))
+    at = next(named, cells.index(_PARTS[0]) if _is_of_parts(header) else None)
     return None if at is None else (at, len(cells))
+
+
+def _is_of_parts(header: str) -> bool:
+    return _PARTS[0] in header and sum(part in header.split() for part in _PARTS) > 1
 
 
 def _cell_of(row: str, column: tuple[int, int]) -> float | None:
     cells = _cells(row)
     at, count = column
-    return float(cells[at]) if len(cells) == count and _WHOLE.fullmatch(cells[at]) else None
+    # a bar may stand behind the columns
+    is_row = len(cells) == count or (len(cells) > count and "%" in cells[count])
+    return float(cells[at]) if is_row and _WHOLE.fullmatch(cells[at]) else None
 
 
 def _cells(text: str) -> list[str]:

@@ -26,6 +26,8 @@ _NEEDS = Pattern(r"(?i)\bneed|requir|at least|minimum|>=|or (?:newer|later|highe
 _TOOLKIT = Pattern(r"(?i)\b(?:cudatoolkit|pytorch-cuda|cuda-runtime)[\s=:(]{1,3}(?:version\s+)?v?(\d{1,2})\.(\d)")
 _VERSION_CALL = Pattern(r"(?i)torch\.__version__|torch version")
 _BARE_VERSION = Pattern(r"^\W{0,4}['\"]?(\d\.\d{1,2}\.\d[\w.]*(?:\+[\w.]+)?)['\"]?\s*$")
+# what a call of both prints: ('2.3.1+cpu', False)
+_PAIR = Pattern(r"^\W{0,6}(\d\.\d{1,2}\.\d[\w.]*(?:\+[\w.]+)?)['\"]?[,\s]\s?(True|False)\W*$")
 _CUDA_CALL = Pattern(r"torch\.version\.cuda")
 _LOCAL = Pattern(r"(?<![\w./-])([12]\.\d{1,2}\.\d+\+(?:cpu|cu\d{2,3}|rocm[\d.]+))(?![\w])")
 _OTHER_PACKAGE = Pattern(r"(?i)torch(?:vision|audio|text)")
@@ -151,6 +153,11 @@ def _read_answer(lines: Sequence[Line], place: int, gather: Gather) -> None:
             return
         if _VERSION_CALL.search(text) and (said := _BARE_VERSION.match(answer.text)):
             gather.put_torch(said[1], answer)
+            return
+        if _VERSION_CALL.search(text) and (said := _PAIR.match(answer.text)):
+            gather.put_torch(said[1], answer)
+            if _AVAILABLE_CALL.search(text):
+                gather.put("torch.is_available", said[2] == "True", answer)
             return
         if _CUDA_CALL.search(text) and (said := _BARE_CUDA.match(answer.text)):
             gather.put("torch.cuda_version", (int(said[1]), int(said[2])), answer)
