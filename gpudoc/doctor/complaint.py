@@ -17,7 +17,8 @@ _CONTRAST = Pattern(r"(?i)\b(?:but|however|although|though|yet|still|except|unti
 # what a program prints says nothing of how somebody feels
 _PRINTED = Pattern(r"^\s*(?:[|+\[{<]|File \")|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+")
 _FAILS = Pattern(
-    r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|\b[A-Z]\w{1,40}Error: \w|Traceback \(most recent call last\)|^Segmentation fault|\(core dumped\)"
+    r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|\b[A-Z]\w{1,40}Error: \w|Traceback \(most recent call last\)|"
+    r"^Segmentation fault|\(core dumped\)"
 )
 
 

@@ -20,9 +20,11 @@ _CLAUSE_ENDS = Pattern(
     r"(?i)[.!?;:,\n]\s|[\u3002\uff0c\uff01\uff1f\n]|\b(?:but|however|although|yet|still|except)\b|\u4f46|\b\u043d\u043e\b"
 )
 _BEFORE = Pattern(
-    r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't|(?<![\d.:])\b0|\u6ca1(?:\u6709|\u518d)?|\u4e0d\u518d|"
-    r"\b\u043d\u0435\u0442)(?:\s?(?:\u518d|\u51fa\u73b0|\u9047\u5230|\u62a5)| (?:more|longer|further|other|any|an?|the|such|so|too|"
-    r"very|that|really|visible|single|one|be|been|get|got|see|seen|saw|had|have|hit|new|real))* ?$"
+    r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't|(?<![\d.:])\b0|"
+    r"\u6ca1(?:\u6709|\u518d)?|\u4e0d\u518d|\b\u043d\u0435\u0442)"
+    r"(?:\s?(?:\u518d|\u51fa\u73b0|\u9047\u5230|\u62a5)| (?:more|longer|further|other|any|an?|the|such|so|too|very|"
+    r"that|really|visible|single|one|be|been|get|got|see|seen|saw|had|have|hit|new|real|became|becomes?|went|turned|"
+    r"gave|gives|shows?|showed))* ?$"
 )
 # what is lacking may itself be the fault; trouble that is lacking is none
 _LACKING = Pattern(r"(?i)\bwithout(?: (?:any|an?|the|single|further|more))* ?$")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
-from gpudoc.doctor.causes.exceptions import with_place
+from gpudoc.doctor.causes.exceptions import with_place, without_warned
 from gpudoc.doctor.checked import ruled_out
 from gpudoc.doctor.complaint import complaint_of, end_of_trouble, finished_work, is_calm, is_failure, plain_question
 from gpudoc.doctor.condition import condition
@@ -72,7 +72,8 @@ def diagnose(
     found = [finding for finding in found if finding.id not in unwanted]
     ordered = _with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
     if evidence.source == "file" and evidence.reading is not None:
-        ordered = [with_place(finding, evidence.reading) for finding in ordered]
+        ordered = [with_place(without_warned(f, evidence.reading.text), evidence.reading) for f in ordered]
+        ordered.sort(key=lambda f: RANK[f.severity])
     crashed += _dead_probes(evidence, ordered)
     if evidence.source == "file" and (about_nothing := no_patient(evidence, ordered)) is not None:
         return _about_nothing(evidence, about_nothing, time.perf_counter() - began)

@@ -22,7 +22,8 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
     """The line that states a share of at least so many percent, and what to quote; None where none is that large.
 
     A line has the share itself in a group `share`. Or it has a step's times: a group `part`, and one or several groups
-    that begin with `whole`, which are summed over the steps, or `rest`, the step without that part. A time has its unit behind it, or that of its neighbours.
+    that begin with `whole`, which are summed over the steps, or `rest`, the step without that part. A time has its
+    unit behind it, or that of its neighbours.
     """
     found = list(text.find_all(lines, most=_MOST_LINES))
     if not found:

@@ -124,7 +124,9 @@ def _head(report: Report, width: int) -> list[str]:
 
 def _what_was_read(report: Report) -> str:
     kinds = [kind.replace("_", " ") for kind in report.recognised]
-    return f"read: {', '.join(kinds)}" if kinds else f"read: {report.source}, of no kind that is known"
+    return (
+        f"read: {', '.join(kinds)}" if kinds else "read: a text that is neither a report nor a log which gpudoc knows"
+    )
 
 
 def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]:

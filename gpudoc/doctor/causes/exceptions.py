@@ -45,7 +45,9 @@ _SAID_PLACE = Pattern(
     r"(?i)\bline (\d{1,6}),? (?:in|of) [`'\"]?([\w./\\-]{1,200}\.py)\b|"
     r"([\w./\\-]{1,200}\.py)[`'\"]?,? (?:at |on |in )?line (\d{1,6})\b"
 )
-_MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE = 200, 25, 4
+_MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE, _FEWEST_STEPS = 200, 25, 4, 3
+# what a log marks as a warning: '[W socket.cpp:663]', 'WARNING:root:', 'UserWarning:'
+_WARNS = Pattern(r"\[W(?:\d{4} [^\]]{1,40}| [\w.]{1,40}:\d{1,6})|\bWARN(?:ING)?\b|\b[A-Z]\w{2,30}Warning:")
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
 
 
@@ -97,11 +99,26 @@ def _is_echo(chain: ErrorChain) -> bool:
 
 
 def _is_survived(reading: Reading, chain: ErrorChain) -> bool:
-    """Whether training goes on below it: with numbers that were not there before, as a progress bar's last ones are."""
-    before = _steps(line.text for line in reading.text.lines[max(0, chain.first - _MOST_BESIDE) : chain.first])
-    after = _steps(line.text for line in reading.text.lines[chain.last + 1 :][:_MOST_BESIDE])
     # beside a traceback another rank may write a last line
-    return len(after - before) >= (2 if any(error.frames for error in chain.errors) else 1)
+    least = 2 if any(error.frames for error in chain.errors) else 1
+    return _steps_beyond(reading.text.lines, chain.first, chain.last) >= least
+
+
+def _steps_beyond(lines: Sequence[Line], first: int, last: int) -> int:
+    """How many steps follow lines with numbers that were not there before, as a progress bar's last ones are."""
+    before = _steps(line.text for line in lines[max(0, first - _MOST_BESIDE) : first])
+    return len(_steps(line.text for line in lines[last + 1 :][:_MOST_BESIDE]) - before)
+
+
+def without_warned(finding: Finding, text: Text) -> Finding:
+    """The finding as a note, where it rests on warnings of a log alone and training goes on below them."""
+    quoted = {seen.origin for seen in finding.evidence}
+    places = [place for place, line in enumerate(text.lines) if line.origin in quoted]
+    if finding.severity != "broken" or not places or len({text.lines[p].origin for p in places}) < len(quoted):
+        return finding
+    warned = all(any(_WARNS.search(line.text) for line in text.lines[max(0, p - 1) : p + 1]) for p in places)
+    goes_on = warned and _steps_beyond(text.lines, places[0], places[-1]) >= _FEWEST_STEPS
+    return replace(finding, severity="info") if goes_on else finding
 
 
 def _steps(lines: Iterable[str]) -> set[str]:

@@ -19,6 +19,8 @@ _NAN_IN_DATA = Listed("nan-in-data")
 _MOST_SHOWN = 6
 # a loss that is so many times what it was has grown; without a NaN behind it, it takes more
 _GREW, _EXPLODED, _LARGE, _RISES = 3.0, 50.0, 10.0, 4
+# what no loss is that was in order some steps before, and what none is at all
+_HUGE, _ENORMOUS = 1e5, 1e12
 # a first printed step beyond this says nothing of the steps before it
 _FIRST_STEPS = 5
 
@@ -61,7 +63,11 @@ def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
     values = [loss.value for loss in losses]
     tail = values[-_RISES - 1 :]
     rises = len(tail) > _RISES and all(one < other for one, other in itertools.pairwise(tail))
-    if rises and tail[-1] > _LARGE and tail[-1] > _EXPLODED * abs(min(values, key=abs)):
+    if not tail or tail[-1] < max(values):
+        return
+    growth = tail[-1] / max(abs(min(values, key=abs)), 1e-9)
+    is_large = tail[-1] > _ENORMOUS or (tail[-1] > _HUGE and growth > _HUGE / _LARGE)
+    if is_large or (rises and tail[-1] > _LARGE and growth > _EXPLODED):
         yield Finding(
             id="loss_diverged",
             confidence=0.8,

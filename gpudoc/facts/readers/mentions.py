@@ -65,7 +65,7 @@ _CARD = Pattern(
     r"|(?:NVIDIA )?(?:Tesla )?(?:K20[cmsX]?|K40[cmst]?|K80|M40|M60|P4|P40|P100|V100|T4|A10G?|A16|A30|A40|A100|"
     r"A800|L4|L20"
     r"|L40S?|H20|H100|H200|H800|B100|B200|B300)(?:[ -](?:SXM\d|PCIE|PCIe|\d{2}GB))*|Quadro \w+|TITAN \w+|GB200|"
-    r"GH200)(?![\w.])"
+    r"GH200)(?!\w|\.\w)"
 )
 _WSL = Pattern(r"(?i)microsoft-standard|\bWSL\s?2?\b|/usr/lib/wsl")
 _JETSON = Pattern(r"(?i)\bjetson\b|\btegra\b|\bjetpack\b|\bL4T\b")

@@ -169,3 +169,43 @@ def test_a_message_without_its_type_is_read_with_the_line_that_a_sentence_names(
 )
 def test_the_words_of_old_torch_tell_number_formats_from_devices(one, other, cause):
     assert first(f"Expected object of type {one} but found type {other} for argument #2 'mat2'") == cause
+
+
+STOPPED = (
+    'Traceback (most recent call last):\n  File "train.py", line 31, in <module>\n    x, y = next(it)\nStopIteration\n'
+)
+
+
+def test_an_iterator_without_items_is_named_though_its_exception_has_no_message():
+    report = report_of(STOPPED)
+    assert [finding.id for finding in report.findings] == ["iterator_exhausted"]
+    assert report.findings[0].title.startswith("train.py:31")
+
+
+def test_a_kernels_assertion_is_shown_with_the_line_of_the_exception_below_it():
+    text = (
+        "/pytorch/aten/src/THCUNN/ClassNLLCriterion.cu:108: block: [0,0,0], thread: [0,0,0] Assertion `t >= 0 && t < "
+        'n_classes` failed.\nTraceback (most recent call last):\n  File "train.py", line 379, in train_model\n    '
+        "running_loss += loss.item() * now_batch_size\nRuntimeError: CUDA error: device-side assert triggered\n"
+    )
+    found = report_of(text).findings[0]
+    assert found.id == "label_out_of_range"
+    assert any("train.py:379" in seen.value for seen in found.evidence)
+
+
+STEPS = "".join(f"epoch 0 step {10 * n} loss {2.5 - n / 10:.2f} 12.1 it/s\n" for n in range(1, 5))
+WARNED = (
+    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot assign "
+    "requested address).\n"
+)
+
+
+def test_what_a_log_warned_of_before_it_trained_on_is_no_fault():
+    report = report_of(WARNED + STEPS)
+    assert report.verdict == "healthy"
+    assert {finding.severity for finding in report.findings} == {"info"}
+
+
+@pytest.mark.parametrize("text", [WARNED, STEPS + WARNED, WARNED.replace("[W ", "[E ") + STEPS])
+def test_a_warning_that_nothing_follows_or_an_error_counts(text):
+    assert report_of(text).verdict == "broken"

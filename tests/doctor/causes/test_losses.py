@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.causes.judge import first_is, ids, report_of, verdict_is
+from tests.doctor.causes.judge import first, first_is, ids, report_of, verdict_is
 
 
 def log(*losses: object, line: str = "step {n} loss {loss}\n") -> str:
@@ -62,3 +62,26 @@ def test_an_overflow_of_float16_is_advised_to_scale_the_loss():
     report = report_of("model.half(), no GradScaler\n" + log(*FALL, "nan"))
     assert any("GradScaler" in step.say for step in report.findings[0].fix[:2])
     assert [finding.id for finding in report.findings] == ["fp16_overflow_nan"]
+
+
+@pytest.mark.parametrize(("cause", "text"), [
+    ("loss_nan", "12: -nan, -nan avg loss, 0.001000 rate, 3.4 seconds, 768 images\n"),
+    ("loss_nan", "iter 40 tensor(nan, device='cuda:0', grad_fn=<NllLossBackward>)\n"),
+    ("loss_nan_from_start", "Epoch gpu_mem box obj cls labels img_size\n0/299 4.21G nan nan nan 42 640: 100%|####| 120/120\n"),
+    ("loss_nan", "My gradient norm is NaN in the very first step. What did I do wrong?"),
+    ("loss_nan", "Does anybody else see NAN for rpn_loss? Everything is fine for the first 1000 iterations."),
+    ("loss_nan", "Train loss: 1.8 -> 1.2 -> 0.9 -> NaN. I use AdamW."),
+    ("loss_nan", "损失一开始正常，后来突然变成nan，求助"),
+    ("loss_diverged", "step 100, loss = 2.31\nstep 200, loss = 1928312.25\nstep 300, loss = 83123123712.00\n"),
+    ("loss_diverged", "loss: 1.2e+18 after 20 iterations"),
+    ("loss_diverged", "Training diverges: the loss goes up to 1e12 within a few hundred steps, whatever I do."),
+    ("loss_diverged", "The loss gets bigger and bigger, from 5 in the beginning to more than 100000."),
+    ("fp16_overflow_nan", "With fp16 autocast the loss becomes nan after 2,000 steps; in fp32 the same seed trains fine."),
+])  # fmt: skip
+def test_losses_of_any_logger_and_in_words_are_read(cause, text):
+    assert first(text) == cause
+
+
+def test_no_half_precision_is_guessed_where_nobody_names_it():
+    report = report_of("After about 5 epochs all losses turn to NaN. Learning rate 1e-3, Adam. What can I do?")
+    assert "fp16_overflow_nan" not in [finding.id for finding in report.findings]
