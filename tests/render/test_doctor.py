@@ -61,6 +61,11 @@ def test_a_line_that_shows_two_facts_is_quoted_once():
     assert render(report, width=120).count("num_workers=0") == 1
 
 
+def test_a_text_of_no_known_form_is_called_so_in_plain_words():
+    said = render(report_of("The quick brown fox jumps over the lazy dog."), width=120)
+    assert "read: a text that is neither a report nor a log which gpudoc knows" in said
+
+
 def test_a_log_without_a_machine_says_what_was_read():
     assert headline(report_of("Epoch 1 step 2 loss 3.0")).startswith("read: training log")
 
