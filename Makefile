@@ -22,6 +22,7 @@ check: $(VENV)/.ready-test $(VENV)/.ready-docs  ## lint, types, layers, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
+	$(BIN)/python -m benchmarks.gpu_check.readme
 	$(BIN)/python -m tools.handbook
 
 zipapp: $(VENV)/.ready  ## gpudoc.pyz: doctor as one file, for machines where nothing can be installed
@@ -33,8 +34,11 @@ docs: $(VENV)/.ready-docs  ## the handbook as a site that needs no network: buil
 cuda-check: $(VENV)/.ready-test  ## without a GPU: the tests of the CUDA paths on PyTorch's CUDA wheels over the stand-in
 	$(BIN)/python -m tests.standin.environment
 
-gpu-check: $(VENV)/.ready-test  ## on a machine with a GPU: the gpu tests and a dated record
-	$(BIN)/python benchmarks/gpu_check.py
+gpu-check:  ## on a machine with a GPU: PyTorch's build for it, then the acceptance plan and its record: 25 minutes
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m benchmarks.gpu_check.wheel
+	$(BIN)/python -m benchmarks.gpu_check
 
 slurm-check: $(VENV)/.ready  ## as root on Debian: a real one-node SLURM runs the sbatch file that train writes
 	$(BIN)/python benchmarks/slurm_check.py --install

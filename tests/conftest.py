@@ -82,6 +82,7 @@ LONGEST = (
     "standin/test_script.py",
     "standin/test_sharing.py",
     "standin/test_hangs.py",
+    "standin/test_gpu_check.py",
 )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
+from gpudoc.process.compiler import can_compile
 from gpudoc.progress import SILENT
 from gpudoc.tune.model.losses import Reference, agree, explain_losses
 from gpudoc.tune.search.journal import Journal
@@ -22,9 +25,14 @@ NET = {"depth": 4, "spread": 64}
 SHOWN = [lever for lever in LEVERS if lever.to_show]
 
 
-def can_run(lever):
-    """Whether this card computes in what the lever changes to."""
-    return lever.changes.get("matmul_precision") != "high" or torch.cuda.get_device_capability() >= (8, 0)
+def why_not(lever, capability, has_torchao):
+    """Why the lever cannot run on this card or in this environment, '' where it can."""
+    if lever.changes.get("optimizer_state") == "8bit" and not has_torchao:
+        return "torchao is not installed"
+    if lever.changes.get("matmul_precision") == "high" and capability < (8, 0):
+        return "this card is too old for it"
+    compiles = lever.changes.get("compile") or lever.changes.get("optimizer_state") == "8bit"
+    return "torch.compile cannot run here" if compiles and not can_compile("cuda", capability) else ""
 
 
 @pytest.fixture
@@ -47,8 +55,9 @@ def steps(tmp_path):
 
 @pytest.mark.parametrize("lever", SHOWN, ids=lambda lever: lever.name)
 def test_the_lever_runs_and_its_losses_are_those_of_the_plain_step(lever, steps):
-    if not can_run(lever):
-        pytest.skip("this card is too old for it")
+    absent = why_not(lever, torch.cuda.get_device_capability(), find_spec("torchao") is not None)
+    if absent:
+        pytest.skip(absent)
     plain, tried = steps(), steps(**lever.changes)
     assert tried.fits, tried.detail
     found = Reference(plain.losses).compare(tried.losses, lever.tolerance)

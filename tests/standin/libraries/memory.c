@@ -114,13 +114,13 @@ static API take(void **out, size_t size) {
     NEED_DEVICE(device);
     *out = NULL;
     if (!size) return 0;
-    long charged = (long)((size + GRANULE - 1) / GRANULE * GRANULE);
+    long taken = (long)((size + GRANULE - 1) / GRANULE * GRANULE), charged = (long)(taken * rate("STANDIN_TAKES", 1));
     NEED(standin_charge(device, charged), cudaErrorMemoryAllocation);
-    if (!(*out = pages((size_t)charged))) {
+    if (!(*out = pages((size_t)taken))) {
         standin_charge(device, -charged);
         FAIL(cudaErrorMemoryAllocation);
     }
-    standin_record(*out, (size_t)charged, cudaMemoryTypeDevice, device, charged);
+    standin_record(*out, (size_t)taken, cudaMemoryTypeDevice, device, charged);
     return 0;
 }
 static API give(void *at) {
