@@ -24,7 +24,7 @@ def rehearse(standin, tmp_path):
         path = tmp_path / "record.json"
         done = gpus.run(sys.executable, "-m", "benchmarks.gpu_check", "--record", str(path), *arguments)
         assert path.exists(), done.stderr
-        assert gpus.holders() == []
+        assert not gpus.holders()
         return done.returncode, Record.load(path), done.stdout
 
     return start
@@ -94,6 +94,6 @@ def test_a_gpu_that_is_lost_in_a_step_is_named_and_no_step_waits_for_it(rehearse
 def test_without_a_gpu_doctor_says_why_and_the_record_says_that_nothing_else_ran(rehearse):
     status, record, said = rehearse(*QUICK, gpus=0)
     assert status == 1
-    assert record.outcomes[0].step == "doctor"
-    assert {one.state for one in record.outcomes[1:]} == {"left out"}
+    ran = [one.step for one in record.outcomes if one.state != "left out"]
+    assert ran == ["doctor", "doctor again"]
     assert "the driver shows no GPU here; doctor says why" in said
