@@ -80,6 +80,7 @@ def bench(folder, name):
         "-m",
         "gpudoc",
         "bench",
+        "--quick",
         "--device",
         "cuda",
         "--only",
