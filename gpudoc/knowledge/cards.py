@@ -58,9 +58,16 @@ def require_card(text: str) -> Card:
 
 
 def context_bytes(capability: tuple[int, int] | None) -> int:
-    """Bytes a process holds besides PyTorch's allocator; the largest known where nothing is known of the capability."""
-    known = {_version(row["capability"]): int(str(row["mib"])) * MIB for row in read_table("cards.yaml", "contexts")}
-    return known.get(capability, max(known.values())) if capability else max(known.values())
+    """The most bytes that a process is known to hold besides PyTorch's allocator; of every capability where none is
+    named or nothing is known of this one."""
+    return context_range(capability)[1]
+
+
+def context_range(capability: tuple[int, int] | None) -> tuple[int, int]:
+    """The least and the most bytes that processes were seen to hold besides PyTorch's allocator."""
+    known = {_version(row["capability"]): cast(list[int], row["mib"]) for row in read_table("cards.yaml", "contexts")}
+    low, high = known.get(capability or (0, 0), max(known.values()))
+    return low * MIB, high * MIB
 
 
 def cublas_workspace_bytes(capability: tuple[int, int] | None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpudoc.errors import GpudocError
-from gpudoc.knowledge.cards import context_bytes
+from gpudoc.knowledge.cards import context_range
 from gpudoc.plan.advice import Variants, ladder
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan
@@ -60,12 +60,12 @@ def answer(variants: Variants, target: Target, settings: Settings) -> TargetAnsw
     at = max(1, largest)
     peak = need.peak_bytes(at)
     doubt = _doubt(plan)
-    asked = plan.memory.peak_bytes(at) + context_bytes(target.capability)
+    asked = plan.memory.peak_bytes(at) + context_range(target.capability)[0]
     return TargetAnswer(
         target=target,
         precision=settings.precision,
         largest_batch=largest,
-        largest_batch_interval=_interval(need, largest, doubt),
+        largest_batch_interval=_interval(need, largest, doubt, _spare(target)),
         peak_bytes=peak,
         peak_bytes_at_1=need.peak_bytes(1),
         bytes_per_sample=round(plan.memory.bytes_per_sample(at)),
@@ -82,13 +82,20 @@ def _doubt(plan: Plan) -> float:
     return _CONVOLUTION_DOUBT if convolves else _TRACED_DOUBT
 
 
-def _interval(need: Need, largest: int, doubt: float) -> tuple[int, int]:
+def _spare(target: Target) -> float:
+    """The share of the allocator's memory that there is more of, where the context is the smallest known."""
+    least, most = context_range(target.capability)
+    return (most - least) / target.allocator_bytes
+
+
+def _interval(need: Need, largest: int, doubt: float, spare: float = 0.0) -> tuple[int, int]:
     """Between which batches the largest is expected: what fits into less and into more memory, and beyond a hole.
 
     Fragmentation leaves holes, where a batch fails although a larger one fits; a search ends at the edge of some hole.
     Which of two free blocks of one size the allocator takes depends on where the driver laid them: both are tried.
     """
-    found = [largest, *(need.largest_near(int(largest * share), share) for share in (1 - doubt, 1 + doubt))]
+    shares = (1 - doubt, 1 + doubt + spare)
+    found = [largest, *(need.largest_near(int(largest * share), share) for share in shares)]
     found.append(need.largest_near(largest, 1.0, rising=True))
     step = max(1, largest // 64)
     beyond = [largest + step * number for number in range(1, _BEYOND + 1)]

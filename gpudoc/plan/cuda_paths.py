@@ -94,12 +94,34 @@ def _attention(
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     if fused and not (mask is not None and mask.requires_grad):
+        if query.dtype is torch.float32:
+            query = _ByRows.apply(query)  # type: ignore[no-untyped-call]
         flash: Kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         out: torch.Tensor = flash(query, key, value, 0.0, causal, attn_mask=mask, scale=named.get("scale"))[0]
         return out
     math: Kernel = torch._scaled_dot_product_attention_math
     whole: torch.Tensor = math(query, key, value, mask, drop, causal, **named)[0]
     return whole
+
+
+class _ByRows(torch.autograd.Function):
+    """A query as if it lay row by row, with the heads of a row side by side.
+
+    The memory-efficient kernel, which takes 32 bits, lays its result out so whatever its query's layout is
+    (aten/src/ATen/native/transformers/cuda/attention.cu); the fake one follows its query, as flash attention does.
+    """
+
+    @staticmethod
+    def forward(_: object, query: torch.Tensor) -> torch.Tensor:
+        """The same memory under other strides."""
+        _, heads, rows, width = query.shape
+        strides = (rows * heads * width, width, heads * width, 1)
+        return query.detach().as_strided(query.shape, strides)
+
+    @staticmethod
+    def backward(_: object, *gradients: torch.Tensor) -> torch.Tensor:
+        """The gradient as it is."""
+        return gradients[0]
 
 
 def _widening(name: str) -> Kernel:

@@ -86,6 +86,14 @@ def attention_backward(args: Sequence[Any], _: object) -> Extra:
     return Extra((Scratch(max(queries, 4 * math.prod(query.shape))), row_sums, row_sums))
 
 
+def reduced_loss(args: Sequence[Any], out: object) -> Extra:
+    """A loss that is reduced to one number is first computed for every element (aten/src/ATen/native/Loss.cpp)."""
+    value = args[0]
+    if not isinstance(out, torch.Tensor) or out.dim() or value.numel() <= 1:
+        return NOTHING
+    return pulse(value.numel() * value.element_size())
+
+
 def rnn_layer(args: Sequence[Any], _: object) -> Extra:
     """cuDNN keeps, per step and unit, four gates, the cell and its tanh for the backward pass."""
     steps, batch, _ = args[0].shape
@@ -103,6 +111,7 @@ CUDA_RULES = Rules(
         "_scaled_dot_product_flash_attention_for_cpu": attention,
         "_scaled_dot_product_flash_attention_for_cpu_backward": attention_backward,
         "mkldnn_rnn_layer": rnn_layer,
+        **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"), reduced_loss),
     },
     products={
         "mm": (CUBLAS,),

@@ -10,7 +10,7 @@ from gpudoc.plan.allocator import Part, Replay, replay_parts
 from gpudoc.plan.cuda_rules import CUBLAS, CUBLAS_LT
 from gpudoc.plan.memory import MemoryModel, largest_near, largest_that
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.tape import GATHER, REDUCE, Phase
+from gpudoc.plan.tape import GATHER, REDUCE, Kind, Phase
 from gpudoc.plan.target import Target
 
 _MOST = 1 << 20
@@ -141,12 +141,17 @@ class Need:
     def _again(self) -> list[int] | None:
         """The events of a later step, which frees at its end what it would leave, as a trial and an evaluation do.
 
-        None where a step leaves more than it found.
+        None where a step leaves more than it found, or keeps that while it computes.
         """
         freed, left = set(self._left_by_first), {event for event in self._second if event >= 0}
         left -= {~event for event in self._second if event < 0}
         blocks = self.memory.blocks
         if not self._second or sorted(blocks[~event].op for event in freed) != sorted(blocks[i].op for i in left):
+            return None
+        computes = (n for n, event in enumerate(self._second) if event >= 0 and blocks[event].phase is Phase.FORWARD)
+        late = freed & set(self._second[next(computes, len(self._second)) :])
+        if any(blocks[~event].kind is Kind.GRADIENTS for event in late):
+            # a loop that keeps gradients until its forward pass is over has them beside the activations
             return None
         return [*(event for event in self._second if event not in freed), *(~index for index in sorted(left))]
 

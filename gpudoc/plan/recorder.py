@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gpudoc.plan.scratch import Rules
@@ -30,6 +30,10 @@ _ADD = torch.ops.aten.add.Tensor
 
 # operations that ask the device for a value; a fake tensor has none
 _READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item"}
+
+_ROWS_OF_NUMBERS = {torch.ops.aten.linspace.default, torch.ops.aten.arange.default, torch.ops.aten.arange.start}
+_ROWS_OF_NUMBERS |= {torch.ops.aten.arange.start_step, torch.ops.aten.logspace.default}
+_FEW = 4096
 
 # by operation, which of its arguments is made for an exchange
 _EXCHANGES = {GATHER: slice(0, 2), REDUCE: slice(0, 1)}
@@ -79,6 +83,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # by storage: whether it lives, its block, and the blocks that live as long
         self._living: dict[int, tuple[weakref.ref[Any], int, list[int]]] = {}
         self._episode: list[int] = []
+        # by storage, the values of a short row of numbers that was made from numbers alone
+        self._values: dict[int, list[float]] = {}
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -91,6 +97,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         phase = self._phase_now()
         out = result = self._call(func, phase, args, kwargs)
+        if self.fake and isinstance(out, torch.Tensor):
+            self._note_values(func, args, kwargs, out)
         if any(kind.__name__ == "DTensor" for kind in types):
             # of a tensor that is spread over ranks, what lies here
             args, kwargs, out = tree_map(local, args), tree_map(local, kwargs), tree_map(local, result)
@@ -191,6 +199,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _free(self, key: int) -> None:
         known = self._living.pop(key, None)
+        self._values.pop(key, None)
         if known is not None:
             self.tape.events.extend(~index for index in (known[1], *known[2]))
 
@@ -224,12 +233,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tape.events[:] = dict.fromkeys(order)
         self.tape.marks.clear()
 
+    def _note_values(self, func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: torch.Tensor) -> None:
+        """Remember a row of numbers that models read back while they are built, as rates that rise block by block."""
+        if func in _ROWS_OF_NUMBERS and out.numel() <= _FEW:
+            with _disable_current_modes():
+                self._values[out.untyped_storage()._cdata] = func(*args, **kwargs).tolist()
+        elif func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
+            self._values.pop(args[0].untyped_storage()._cdata, None)
+
     def _read_value(self, func: OpOverload, args: Sequence[Any]) -> object:
         from torch._subclasses.fake_tensor import DataDependentOutputException
 
         try:
             return func(*args)
         except DataDependentOutputException:
+            values = self._values.get(args[0].untyped_storage()._cdata)
+            if values is not None:
+                return values[args[0].storage_offset()]
             value = _assumed_value(args[0].dtype)
             note = Note(f"the value of a tensor is read ({value!r} assumed)", user_place())
             # train's own step asks whether gradients were finite, and here they always are

@@ -1,7 +1,7 @@
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.knowledge.cards import cards, context_bytes, cublas_workspace_bytes, find_card, require_card
+from gpudoc.knowledge.cards import cards, context_bytes, context_range, cublas_workspace_bytes, find_card, require_card
 from gpudoc.units import GIB, MIB
 
 
@@ -55,8 +55,9 @@ def test_dense_rates_agree_with_the_number_of_multiprocessors():
 
 
 def test_the_context_is_known_by_capability_and_the_largest_otherwise():
-    assert context_bytes((7, 5)) == 100 * MIB
-    assert context_bytes(None) == context_bytes((9, 0)) == context_bytes((12, 0))
+    assert context_range((7, 5)) == (100 * MIB, 197 * MIB)
+    assert context_bytes((7, 5)) == 197 * MIB
+    assert context_bytes(None) == context_bytes((9, 0)) == context_bytes((12, 1))
 
 
 def test_cublas_takes_32_mib_from_hopper_on():

@@ -5,7 +5,9 @@ import pytest
 
 from gpudoc import plan
 from gpudoc.errors import GpudocError
-from gpudoc.plan.assess import _doubt, _interval
+from gpudoc.plan.assess import _doubt, _interval, _spare
+from gpudoc.plan.target import parse_target
+from gpudoc.units import MIB
 from gpudoc.workload.build import load_workload
 
 
@@ -66,6 +68,13 @@ class Holes:
 def test_the_interval_holds_the_point_although_a_larger_batch_fits_into_less_memory():
     assert _interval(Holes({0.95: 96, 1.05: 95}), 91, 0.05) == (91, 96)
     assert _interval(Holes({0.95: 30, 1.05: 34}), 32, 0.05) == (30, 34)
+
+
+def test_the_interval_reaches_to_what_fits_beside_the_smallest_context_known():
+    assert _interval(Holes({0.75: 24, 1.25: 40, 1.5: 48}), 32, 0.25, spare=0.25) == (24, 48)
+    t4, a100 = (parse_target(name) for name in ("T4", "A100"))
+    assert _spare(t4) == pytest.approx(97 * MIB / t4.allocator_bytes)
+    assert _spare(a100) == 0
 
 
 def test_the_interval_reaches_over_a_hole_to_the_batches_that_fit_behind_it():

@@ -35,6 +35,21 @@ def test_attention_with_dropout_keeps_no_score_matrix():
     assert max(b.size_bytes for b in like_gpu.blocks if b.kind is Kind.ACTIVATIONS) < score
 
 
+@pytest.mark.parametrize(("dtype", "copies"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_attention_in_32_bits_lays_its_result_row_by_row_whatever_its_query_does(dtype, copies):
+    """nn.MultiheadAttention lays samples beside each other, and copies a result that does not."""
+    found = []
+
+    def step(model, value):
+        heads = model(value).to(dtype).view(-1, 4, 4, 16).permute(1, 2, 0, 3)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads)
+        found.append(mixed.permute(2, 0, 1, 3).is_contiguous())
+        mixed.sum().backward()
+
+    record(recipe(step), 32)
+    assert found == [not copies] * 2
+
+
 @pytest.mark.parametrize("mask", [True, False])
 def test_attention_takes_masks(mask):
     def step(model, value):

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from gpudoc.plan.cuda_rules import attention, attention_backward, embedding_backward, reduction, rnn_layer
+from gpudoc.plan.cuda_rules import attention, attention_backward, embedding_backward, reduced_loss, reduction, rnn_layer
+from gpudoc.plan.tracing import Recipe, record
 
 
 def sizes(extra):
@@ -49,6 +50,19 @@ def test_attention_in_32_bits_adds_gradients_tile_by_tile():
     # seen with torch 2.9.1: 131,072 twice, and 8,396,800 for the tiles
     query = torch.empty(16, 8, 256, 64)
     assert sizes(attention_backward((None, query), None)) == [8396800, 131072, 131072]
+
+
+def test_a_loss_is_computed_for_every_element_before_it_is_reduced():
+    picture = torch.empty(4, 3, 64, 64)
+    assert sizes(reduced_loss((picture, picture), torch.empty(()))) == [4 * 3 * 64 * 64 * 4]
+    assert sizes(reduced_loss((picture, picture), torch.empty(4, 3, 64, 64))) == []
+    recipe = Recipe(
+        build=lambda: torch.nn.Linear(64, 64),
+        batch=lambda n: torch.randn(n, 64),
+        step=lambda model, value: torch.nn.functional.mse_loss(model(value), value).backward(),
+        like="cuda",
+    )
+    assert [b.size_bytes for b in record(recipe, 32).blocks if b.op == "mse_loss"] == [4, 32 * 64 * 4] * 2
 
 
 def test_cudnn_keeps_six_numbers_per_step_and_unit_when_training():

@@ -5,7 +5,7 @@ import pytest
 from gpudoc.plan.memory import WorkModel, join
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.tape import Block, Phase, Tape
+from gpudoc.plan.tape import Block, Kind, Phase, Tape
 from gpudoc.plan.target import parse_target
 from gpudoc.units import GIB, MIB
 
@@ -105,6 +105,23 @@ def test_gradients_that_the_next_step_would_free_are_gone_before_other_batches_c
     assert list(first) == [0, 1, ~1]
     assert list(evaluation) == [4, ~4]
     assert list(again) == [2, 3, ~2, ~3]
+
+
+def test_gradients_that_are_kept_until_the_forward_pass_is_over_lie_beside_what_it_makes():
+    """Weights; two steps that make a gradient each, the second after a product, and only then frees the first's."""
+
+    def tape(batch):
+        sizes = [10 * MIB, 10 * MIB, batch * MIB, 10 * MIB]
+        phases = [Phase.BUILD, Phase.BACKWARD, Phase.FORWARD, Phase.BACKWARD]
+        kinds = [Kind.WEIGHTS, Kind.GRADIENTS, Kind.ACTIVATIONS, Kind.GRADIENTS]
+        names = ["weight", "gradient", "product", "gradient"]
+        rows = zip(sizes, names, phases, kinds, strict=True)
+        blocks = [Block(size, name, "", phase, kind) for size, name, phase, kind in rows]
+        return Tape(batch, blocks=blocks, events=[0, 1, 2, ~1, 3, ~2], marks={"built": 1, "step 1": 2, "step 2": 6})
+
+    work = WorkModel(batches=(2, 4), works=((), ()))
+    plan = Plan(memory=join([tape(2), tape(4)], "cuda"), work=work, num_parameters=1)
+    assert Need.on(plan, parse_target("4GiB")).replay(32).allocated_peak_bytes == (10 + 10 + 32) * MIB
 
 
 def test_workspaces_are_taken_where_the_first_products_are():

@@ -157,3 +157,22 @@ def test_evaluation_runs_after_the_last_step():
     tape = record(recipe, 4)
     assert tape.marks["evaluated"] > tape.marks["step 2"]
     assert any(block.phase is Phase.EVALUATE for block in tape.blocks)
+
+
+def test_rates_that_rise_block_by_block_are_read_as_they_are():
+    found = []
+
+    def build():
+        rising = torch.linspace(0, 0.3, 4)
+        found.append([rate.item() for rate in rising])
+        found.append([rate.item() for rate in rising.mul_(2)])
+        return nn.Linear(4, 4)
+
+    def step(model, value):
+        model(value).sum().backward()
+
+    tape = record(Recipe(build=build, batch=lambda n: torch.randn(n, 4), step=step, like="cuda"), 2)
+    assert found[0] == pytest.approx([0, 0.1, 0.2, 0.3])
+    # what was changed since is not known any more
+    assert found[1] == [0, 0, 0, 0]
+    assert len(tape.notes) == 1
