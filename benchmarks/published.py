@@ -41,8 +41,8 @@ without one. `benchmarks/published_memory.yaml` has each cell with its source; n
 were looked at while the plan was mended: attention in 32 bits, rates that a model reads while it is built, reduced
 losses, gradients that are kept through the forward pass, contexts. Unseen ones were written down before any of them
 was planned, and no mend was made for them; three of single operations (layer norm, group norm, head and loss) were
-corrected afterwards in which tensors their script holds. Cells of torch before 1.11 are planned with a softmax that keeps its
-input, as theirs did.
+corrected afterwards in which tensors their script holds. Cells of torch before 1.11 are planned with a softmax that
+keeps its input, as theirs did.
 """
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+import itertools
+import unittest.mock
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from gpudoc.plan.tracing import Recipe
 
@@ -66,7 +67,7 @@ def _optimizer(model: nn.Module, cell: Row) -> torch.optim.Optimizer:
 def _step(state: Any, batch: Any, loss_of: Callable[[nn.Module, Any], torch.Tensor], cell: Row) -> None:
     dtype = _HALVES.get(cell["precision"])
     # what is computed again in the backward pass is computed as the first time
-    with _OlderSoftmax(bool(dtype)) if cell.get("torch") in _OLDER else contextlib.nullcontext():
+    with _older_softmax(bool(dtype)) if cell.get("torch") in _OLDER else contextlib.nullcontext():
         _train(state, batch, loss_of, cell, dtype)
 
 
@@ -92,21 +93,24 @@ def _train(state: Any, batch: Any, loss_of: Any, cell: Row, dtype: torch.dtype |
 _OLDER = ("1.7", "1.10")
 
 
-class _OlderSoftmax(TorchFunctionMode):
+@contextlib.contextmanager
+def _older_softmax(widens: bool) -> Iterator[None]:
     """Softmax as before torch 1.11, which keeps its input for the backward pass too, widened under autocast.
 
     In tools/autograd/derivatives.yaml its backward was `_softmax_backward_data(grad, result, dim, self)`.
     """
+    with contextlib.ExitStack() as stack:
+        for place, name in itertools.product((torch, torch.Tensor), ("softmax", "log_softmax")):
+            stack.enter_context(unittest.mock.patch.object(place, name, _keeping(getattr(place, name), widens)))
+        yield
 
-    def __init__(self, widens: bool) -> None:
-        super().__init__()
-        self._widens = widens
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") not in ("softmax", "log_softmax"):
-            return func(*args, **(kwargs or {}))
-        value = args[0].float() if self._widens else args[0]
-        return _Keeping.apply(func(value, *args[1:], **(kwargs or {})), value)
+def _keeping(plain: Callable[..., torch.Tensor], widens: bool) -> Callable[..., torch.Tensor]:
+    def softmax(value: torch.Tensor, *how: Any, **named: Any) -> torch.Tensor:
+        value = value.float() if widens else value
+        return _Keeping.apply(plain(value, *how, **named), value)
+
+    return softmax
 
 
 class _Keeping(torch.autograd.Function):

@@ -93,6 +93,7 @@ class BenchOptions(TypedDict, total=False):
 
     only: str
     quick: bool
+    soak: str
     data: str | Path
     device: str
     shared: bool
@@ -211,7 +212,7 @@ def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOption
         for sentence in (target.said, *before_measuring(target, quick=quick, shared=options.get("shared", False))):
             teller.say(sentence)
         folder = Path(data) if data else None
-        asked = Options.of(target.choice.name, options.get("only", ""), quick, folder, old)
+        asked = Options.of(target.choice.name, options.get("only", ""), quick, folder, old, options.get("soak", ""))
         report = Report.of(run(asked, target.machine, teller), old)
     return Document(
         bench.report_to_json(report),

@@ -43,7 +43,7 @@ def ceiling_of(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     if row.device == "cpu":
         return _cpu(row, situation)
     match row.name:
-        case "matmul":
+        case "matmul" | "soak_start" | "soak_end":
             return _gpu_matmul(row, situation)
         case "device_read" | "device_write" | "device_copy" | "device_triad":
             return _gpu_memory(row, situation)

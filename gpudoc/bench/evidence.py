@@ -5,6 +5,7 @@ A finding has the figures of this run; what the cause means and what to do is it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from gpudoc.bench.model import Measurement, Situation
@@ -21,6 +22,8 @@ THERMAL = ("sw_thermal", "hw_thermal")
 POWER = ("sw_power_cap", "hw_power_brake")
 # below this share of the highest clock, with no reason given, somebody has set the clocks
 CLOCK_CUT = 0.85
+# below this share of its first speed, a soaked GPU has become slower
+FALLEN = 0.95
 
 
 def _finding(
@@ -81,6 +84,33 @@ def throttled_by_heat(row: Measurement, situation: Situation) -> Finding | None:
     at = "" if hottest is None else f" ({hottest:.0f} °C)"
     title = f"The GPU slowed down because of heat{at}"
     return _finding("thermal_throttle", title, *seen, gpu=situation.gpu) if seen else None
+
+
+def slowed_by_soaking(situation: Situation) -> Finding | None:
+    """What made the GPU slower at the end of a soak than at its begin; heat also where it cut the clocks all along."""
+    start, end = situation.find("soak_start"), situation.find("soak_end")
+    if start is None or end is None or not start.value or not end.value:
+        return None
+    before, after = (f"{row.value:.4g} {row.unit}{_state(row)}" for row in (start, end))
+    curve = _seen("bench.soak", f"{before} at first, {after} at the end of {end.parameters['seconds']:g} s")
+    hot = throttled_by_heat(end, situation)
+    if hot is not None:
+        return replace(hot, evidence=(curve, *hot.evidence))
+    if end.value >= FALLEN * start.value:
+        return None
+    capped = throttled_by_power(end, situation)
+    if capped is not None:
+        return replace(capped, evidence=(curve, *capped.evidence))
+    title = f"The GPU became {1 - end.value / start.value:.0%} slower while it multiplied, and gives no reason"
+    return _finding("cause_not_found", title, curve, gpu=situation.gpu)
+
+
+def _state(row: Measurement) -> str:
+    """' (1740 MHz, 61 °C)', as far as it was read."""
+    clock, hottest = row.context.get("sm_clock_mhz"), row.context.get("temperature_c_max")
+    parts = [f"{clock:.0f} MHz" if clock is not None else "", f"{hottest:.0f} °C" if hottest is not None else ""]
+    known = [part for part in parts if part]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def throttled_by_power(row: Measurement, situation: Situation) -> Finding | None:

@@ -35,6 +35,7 @@ from gpudoc.facts.model import NOT_READ, Absent, Machine
 from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.progress import SILENT, Progress
+from gpudoc.units import parse_duration
 
 # a worker that is silent for this long is taken for hung
 SILENCE_S = 60.0
@@ -47,14 +48,28 @@ class Options:
     device: str = "cpu"
     only: tuple[str, ...] = ()
     quick: bool = False
+    soak_s: float = 0.0
     data: Path | None = None
     old: Record | None = None
 
     @staticmethod
-    def of(device: str, only: str, quick: bool, data: Path | None, old: Record | None) -> Options:
-        """The options with the names in `only` taken apart at the commas; `old` is what the run is compared to."""
+    def of(device: str, only: str, quick: bool, data: Path | None, old: Record | None, soak: str = "") -> Options:
+        """The options with the names in `only` taken apart at the commas; `old` is what the run is compared to.
+
+        GpudocError (exit 2) for a `soak` that is no duration, or on a CPU.
+        """
         names = tuple(name.strip() for name in only.split(",") if name.strip())
-        return Options(device=device, only=names, quick=quick, data=data, old=old)
+        return Options(device=device, only=names, quick=quick, soak_s=_soak_s(soak, device), data=data, old=old)
+
+
+def _soak_s(text: str, device: str) -> float:
+    try:
+        seconds = parse_duration(text) if text else 0.0
+    except ValueError as error:
+        raise GpudocError(f"--soak: {error}", hint="--soak 60s") from error
+    if seconds and device == "cpu":
+        raise GpudocError("--soak needs a GPU, and a CPU is measured here", hint="leave out --soak")
+    return seconds
 
 
 @dataclass(slots=True)
@@ -93,6 +108,7 @@ def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Reco
     check_options(options)
     started = time.monotonic()
     plan = make_plan(options.device, machine, quick=options.quick, only=options.only, data=options.data)
+    plan = replace(plan, soak_s=options.soak_s)
     known = describe(plan, machine)
     if options.old is not None:
         # before a minute is spent on a run that cannot be compared
@@ -147,7 +163,8 @@ def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
         doing = "starting torch"
         while True:
             now = time.monotonic()
-            progress.advance(min(now - started, plan.budget_s), plan.budget_s, doing)
+            whole_s = plan.budget_s + plan.soak_s
+            progress.advance(min(now - started, whole_s), whole_s, doing)
             try:
                 line = lines.get(timeout=0.25)
             except queue.Empty:

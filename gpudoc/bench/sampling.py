@@ -28,6 +28,7 @@ TIGHT = 0.002
 class Plan:
     """What the parent decided for the process that measures; plain numbers, so that it travels as JSON.
 
+    `soak_s`: how long the GPU multiplies after all the rest, 0 where nobody asked for that.
     `is_exclusive`: a GPU lets in one process at a time (`nvidia-smi --query-gpu=compute_mode`).
     """
 
@@ -36,6 +37,7 @@ class Plan:
     quick: bool = False
     rounds: int = 3
     budget_s: float = 60.0
+    soak_s: float = 0.0
     data: str = ""
     threads: int = 1
     cpu_flags: tuple[str, ...] = ()

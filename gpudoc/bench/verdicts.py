@@ -12,6 +12,7 @@ from gpudoc.bench.evidence import (
     half_rate,
     pageable_copies,
     slot_limited,
+    slowed_by_soaking,
     spinning_threads,
 )
 from gpudoc.bench.model import Measurement, Parameter, Situation
@@ -128,8 +129,9 @@ def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
 
 
 def peculiarities(situation: Situation) -> Iterator[Finding]:
-    """What bounds this machine although nothing is wrong: slot, GeForce's half rate, pageable memory, others' work."""
-    for cause in (slot_limited, half_rate, pageable_copies, spinning_threads):
+    """What bounds this machine although nothing is wrong: slot, GeForce's half rate, pageable memory, others' work;
+    and what a soak showed."""
+    for cause in (slowed_by_soaking, slot_limited, half_rate, pageable_copies, spinning_threads):
         found = cause(situation)
         if found is not None:
             yield found

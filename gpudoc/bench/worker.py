@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from gpudoc.bench.cases import cuda_soak
 from gpudoc.bench.cases.catalog import cases_for
 from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
@@ -100,7 +101,7 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
         device.wake()
     wanted = [case for case in cases_for(plan.device) if not plan.only or case.name in plan.only]
     end = time.monotonic() + round_s
-    present = _present(wanted, bench)
+    present = _present(wanted, bench) + ([cuda_soak.CASE] if plan.soak_s else [])
     for place, case in enumerate(present):
         tell({"event": "begin", "case": case.name, "meaning": case.meaning, "round": index})
         bench.budget_s = share_of_time(case, present[place + 1 :], end - time.monotonic())

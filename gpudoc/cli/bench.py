@@ -17,9 +17,13 @@ from gpudoc.cli.options import (
     VerboseFlag,
     require_training,
 )
+from gpudoc.errors import GpudocError
 
 Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these cases: memory,matmul.")]
 Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead of 90.")]
+Soak = Annotated[
+    str, typer.Option("--soak", metavar="TIME", help="Then let the GPU multiply so long, to see if heat slows it: 60s.")
+]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Also measure how fast this folder can be read.")
 ]
@@ -40,6 +44,7 @@ Old = Annotated[
 def bench(
     only: Only = "",
     quick: Quick = False,
+    soak: Soak = "",
     data: Data = None,
     device: DeviceName = "auto",
     shared: SharedFlag = False,
@@ -63,6 +68,8 @@ def bench(
 
     bound_spinning()
     if across or slurm or bad_hosts:
+        if soak:
+            raise GpudocError("--soak heats one GPU, and --across measures all", hint="leave out one of them")
         from gpudoc.cli.across import Output, Start, measure_fleet
         from gpudoc.fleet.across import Options as Fleet
 
@@ -84,7 +91,7 @@ def bench(
         progress.say(target.said)
         for sentence in before_measuring(target, quick=quick, shared=shared):
             progress.say(sentence)
-        record = run(Options.of(target.choice.name, only, quick, data, old), target.machine, progress)
+        record = run(Options.of(target.choice.name, only, quick, data, old, soak), target.machine, progress)
     if out:
         save_record(out, record)
     report = Report.of(record, old)

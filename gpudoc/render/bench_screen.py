@@ -31,6 +31,10 @@ MOST_ROWS = 5
 _PIPE_WIDTH = 150
 # what limits a training step, the most telling first, and how people say it
 _FIGURES = (
+    ("soak_start", "bf16", "soak, its begin"),
+    ("soak_end", "bf16", "soak, its end"),
+    ("soak_start", "fp16", "soak, its begin"),
+    ("soak_end", "fp16", "soak, its end"),
     ("matmul", "bf16", "matmul"),
     ("device_copy", "", "GPU memory copy"),
     ("h2d", "", "copy to the GPU"),

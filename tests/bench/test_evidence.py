@@ -42,6 +42,35 @@ def test_copies_from_another_node():
     assert "BIOS" in evidence.wrong_node(seen(), situation([], hidden, near_cpus=16)).title
 
 
+def soaked(value, **context):
+    """A soak that began at 100 TFLOP/s with 1740 MHz and 61 °C."""
+    parameters = {"dtype": "bf16", "shape": "1x1x1", "seconds": 60.0}
+    began = {"sm_clock_mhz": 1740.0, "temperature_c_max": 61.0}
+    return situation(
+        [
+            row("soak_start", value=100.0, unit="TFLOP/s", parameters=parameters, context=began),
+            row("soak_end", value=value, unit="TFLOP/s", parameters=parameters, context=context),
+        ]
+    )
+
+
+def test_a_soak_names_heat_with_the_curve_from_its_begin_to_its_end():
+    hot = soaked(60.0, throttled_sw_thermal_share=0.8, sm_clock_mhz=1050.0, temperature_c_max=88.0)
+    found = evidence.slowed_by_soaking(hot)
+    assert found.id == "thermal_throttle"
+    assert found.evidence[0].value == (
+        "100 TFLOP/s (1740 MHz, 61 °C) at first, 60 TFLOP/s (1050 MHz, 88 °C) at the end of 60 s"
+    )
+
+
+def test_a_soak_tells_the_power_limit_from_heat_and_says_when_nothing_explains_it():
+    capped = evidence.slowed_by_soaking(soaked(90.0, throttled_sw_power_cap_share=0.9))
+    assert (capped.id, capped.severity) == ("power_limit_reached", "info")
+    assert evidence.slowed_by_soaking(soaked(90.0)).id == "cause_not_found"
+    assert evidence.slowed_by_soaking(soaked(97.0, throttled_sw_power_cap_share=0.9)) is None
+    assert evidence.slowed_by_soaking(situation([])) is None
+
+
 def test_heat_power_and_hand_set_clocks_are_told_apart():
     hot = seen(throttled_hw_thermal_share=0.7, temperature_c_max=91.0, sm_clock_mhz=1200.0)
     capped = seen(throttled_sw_power_cap_share=0.9, sm_clock_mhz=1400.0)

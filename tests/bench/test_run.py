@@ -152,6 +152,15 @@ def test_options_take_names_apart():
     assert Options.of("cpu", " memory, matmul,", True, None, None).only == ("memory", "matmul")
 
 
+def test_a_soak_needs_a_duration_and_a_gpu():
+    assert Options.of("cuda:0", "", False, None, None, "1m").soak_s == 60
+    assert Options.of("cpu", "", False, None, None, "").soak_s == 0
+    with pytest.raises(GpudocError, match="not a duration: 'long'"):
+        Options.of("cuda:0", "", False, None, None, "long")
+    with pytest.raises(GpudocError, match="--soak needs a GPU"):
+        Options.of("cpu", "", False, None, None, "60s")
+
+
 @pytest.mark.parametrize(
     "line", ["not json", "{}", '{"event": "reading", "values": {"name": 3}}', '{"event": "begin"}', "7"]
 )

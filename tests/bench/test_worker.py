@@ -83,17 +83,17 @@ def alive(pid):
         return False
 
 
-def case(name, run, because=""):
-    return Case(name=name, meaning=name, share=1.0, absent_because=lambda _: because, run=run)
+def case(name, run, because="", share=1.0):
+    return Case(name=name, meaning=name, share=share, absent_because=lambda _: because, run=run)
 
 
-def events_of(monkeypatch, cases, gpu=None):
+def events_of(monkeypatch, cases, gpu=None, soak_s=0.0):
     out = io.StringIO()
     monkeypatch.setattr(worker, "cases_for", lambda device: cases)
     if gpu is not None:
         monkeypatch.setattr(worker, "CudaGpu", lambda index: gpu)
     monkeypatch.setattr(sys, "stdout", out)
-    worker._run_round(replace(PLAN, only=(), device="cuda:0" if gpu else "cpu"), 0, 1.0)
+    worker._run_round(replace(PLAN, only=(), device="cuda:0" if gpu else "cpu", soak_s=soak_s), 0, 1.0)
     monkeypatch.undo()
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
@@ -137,6 +137,16 @@ def test_the_card_is_awake_before_the_first_case_asks_for_it(monkeypatch):
 
     events_of(monkeypatch, (case("a", first),), gpu=gpu)
     assert gpu.log == ["wake", "case"]
+
+
+def test_a_soak_is_the_last_thing_a_gpu_does_and_takes_no_time_of_the_others(monkeypatch):
+    soak = case("soak", works, share=1e-9)
+    monkeypatch.setattr(worker.cuda_soak, "CASE", soak)
+    events = events_of(monkeypatch, (case("a", works),), gpu=HostGpu(), soak_s=60.0)
+    assert [event["case"] for event in events if event["event"] == "begin"] == ["a", "soak"]
+    monkeypatch.setattr(worker.cuda_soak, "CASE", soak)
+    events = events_of(monkeypatch, (case("a", works),), gpu=HostGpu())
+    assert [event["case"] for event in events if event["event"] == "begin"] == ["a"]
 
 
 def test_what_one_case_overran_is_taken_from_all_that_follow():

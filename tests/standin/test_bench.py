@@ -98,6 +98,17 @@ def test_a_whole_run_on_the_second_gpu_gives_checked_rows_of_every_case_and_leav
     assert left_behind(gpus) == []
 
 
+def test_a_soak_names_heat_and_gives_the_curve(patient):
+    options = ("--quick", "--soak", "1s", "--device", "cuda", "--only", "launch", "--json")
+    record = measured(patient(memory="2560M", math_ops="1e9", hot=1).gpudoc("bench", *options))
+    assert failures(record) == []
+    (start,), (end,) = rows(record, "soak_start"), rows(record, "soak_end")
+    assert end["context"]["throttled_sw_thermal_share"] > 0
+    assert start["parameters"]["seconds"] == 1
+    (found,) = [one for one in record["findings"] if one["id"] == "thermal_throttle"]
+    assert "at the end of 1 s" in found["evidence"][0]["value"]
+
+
 def test_gpus_that_let_in_one_process_each_are_measured_without_an_all_reduce(patient):
     options = ("--quick", "--device", "cuda", "--only", "launch,all_reduce", "--json")
     record = measured(patient(gpus=2, exclusive=1).gpudoc("bench", *options))

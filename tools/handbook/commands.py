@@ -8,6 +8,7 @@ from typing import Any
 
 import typer.main
 
+from gpudoc.bench.cases import cuda_soak
 from gpudoc.bench.cases.catalog import CPU_CASES, CUDA_CASES
 from gpudoc.cli.app import app
 from tools.handbook.page import Page, fenced, plain, sentence, table
@@ -70,11 +71,12 @@ def rows_page() -> Page:
     )
     head += "is read and what is written. Where a ceiling comes from and what a doubt means: [bench](bench.md)."
     parts = [head]
-    on_gpu = CUDA_CASES[: -len(CPU_CASES)]
+    on_gpu = (*CUDA_CASES[: -len(CPU_CASES)], cuda_soak.CASE)
     for title, cases in (("On the CPU", CPU_CASES), ("On the GPU", on_gpu)):
         parts.append(f"## {title}")
         for case in cases:
             rows = [(f"`{name}`", plain(text)) for name, text in case.rows.items()]
-            only = fenced(f"gpudoc bench --only {case.name}" + (" --data ." if case.name == "folder" else ""), "sh")
+            asked = "--soak 60s" if case is cuda_soak.CASE else f"--only {case.name}"
+            only = fenced(f"gpudoc bench {asked}" + (" --data ." if case.name == "folder" else ""), "sh")
             parts.append(f"### `{case.name}`: {case.meaning}\n\n{table(('row', 'what it measures'), rows)}\n{only}")
     return Page("bench-rows.md", "The rows of gpudoc bench", "\n\n".join(part.rstrip() for part in parts))

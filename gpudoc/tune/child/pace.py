@@ -16,6 +16,8 @@ from gpudoc.tune.trial.wire import Beat, Emit
 _BLOCK_S = 0.12
 _MOST_STEPS = 100
 _BEAT_S = 1.0
+# from rest a card takes some tenths of a second to its clocks, and between two trials it rests
+_WAKE_S = 1.0
 
 
 def steps_per_block(step_s: float) -> int:
@@ -31,6 +33,10 @@ class Pace:
     ranks: Ranks
     emit: Emit
     _told_at: float = field(default=0.0, init=False)
+    _is_asleep: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._is_asleep = self.trainee.device.type == "cuda"
 
     def time(self, step: Callable[[], None], count: int) -> float:
         """Seconds per step over `count` steps, of the slowest rank; all start together."""
@@ -39,6 +45,14 @@ class Pace:
         self.run(step, count)
         taken = (time.perf_counter() - start) / count
         return max(self.ranks.gather(taken))
+
+    def warm_up(self, step: Callable[[], None], least: int) -> float:
+        """Seconds of the last of `least` steps; before the first timing on a GPU, of as many as wake it up."""
+        taken = [self.time(step, 1) for _ in range(least)]
+        while self._is_asleep and sum(taken) < _WAKE_S:
+            taken.append(self.time(step, 1))
+        self._is_asleep = False
+        return taken[-1]
 
     def run(self, step: Callable[[], None], count: int) -> None:
         """`count` steps, and the wait for the device after the last."""

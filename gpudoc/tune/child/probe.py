@@ -245,7 +245,7 @@ class Probe:
                 self._emit(Measured(point=point))
 
     def _time_steps(self, step: Callable[[], None], warm: int) -> list[float]:
-        step_s = [self._pace.time(step, 1) for _ in range(warm)][-1]
+        step_s = self._pace.warm_up(step, warm)
         return self._time_blocks(step, self._block(step_s), self._request.seconds_per_batch / 2)
 
     def _block(self, step_s: float) -> int:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpudoc.tune.trial.messages import FELT_CPUS, HOT_SHARE, STOLEN_SHARE, THROTTLED_SHARE, TIMED, Trial
+from gpudoc.tune.trial.messages import (
+    FELT_CPUS,
+    HOT_SHARE,
+    NEIGHBOUR_SHARE,
+    STOLEN_SHARE,
+    THROTTLED_SHARE,
+    TIMED,
+    Trial,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +46,14 @@ def noise_of(trials: Sequence[Trial]) -> Noise | None:
 
 def disturbance_of(trials: Sequence[Trial]) -> str:
     """What others did at most during these trials, in words."""
-    names = ("other_cpus", "stolen_share", "throttled_share", "hot_share")
-    others, stolen, throttled, hot = (_most(trials, name) for name in names)
+    names = ("other_cpus", "stolen_share", "throttled_share", "hot_share", "neighbour_share")
+    others, stolen, throttled, hot, joint = (_most(trials, name) for name in names)
     told = [
         f"others kept up to {others:.1f} CPUs busy" if others >= FELT_CPUS else "",
         f"a hypervisor took up to {stolen:.0%} of the CPU time" if stolen >= STOLEN_SHARE else "",
         f"the cgroup's CPU quota was used up in {throttled:.0%} of its periods" if throttled >= THROTTLED_SHARE else "",
         f"heat cut the GPU's clocks in up to {hot:.0%} of its working time" if hot >= HOT_SHARE else "",
+        f"another process was on the GPU for up to {joint:.0%} of the time" if joint >= NEIGHBOUR_SHARE else "",
     ]
     return ", ".join(filter(None, told))
 

@@ -1,4 +1,4 @@
-"""How long heat cut a GPU's clocks while a trial ran: what is timed then compares with nothing."""
+"""What disturbed a GPU while a trial ran, heat or another process on it: what is timed then compares with nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def readers_of(ordinals: Iterable[int], machine: Machine) -> tuple[Read, ...]:
 
 
 def watched(run: Callable[[], Trial], readers: Sequence[Read]) -> Trial:
-    """The trial of `run`, with the largest share of the time in which heat cut the clocks of one of the GPUs."""
+    """The trial of `run`, with the largest share of the time in which heat cut the clocks of one of the GPUs, and that
+    in which another process computed on one."""
     telemetries = [Telemetry(read, interval_s=_LOOK_S) for read in readers]
     for telemetry in telemetries:
         telemetry.start()
@@ -35,9 +36,14 @@ def watched(run: Callable[[], Trial], readers: Sequence[Read]) -> Trial:
     finally:
         for telemetry in telemetries:
             telemetry.stop()
-    shares = [_share_hot([look.counters for look in telemetry.looks]) for telemetry in telemetries]
-    known = [share for share in shares if share is not None]
-    return trial.model_copy(update={"measured": {**trial.measured, "hot_share": max(known)}}) if known else trial
+    seen = [[look.counters for look in telemetry.looks] for telemetry in telemetries]
+    found = {
+        "hot_share": [_share_hot(looks) for looks in seen],
+        "neighbour_share": [_share_joint(looks) for looks in seen],
+    }
+    known = {name: [share for share in shares if share is not None] for name, shares in found.items()}
+    told = {name: max(shares) for name, shares in known.items() if shares}
+    return trial.model_copy(update={"measured": {**trial.measured, **told}}) if told else trial
 
 
 def _share_hot(looks: Sequence[GpuCounters]) -> float | None:
@@ -45,3 +51,12 @@ def _share_hot(looks: Sequence[GpuCounters]) -> float | None:
     reasons = [look.throttle_reasons for look in looks if not isinstance(look.throttle_reasons, Absent)]
     at_work = [one for one in reasons if "gpu_idle" not in one]
     return round(sum(not _HEAT.isdisjoint(one) for one in at_work) / len(at_work), 4) if at_work else None
+
+
+def _share_joint(looks: Sequence[GpuCounters]) -> float | None:
+    """Of the looks those that saw more processes at work than the trial's own one; None where they are not counted.
+
+    With MIG the driver lists those of the card's other instances too.
+    """
+    counts = [look.num_processes for look in looks if not isinstance(look.num_processes, Absent)]
+    return round(sum(count > 1 for count in counts) / len(counts), 4) if counts else None

@@ -167,6 +167,8 @@ FELT_CPUS, _FELT_SHARE = 0.25, 0.8
 # so many of the CPUs are felt with the rest idle, too: by the memory, the caches and the clocks that all share
 _FELT_PART = 1 / 8
 STOLEN_SHARE, THROTTLED_SHARE, HOT_SHARE = 0.02, 0.05, 0.05
+# a process that has not gone when the next trial begins is on the GPU for some of the looks
+NEIGHBOUR_SHARE = 0.5
 
 
 class Trial(Part):
@@ -174,7 +176,8 @@ class Trial(Part):
 
     `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
     `measured` holds other_cpus, other_share (of all CPUs), busy_share, stolen_share and throttled_share too, of
-    `process.beside`, while it was timed, and hot_share (of the time that the GPU worked, heat cut its clocks);
+    `process.beside`, while it was timed, hot_share (of the time that the GPU worked, heat cut its clocks) and
+    neighbour_share (in which another process computed there, too);
     `losses` are those of a variant's first steps.
     """
 
@@ -202,19 +205,21 @@ class Trial(Part):
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether its speed is in doubt, because others took part of the CPUs or of what all CPUs share, or of heat."""
+        """Whether its speed is in doubt, because others took part of the CPUs, of what all CPUs share or of the GPU,
+        or because of heat."""
         told = self.measured
         others = told.get("other_cpus", 0.0) >= FELT_CPUS
         crowded = told.get("busy_share", 0.0) >= _FELT_SHARE or told.get("other_share", 0.0) >= _FELT_PART
         stolen = told.get("stolen_share", 0.0) >= STOLEN_SHARE
         throttled = told.get("throttled_share", 0.0) >= THROTTLED_SHARE
         hot = told.get("hot_share", 0.0) >= HOT_SHARE
-        return self.request.kind in TIMED and ((others and crowded) or stolen or throttled or hot)
+        shared = told.get("neighbour_share", 0.0) >= NEIGHBOUR_SHARE
+        return self.request.kind in TIMED and ((others and crowded) or stolen or throttled or hot or shared)
 
     @property
     def disturbance(self) -> tuple[float, ...]:
         """How much it was disturbed: the least of several timings is the one to believe."""
-        names = ("hot_share", "other_cpus", "stolen_share", "throttled_share")
+        names = ("hot_share", "neighbour_share", "other_cpus", "stolen_share", "throttled_share")
         return (float(self.is_disturbed), *(self.measured.get(name, 0.0) for name in names))
 
     def beside(self, found: Beside | None, *, on_gpu: bool = False) -> Trial:

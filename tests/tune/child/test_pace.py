@@ -41,6 +41,24 @@ def test_long_blocks_tell_that_they_live(monkeypatch):
     assert told == [Beat()] * 2
 
 
+@pytest.mark.parametrize(("kind", "first"), [("cpu", 2), ("cuda", 4)])
+def test_a_gpu_is_awake_before_its_first_timing_and_stays_so(monkeypatch, kind, first):
+    trainee, now = Trainee(), [0.0]
+    trainee.device = torch.device(kind)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: now[0])
+
+    def step():
+        trainee.calls.append("step")
+        now[0] += 0.25
+
+    one = Pace(trainee=trainee, ranks=Alone(), emit=lambda event: None)
+    assert one.warm_up(step, 2) == 0.25
+    assert trainee.calls.count("step") == first
+    one.warm_up(step, 1)
+    assert trainee.calls.count("step") == first + 1
+
+
 @pytest.mark.parametrize(("step_s", "count"), [(1e-4, 100), (0.01, 12), (1.0, 1), (0.0, 100)])
 def test_short_steps_make_long_blocks(step_s, count):
     assert steps_per_block(step_s) == count

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.facts.gpu_counters import GpuCounters
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import NOT_READ, Absent
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search import heat
 from gpudoc.tune.search.again import Again
@@ -29,8 +29,8 @@ def at_once(monkeypatch):
 class Card:
     """A GPU that answers each look with the next of its reasons, and the last one from then on."""
 
-    def __init__(self, *reasons):
-        self.reasons, self.seen = list(reasons), threading.Event()
+    def __init__(self, *reasons, processes=NOT_READ):
+        self.reasons, self.seen, self.processes = list(reasons), threading.Event(), processes
 
     def read(self):
         found = self.reasons[0]
@@ -38,7 +38,7 @@ class Card:
             self.reasons.pop(0)
         else:
             self.seen.set()
-        return GpuCounters(throttle_reasons=found)
+        return GpuCounters(throttle_reasons=found, num_processes=self.processes)
 
     def run(self):
         """A trial that lasts until all its reasons were seen."""
@@ -77,6 +77,18 @@ def test_a_trial_in_the_heat_is_measured_again_and_said_to_be_in_doubt():
     assert best.is_disturbed
     assert said == ["  heat cut the GPU's clocks in up to 100% of its working time: measured again"] * 2
     assert "heat cut the GPU's clocks" in str(noise_of([best]))
+
+
+def test_a_neighbour_on_the_card_puts_a_trial_in_doubt_and_its_own_process_does_not():
+    alone, shared = (watched(card.run, [card.read]) for card in (Card((), processes=1), Card((), processes=2)))
+    assert alone.measured["neighbour_share"] == 0
+    assert not alone.is_disturbed
+    assert shared.measured["neighbour_share"] == 1.0
+    assert shared.is_disturbed
+    assert str(noise_of([shared])).startswith("another process was on the GPU for up to 100% of the time")
+    # one that was seen only now and then is one that has not gone yet
+    passing = TRIAL.model_copy(update={"measured": {"neighbour_share": 0.3}})
+    assert not passing.is_disturbed
 
 
 def test_the_gpus_of_a_search_are_found_by_their_addresses(monkeypatch):
