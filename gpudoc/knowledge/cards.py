@@ -20,8 +20,9 @@ from gpudoc.units import GIB, MIB
 class Card:
     """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and where that is written.
 
-    `host_gb_per_s` and `link_gb_per_s` are the most that 16 lanes of PCIe carry in one direction, and that the links to
-    other GPUs do: NVLink where a board with this card has it.
+    `host_gb_per_s` and `link_gb_per_s` are the most that 16 lanes of PCIe, or the link inside a package, carry in one
+    direction, and that the links to other GPUs do: NVLink where a board with this card has it. With `shares_host` the
+    memory is the host's.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Card:
     link_gb_per_s: float
     memory_from: str
     source: str
+    shares_host: bool = False
 
 
 @functools.cache
@@ -80,7 +82,7 @@ def cublas_workspace_bytes(capability: tuple[int, int] | None) -> int:
 def _card(row: Mapping[str, object]) -> Card:
     capability = _version(row["capability"])
     rows = [known for known in read_table("cards.yaml", "pcie") if _version(known["from_capability"]) <= capability]
-    host = pcie_gb_per_s(int(str(rows[-1]["generation"])), 16) or 0.0
+    host = float(str(row.get("host_gb_per_s") or pcie_gb_per_s(int(str(rows[-1]["generation"])), 16) or 0.0))
     found = [find_nvlinks(str(name)) for name in (row["name"], *cast(list[str], row.get("aliases", [])))]
     links = max((known.links for known in found if known is not None), default=0)
     return Card(
@@ -93,6 +95,7 @@ def _card(row: Mapping[str, object]) -> Card:
         link_gb_per_s=max(host, links * (nvlink_gb_per_s(capability) or 0.0)),
         memory_from=str(row["memory_from"]),
         source=str(row["source"]),
+        shares_host=bool(row.get("shares_host", False)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -72,5 +73,7 @@ def _rate(work: Work, card: Card) -> float:
     kind = names.get(work.dtype, "tf32" if "convolution" in work.op else "fp32")
     if kind == "bf16" and "bf16" not in card.tflops:
         kind = "fp16"
-    rate = card.tflops.get(kind, card.tflops["fp32"])
+    # where nobody says what tensor cores make of 16 bits, the bandwidth alone bounds a product
+    unknown = math.inf if kind == "fp16" and card.capability >= (8, 0) else card.tflops["fp32"]
+    rate = card.tflops.get(kind, unknown)
     return rate if any(part in work.op for part in _PRODUCTS) else card.tflops["fp32"]

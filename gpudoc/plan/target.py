@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from gpudoc.doctor.card_memory import half_of_the_host
 from gpudoc.errors import GpudocError
 from gpudoc.knowledge.cards import Card, context_bytes, find_card, require_card
 from gpudoc.plan.tape import Kind
@@ -128,17 +129,22 @@ class TargetsResult:
         return [{**answer.document(), **shared} for answer in self.answers]
 
 
+def _whole(card: Card) -> Target:
+    """An idle `card`; of memory that is the host's too, what tune and train would take."""
+    usable = half_of_the_host(card.memory_bytes).limit_bytes if card.shares_host else card.memory_bytes
+    return Target(name=card.name, memory_bytes=usable, card=card)
+
+
 def parse_target(text: str) -> Target:
     """A card by name or a size ('24GiB'); GpudocError for an unknown card or less than a CUDA context takes."""
     name = text.strip()
     card = find_card(name)
     if card is not None:
-        return Target(name=card.name, memory_bytes=card.memory_bytes, card=card)
+        return _whole(card)
     try:
         size = parse_size(name)
     except ValueError:
-        card = require_card(name)
-        return Target(name=card.name, memory_bytes=card.memory_bytes, card=card)
+        return _whole(require_card(name))
     target = Target(name=name, memory_bytes=size)
     if target.allocator_bytes <= 0:
         need = format_bytes(context_bytes(None))

@@ -22,6 +22,12 @@ def test_a_card_without_bfloat16_uses_its_fp16_rate():
     assert least_step_s([Work("mm", "bfloat16", 65 * 10**12, 1)], T4) == pytest.approx(1)
 
 
+def test_a_rate_that_nobody_published_bounds_nothing():
+    gb10 = require_card("GB10")
+    assert least_step_s([Work("mm", "bfloat16", 10**18, 273 * 10**9)], gb10) == pytest.approx(1)
+    assert least_step_s([Work("mm", "float32", 31 * 10**12, 1)], gb10) == pytest.approx(1)
+
+
 # a second of products and a tenth of update on an A100, for four samples
 STEP = (Work("mm", "bfloat16", 312 * 10**12, 1), Work("add", "float32", 0, 1935 * 10**8, is_update=True))
 WHOLE = StepCost(works=STEP, num_samples=4)

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.knowledge.cards import require_card
 from gpudoc.plan.target import parse_target
 from gpudoc.units import GIB
 
@@ -31,3 +32,8 @@ def test_documents_and_arithmetic_need_no_torch():
     light = "gpudoc.plan, gpudoc.plan.allocator, gpudoc.plan.memory, gpudoc.plan.target, gpudoc.render.plan"
     code = f"import {light}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_of_a_gpu_that_shares_the_hosts_memory_half_is_counted_on():
+    assert parse_target("GB10").memory_bytes == require_card("GB10").memory_bytes // 2
+    assert parse_target("GH200").memory_bytes == require_card("GH200").memory_bytes
