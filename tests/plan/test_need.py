@@ -117,7 +117,7 @@ def test_gradients_that_are_kept_until_the_forward_pass_is_over_lie_beside_what_
         names = ["weight", "gradient", "product", "gradient"]
         rows = zip(sizes, names, phases, kinds, strict=True)
         blocks = [Block(size, name, "", phase, kind) for size, name, phase, kind in rows]
-        return Tape(batch, blocks=blocks, events=[0, 1, 2, ~1, 3, ~2], marks={"built": 1, "step 1": 2, "step 2": 6})
+        return Tape(batch, blocks=blocks, events=[0, 1, 2, ~1, ~2, 3], marks={"built": 1, "step 1": 2, "step 2": 6})
 
     work = WorkModel(batches=(2, 4), works=((), ()))
     plan = Plan(memory=join([tape(2), tape(4)], "cuda"), work=work, num_parameters=1)
