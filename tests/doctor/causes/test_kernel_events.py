@@ -242,3 +242,14 @@ def test_an_error_that_was_contained_needs_no_reset_at_once():
 def test_what_nvlink_got_over_is_not_answered_with_a_reset(word, disruptive):
     line = NVLINK.format(146, word).replace("RLW_REMAP", "TLW_CTRL")
     assert any(step.disruptive for step in only(report_of(line)).fix) is disruptive
+
+
+@pytest.mark.parametrize("line", [
+    "NVRM: Xid (PCI:0000:3b:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu "
+    "to activate.",
+    "NVRM: Xid (PCI:0009:01:00): 121, pid=8120, name=python, C2C Link corrected error count 15",
+])  # fmt: skip
+def test_a_row_that_waits_for_its_reset_or_a_link_that_corrects_errors_is_a_warning(line):
+    (finding,) = report_of(line).findings
+    assert (finding.id, finding.severity) == ("gpu_error_reported", "warning")
+    assert not any(step.disruptive for step in finding.fix)
