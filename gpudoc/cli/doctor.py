@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudoc.cli.options import HtmlFile, JsonFlag, OutFile, PlainFlag, SarifFile, VerboseFlag, complete_cause
+from gpudoc.cli.options import (
+    AnswerLanguage,
+    HtmlFile,
+    JsonFlag,
+    OutFile,
+    PlainFlag,
+    SarifFile,
+    VerboseFlag,
+    complete_cause,
+)
+
+if TYPE_CHECKING:
+    from gpudoc.facts.readers.model import Language
 
 
 class FailOn(str, Enum):
@@ -60,6 +72,7 @@ def doctor(
     no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep names, paths and addresses in it.")] = False,
     plain: PlainFlag = False,
     verbose: VerboseFlag = False,
+    language: AnswerLanguage = None,
 ) -> int:
     """Name what keeps the GPU from training, on this machine or in a report, log or traceback.
 
@@ -79,20 +92,23 @@ def doctor(
         return write_doctor_job(slurm, sources=bool(sources), watched=pid is not None or bool(context.obj.command))
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
+    given, left_out = tuple(sources or ()), tuple(ignore or ())
     output = Output(
-        json=json, markdown=markdown, html=html, sarif=sarif, sources=tuple(sources or ()), out=out,
+        json=json, markdown=markdown, html=html, sarif=sarif, sources=given, out=out,
         verbose=verbose, plain=plain, redact=not no_redact,
     )  # fmt: skip
-    left_out = tuple(ignore or ())
     if pid is not None or context.obj.command:
         output.refuse_sarif("a watched job")
         command: tuple[str, ...] = context.obj.command
         wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
         return watch_job(wish)
-    judged = judge_documents(sources or (), left_out, fail_on.value, output)
+    judged = judge_documents(given, left_out, fail_on.value, output)
     if judged is not None:
         return judged
-    asked = Request(sources=tuple(sources or ()), quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out)
+    spoken: Language | None = None if language is None else language.value
+    asked = Request(
+        sources=given, quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out, language=spoken
+    )
     with Live(plain=plain or json) as progress:
         progress.advance(0.0, 0.0, "reads" if sources else "looks at the driver, PyTorch and this machine")
         report = examine(asked, progress)

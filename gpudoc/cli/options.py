@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -68,6 +69,17 @@ class Invocation:
     command: tuple[str, ...] = ()
 
 
+class Spoken(str, Enum):
+    """The languages that doctor speaks."""
+
+    en = "en"
+    zh = "zh"
+    ru = "ru"
+
+
+AnswerLanguage = Annotated[
+    Spoken | None, typer.Option("--language", help="The language of the answer; without it that of the text.")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 PlainFlag = Annotated[
     bool,

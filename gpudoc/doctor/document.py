@@ -10,6 +10,7 @@ from gpudoc.doctor.model import Card, Cause, Evidence, Finding, Observation, Rep
 from gpudoc.doctor.setting import describe
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Absent
+from gpudoc.facts.readers.model import ENGLISH, Language
 from gpudoc.facts.readers.snapshot import dump_facts, load_facts
 from gpudoc.patterns import Pattern
 
@@ -26,7 +27,7 @@ def dump(report: Report) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         **plain,
-        "findings": [dump_finding(finding) for finding in report.findings],
+        "findings": [_dump_translated(finding, report.language) for finding in report.findings],
         "facts": plain.get("facts", {}),
         "seconds": {
             "total": round(report.seconds.get("total", 0.0), 4),
@@ -71,6 +72,18 @@ def _seconds(written: object) -> Mapping[str, float]:
 def dump_finding(finding: Finding) -> dict[str, object]:
     """One finding as every document of doctor writes it."""
     return {**dump_facts(finding), "cards": [_dump_card(card) for card in finding.cards]}
+
+
+def _dump_translated(finding: Finding, language: Language) -> dict[str, object]:
+    """The finding in English, and what it says in the language of the question under `translated`."""
+    dumped = dump_finding(finding)
+    if language == ENGLISH:
+        return dumped
+    from gpudoc.doctor.translation import translate_finding
+
+    said = translate_finding(finding, language)
+    steps = [remedy.say for remedy in said.fix]
+    return {**dumped, "translated": {"title": said.title, "why": said.why, "fix": steps}}
 
 
 def _dump_card(card: Card) -> dict[str, object]:

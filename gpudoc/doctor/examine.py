@@ -14,7 +14,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers import intake
 from gpudoc.facts.readers.clean import Data
-from gpudoc.facts.readers.model import Reading
+from gpudoc.facts.readers.model import Language, Reading
 from gpudoc.patterns import Pattern, deadline
 from gpudoc.progress import SILENT, Progress
 from gpudoc.units import format_count
@@ -25,7 +25,10 @@ _FILE_NAME = Pattern(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked: files and texts (neither: this machine), and how to look."""
+    """What the user asked: files and texts (neither: this machine), and how to look.
+
+    `language` is the one to answer in, None for that of the text.
+    """
 
     sources: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
@@ -33,6 +36,7 @@ class Request:
     python: Path | None = None
     expect_gpus: int | None = None
     ignore: tuple[str, ...] = ()
+    language: Language | None = None
 
 
 def examine(request: Request, progress: Progress = SILENT) -> Report:
@@ -43,7 +47,8 @@ def examine(request: Request, progress: Progress = SILENT) -> Report:
         report = examine_machine(_collect(request, progress), request)
     else:
         report = _examine_sources(request, progress)
-    return replace(report, seconds={**report.seconds, "total": time.perf_counter() - began})
+    language = request.language or report.language
+    return replace(report, language=language, seconds={**report.seconds, "total": time.perf_counter() - began})
 
 
 def examine_machine(machine: Machine, request: Request = Request()) -> Report:
@@ -55,7 +60,12 @@ def examine_text(inputs: Sequence[tuple[str, Data]], request: Request = Request(
     """The report of texts (name and bytes of each) that are the evidence of one machine."""
     with deadline():
         reading = intake.read_all(inputs)
-        return _judge("file", reading.machine, reading, request)
+        report = _judge("file", reading.machine, reading, request)
+    if reading.text.flat.isascii():
+        return report
+    from gpudoc.facts.readers.language import language_of
+
+    return replace(report, language=language_of(reading.text))
 
 
 def _judge(source: Source, machine: Machine, reading: Reading | None, request: Request) -> Report:

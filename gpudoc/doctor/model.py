@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Machine
-from gpudoc.facts.readers.model import Reading
+from gpudoc.facts.readers.model import ENGLISH, Language, Reading
 
 if TYPE_CHECKING:
     from gpudoc.doctor.timeline import Timeline
@@ -250,7 +250,7 @@ class Report:
     """The judgement: findings with the root cause first, and what was not or could not be checked.
 
     `understood` is what a text says that is in order, that it asks something or that its trouble is over; `answers` are
-    for a plain question.
+    for a plain question. `language` is the one to answer in; the report itself is English.
     """
 
     source: Source
@@ -264,5 +264,6 @@ class Report:
     understood: tuple[Observation, ...] = ()
     answers: tuple[Remedy, ...] = ()
     recognised: tuple[str, ...] = ()
+    language: Language = ENGLISH
     machine: Machine = field(default_factory=Machine, metadata={"key": "facts"})
     seconds: Mapping[str, float] = field(default_factory=dict)

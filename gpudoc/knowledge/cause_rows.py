@@ -25,7 +25,12 @@ _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"
 def rows_by_area(folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The rows of each area's file as they are written, by their ids."""
     texts = {area: read_own_file(folder / f"{area.lower()}.yaml") for area in AREAS}
-    return {area: {match[1]: match[0] for match in _ROW.finditer(text)} for area, text in texts.items()}
+    return {area: cut_rows(text) for area, text in texts.items()}
+
+
+def cut_rows(text: str) -> Mapping[str, str]:
+    """The rows of a file of causes as they are written, by their ids."""
+    return {match[1]: match[0] for match in _ROW.finditer(text)}
 
 
 @functools.cache

@@ -98,6 +98,15 @@ def has_utf8(stream: TextIO) -> bool:
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
 
 
+def can_print(stream: TextIO, letter: str) -> bool:
+    """Whether the stream's encoding has this letter."""
+    try:
+        letter.encode(stream.encoding or "utf-8")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
 def say_what_it_can(stream: TextIO) -> None:
     """Let a stream without UTF-8 print what it has no character for in other words, instead of failing."""
     if isinstance(stream, io.TextIOWrapper) and not has_utf8(stream):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from gpudoc.doctor.model import Finding, Observation, Report
+from gpudoc.doctor.model import Finding, Observation, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
+from gpudoc.facts.readers.model import ENGLISH
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.patterns import Pattern
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.units import format_bytes, format_count
 
+# how a template of a screen is said with its values
+Say = Callable[..., str]
 _MOST_LINES, _MOST_HOLDERS = 12, 10
 # a value of so many characters is a line of words; a shorter one stands in another by chance
 _A_LINE = 20
@@ -29,23 +32,34 @@ OF_CODE = "This is an error in the code, not of the GPU."
 def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed: bool = False) -> str:
     """The report as text: the machine, its GPUs, a line for each area, the root cause; everything when `verbose`."""
     shape = Form(width, boxed)
-    lines = [*_head(report, width), *_tables(report, verbose, width)]
+    report, say = in_own_language(report)
+    lines = [*_head(report, width, say), *_tables(report, verbose, width)]
     if verbose:
         for finding in report.findings:
-            lines += ["", *_whole(finding)]
+            lines += ["", *_whole(finding, say)]
         lines += ["", *_appendix(report)]
         return join_lines(lines).rstrip() + "\n"
     lines += _areas(report, width)
     if report.findings and not report.findings[0].is_guess and report.verdict in ("broken", "warning"):
-        last = _others(report, width)
-        room = (_MOST_LINES if width >= _SLIM else 2 * _MOST_LINES) - len(_head(report, width)) - len(last)
-        first = _first(report.findings[0], shape.inner, room, named=report.source != "file")
-        lines += box(first, shape) + last
+        last = _others(report, width, say)
+        room = (_MOST_LINES if width >= _SLIM else 2 * _MOST_LINES) - len(_head(report, width, say)) - len(last)
+        first = _first(report.findings[0], shape.inner, room, say, named=report.source != "file")
+        lines += box(first, shape, step=say("fix: {}", "").rstrip()) + last
     elif report.verdict == "unknown":
-        lines += _unknown(report, width)
+        lines += _unknown(report, width, say)
     else:
-        lines += _healthy(report, width)
+        lines += _healthy(report, width, say)
     return join_lines(lines)
+
+
+def in_own_language(report: Report) -> tuple[Report, Say]:
+    """The report in the language of its question, and how the words around it are said; English reads nothing."""
+    if report.language == ENGLISH:
+        return report, str.format
+    from gpudoc.doctor.translation import translate
+    from gpudoc.knowledge.translations import translation
+
+    return translate(report), translation(report.language).say
 
 
 def _areas(report: Report, width: int) -> list[str]:
@@ -91,7 +105,7 @@ def _tables(report: Report, verbose: bool, width: int) -> list[str]:
     return [line for table in (gpus, held) if table is not None for line in text_table(table, width)]
 
 
-def headline(report: Report) -> str:
+def headline(report: Report, say: Say = str.format) -> str:
     """What was examined: GPUs, driver, torch, the Python examined; what is not known is left out."""
     if report.source == "fleet":
         odd = f"; the odd one: {report.unexplained[0].value}" if report.unexplained else ""
@@ -108,13 +122,13 @@ def headline(report: Report) -> str:
     if python:
         where = _text(machine.python.executable)
         parts.append(f"Python {python}" + (f" ({where})" if where and report.source == "machine" else ""))
-    return _BETWEEN.join(p for p in parts if p) or _what_was_read(report)
+    return _BETWEEN.join(p for p in parts if p) or _what_was_read(report, say)
 
 
-def _head(report: Report, width: int) -> list[str]:
+def _head(report: Report, width: int, say: Say) -> list[str]:
     """The headline over as many lines as it needs, broken between its parts."""
     lines: list[str] = []
-    for part in headline(report).split(_BETWEEN):
+    for part in headline(report, say).split(_BETWEEN):
         if lines and len(lines[-1]) + len(_BETWEEN) + len(part) <= width:
             lines[-1] += _BETWEEN + part
         else:
@@ -122,28 +136,27 @@ def _head(report: Report, width: int) -> list[str]:
     return [line for whole in lines for line in _wrap(whole, width, indent="  ")]
 
 
-def _what_was_read(report: Report) -> str:
+def _what_was_read(report: Report, say: Say) -> str:
     kinds = [kind.replace("_", " ") for kind in report.recognised]
-    return (
-        f"read: {', '.join(kinds)}" if kinds else "read: a text that is neither a report nor a log which gpudoc knows"
-    )
+    nothing = "a text that is neither a report nor a log which gpudoc knows"
+    return say("read: {}", ", ".join(kinds) if kinds else say(nothing))
 
 
-def _first(finding: Finding, width: int, room: int, *, named: bool) -> list[str]:
+def _first(finding: Finding, width: int, room: int, say: Say, *, named: bool) -> list[str]:
     """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
     title = f"{MARK[finding.severity]} {finding.title}{cards_of(finding)}"
-    lines = _wrap(f"{title}  [{finding.id}, {sureness(finding)}]", width, indent="  ")
+    lines = _wrap(f"{title}  [{finding.id}, {sureness(finding, say)}]", width, indent="  ")
     if is_of_code(finding):
-        lines += _wrap(f"  {OF_CODE}", width)
+        lines += _wrap(f"  {say(OF_CODE)}", width)
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
-        fixes += _wrap(f"  fix: {remedy.marked}", width)
+        fixes += _wrap("  " + say("fix: {}", marked(remedy, say)), width)
         fixes += [f"    $ {part}" for part in remedy.run.splitlines()[:2]]
     if finding.explains:
-        fixes += _wrap(f"  explains: {'; '.join(finding.explains)}", width, most=1)
+        fixes += _wrap("  " + say("explains: {}", "; ".join(finding.explains)), width, most=1)
     fixes = fixes[: room - len(lines) - 1]
     room -= len(lines) + len(fixes)
-    for told in [_seen(one, named) for one in _distinct(finding.evidence, named)][:3]:
+    for told in [_seen(one, named, say) for one in _distinct(finding.evidence, named)][:3]:
         taken = _wrap(told, width, most=min(room, 2)) if room > 0 else []
         lines += taken
         room -= len(taken)
@@ -168,9 +181,9 @@ def is_of_code(finding: Finding) -> bool:
     return finding.id in CATALOGUE and CATALOGUE[finding.id].family == "code"
 
 
-def _seen(one: Observation, named: bool) -> str:
+def _seen(one: Observation, named: bool, say: Say) -> str:
     what = f"{one.fact}: {one.value}" if named else one.value
-    return f"  seen: {what}  ({one.origin})" if one.origin else f"  seen: {what}"
+    return "  " + say("seen: {}", f"{what}  ({one.origin})" if one.origin else what)
 
 
 def cards_of(finding: Finding) -> str:
@@ -182,93 +195,101 @@ def cards_of(finding: Finding) -> str:
     return f": GPU {f'{numbers[0]} to {numbers[-1]}' if whole else ', '.join(map(str, numbers))}"
 
 
-def _others(report: Report, width: int) -> list[str]:
+def _others(report: Report, width: int, say: Say) -> list[str]:
     rest = [f for f in report.findings[1:] if f.confidence >= WORTH_NAMING]
     lines = []
     if rest and report.source != "machine":
         fleet = report.source == "fleet"
         named = "; ".join(f.title if fleet else f"{f.id} ({f.confidence:.0%})" for f in rest[:3])
-        more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
-        lines += _wrap(f"also: {named}{more}", width, indent="  ")
-    explain = "" if report.source == "fleet" else f", or gpudoc doctor --explain {report.findings[0].id}"
-    return [*lines, *_wrap(f"next: gpudoc doctor --verbose{explain}", width, indent="  ")]
+        named = say("{} and {} more", named, len(rest) - 3) if len(rest) > 3 else named
+        lines += _wrap(say("also: {}", named), width, indent="  ")
+    explain = "gpudoc doctor --verbose, or gpudoc doctor --explain {}"
+    command = "gpudoc doctor --verbose" if report.source == "fleet" else say(explain, report.findings[0].id)
+    return [*lines, *_wrap(say("next: {}", command), width, indent="  ")]
 
 
-def _unknown(report: Report, width: int) -> list[str]:
+def _unknown(report: Report, width: int, say: Say) -> list[str]:
     """That no cause is known, what was seen and understood, and the one thing to collect next."""
     first = report.unexplained[0] if report.unexplained else None
     if first is not None and first.fact in ("documentation", "source code"):
         lines = _wrap(f"? This is {first.fact}, not what a machine said: {first.value}.", width, indent="  ")
     elif first is None and not report.recognised:
-        lines = ["? I don't know: nothing in this text is about a GPU, a driver or a training run."]
+        lines = ["? " + say("I don't know: nothing in this text is about a GPU, a driver or a training run.")]
     else:
-        lines = ["? I don't know the cause: nothing in this text proves one."]
+        lines = ["? " + say("I don't know the cause: nothing in this text proves one.")]
         for seen in report.unexplained[:3]:
-            lines += _wrap(_seen(seen, named=False), width)
+            lines += _wrap(_seen(seen, False, say), width)
         for state in report.understood[:3]:
-            lines += _wrap(f"  read: {state.value}", width)
-    lines += _guesses(report, width)
+            lines += _wrap("  " + say("read: {}", state.value), width)
+    lines += _guesses(report, width, say)
     for fact in report.deciding_facts[:1]:
-        lines += _wrap(f"  collect next: {fact}", width)
+        lines += _wrap("  " + say("collect next: {}", fact), width)
     return lines
 
 
-def _guesses(report: Report, width: int) -> list[str]:
+def _guesses(report: Report, width: int, say: Say) -> list[str]:
     """What it may be by somebody's words alone, each with its likelihood; of the first also the lines and a step."""
     guesses = [f for f in report.findings if f.is_guess and f.confidence * 2 >= report.findings[0].confidence]
     lines: list[str] = []
     for place, guess in enumerate(guesses):
-        lines += _wrap(
-            f"  {'or' if place else 'by its words perhaps'}: {guess.title}  [{guess.id}, {sureness(guess)}]", width
-        )
+        named = f"{guess.title}  [{guess.id}, {sureness(guess, say)}]"
+        lines += _wrap("  " + say("or: {}" if place else "by its words perhaps: {}", named), width)
         if place == 0:
             for seen in guess.evidence[:2] if not report.unexplained else ():
-                lines += _wrap(f"  {_seen(seen, named=False)}", width)
+                lines += _wrap(f"  {_seen(seen, False, say)}", width)
             for remedy in guess.fix[:1]:
-                lines += _wrap(f"    to try: {remedy.marked}", width)
+                lines += _wrap("    " + say("to try: {}", marked(remedy, say)), width)
                 lines += [f"      $ {part}" for part in remedy.run.splitlines()[:2]]
     return lines
 
 
-def sureness(finding: Finding) -> str:
+def sureness(finding: Finding, say: Say = str.format) -> str:
     """'84 % sure' of what was found, 'a guess, 40 % likely' of what words alone make likely."""
-    return f"a guess, {finding.confidence:.0%} likely" if finding.is_guess else f"{finding.confidence:.0%} sure"
+    return say("a guess, {:.0%} likely" if finding.is_guess else "{:.0%} sure", finding.confidence)
 
 
-def _healthy(report: Report, width: int) -> list[str]:
+def marked(remedy: Remedy, say: Say) -> str:
+    """What the step says, with a word before it when it ends work that is going on."""
+    return say("disruptive: {}", remedy.say) if remedy.disruptive else remedy.say
+
+
+def _healthy(report: Report, width: int, say: Say) -> list[str]:
     said = {o.fact: o for o in report.understood}
     if "question" in said:
-        return [*_answers(report, width), *_wrap(_next(report), width, indent="  ")]
+        return [*_answers(report, width, say), *_wrap(_next(report, say), width, indent="  ")]
     lines = []
     if (over := said.get("solved")) is not None:
-        lines += _wrap(f"It says itself that the trouble is over: {over.value}  ({over.origin})", width, indent="  ")
+        end = say("It says itself that the trouble is over: {}  ({})", over.value, over.origin)
+        lines += _wrap(end, width, indent="  ")
     elif (done := said.get("finished")) is not None:
-        lines += _wrap(f"It reports finished work: {done.value}  ({done.origin})", width, indent="  ")
+        lines += _wrap(say("It reports finished work: {}  ({})", done.value, done.origin), width, indent="  ")
     elif (denied := said.get("denied")) is not None:
-        lines += _wrap(f"It says that the trouble did not occur: {denied.value}  ({denied.origin})", width, indent="  ")
+        no = say("It says that the trouble did not occur: {}  ({})", denied.value, denied.origin)
+        lines += _wrap(no, width, indent="  ")
     states = [o.value for o in report.understood if o.fact not in ("solved", "finished", "denied")]
     if states:
-        lines += _wrap(f"{'; '.join(states)}: looks healthy.", width, indent="  ")
-    lines += _wrap(f"{_no_problem(report)}", width, indent="  ")
+        lines += _wrap(say("{}: looks healthy.", "; ".join(states)), width, indent="  ")
+    lines += _wrap(_no_problem(report, say), width, indent="  ")
     in_areas = [f for f in report.findings if f.confidence >= WORTH_NAMING] if report.source == "machine" else []
     for finding in report.findings[:4]:
         if finding not in in_areas:
-            was = "it was: " if over is not None else ""
-            lines += _wrap(f"  {MARK[finding.severity]} {was}{finding.title}", width)
-    return [*lines, *_wrap(_next(report), width, indent="  ")]
+            was = finding.title if over is None else say("it was: {}", finding.title)
+            lines += _wrap(f"  {MARK[finding.severity]} {was}", width)
+    return [*lines, *_wrap(_next(report, say), width, indent="  ")]
 
 
-def _answers(report: Report, width: int) -> list[str]:
+def _answers(report: Report, width: int, say: Say) -> list[str]:
     if not report.answers:
-        return _wrap("This is a question, and gpudoc's tables hold no answer to it. Nothing in it is wrong.", width)
-    lines = ["This is a question; nothing in it is wrong."]
+        none = "This is a question, and gpudoc's tables hold no answer to it. Nothing in it is wrong."
+        return _wrap(say(none), width)
+    lines = [say("This is a question; nothing in it is wrong.")]
     for answer in report.answers:
         lines += _wrap(f"  {answer.say}", width, indent="  ")
         lines += [f"    $ {part}" for part in answer.run.splitlines()]
     return lines
 
 
-def _no_problem(report: Report) -> str:
+def _no_problem(report: Report, say: Say) -> str:
     """What was checked, what could not be, and of a text also what it says nothing of."""
     count = len(report.passed)
     if report.source != "file":
@@ -277,11 +298,14 @@ def _no_problem(report: Report) -> str:
             could_not = f"{len(report.skipped)} could not be made (--verbose says why)"
             return f"{absent}No problem found in the {count} checks that could be made; {could_not}."
         return f"{absent}No problem found: {count} checks passed."
-    silent = _silent(report.machine)
-    nothing = f"; it says nothing of {silent}" if silent else ""
+    silent = _silent(report.machine, say)
     if not report.passed:
-        return f"No error recognised in this text{nothing}."
-    return f"No problem found in what this text says: {count} checks passed ({by_area(report.passed)}){nothing}."
+        nothing = "No error recognised in this text; it says nothing of {}."
+        return say(nothing, silent) if silent else say("No error recognised in this text.")
+    checked = "No problem found in what this text says: {} checks passed ({})"
+    if silent:
+        return say(checked + "; it says nothing of {}.", count, by_area(report.passed), silent)
+    return say(checked + ".", count, by_area(report.passed))
 
 
 def _driver(machine: Machine) -> str:
@@ -289,16 +313,16 @@ def _driver(machine: Machine) -> str:
     return _first_known(driver.module_version, driver.nvml_driver_version, driver.library_version)
 
 
-def _silent(machine: Machine) -> str:
+def _silent(machine: Machine, say: Say) -> str:
     """Of driver, GPU and torch those that a text does not speak of."""
     known = {"driver": _driver(machine), "GPU": shown_gpus(machine), "PyTorch": _text(machine.torch.version)}
-    silent = [name for name, value in known.items() if not value]
-    return " or ".join([", ".join(silent[:-1]), silent[-1]] if len(silent) > 1 else silent)
+    silent = [say(name) for name, value in known.items() if not value]
+    return say("{} or {}", ", ".join(silent[:-1]), silent[-1]) if len(silent) > 1 else "".join(silent)
 
 
-def _next(report: Report) -> str:
+def _next(report: Report, say: Say) -> str:
     if report.source == "file":
-        return "next: gpudoc doctor (this machine) · gpudoc doctor --pid PID (a running job)"
+        return say("next: {}", say("gpudoc doctor (this machine) · gpudoc doctor --pid PID (a running job)"))
     return "next: gpudoc doctor train.log · gpudoc doctor --pid PID · gpudoc bench"
 
 
@@ -311,17 +335,16 @@ def _most_common(reasons: Sequence[str]) -> str:
     return max(dict.fromkeys(reasons), key=reasons.count)
 
 
-def _whole(finding: Finding) -> list[str]:
-    lines = [f"{MARK[finding.severity]} {finding.title}  [{finding.id}, {finding.severity}, {sureness(finding)}]"]
-    lines.append(f"  why: {finding.why}")
-    lines += [f"  seen: {o.fact}: {o.value}  ({o.origin})" for o in finding.evidence]
-    lines += [f"  explains: {title}" for title in finding.explains]
+def _whole(finding: Finding, say: Say) -> list[str]:
+    tag = f"[{finding.id}, {say(finding.severity)}, {sureness(finding, say)}]"
+    lines = [f"{MARK[finding.severity]} {finding.title}  {tag}", "  " + say("why: {}", finding.why)]
+    lines += ["  " + say("seen: {}", f"{o.fact}: {o.value}  ({o.origin})") for o in finding.evidence]
+    lines += ["  " + say("explains: {}", title) for title in finding.explains]
     for remedy in finding.fix:
-        lines.append(f"  fix: {remedy.marked}" + ("  (needs root)" if remedy.needs_root else ""))
+        step = marked(remedy, say)
+        lines.append("  " + say("fix: {}", say("{}  (needs root)", step) if remedy.needs_root else step))
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
-    if finding.url:
-        lines.append(f"  more: {finding.url}")
-    return lines
+    return [*lines, "  " + say("more: {}", finding.url)] if finding.url else lines
 
 
 def _appendix(report: Report) -> list[str]:

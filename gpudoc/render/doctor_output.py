@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,14 +12,18 @@ from gpudoc.doctor.causes.holders import holders_of, number_of
 from gpudoc.doctor.model import Observation, Report
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Gpu, Machine
+from gpudoc.facts.readers.model import ENGLISH
 from gpudoc.facts.redact import Redactor, whole
 from gpudoc.render import console, frame, markdown
-from gpudoc.render.doctor import by_area, cards_of, headline, render, sureness
+from gpudoc.render.doctor import by_area, cards_of, headline, in_own_language, marked, render, sureness
 from gpudoc.render.doctor_page import render_page
 from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Table, save_page
 from gpudoc.render.sarif import find_places, render_sarif
 from gpudoc.writing import write_whole
+
+# one that stands for all
+_LETTER = {"zh": "\u5b58", "ru": "\u0436"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +82,18 @@ def show(report: Report, output: Output) -> None:
         if output.json:
             console.print_json(whole(document.dump(clean)))
         elif output.markdown:
-            console.stdout(plain=True).print(render_markdown(clean), end="", soft_wrap=True)
+            shown = _sayable(clean)
+            console.stdout(plain=True).print(render_markdown(shown), end="", soft_wrap=True)
     if not (output.json or output.markdown):
+        report = _sayable(report)
         shape = frame.form(output.plain)
         frame.show(render(report, verbose=output.verbose, width=shape.width, boxed=shape.boxed), plain=output.plain)
+
+
+def _sayable(report: Report) -> Report:
+    """The report in English where the terminal has no letters for its language: a question mark says nothing."""
+    known = console.can_print(sys.stdout, _LETTER.get(report.language, ""))
+    return report if known else replace(report, language=ENGLISH)
 
 
 def _without_names(machine: Machine) -> Machine:
@@ -101,27 +114,31 @@ def _with_numbers(gpu: Gpu) -> Gpu:
 
 def render_markdown(report: Report) -> str:
     """The report as Markdown for an issue: verdict, findings with evidence and commands."""
-    lines = [f"**gpudoc doctor: {report.verdict}**", "", markdown.prose(headline(report)), ""]
+    # the first line is what tells gpudoc and scripts that this is a report
+    verdict = report.verdict
+    report, say = in_own_language(report)
+    lines = [f"**gpudoc doctor: {verdict}**", "", markdown.prose(headline(report, say)), ""]
     for table in _tables(report):
         lines += [*markdown.table(table), ""]
     for finding in report.findings:
         lines += [
             f"### {markdown.prose(f'{finding.title}{cards_of(finding)}')}",
             "",
-            f"{markdown.code(finding.id)}, {finding.severity}, {sureness(finding)}. " + markdown.prose(finding.why),
+            f"{markdown.code(finding.id)}, {say(finding.severity)}, {sureness(finding, say)}. "
+            + markdown.prose(finding.why),
             "",
         ]
         lines += map(_observed, finding.evidence)
         for title in finding.explains:
-            lines.append(f"- explains: {markdown.prose(title)}")
+            lines.append("- " + say("explains: {}", markdown.prose(title)))
         for remedy in finding.fix:
-            lines += ["", markdown.prose(remedy.marked)]
+            lines += ["", markdown.prose(marked(remedy, say))]
             if remedy.run:
                 lines += markdown.fence(remedy.run)
         lines.append("")
     lines += map(_observed, report.unexplained)
     for fact in report.deciding_facts:
-        lines.append(f"- collect next: {markdown.prose(fact)}")
+        lines.append("- " + say("collect next: {}", markdown.prose(fact)))
     lines += map(_observed, report.understood)
     for answer in report.answers:
         lines += ["", markdown.prose(answer.say), *(markdown.fence(answer.run) if answer.run else [])]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gpudoc.doctor.model import Finding, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge.cause_rows import AREAS, area_of
-from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, sureness
+from gpudoc.render.doctor import WORTH_NAMING, Say, cards_of, headline, in_own_language, marked, sureness
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, whole_page
 from gpudoc.units import format_count
@@ -20,8 +20,9 @@ _NOTHING = {"file": "No error recognised", "fleet": "The machines are alike"}
 
 def render_page(report: Report) -> str:
     """The report as a self-contained HTML page."""
+    report, say = in_own_language(report)
     sections = [
-        Section(found_heading(report), tuple(_findings(report))),
+        Section(say(found_heading(report)), tuple(_findings(report, say))),
         Section("GPUs", tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)),
         Section("Checks", tuple(_checks(report))),
         Section("Facts", tuple(_facts(report))),
@@ -29,8 +30,8 @@ def render_page(report: Report) -> str:
     return whole_page(
         "gpudoc doctor",
         [section for section in sections if section.blocks],
-        lead=headline(report),
-        badge=Badge(KINDS[report.verdict], report.verdict),
+        lead=headline(report, say),
+        badge=Badge(KINDS[report.verdict], say(report.verdict), report.language),
         numbers=_numbers(report),
     )
 
@@ -40,47 +41,49 @@ def found_heading(report: Report) -> str:
     return "The cause" if report.verdict in ("broken", "warning") else "Findings"
 
 
-def note_of(finding: Finding, said: Sequence[str] = ()) -> Note:
+def note_of(finding: Finding, said: Sequence[str] = (), say: Say = str.format) -> Note:
     """A finding as a box: what to type, and folded what it rests on; `said` are further remarks."""
     evidence = tuple((o.fact.replace("_", " "), o.value, o.origin) for o in finding.evidence)
-    known = Table(headings=("fact", "value", "read in"), rows=evidence)
+    known = Table(headings=(say("fact"), say("value"), say("read in")), rows=evidence)
     return Note(
         kind=finding.severity,
         title=f"{finding.title}{cards_of(finding)}",
-        tag=f"{finding.id} · {sureness(finding)}",
+        tag=f"{finding.id} · {sureness(finding, say)}",
         text=finding.why,
-        steps=tuple(map(_step, finding.fix)),
-        points=(*(f"This explains: {title}" for title in finding.explains), *said),
-        more=(Fold("How it is known", (known,), format_count(len(evidence), "observation")),) if evidence else (),
+        steps=tuple(_step(remedy, say) for remedy in finding.fix),
+        points=(*(say("This explains: {}", title) for title in finding.explains), *said),
+        more=(Fold(say("How it is known"), (known,), format_count(len(evidence), "observation")),) if evidence else (),
     )
 
 
-def _step(remedy: Remedy) -> tuple[str, str]:
-    say = remedy.marked + (" (needs root)" if remedy.needs_root else "")
+def _step(remedy: Remedy, say: Say) -> tuple[str, str]:
+    step = marked(remedy, say)
     # the mark goes with what is copied
-    return say, f"# disruptive\n{remedy.run}" if remedy.disruptive and remedy.run else remedy.run
+    return say(
+        "{} (needs root)", step
+    ) if remedy.needs_root else step, f"# disruptive\n{remedy.run}" if remedy.disruptive and remedy.run else remedy.run
 
 
-def _findings(report: Report) -> Iterator[Block]:
+def _findings(report: Report, say: Say) -> Iterator[Block]:
     asked = any(o.fact == "question" for o in report.understood)
     if report.unexplained or report.deciding_facts:
         seen = tuple(f"{o.value} ({o.origin})" for o in report.unexplained)
-        collect = tuple(f"Collect next: {fact}" for fact in report.deciding_facts)
-        yield Note(kind="warning", title="The cause is not known", points=(*seen, *collect))
+        collect = tuple(say("Collect next: {}", fact) for fact in report.deciding_facts)
+        yield Note(kind="warning", title=say("The cause is not known"), points=(*seen, *collect))
     if report.findings:
-        yield note_of(report.findings[0])
+        yield note_of(report.findings[0], say=say)
     elif report.verdict != "unknown":
         title = "A question, and nothing wrong" if asked else _NOTHING.get(report.source, "No problem found")
-        steps = tuple(map(_step, report.answers))
-        yield Note(kind="good", title=title, steps=steps, points=tuple(o.value for o in report.understood))
+        steps = tuple(_step(answer, say) for answer in report.answers)
+        yield Note(kind="good", title=say(title), steps=steps, points=tuple(o.value for o in report.understood))
     elif not (report.unexplained or report.deciding_facts):
-        yield Note(kind="warning", title="The cause is not known")
-    likely = [note_of(finding) for finding in report.findings[1:] if finding.confidence >= WORTH_NAMING]
-    others = [note_of(finding) for finding in report.findings[1:] if finding.confidence < WORTH_NAMING]
+        yield Note(kind="warning", title=say("The cause is not known"))
+    likely = [note_of(finding, say=say) for finding in report.findings[1:] if finding.confidence >= WORTH_NAMING]
+    others = [note_of(finding, say=say) for finding in report.findings[1:] if finding.confidence < WORTH_NAMING]
     yield from likely[:_MOST]
     for title, rest in (("Further findings", likely[_MOST:]), ("Much less likely", others)):
         if rest:
-            yield Fold(title, tuple(rest), str(len(rest)))
+            yield Fold(say(title), tuple(rest), str(len(rest)))
 
 
 def _numbers(report: Report) -> list[Number]:

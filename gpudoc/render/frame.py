@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 from gpudoc.control_characters import escape_controls, escape_line
@@ -24,6 +25,9 @@ _TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |go on with: ")
 # so many lines are no limit
 _ANY = 100
 _WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
+# of a text with wide characters what stays in one piece: one of them or a word, and what stands right behind it
+_BROAD = r"\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef"
+_PIECE = Pattern(rf"(?:[{_BROAD}]|[^ {_BROAD}]+)[\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f]* *| +")
 _WORDS = {"✗": "broken:", "!": "warning:", "i": "note:", PASSED: "passed:", UNCHECKED: "not checked:", "?": "unknown:"}
 _MARKED = Pattern(r"(?m)^( *)([✗!i✓–?]) ")
 _STYLES = (
@@ -37,6 +41,7 @@ _STYLES = (
     (r"\[[a-z0-9_]+(?:, [^\]\n]+)\]", "dim"),
     (r"(?m)^[│ ]*\$ .*?(?=  +│|$)", "cyan"),
     (r"(?m)^[│ ]*(?:fix|gain|seen|explains|also|next|profile):?(?= )", "bold"),
+    (r"(?m)^[│ ]*(?:[\u4e00-\u9fff]{2,6}\uff1a|[\u0430-\u044f\u0451]+:(?= ))", "bold"),
     (r"(?m)^[╭│╰][─╮╯]*|[│╮╯]$", "dim"),
 )
 
@@ -81,7 +86,7 @@ def _folded(text: str, width: int) -> str:
     lines: list[str] = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 4)
-        short = len(line) <= width or _TO_COPY.match(line)
+        short = cell_len(line) <= width or _TO_COPY.match(line)
         lines += [line] if short else fold(line, width, indent=indent)
     return "\n".join(lines) + "\n"
 
@@ -105,17 +110,20 @@ def paint(text: str) -> Text:
     return painted
 
 
-def box(lines: Sequence[str], shape: Form) -> list[str]:
-    """The lines in a box; with a command that is too long for it all steps stand below, in order, to be copied."""
+def box(lines: Sequence[str], shape: Form, step: str = "fix:") -> list[str]:
+    """The lines in a box; with a command that is too long for it all steps stand below, in order, to be copied.
+
+    A line that begins with `step` is one.
+    """
     if not shape.has_box:
         return list(lines)
     inner, end = shape.inner, len(lines)
-    if any(len(line) > inner for line in lines):
-        steps = (at for at, line in enumerate(lines) if line.lstrip().startswith("fix:") or len(line) > inner)
+    if any(cell_len(line) > inner for line in lines):
+        steps = (at for at, line in enumerate(lines) if line.lstrip().startswith(step) or cell_len(line) > inner)
         end = next(steps)
     return [
         f"╭{'─' * (inner + 2)}╮",
-        *(f"│ {line:{inner}} │" for line in lines[:end]),
+        *(f"│ {line}{' ' * (inner - cell_len(line))} │" for line in lines[:end]),
         f"╰{'─' * (inner + 2)}╯",
         *lines[end:],
     ]
@@ -125,14 +133,32 @@ def fold(text: str, width: int, *, indent: str = "  ", most: int = _ANY) -> list
     """`text` over at most so many lines of `width`, broken between words; what is longer ends in an ellipsis."""
     # what stands in brackets at the end is not broken, nor is a command
     kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\u00a0"), text)
-    wrapped = textwrap.wrap(kept, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=most < _ANY)
+    if cell_len(kept) > len(kept):
+        wrapped = _wrapped_wide(kept, width, indent)
+    else:
+        long = most < _ANY
+        wrapped = textwrap.wrap(kept, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=long)
     lines = [line.replace("\u00a0", " ") for line in wrapped] or [text]
     if len(lines) > most:
-        cut = lines[most - 1][: width - 1]
+        cut = set_cell_size(lines[most - 1], width - 1).rstrip()
+        if cell_len(cut) > len(cut):
+            return [*lines[: most - 1], f"{cut[:-1] if cell_len(cut) >= width - 1 else cut}…"]
         # not in the middle of a word, where there is a word before it
         whole = cut.rpartition(" ")[0].rstrip() or cut[: width - 2]
         lines = [*lines[: most - 1], f"{whole} …"]
     return lines
+
+
+def _wrapped_wide(text: str, width: int, indent: str) -> list[str]:
+    """Text with characters of two columns, which may be broken at each of them; what ends a clause begins no line."""
+    lines = [text[: len(text) - len(text.lstrip())]]
+    pieces = (part for piece in _PIECE.findall(text.lstrip()) for part in chop_cells(piece, width - len(indent)))
+    for piece in pieces:
+        if cell_len(lines[-1] + piece.rstrip()) > width and lines[-1].strip():
+            lines = [*lines[:-1], lines[-1].rstrip(), indent]
+            piece = piece.lstrip()
+        lines[-1] += piece
+    return [*lines[:-1], lines[-1].rstrip()]
 
 
 def join_lines(lines: Iterable[str]) -> str:

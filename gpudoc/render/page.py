@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from gpudoc.control_characters import escape_controls
+from gpudoc.facts.readers.model import ENGLISH, Language
 from gpudoc.facts.redact import Redactor
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
@@ -87,10 +88,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """The verdict in a word or two beside the title; `kind` as of a Note."""
+    """The verdict in a word or two beside the title; `kind` as of a Note, `language` as of the whole page."""
 
     kind: str
     text: str
+    language: Language = ENGLISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +129,15 @@ def whole_page(
     """The document of what was redacted before, or is wanted whole; every string but a figure's markup is escaped."""
     script = _asset("page.js")
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'"
-    mark = ""
+    mark, language = "", ENGLISH
     if badge is not None:
+        language = badge.language
         mark = f'<p class="badge {_escaped(badge.kind)}">{_MARKS.get(badge.kind, "")} {_escaped(badge.text)}</p>'
     body = "\n".join(_section(section) for section in sections)
     lead_html = f'<p class="lead">{_escaped(lead)}</p>' if lead else ""
     foot_html = f"<footer>{_escaped(foot)}</footer>" if foot else ""
     shown = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'

@@ -117,3 +117,11 @@ def test_a_pipe_that_knows_only_ascii_gets_an_answer_and_no_fault(log, how):
     )
     assert done.returncode == 1, done.stderr
     assert b"gpu_ecc_error" in done.stdout
+
+
+def test_the_language_of_the_answer_can_be_chosen_and_a_wrong_one_is_named(log, capsys):
+    assert app.run(["doctor", log, "--language", "ru", "--json"]) == 1
+    said = document(capsys)
+    assert said["language"] == "ru"
+    assert app.run(["doctor", log, "--language", "xx"]) == 2
+    assert "'en', 'zh', 'ru'" in " ".join(capsys.readouterr().err.split())

@@ -63,3 +63,18 @@ def test_many_findings_and_unlikely_ones_are_folded():
     assert "Further findings 3" in text
     assert "Much less likely 1" in text
     assert text.index("Further findings") < text.index("4% sure")
+
+
+def test_a_page_in_chinese_says_so_and_speaks_it_and_its_commands_are_as_ever():
+    english = report_of(
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device\ntorch 2.3.0\n"
+    )
+    asked = replace(report_of("torch.cuda.OutOfMemoryError: CUDA out of memory"), language="zh")
+    page = render_page(asked)
+    assert '<html lang="zh">' in page
+    assert '<html lang="en">' in render_page(english)
+    text = words(page)
+    assert "显存不足：这个程序需要的显存超过了显卡的容量" in text
+    assert text.index("有故障") < text.index("原因") < text.index("判断依据")
+    assert "expandable_segments:True" in text
+    assert asked.findings[0].title not in text

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
@@ -117,3 +118,26 @@ def test_the_catalogue_is_folded_too():
     screen = gpudoc("doctor", "--list", columns=80)
     assert screen.code == 0
     assert all(len(line) <= 80 for line in screen.raw.replace("\r", "").splitlines() if "\x1b" not in line)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_characters_of_two_columns_are_folded_by_columns_and_end_no_line_too_late(width):
+    text = (
+        "解决：增加数据加载进程（num_workers），设置 pin_memory=True 和 persistent_workers=True；解码和缩放提前做一次。"
+    )
+    lines = frame.fold(text, width)
+    assert all(cell_len(line) <= width for line in lines if "persistent_workers" not in line or width > 30)
+    assert "".join(line.strip() for line in lines).replace(" ", "") == text.replace(" ", "")
+    assert not any(line.strip().startswith(("，", "。", "；", "）")) for line in lines)
+    assert frame.fold(text, width, most=1)[0].endswith("…")
+    assert cell_len(frame.fold(text, width, most=1)[0]) <= width
+
+
+def test_a_box_around_chinese_is_straight():
+    shape = frame.Form(60, boxed=True)
+    lines = frame.box(["✗ 显存不足：这个程序需要的显存超过了显卡的容量", "  seen: CUDA out of memory"], shape)
+    assert {cell_len(line) for line in lines} == {60}
+    assert frame.box(["✗ 显存", "  解决：换", f"    $ {'x' * 70}"], shape, step="解决：")[-2:] == [
+        "  解决：换",
+        f"    $ {'x' * 70}",
+    ]

@@ -175,12 +175,10 @@ def _encoding(data: Data, name: str) -> str:
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if max(even, odd) > 0.3 * len(head) / 2 and min(even, odd) < 0.05 * len(head) / 2:
         return "utf-16-le" if odd > even else "utf-16-be"
-    # strict decoding of a prefix may cut a character in two at its end: that alone is no sign of another encoding
-    try:
-        codecs.getincrementaldecoder("utf-8")("strict").decode(head)
-        encoding = "utf-8"
-    except UnicodeDecodeError:
-        encoding = "utf-8" if _mostly_utf8(head) else "cp1252"
+    if head.isascii() and len(data) > len(head):
+        # what somebody writes below a log tells the encoding of both
+        head += data[-len(head) :].partition(b"\n")[2]
+    encoding = "utf-8" if _is_utf8(head) or _mostly_utf8(head) else _eight_bit(head)
     text = head.decode(encoding, errors="replace")
     strange = sum(1 for c in text if (c < " " and c not in "\t\n\r\x1b\x00\x08\x0c") or c == "\ufffd")
     if strange > 0.1 * len(text) or (head.count(0) > 0.2 * len(head)):
@@ -188,6 +186,21 @@ def _encoding(data: Data, name: str) -> str:
             f"{name} is a binary file, not text", hint="give the log as text, or the output of a command: ... > out.txt"
         )
     return encoding
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Whether it is all UTF-8; a character that is cut at the end is no sign of another encoding."""
+    try:
+        codecs.getincrementaldecoder("utf-8")("strict").decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _eight_bit(head: bytes) -> str:
+    from gpudoc.facts.readers.eight_bit import encoding_of
+
+    return encoding_of(head)
 
 
 def _mostly_utf8(head: bytes) -> bool:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
@@ -13,6 +14,10 @@ from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.python_errors import ErrorChain
 from gpudoc.facts.readers.words import Found, Words, Written, anchors_of, read_match
 from gpudoc.patterns import Pattern, allowed
+
+# in which doctor answers
+Language = Literal["en", "zh", "ru"]
+ENGLISH: Language = "en"
 
 
 @dataclass(frozen=True, slots=True)
