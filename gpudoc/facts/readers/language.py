@@ -18,8 +18,8 @@ _PRINTED = Pattern(
 )
 # what is quoted, the path and the name of a file, and what is typed
 _NO_PROSE = Pattern(
-    r"\"[^\"]*\"|'[^']*'|`[^`]*`|(?:[A-Za-z]:|~)?(?:[\\/][^\s\\/,;:!?()\u3001\u3002\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+){2,}|"
-    r"[\w.-]+\.(?:csv|ipynb|jpe?g|json|log|png|pth?|py|txt|ya?ml|zip)\b|--\w[\w-]*(?:[= ]\S+)?"
+    r"\"[^\"]{0,200}\"|'[^']{0,200}'|`[^`]{0,200}`|(?:[A-Za-z]:|~)?(?:[\\/][^\s\\/,;:!?()\u3001\u3002\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+){2,}|"
+    r"[\w-]{1,80}\.(?:csv|ipynb|jpe?g|json|log|png|pth?|py|txt|ya?ml|zip)\b|--\w[\w-]*(?:[= ]\S+)?"
 )
 _HAN = Pattern(r"[\u4e00-\u9fff]")
 # Japanese and Korean, and the letters of Ukrainian, Belarusian and Serbian that Russian does not have
