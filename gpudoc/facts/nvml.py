@@ -9,7 +9,7 @@ from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact
 from gpudoc.facts.telling import Teller
 
 # pynvml makes names for the error codes only when it is imported; these are the ones with a plain meaning for a fact
-_REASONS = {
+REASONS = {
     3: NOT_SUPPORTED,
     4: "no permission",
     10: "the driver did not answer in time",
@@ -53,7 +53,7 @@ class Nvml:
             return function(*arguments), 0
         except self._library.NVMLError as error:
             code = int(error.value)
-            return Absent(_REASONS.get(code, f"NVML error {code}: {error}")), code
+            return Absent(REASONS.get(code, f"NVML error {code}: {error}")), code
         except (UnicodeDecodeError, ValueError, TypeError) as error:
             return Absent(f"{name} answered nonsense: {error}"), UNKNOWN
 
@@ -111,7 +111,7 @@ class Device:
         if code in (LOST, RESET_REQUIRED):
             self._tell("nvmlDeviceGetFieldValues", code)
         if code != 0:
-            return Absent(_REASONS.get(code, f"NVML error {code}"))
+            return Absent(REASONS.get(code, f"NVML error {code}"))
         read = _FIELD_READERS.get(value.valueType)
         return Absent("the driver answered with an unknown type") if read is None else int(read(value.value))
 

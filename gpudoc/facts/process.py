@@ -161,7 +161,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMoment:
-    """One GPU at one moment (`nvidia-smi dmon`, `nvidia-smi -q`); units are the suffixes."""
+    """One GPU at one moment (`nvidia-smi dmon`, `nvidia-smi -q`); units are the suffixes.
+
+    What is active is an average over the second before (`nvidia-smi dmon --gpm-metrics 2,5,10,12`): the SMs that were
+    busy, of their time that with tensor cores and that with fp32 units, and the bandwidth of the memory that was used.
+    """
 
     time_s: float
     utilization_percent: Fact[int] = NOT_READ
@@ -173,6 +177,10 @@ class GpuMoment:
     pcie_generation: Fact[int] = NOT_READ
     pcie_width: Fact[int] = NOT_READ
     pcie_rx_bytes_per_s: Fact[float] = NOT_READ
+    sm_active_percent: Fact[float] = NOT_READ
+    tensor_active_percent: Fact[float] = NOT_READ
+    dram_active_percent: Fact[float] = NOT_READ
+    fp32_active_percent: Fact[float] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +195,10 @@ class GpuUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTrack:
-    """One GPU over the watch: what it is, who uses it, and its moments at about 10 Hz."""
+    """One GPU over the watch: what it is, who uses it, and its moments at about 10 Hz.
+
+    `counters_absent` says why no moment tells how much of it was active, '' where they do.
+    """
 
     index: int
     name: Fact[str] = NOT_READ
@@ -197,6 +208,7 @@ class GpuTrack:
     power_limit_default_w: Fact[float] = NOT_READ
     pcie_generation_max: Fact[int] = NOT_READ
     pcie_width_max: Fact[int] = NOT_READ
+    counters_absent: str = ""
     users: Fact[tuple[GpuUser, ...]] = NOT_READ
     moments: tuple[GpuMoment, ...] = ()
 

@@ -199,7 +199,7 @@ int nvmlDeviceGetGpuFabricInfoV(void *handle, char *info) {
     return refused ? refused : fabric(handle, (unsigned *)(info + 20), (unsigned char *)(info + 28), (unsigned *)(info + 32));
 }
 
-/* value: pid:bytes pid:bytes ... */
+/* value: pid:bytes pid:bytes:instance ... */
 struct process { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; };
 static int list(const char *name, void *handle, unsigned *count, struct process *out) {
     const char *value = "";
@@ -210,7 +210,8 @@ static int list(const char *name, void *handle, unsigned *count, struct process 
         unsigned pid = (unsigned)strtoul(at, &end, 10);
         if (*end != ':') break;
         u64 bytes = strtoull(end + 1, &end, 10);
-        if (out && found < *count) out[found] = (struct process){pid, bytes, ~0u, ~0u};
+        unsigned instance = *end == ':' ? (unsigned)strtoul(end + 1, &end, 10) : ~0u;
+        if (out && found < *count) out[found] = (struct process){pid, bytes, instance, ~0u};
         found++;
         at = *end ? end + 1 : end;
     }
@@ -260,4 +261,37 @@ int nvmlDeviceGetGridLicensableFeatures_v4(void *handle, unsigned *out) {
     int answer = number("nvmlDeviceGetGridLicensableFeatures", handle, &state);
     if (!answer) { out[0] = 1; out[1] = 1; out[3] = state; }
     return answer;
+}
+
+/* Performance counters: gpm.ID is a metric between two samples, gpm.ID.mig7 that of an instance of a GPU in MIG mode. */
+struct sample { void *handle; int instance; };
+struct metric { unsigned id; int answer; double value; const char *names[3]; };
+struct metrics { unsigned version, count; struct sample *before, *now; struct metric metrics[]; };
+int nvmlGpmQueryDeviceSupport(void *handle, unsigned *support) {
+    return number("nvmlGpmQueryDeviceSupport", handle, support + 1);
+}
+int nvmlGpmSampleAlloc(struct sample **out) { *out = calloc(1, sizeof **out); return 0; }
+int nvmlGpmSampleFree(struct sample *sample) { free(sample); return 0; }
+int nvmlGpmSampleGet(void *handle, struct sample *sample) {
+    *sample = (struct sample){handle, -1};
+    return obey("nvmlGpmSampleGet", gpu_of(handle), 0, NULL);
+}
+int nvmlGpmMigSampleGet(void *handle, unsigned instance, struct sample *sample) {
+    *sample = (struct sample){handle, (int)instance};
+    return obey("nvmlGpmMigSampleGet", gpu_of(handle), 0, NULL);
+}
+int nvmlGpmMetricsGet(struct metrics *asked) {
+    int refused = obey("nvmlGpmMetricsGet", gpu_of(asked->now->handle), 0, NULL);
+    for (unsigned i = 0; !refused && i < asked->count; i++) {
+        char name[32];
+        const char *value = "0";
+        struct metric *one = &asked->metrics[i];
+        if (asked->now->instance < 0) snprintf(name, sizeof name, "gpm.%u", one->id);
+        else snprintf(name, sizeof name, "gpm.%u.mig%d", one->id, asked->now->instance);
+        // the two of one interval are of one GPU, and not the same sample
+        one->answer = asked->before == asked->now || asked->before->handle != asked->now->handle
+            ? 2 : obey(name, gpu_of(asked->now->handle), NOT_SUPPORTED, &value);
+        one->value = strtod(value, NULL);
+    }
+    return refused;
 }

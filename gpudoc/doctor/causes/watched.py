@@ -11,6 +11,8 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
+# less of the time of the tensor cores than this is little for training
+_WELL_USED = 0.1
 _OTHERS = (
     *watched_hang.FINDERS,
     *watched_host.FINDERS,
@@ -26,12 +28,16 @@ def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
     gpu, computing = busiest(watch), lead.share(*COMPUTE)
     if not isinstance(gpu, Absent):
         well = gpu.busy >= watched_gpu.BUSY
-        where, shown = f"the GPU is busy {percent(gpu.busy)}", gpu.observations()
+        where, shown = f"the GPU is busy {percent(gpu.busy)} of the time", gpu.observations()
+        if gpu.tensor_active is not None:
+            where += f", its tensor cores {percent(gpu.tensor_active)}"
+        full = gpu.tensor_active is None or gpu.tensor_active >= _WELL_USED
         precision = "bf16 autocast (or TF32: torch.set_float32_matmul_precision('high'))"
     else:
         # a thread that stands in one place and uses no CPU does not compute, whatever its stack says
         well = computing >= 0.5 and lead.cpu_wanted >= 0.5 * computing
-        where, shown, precision = f"computing takes {percent(computing)}", (), "bf16 autocast"
+        where, shown, precision = f"computing takes {percent(computing)} of the time", (), "bf16 autocast"
+        full = True
     evidence = Evidence(source="process", watch=watch)
     if not well or any(isinstance(found, Finding) for finder in _OTHERS for found in finder.find(evidence)):
         return None
@@ -39,7 +45,7 @@ def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
         id="compute_bound",
         severity="info",
         confidence=0.9,
-        title=f"Healthy: {where} of the time",
+        title=f"{'Healthy' if full else 'Nothing waits, but the GPU could do more'}: {where}",
         evidence=(
             Observation("phases", _split(lead), STACKS),
             Observation("cpus", f"{job.cpu_used:.1f} used of {job.cpus:g}", PROC),

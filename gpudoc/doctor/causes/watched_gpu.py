@@ -21,6 +21,8 @@ from gpudoc.units import format_bytes, format_seconds
 # a device this busy is the limit, whatever the host waits for
 BUSY = 0.9
 IDLE = 0.03
+# of the time of the SMs: below the first tensor cores do next to nothing, above the second fp32 units do their work
+_NO_TENSOR, _MUCH_FP32 = 0.05, 0.3
 # replicas of one model need the same memory; the GPU that gathers outputs and computes the loss needs more
 UNEVEN = 1.25
 _DATA_PARALLEL = Pattern(r"torch/nn/parallel/(data_parallel|parallel_apply)\.py$")
@@ -51,9 +53,10 @@ def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None
 
 def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
     """The main thread is busy launching kernels and never waits for the device, which has little to do."""
-    power = 1.0 if gpu.power_share is None else gpu.power_share
+    # what the counters say of the SMs is better than what the power lets one guess
+    filled = next((share for share in (gpu.sm_active, gpu.power_share) if share is not None), 1.0)
     launching = lead.share(*COMPUTE, Phase.TRANSFER)
-    if gpu.busy < IDLE or (gpu.busy >= 0.7 and power >= 0.45):
+    if gpu.busy < IDLE or (gpu.busy >= 0.7 and filled >= 0.45):
         return None
     if launching < 0.6 or lead.share(Phase.SYNC) > 0.1 or lead.cpu < 0.75:
         return None
@@ -68,6 +71,21 @@ def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
             Observation("main_thread_cpu", percent(lead.cpu), PROC),
             *gpu.observations(),
         ),
+    )
+
+
+def judge_precision(gpu: DeviceUse) -> Finding | None:
+    """A GPU that is busy all the time with products in fp32, and whose tensor cores idle."""
+    tensor, fp32 = gpu.tensor_active, gpu.fp32_active
+    if gpu.busy < BUSY or tensor is None or fp32 is None or tensor >= _NO_TENSOR or fp32 < _MUCH_FP32:
+        return None
+    return finding(
+        "tf32_off",
+        lost=fp32,
+        sure=0.7,
+        title=f"The GPU is busy {percent(gpu.busy)} of the time, and its tensor cores {percent(tensor)}: it computes "
+        "in float32 without them",
+        evidence=(Observation("fp32_units", f"{percent(fp32)} of the time of the SMs", NVML), *gpu.observations()),
     )
 
 
@@ -232,6 +250,7 @@ FINDERS = (
     watched("dataparallel_imbalance", judge_dataparallel),
     watched("gpu_sync_each_step", judge_sync),
     watched("launch_bound", judge_launch),
+    watched("tf32_off", judge_precision),
     watched("pageable_copies", judge_copies),
     watched("thermal_throttle", judge_throttle),
     watched("pcie_link_degraded", judge_link),

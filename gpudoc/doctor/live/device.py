@@ -19,7 +19,8 @@ HOT = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowd
 class DeviceUse:
     """One GPU: shares of the time 0 to 1, the most memory that was used, averages of the rest.
 
-    `strangers` are processes on it that are not part of the job.
+    `sm_active` is how much of the card works, `tensor_active` and the like which parts of it; None where its counters
+    cannot be read. `strangers` are processes on it that are not part of the job.
     """
 
     index: int
@@ -29,6 +30,10 @@ class DeviceUse:
     clock_mhz: float | None
     clock_max_mhz: float | None
     temperature_c: float | None
+    sm_active: float | None
+    tensor_active: float | None
+    dram_active: float | None
+    fp32_active: float | None
     hot_share: float
     hot_reasons: tuple[str, ...]
     link_now: tuple[int, int] | None
@@ -48,9 +53,14 @@ class DeviceUse:
         return float(2.0 ** (self.link_now[0] - self.link_max[0]) * self.link_now[1] / self.link_max[1])
 
     def observations(self) -> tuple[Observation, ...]:
-        """How busy the GPU is, by kernels and by power."""
-        power = f", power {percent(self.power_share)} of its limit" if self.power_share is not None else ""
-        return (Observation("gpu_busy", f"GPU {self.index}: {percent(self.busy)} of the time{power}", NVML),)
+        """How busy the GPU is, by kernels, by its counters and by power."""
+        parts = (
+            ("SMs", self.sm_active), ("tensor cores", self.tensor_active), ("memory bandwidth", self.dram_active),
+            ("power", self.power_share),
+        )  # fmt: skip
+        told = "".join(f", {name} {percent(share)}" for name, share in parts if share is not None)
+        limit = " of its limit" if self.power_share is not None else ""
+        return (Observation("gpu_busy", f"GPU {self.index}: {percent(self.busy)} of the time{told}{limit}", NVML),)
 
     def traffic(self) -> tuple[Observation, ...]:
         """What came over PCIe."""
@@ -88,6 +98,10 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
         clock_mhz=_mean([m.sm_clock_mhz for m in moments]),
         clock_max_mhz=known(gpu.sm_clock_max_mhz),
         temperature_c=max((m.temperature_c for m in moments if isinstance(m.temperature_c, int)), default=None),
+        sm_active=_share([m.sm_active_percent for m in moments]),
+        tensor_active=_share([m.tensor_active_percent for m in moments]),
+        dram_active=_share([m.dram_active_percent for m in moments]),
+        fp32_active=_share([m.fp32_active_percent for m in moments]),
         hot_share=sum(bool(h) for h in hot) / len(hot) if hot else 0.0,
         hot_reasons=tuple(sorted(set().union(*hot))) if hot else (),
         # the best link seen: a GPU that idles between two moments lowers it
@@ -100,6 +114,11 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
         strangers=tuple(user for user in users if user.pid not in ours),
         is_ours=any(user.pid in ours for user in users),
     )
+
+
+def _share(percents: Sequence[Fact[float]]) -> float | None:
+    mean = _mean(percents)
+    return None if mean is None else mean / 100
 
 
 def _mean(values: Sequence[Fact[float] | Fact[int]]) -> float | None:

@@ -18,6 +18,8 @@ def dump(watch: Watch) -> dict[str, object]:
         for name, fact in (("stacks", watch.stacks), ("glances", watch.glances), ("gpus", watch.gpus))
         if isinstance(fact, Absent)
     }
+    tracks = () if isinstance(watch.gpus, Absent) else watch.gpus
+    absent |= {f"counters of GPU {track.index}": track.counters_absent for track in tracks if track.counters_absent}
     return {
         "pid": watch.pid,
         "seconds": round(watch.seconds, 2),
@@ -30,7 +32,16 @@ def dump(watch: Watch) -> dict[str, object]:
         "gpus": []
         if isinstance(devices, Absent)
         else [
-            {"index": d.index, "name": d.name, "busy": round(d.busy, 3), "power_share": d.power_share} for d in devices
+            {
+                "index": d.index,
+                "name": d.name,
+                "busy": round(d.busy, 3),
+                "power_share": d.power_share,
+                "sm_active": d.sm_active,
+                "tensor_active": d.tensor_active,
+                "dram_active": d.dram_active,
+            }
+            for d in devices
         ],
         "absent": absent,
     }

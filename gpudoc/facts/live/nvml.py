@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from gpudoc.facts.live.nvml_counters import Counters
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import GpuMoment, GpuTrack, GpuUser
 from gpudoc.process.arguments import own_python
@@ -125,16 +126,16 @@ def look_until_stopped(parent: int) -> None:
     except Exception as problem:  # whatever is broken in the driver is the answer here
         _write({"error": f"NVML: {problem}"})
         return
-    _write({"gpus": [_describe(pynvml, handle) for handle in handles]})
+    counters = [Counters(pynvml, handle) for handle in handles]
+    described = zip(handles, counters, strict=True)
+    _write({"gpus": [{**_describe(pynvml, one), "counters_absent": of_it.absent} for one, of_it in described]})
     began, count, since = time.monotonic(), 0, 0
     while os.getppid() == parent:
         slow = count % EVERY_SECOND == 0
-        _write(
-            {
-                "t": round(time.monotonic() - began, 3),
-                "gpus": [_look(pynvml, handle, slow, since) for handle in handles],
-            }
-        )
+        looks = [_look(pynvml, handle, slow, since) for handle in handles]
+        if slow and count:
+            looks = [{**look, **of_it.read()} for look, of_it in zip(looks, counters, strict=True)]
+        _write({"t": round(time.monotonic() - began, 3), "gpus": looks})
         since = int(time.time() * 1e6) if slow else since
         count += 1
         time.sleep(max(0.0, began + count / RATE_HZ - time.monotonic()))

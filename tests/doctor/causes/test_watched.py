@@ -10,10 +10,20 @@ BUSY = [track(main_cpu_s=19.0, cpu_s=19.0)]
 COMPUTES = watch({1: "forward*30 backward*60 optimizer*10"}, BUSY)
 WAITED_FOR = watch({1: "sync*60 forward*30 backward*10"}, gpus=(gpu(busy=98, power=390.0),))
 
+
+def counted(**each):
+    return watch(
+        {1: "forward*30 backward*60 optimizer*10"}, BUSY, gpus=(gpu(busy=100, sm_active_percent=90.0, **each),)
+    )
+
+
 test_a_job_that_computes = sees([
     (WELL, COMPUTES, "compute_bound: 100 %"),
     # a busy GPU is healthy though the host waits for it
     (WELL, WAITED_FOR, "compute_bound: GPU is busy 98 %"),
+    # what works of the GPU is said where it is counted; little of it is not called healthy, and no fault either
+    (WELL, counted(tensor_active_percent=40.0), "compute_bound: Healthy: the GPU is busy 100 % of the time, its tensor cores 40 %"),
+    (WELL, counted(tensor_active_percent=4.0), "compute_bound: could do more: the GPU is busy 100 % of the time, its tensor cores 4 %"),
     # any other cause takes its place, and a thread that uses no CPU does not compute
     (WELL, watch({1: "forward*60 python*40"}, BUSY), ""),
     (WELL, watch({1: "wait*60 forward*40"}, BUSY), ""),

@@ -59,6 +59,19 @@ test_a_gpu_that_waits_for_the_host = sees([
     (ALL, on("copy*30 forward*40 backward*30", gpu(busy=60), COPIES), "pageable_copies"),
     (ALL, on("copy*5 forward*65 backward*30", gpu(busy=85), COPIES), ""),
     (ALL, on("forward*50 backward*50", gpu(busy=0, power=60.0, users=())), "training_on_cpu"),
+    # the counters know better than the power how much of the card works
+    (ALL, on("forward*50 backward*50", gpu(busy=95, power=120.0, sm_active_percent=85.0), FULL), ""),
+    (ALL, on("forward*50 backward*50", gpu(busy=95, power=300.0, sm_active_percent=20.0), FULL), "launch_bound"),
+])  # fmt: skip
+IN_FP32 = {"sm_active_percent": 92.0, "tensor_active_percent": 1.0, "fp32_active_percent": 70.0}
+test_a_gpu_that_is_busy_without_its_tensor_cores = sees([
+    (ALL, on(STEP, gpu(busy=100, **IN_FP32)), "tf32_off: busy 100 % of the time, and its tensor cores 1 %"),
+    # with tensor cores, with a GPU that waits, with little arithmetic at all, and where nobody counts
+    (ALL, on(STEP, gpu(busy=100, **{**IN_FP32, "tensor_active_percent": 40.0})), ""),
+    (ALL, on(STEP, gpu(busy=70, **IN_FP32)), ""),
+    (ALL, on(STEP, gpu(busy=100, **{**IN_FP32, "fp32_active_percent": 8.0})), ""),
+    (ALL, on(STEP, gpu(busy=100, **{**IN_FP32, "fp32_active_percent": Absent("not given")})), ""),
+    (ALL, on(STEP, gpu(busy=100)), ""),
 ])  # fmt: skip
 test_a_gpu_that_is_held_back = sees([
     (ALL, on("backward*100", HOT), "thermal_throttle"),

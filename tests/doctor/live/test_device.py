@@ -37,3 +37,10 @@ def test_the_jobs_own_gpus_are_judged_when_they_are_known():
     mine, other = gpu(users=((1, 50.0),)), gpu(users=((9, 50.0),))
     assert len(summarise_devices(watch({1: "backward*100"}, gpus=(mine, other)))) == 1
     assert isinstance(summarise_devices(watch({1: "backward*100"})), Absent)
+
+
+def test_the_counters_are_averages_of_the_looks_that_have_them():
+    found = use(tensor_active_percent=lambda i: 4.0 if i % 10 == 0 else Absent("between"), sm_active_percent=60.0)
+    assert (found.tensor_active, found.sm_active, found.dram_active) == (pytest.approx(0.04), pytest.approx(0.6), None)
+    assert "SMs 60 %, tensor cores 4 %, power" in found.observations()[0].value
+    assert "tensor" not in use().observations()[0].value
