@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,12 +79,13 @@ class Document(dict[str, object]):
 
 
 class DoctorOptions(TypedDict, total=False):
-    """The options of `gpudoc doctor`; `redact=False` keeps names, paths and addresses."""
+    """The options of `gpudoc doctor`; `redact=False` keeps names, paths and addresses, `language` is the answer's."""
 
     quick: bool
     python: str | Path
     expect_gpus: int
     ignore: tuple[str, ...]
+    language: Literal["en", "zh", "ru"]
     redact: bool
 
 
@@ -164,6 +165,7 @@ def diagnose(
         python=Path(python),
         expect_gpus=options.get("expect_gpus"),
         ignore=tuple(options.get("ignore", ())),
+        language=options.get("language"),
     )
     with _shown(progress) as teller:
         report = examine(asked, teller)

@@ -153,3 +153,10 @@ def test_tuning_returns_the_profile(tmp_path, monkeypatch):
     assert (tmp_path / "p.yaml").exists()
     assert "your default" in str(found)
     assert "<h1>gpudoc tune</h1>" in found.html
+
+
+def test_the_language_of_a_diagnosis_can_be_chosen():
+    found = api.diagnose("RuntimeError: CUDA out of memory", language="ru")
+    assert found["language"] == "ru"
+    assert "исправить:" in str(found)
+    assert '<html lang="ru">' in found.html

@@ -81,11 +81,6 @@ class Remedy:
     needs_root: bool = False
     disruptive: bool = False
 
-    @property
-    def marked(self) -> str:
-        """`say` with a word before it when the step ends work that is going on."""
-        return f"disruptive: {self.say}" if self.disruptive else self.say
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:

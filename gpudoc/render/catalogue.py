@@ -12,6 +12,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.snapshot import dump_facts
 from gpudoc.facts.redact import whole
 from gpudoc.render import console
+from gpudoc.render.doctor import marked
 from gpudoc.render.frame import show
 
 
@@ -55,7 +56,7 @@ def _explain(cause: Cause) -> str:
         f"why it matters: {cause.why}",
     ]
     for remedy in cause.fix(Setting()):
-        lines.append(f"fix: {remedy.marked}" + ("  (needs root)" if remedy.needs_root else ""))
+        lines.append(f"fix: {marked(remedy)}" + ("  (needs root)" if remedy.needs_root else ""))
         lines += [f"  $ {part}" for part in remedy.run.splitlines()]
     lines += [f"explains: {name}" for name in cause.explains]
     lines += [f"source: {source}" for source in cause.sources]

@@ -248,7 +248,7 @@ def sureness(finding: Finding, say: Say = str.format) -> str:
     return say("a guess, {:.0%} likely" if finding.is_guess else "{:.0%} sure", finding.confidence)
 
 
-def marked(remedy: Remedy, say: Say) -> str:
+def marked(remedy: Remedy, say: Say = str.format) -> str:
     """What the step says, with a word before it when it ends work that is going on."""
     return say("disruptive: {}", remedy.say) if remedy.disruptive else remedy.say
 

@@ -16,6 +16,7 @@ from gpudoc.fleet.scores import SPREADS, WEIGHT, Family, Scored
 from gpudoc.fleet.verdict import FleetVerdict, Unjudged, bad_hosts, headline
 from gpudoc.fleet.wording import spot_name, spots_name
 from gpudoc.render.console import print_json, print_lines, stdout
+from gpudoc.render.doctor import marked
 from gpudoc.stats import quantile
 from gpudoc.units import format_bytes
 
@@ -71,7 +72,7 @@ def _print_findings(verdict: FleetVerdict, out: Console, *, verbose: bool) -> No
         for seen in finding.evidence:
             out.print(f"  {seen.fact}: {seen.value} ({seen.origin})")
         for remedy in finding.fix:
-            out.print(f"  - {remedy.marked}")
+            out.print(f"  - {marked(remedy)}")
             if remedy.run:
                 out.print(f"    $ {remedy.run}")
     if len(verdict.named) > len(shown):

@@ -11,6 +11,7 @@ from gpudoc.fleet.report import FleetReport
 from gpudoc.fleet.scores import Family
 from gpudoc.fleet.verdict import FleetVerdict, headline
 from gpudoc.fleet.wording import spot_name, spots_name
+from gpudoc.render.doctor import marked
 from gpudoc.render.fleet import comparison_lines, how_judged, measure_name, measure_row, scored_measures, unjudged_lines
 from gpudoc.render.heat import heat_map, order_of
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
@@ -50,7 +51,7 @@ def _findings(verdict: FleetVerdict) -> Iterator[Block]:
     for one in verdict.named:
         finding = one.finding
         points = [f"{seen.fact}: {seen.value} ({seen.origin})" for seen in finding.evidence]
-        points += [remedy.marked for remedy in finding.fix]
+        points += [marked(remedy) for remedy in finding.fix]
         commands = tuple(remedy.run for remedy in finding.fix if remedy.run)
         title = f"{'Drain: ' if one.drain else ''}{finding.title}"
         yield Note(kind=finding.severity, title=title, text=finding.why, points=tuple(points), commands=commands)

@@ -12,6 +12,7 @@ from gpudoc.doctor.model import Finding, Report
 from gpudoc.doctor.timeline import Part, Timeline
 from gpudoc.facts.redact import private, whole
 from gpudoc.render import console, frame
+from gpudoc.render.doctor import marked
 from gpudoc.render.doctor_output import Output, render_markdown, shareable
 from gpudoc.render.doctor_page import render_page
 from gpudoc.render.frame import MARK, WIDE, Form, box, fold
@@ -130,7 +131,7 @@ def _finding(finding: Finding, width: int) -> list[str]:
     for seen in finding.evidence:
         lines += fold(f"  seen: {seen.fact}: {seen.value}", width, indent="        ")
     for remedy in finding.fix[:2]:
-        lines += fold(f"  fix: {remedy.marked}", width, indent="       ")
+        lines += fold(f"  fix: {marked(remedy)}", width, indent="       ")
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
     return lines
 

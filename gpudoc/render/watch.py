@@ -13,6 +13,7 @@ from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Observation, Report
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
+from gpudoc.render.doctor import marked
 from gpudoc.render.frame import MARK, WIDE, Form, box, fold, join_lines
 from gpudoc.units import format_count
 from gpudoc.writing import write_whole
@@ -51,7 +52,7 @@ def render_again(report: Report) -> str:
         return ""
     lines = [f"{MARK[first.severity]} {first.title}  [{first.id}, {percent(first.confidence)} sure]"]
     for remedy in first.fix[:1]:
-        lines += fold(f"  fix: {remedy.marked}", WIDE, indent="       ")
+        lines += fold(f"  fix: {marked(remedy)}", WIDE, indent="       ")
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
     return join_lines(["What gpudoc found while the job ran:", *lines])
 

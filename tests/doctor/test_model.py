@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gpudoc.doctor.model import Card, Finding, Observation, Remedy, Setting, shorten
+from gpudoc.doctor.model import Card, Finding, Observation, Setting, shorten
 from gpudoc.facts.model import Gpu
 
 
@@ -23,11 +23,6 @@ def test_a_card_is_named_by_what_is_known_of_it_and_by_nothing_else():
     assert Card.of(gpu).label == "GPU 3 (…1a2b3c4d, 0000:3b:00.0)"
     assert Card(pci_address="0000:3b:00.0").label == "a GPU (0000:3b:00.0)"
     assert Card().label == "a GPU"
-
-
-def test_a_disruptive_step_says_so_before_anything_else():
-    assert Remedy(say="Reboot.", disruptive=True).marked == "disruptive: Reboot."
-    assert Remedy(say="Look.").marked == "Look."
 
 
 @pytest.mark.parametrize("begin", [0, 3, 40, 150, 179])

@@ -6,9 +6,9 @@ import pytest
 
 from gpudoc.doctor import document
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
+from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, Remedy
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
-from gpudoc.render.doctor import cards_of, headline, render
+from gpudoc.render.doctor import cards_of, headline, marked, render
 from gpudoc.render.doctor_output import render_markdown
 from gpudoc.render.doctor_page import render_page
 from gpudoc.units import GIB
@@ -265,3 +265,8 @@ def test_on_a_slim_screen_the_fix_stands_whole():
     text = render(report_of(LONG), width=40)
     assert "    $ sudo apt install nvidia-driver-580\n" in text
     assert all(len(line) <= 40 or line.lstrip().startswith("$") for line in text.splitlines())
+
+
+def test_a_disruptive_step_says_so_before_anything_else():
+    assert marked(Remedy(say="Reboot.", disruptive=True)) == "disruptive: Reboot."
+    assert marked(Remedy(say="Look.")) == "Look."
