@@ -8,6 +8,7 @@ from typing import cast
 
 from gpudoc.knowledge.cause_rows import cut_rows, own_rows, parse_row
 from gpudoc.knowledge.tables import FOLDER, parse_texts
+from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Match, Pattern, escape
 
 # each has its rows in <language>_causes.yaml
@@ -46,9 +47,9 @@ class Translation:
     """The sentences of one language: those of the causes that have a row, and all others."""
 
     def __init__(self, language: str) -> None:
-        table = cast(Mapping[str, Mapping[str, str]], parse_texts((_FOLDER / "sentences.yaml").read_text("utf-8")))
+        table = cast(Mapping[str, Mapping[str, str]], parse_texts(read_own_file(_FOLDER / "sentences.yaml")))
         self.sentences: Mapping[str, str] = {english: said[language] for english, said in table.items()}
-        self._rows = cut_rows((_FOLDER / f"{language}_causes.yaml").read_text("utf-8"))
+        self._rows = cut_rows(read_own_file(_FOLDER / f"{language}_causes.yaml"))
         self._templates = [(one, said) for one, said in self.sentences.items() if _WORD.search(one)]
         self._causes: dict[str, Mapping[str, str]] = {}
 

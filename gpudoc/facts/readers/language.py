@@ -10,7 +10,7 @@ from gpudoc.patterns import Pattern
 _LINES_AT_EACH_END = 20
 # a word of Chinese has two characters in the mean
 _CHARACTERS_PER_WORD = 2
-_FEWEST_CHARACTERS, _FEWEST_WORDS = 2, 2
+_FEWEST_CHARACTERS, _FEWEST_LETTERS = 2, 5
 # frames and code, exceptions, time stamps, levels, `name: value`, prompts, tables
 _PRINTED = Pattern(
     r"^(?: {4}|\t|\s*(?:File [\"']|\$ |>>> |In \[|[|+\[{<]))|^(?:\w+\.)*\w+(?:Error|Exception|Warning)\b|"
@@ -37,11 +37,12 @@ def language_of(text: Text) -> Language:
     )  # fmt: skip
     prose = [_NO_PROSE.sub(" ", line.text) for line in ends if not _PRINTED.search(line.text)]
     written = "\n".join(prose)
-    chinese, russian = len(_HAN.findall(written)), len(_CYRILLIC.findall(written))
+    words = _CYRILLIC.findall(written)
+    chinese, russian = len(_HAN.findall(written)), len(words)
     english = sum(len(_LATIN.findall(line)) for line in prose if _is_english(line))
     if chinese >= max(_FEWEST_CHARACTERS, _CHARACTERS_PER_WORD * max(english, russian)):
         return ENGLISH if _NOT_CHINESE.search(written) else "zh"
-    if russian >= max(_FEWEST_WORDS, english):
+    if russian >= english and len("".join(words)) >= _FEWEST_LETTERS:
         return ENGLISH if _NOT_RUSSIAN.search(written) else "ru"
     return ENGLISH
 

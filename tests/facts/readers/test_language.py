@@ -37,6 +37,7 @@ def test_who_asks_in_chinese_is_answered_in_chinese(text):
     [
         "Обучаю модель на 3090, загрузка GPU всего 10 %. Что делать?",
         f"Помогите, обучение падает:\n{TRACE}",
+        f"Помогите!\n{TRACE}",
         "Не хватает видеопамяти, batch size 32, RTX 3060",
         f"{LOG}\nдальше ничего не происходит",
     ],
