@@ -49,6 +49,7 @@ def language_of(text: Text) -> Language:
 
 def _is_english(line: str) -> bool:
     """Whether it is a person's sentence: a program's line in English says nothing of who asks."""
-    if _HAN.search(line) or _CYRILLIC.search(line):
+    others = len(_HAN.findall(line)) // _CHARACTERS_PER_WORD + len(_CYRILLIC.findall(line))
+    if others >= len(_LATIN.findall(line)):
         return False
     return FIRST_PERSON.search(line) is not None or _ASKS.search(line) is not None
