@@ -11,6 +11,7 @@ import typer
 from gpudoc.cli.options import (
     AnswerLanguage,
     HtmlFile,
+    IgnoredCauses,
     JsonFlag,
     OutFile,
     PlainFlag,
@@ -43,12 +44,7 @@ def doctor(
     expect_gpus: Annotated[
         int | None, typer.Option("--expect-gpus", metavar="N", min=0, help="How many GPUs to expect.")
     ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ignore", metavar="ID", autocompletion=complete_cause, help="A cause to leave out; may be repeated."
-        ),
-    ] = None,
+    ignore: IgnoredCauses = None,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="All causes that doctor knows.")] = False,
     explain: Annotated[

@@ -102,3 +102,11 @@ def complete_cause(incomplete: str) -> list[str]:
     from gpudoc.doctor.registry import CATALOGUE
 
     return sorted(cause_id for cause_id in CATALOGUE if cause_id.startswith(incomplete))
+
+
+IgnoredCauses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore", metavar="ID", autocompletion=complete_cause, help="A cause to leave out; may be repeated."
+    ),
+]

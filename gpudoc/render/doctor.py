@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gpudoc.doctor.model import Finding, Observation, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
-from gpudoc.facts.readers.model import ENGLISH
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.patterns import Pattern
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
+from gpudoc.render.language import Say, in_own_language
 from gpudoc.units import format_bytes, format_count
 
-# how a template of a screen is said with its values
-Say = Callable[..., str]
 _MOST_LINES, _MOST_HOLDERS = 12, 10
 # a value of so many characters is a line of words; a shorter one stands in another by chance
 _A_LINE = 20
@@ -26,6 +24,12 @@ _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
 WORTH_NAMING = 0.3
+# what a text says of how it stands, by the fact; the first counts
+_OF_ITSELF = {
+    "solved": "It says itself that the trouble is over: {}  ({})",
+    "finished": "It reports finished work: {}  ({})",
+    "denied": "It says that the trouble did not occur: {}  ({})",
+}
 OF_CODE = "This is an error in the code, not of the GPU."
 
 
@@ -50,16 +54,6 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
     else:
         lines += _healthy(report, width, say)
     return join_lines(lines)
-
-
-def in_own_language(report: Report) -> tuple[Report, Say]:
-    """The report in the language of its question, and how the words around it are said; English reads nothing."""
-    if report.language == ENGLISH:
-        return report, str.format
-    from gpudoc.doctor.translation import translate
-    from gpudoc.knowledge.translations import translation
-
-    return translate(report), translation(report.language).say
 
 
 def _areas(report: Report, width: int) -> list[str]:
@@ -258,15 +252,12 @@ def _healthy(report: Report, width: int, say: Say) -> list[str]:
     if "question" in said:
         return [*_answers(report, width, say), *_wrap(_next(report, say), width, indent="  ")]
     lines = []
-    if (over := said.get("solved")) is not None:
-        end = say("It says itself that the trouble is over: {}  ({})", over.value, over.origin)
-        lines += _wrap(end, width, indent="  ")
-    elif (done := said.get("finished")) is not None:
-        lines += _wrap(say("It reports finished work: {}  ({})", done.value, done.origin), width, indent="  ")
-    elif (denied := said.get("denied")) is not None:
-        no = say("It says that the trouble did not occur: {}  ({})", denied.value, denied.origin)
-        lines += _wrap(no, width, indent="  ")
-    states = [o.value for o in report.understood if o.fact not in ("solved", "finished", "denied")]
+    over = said.get("solved")
+    for fact, sentence in _OF_ITSELF.items():
+        if (told := said.get(fact)) is not None:
+            lines += _wrap(say(sentence, told.value, told.origin), width, indent="  ")
+            break
+    states = [o.value for o in report.understood if o.fact not in _OF_ITSELF]
     if states:
         lines += _wrap(say("{}: looks healthy.", "; ".join(states)), width, indent="  ")
     lines += _wrap(_no_problem(report, say), width, indent="  ")

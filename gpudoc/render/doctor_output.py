@@ -15,9 +15,10 @@ from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.readers.model import ENGLISH
 from gpudoc.facts.redact import Redactor, whole
 from gpudoc.render import console, frame, markdown
-from gpudoc.render.doctor import by_area, cards_of, headline, in_own_language, marked, render, sureness
+from gpudoc.render.doctor import by_area, cards_of, headline, marked, render, sureness
 from gpudoc.render.doctor_page import render_page
 from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
+from gpudoc.render.language import in_own_language
 from gpudoc.render.page import Table, save_page
 from gpudoc.render.sarif import find_places, render_sarif
 from gpudoc.writing import write_whole

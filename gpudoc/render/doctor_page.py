@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from gpudoc.doctor.model import Finding, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge.cause_rows import AREAS, area_of
-from gpudoc.render.doctor import WORTH_NAMING, Say, cards_of, headline, in_own_language, marked, sureness
+from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, marked, sureness
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
+from gpudoc.render.language import Say, in_own_language
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, whole_page
 from gpudoc.units import format_count
 

@@ -11,7 +11,7 @@ from gpudoc.doctor.model import Finding, Observation, Report, Severity
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.redact import Redactor
 from gpudoc.patterns import Pattern
-from gpudoc.render.doctor import headline
+from gpudoc.render.doctor import headline, marked
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -76,7 +76,7 @@ def _below(file: str, root: Path) -> str:
 
 
 def _result(finding: Finding, places: Sequence[Place]) -> dict[str, object]:
-    steps = [f"fix: {remedy.marked}{f' {remedy.run}' if remedy.run else ''}" for remedy in finding.fix]
+    steps = [f"fix: {marked(remedy)}{f' {remedy.run}' if remedy.run else ''}" for remedy in finding.fix]
     said = {
         "ruleId": finding.id,
         "level": _LEVEL[finding.severity],
