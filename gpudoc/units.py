@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpudoc.patterns import Pattern
 
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
+# pieces of a list of numbers that are shown
+_MOST_RUNS = 6
 
 _SIZE_UNITS = {
     "": 1,
@@ -75,6 +79,24 @@ def format_seconds(seconds: float) -> str:
 def format_count(count: int, what: str) -> str:
     """How many of what, `what` in the singular: '1 step', '2,000 steps'."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def format_ranges(numbers: Iterable[int], what: str) -> str:
+    """'rank 3', 'ranks 0 to 16 and 18 to 63': whole numbers in order, of many pieces the first ones."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    said = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
+    if not said:
+        return f"no {what}"
+    if len(said) > _MOST_RUNS:
+        rest = sum(last - first + 1 for first, last in runs[_MOST_RUNS - 1 :])
+        said = [*said[: _MOST_RUNS - 1], f"{rest} more"]
+    plural = "" if runs[0][0] == runs[-1][1] else "s"
+    return f"{what}{plural} " + (", ".join(said[:-1]) + f" and {said[-1]}" if len(said) > 1 else said[0])
 
 
 def format_rate(value: float, unit: str) -> str:

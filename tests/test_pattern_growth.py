@@ -149,6 +149,8 @@ def in_tables() -> dict[Expression, str]:
         found[Expression(str(row["name"]), IGNORECASE, "search")] = "gpu_names.yaml"
     for row in tables.read_table("deciding.yaml", "errors"):
         found[Expression(str(row.get("says", "")), IGNORECASE, "search")] = "deciding.yaml"
+    for row in tables.read_table("rank_signs.yaml", "signs"):
+        found[Expression(str(row.get("pattern", "")), 0, "search")] = "rank_signs.yaml"
     for name in ("advice", "told", "failed", "pair", "condition", "not_advised", "shows"):
         found[Expression("".join(tables.read_list("relayed.yaml", name)), 0, "search")] = f"relayed.yaml {name}"
     return found

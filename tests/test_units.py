@@ -6,6 +6,7 @@ from gpudoc.units import (
     format_bytes,
     format_count,
     format_figure,
+    format_ranges,
     format_rate,
     format_seconds,
     parse_duration,
@@ -71,3 +72,16 @@ def test_a_rate_names_its_unit():
 def test_a_figure_that_is_null_in_a_document_is_not_finite():
     assert format_figure(0.12345, ".3g") == "0.123"
     assert format_figure(None, ".3g") == "that is not finite"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([3], "rank 3"),
+        ([3, 2, 1, 9], "ranks 1 to 3 and 9"),
+        ([], "no rank"),
+        (range(0, 40, 2), "ranks 0, 2, 4, 6, 8 and 15 more"),
+    ],
+)
+def test_whole_numbers_as_ranges(numbers, said):
+    assert format_ranges(numbers, "rank") == said

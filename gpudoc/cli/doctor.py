@@ -35,7 +35,7 @@ def doctor(
     context: typer.Context,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SOURCE", help="Files, an error in quotes, or - for stdin; none: this machine."),
+        typer.Argument(metavar="SOURCE", help="Files, a folder of logs, an error in quotes, or -; none: this machine."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
     python: Annotated[

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpudoc.doctor import document, fleet
+from gpudoc.control_characters import escape_line
+from gpudoc.doctor import document, fleet, ranks
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Observation, Report, Skipped, Source
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.facts.readers import intake
 from gpudoc.facts.readers.clean import Data
+from gpudoc.facts.readers.job_end import AttemptEnd, lines_of
+from gpudoc.facts.readers.job_failure import judge_job
+from gpudoc.facts.readers.job_files import JobFile, find_logs, identify, is_log, names_ranks
 from gpudoc.facts.readers.model import Language, Reading
 from gpudoc.patterns import Pattern, deadline
 from gpudoc.progress import SILENT, Progress
+from gpudoc.shell import quote_path
 from gpudoc.units import format_count
 
+# more files than these are the ranks of a job, and not read as one text first
+_MOST_TOGETHER = 16
 # a path, or the name of a report or log
 _FILE_NAME = Pattern(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv)$")
 
@@ -68,9 +76,29 @@ def examine_text(inputs: Sequence[tuple[str, Data]], request: Request = Request(
     return replace(report, language=language_of(reading.text))
 
 
-def _judge(source: Source, machine: Machine, reading: Reading | None, request: Request) -> Report:
+def examine_job(files: Sequence[JobFile], whole: Report | None, request: Request = Request()) -> Report | None:
+    """The report of a job of several ranks: what the rank that failed first shows, and what the others did.
+
+    None where the files are of no such job. `whole` is the report of all lines as one text, which counts where the
+    lines of that rank prove nothing.
+    """
+    job = ranks.read_job(files)
+    failure = judge_job(job, ranks.rank_rows()) if job is not None else None
+    if job is None or failure is None:
+        return None
+    with deadline():
+        reading = intake.read_lines(lines_of(job, failure.judged))
+        report = _judge("file", reading.machine, reading, request, failure.judged)
+    if report.verdict != "broken" and whole is not None:
+        report = whole
+    return replace(report, job=failure, language=whole.language) if whole is not None else replace(report, job=failure)
+
+
+def _judge(
+    source: Source, machine: Machine, reading: Reading | None, request: Request, end: AttemptEnd | None = None
+) -> Report:
     expected = Expectation(num_gpus=request.expect_gpus)
-    evidence = Evidence(source=source, machine=machine, reading=reading, expectation=expected)
+    evidence = Evidence(source=source, machine=machine, reading=reading, end=end, expectation=expected)
     with deadline() as limit:
         report = diagnose(evidence, ignore=request.ignore)
     return _unfinished(report, tuple(limit.given_up)) if limit.given_up else report
@@ -104,7 +132,11 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
     texts: list[tuple[str, Data]] = [
         ("text", text.encode("utf-8", "surrogateescape")) for text in (*request.texts, *words)
     ]
+    places = [Path(name) for name, _ in texts]
     saved: list[tuple[str, Report]] = []
+    paths = [Path(source) for source in request.sources if source != "-" and source not in words]
+    if any(map(os.path.isdir, paths)) or (len(paths) > _MOST_TOGETHER and all(map(is_log, paths))):
+        return _examine_logs(paths, request, progress)
     for source in request.sources:
         if source in words:
             continue
@@ -114,6 +146,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
         own = intake.read_document(data)
         if own is None:
             texts.append((name, data))
+            places.append(Path(name if source == "-" else source))
         else:
             saved.append((name, document.load(own, name=name)))
     if texts and saved:
@@ -122,10 +155,35 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
             hint="give reports to compare machines, or texts of one machine, in separate calls",
         )
     if texts:
-        return examine_text(texts, request)
+        return _examine_texts(texts, places, request)
     if len(saved) == 1:
         return _again(saved[0][1], request)
     return fleet.compare(saved)
+
+
+def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -> Report:
+    """The report of logs in folders, or of many: they are one job; GpudocError where they do not say so."""
+    progress.advance(0.0, 0.0, "reads the logs of all ranks")
+    logs = [log for path in paths for log in (find_logs(path) if path.is_dir() else (path,))]
+    report = examine_job(identify(logs), None, request)
+    if report is None and len(logs) == 1:
+        return examine_text([(logs[0].name, intake.load(logs[0]))], request)
+    if report is None:
+        raise GpudocError(
+            f"{format_count(len(logs), 'log')} in {escape_line(paths[0])}, and none says which rank failed",
+            hint=f"give one of them, or several as the evidence of one machine: gpudoc doctor {quote_path(logs[0])}",
+        )
+    return report
+
+
+def _examine_texts(texts: Sequence[tuple[str, Data]], places: Sequence[Path], request: Request) -> Report:
+    """The report of texts: those of one job's ranks where they say so, else the evidence of one machine."""
+    whole = examine_text(texts, request)
+    if len(texts) == 1 and not names_ranks(texts[0][1]):
+        return whole
+    held = (data if isinstance(data, bytes) else None for _, data in texts)
+    files = [replace(file, data=data) for file, data in zip(identify(places), held, strict=True)]
+    return examine_job(files, whole, request) or whole
 
 
 def _is_words(source: str) -> bool:

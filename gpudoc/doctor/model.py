@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Machine
+from gpudoc.facts.readers.job_end import AttemptEnd
+from gpudoc.facts.readers.job_failure import JobFailure
 from gpudoc.facts.readers.model import ENGLISH, Language, Reading
 
 if TYPE_CHECKING:
@@ -151,6 +153,7 @@ class Evidence:
     reading: Reading | None = None
     watch: Watch | None = None
     timeline: Timeline | None = None
+    end: AttemptEnd | None = None
     expectation: Expectation = field(default_factory=Expectation)
 
 
@@ -245,11 +248,13 @@ class Report:
     """The judgement: findings with the root cause first, and what was not or could not be checked.
 
     `understood` is what a text says that is in order, that it asks something or that its trouble is over; `answers` are
-    for a plain question. `language` is the one to answer in; the report itself is English.
+    for a plain question. `job` is how a job of several ranks ended, None for everything else. `language` is the one to
+    answer in; the report itself is English.
     """
 
     source: Source
     verdict: Verdict
+    job: JobFailure | None = None
     findings: tuple[Finding, ...]
     passed: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()

@@ -12,6 +12,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.render.language import Say, in_own_language
+from gpudoc.render.ranks import job_lines
 from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
@@ -38,6 +39,7 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
     shape = Form(width, boxed)
     report, say = in_own_language(report)
     lines = [*_head(report, width, say), *_tables(report, verbose, width)]
+    lines += job_lines(report.job, width) if report.job is not None else []
     if verbose:
         for finding in report.findings:
             lines += ["", *_whole(finding, say)]
@@ -116,13 +118,13 @@ def headline(report: Report, say: Say = str.format) -> str:
     if python:
         where = _text(machine.python.executable)
         parts.append(f"Python {python}" + (f" ({where})" if where and report.source == "machine" else ""))
-    return _BETWEEN.join(p for p in parts if p) or _what_was_read(report, say)
+    return _BETWEEN.join(p for p in parts if p) or ("" if report.job is not None else _what_was_read(report, say))
 
 
 def _head(report: Report, width: int, say: Say) -> list[str]:
     """The headline over as many lines as it needs, broken between its parts."""
     lines: list[str] = []
-    for part in headline(report, say).split(_BETWEEN):
+    for part in filter(None, headline(report, say).split(_BETWEEN)):
         if lines and len(lines[-1]) + len(_BETWEEN) + len(part) <= width:
             lines[-1] += _BETWEEN + part
         else:

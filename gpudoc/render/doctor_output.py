@@ -20,6 +20,7 @@ from gpudoc.render.doctor_page import render_page
 from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
 from gpudoc.render.language import in_own_language
 from gpudoc.render.page import Table, save_page
+from gpudoc.render.ranks import job_markdown
 from gpudoc.render.sarif import find_places, render_sarif
 from gpudoc.writing import write_whole
 
@@ -53,12 +54,15 @@ class Output:
 
 
 def redactor_of(report: Report) -> Redactor:
-    """A Redactor that knows this process's names, and those of the users who hold a GPU."""
+    """A Redactor that knows this process's names, those of users who hold a GPU, and those of a job's nodes."""
     redactor = Redactor.of_this_process()
     for gpu in shown_gpus(report.machine):
         for process in holders_of(gpu):
             if not isinstance(process.user, Absent):
                 redactor.know_user(process.user)
+    hosts = dict.fromkeys(host for end in (report.job.attempts if report.job is not None else ()) for host in end.hosts)
+    for number, host in enumerate(hosts, 1):
+        redactor.know_host(host, f"<host-{number}>")
     return redactor
 
 
@@ -121,6 +125,7 @@ def render_markdown(report: Report) -> str:
     lines = [f"**gpudoc doctor: {verdict}**", "", markdown.prose(headline(report, say)), ""]
     for table in _tables(report):
         lines += [*markdown.table(table), ""]
+    lines += job_markdown(report.job) if report.job is not None else []
     for finding in report.findings:
         lines += [
             f"### {markdown.prose(f'{finding.title}{cards_of(finding)}')}",

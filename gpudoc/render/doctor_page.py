@@ -11,6 +11,7 @@ from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, marked, suren
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
 from gpudoc.render.language import Say, in_own_language
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, Table, whole_page
+from gpudoc.render.ranks import job_section
 from gpudoc.units import format_count
 
 KINDS = {"broken": "broken", "warning": "warning", "healthy": "good", "unknown": "warning"}
@@ -23,6 +24,7 @@ def render_page(report: Report) -> str:
     """The report as a self-contained HTML page."""
     report, say = in_own_language(report)
     sections = [
+        *((job_section(report.job),) if report.job is not None else ()),
         Section(say(found_heading(report)), tuple(_findings(report, say))),
         Section("GPUs", tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)),
         Section("Checks", tuple(_checks(report))),

@@ -57,7 +57,10 @@ def test_a_group_is_one_pattern_or_several_and_a_name_stands_for_its_list(folder
         (GOOD + "  sevrity: info\n", r"speed\.yaml: x: unknown key sevrity"),
         (GOOD.replace("  source: https://example.org\n", ""), r"speed\.yaml: x: lacks source"),
         (GOOD + "  unless: [$dokcer]\n", r"speed\.yaml: x: no list \$dokcer in vocabulary\.yaml"),
-        (GOOD.replace("it broke", "it broke: twice"), r"speed\.yaml: x: \{'it broke': 'twice'\} is not text; put it in"),
+        (
+            GOOD.replace("it broke", "it broke: twice"),
+            r"speed\.yaml: x: \{'it broke': 'twice'\} is not text; put it in",
+        ),
         (GOOD + "  all: [[gpu, {card: 7}]]\n", r"speed\.yaml: x: \{'card': '7'\} is not text"),
     ],
 )

@@ -102,12 +102,12 @@ class _Piece:
 
 def clean(data: Data, source: str = "", *, name: str = "the input") -> tuple[Line, ...]:
     """The cleaned lines of `data`; GpudocError when it is empty or not text at all."""
-    encoding = _encoding(data, name)
+    encoding = encoding_of(data, name)
     lines: list[Line] = []
     for piece in _pieces(data, encoding):
         text = piece.data.decode(encoding, errors="replace")
         for number, raw in enumerate(text.split("\n"), start=piece.first_line):
-            lines += [Line(number, part, source) for part in _clean_line(raw)]
+            lines += [Line(number, part, source) for part in clean_line(raw)]
     if not any(line.text.strip() for line in lines):
         raise GpudocError(f"{name} is empty", hint="give a report or a log with text in it")
     return tuple(_thinned(lines))
@@ -115,7 +115,7 @@ def clean(data: Data, source: str = "", *, name: str = "the input") -> tuple[Lin
 
 def head_of(data: Data, *, name: str = "the input") -> str:
     """The beginning of `data` as it is written, fences and all, to tell what sort of text it is."""
-    return data[:_HEAD_BYTES].decode(_encoding(data, name), errors="replace").replace("\r\n", "\n")
+    return data[:_HEAD_BYTES].decode(encoding_of(data, name), errors="replace").replace("\r\n", "\n")
 
 
 def _thinned(lines: list[Line]) -> list[Line]:
@@ -166,7 +166,8 @@ def _telling(text: str) -> bool:
     return any(word in text for word in _TELLING)
 
 
-def _encoding(data: Data, name: str) -> str:
+def encoding_of(data: Data, name: str) -> str:
+    """The encoding of a text by its beginning; GpudocError when it is empty or binary."""
     head = data[:20_000]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
@@ -306,7 +307,8 @@ def _joined(spans: list[tuple[int, int]], unit: int) -> list[tuple[int, int]]:
     return joined
 
 
-def _clean_line(raw: str) -> list[str]:
+def clean_line(raw: str) -> list[str]:
+    """A line without colours, marks and control characters, in parts where a progress bar rewrote it or it is long."""
     if not raw or raw.isspace():
         return []
     text = raw

@@ -10,9 +10,9 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.readers.large_file import blocks
 from gpudoc.facts.readers.nsys import read_database
 from gpudoc.facts.readers.trace import Trace, TraceGather
 from gpudoc.patterns import Match, Pattern
@@ -54,7 +54,7 @@ def read_trace(path: Path) -> Trace:
     gather = TraceGather()
     try:
         with path.open("rb") as stream:
-            rank, is_cut = _read_events(_pieces(_unpacked(stream) if head[:2] == _GZIP else _plain(stream)), gather)
+            rank, is_cut = _read_events(_pieces(blocks(stream, _CHUNK)), gather)
     except OSError as problem:
         raise GpudocError(f"cannot read {path.name}: {problem}", hint="check the path and its permissions") from problem
     return gather.trace(origin=path.name, tool="torch.profiler", rank=rank, is_cut=is_cut)
@@ -97,23 +97,6 @@ def _pieces(blocks: Iterator[bytes]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for block in blocks:
         yield decoder.decode(block)
-
-
-def _plain(stream: IO[bytes]) -> Iterator[bytes]:
-    while block := stream.read(_CHUNK):
-        yield block
-
-
-def _unpacked(stream: IO[bytes]) -> Iterator[bytes]:
-    """What gzip packed, a block at a time; of a file that is damaged or was cut off all that comes before."""
-    packed = zlib.decompressobj(wbits=31)
-    while fed := packed.unconsumed_tail or stream.read(_CHUNK // 4):
-        try:
-            block = packed.decompress(fed, _CHUNK)
-        except zlib.error:
-            return
-        if block:
-            yield block
 
 
 def _skip(text: str, place: int) -> int:

@@ -1,11 +1,34 @@
-"""A file of gigabytes as bytes that are read when they are asked for."""
+"""A file of gigabytes as bytes that are read when they are asked for, or one block after the other."""
 
 from __future__ import annotations
 
 import os
+import zlib
+from collections.abc import Iterator
+from typing import IO
 
 # searched at once
 _WINDOW_BYTES = 16 << 20
+_GZIP = b"\x1f\x8b"
+
+
+def blocks(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """What a file holds in blocks of at most `size`, unpacked when gzip wrote it, of a damaged one the beginning."""
+    first = stream.read(size // 4)
+    if first[:2] != _GZIP:
+        while first:
+            yield first
+            first = stream.read(size)
+        return
+    packed = zlib.decompressobj(wbits=31)
+    while fed := first or packed.unconsumed_tail or stream.read(size // 4):
+        first = b""
+        try:
+            block = packed.decompress(fed, size)
+        except zlib.error:
+            return
+        if block:
+            yield block
 
 
 class LargeFile:

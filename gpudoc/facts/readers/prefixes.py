@@ -6,6 +6,7 @@ from gpudoc.patterns import Pattern
 
 _RANK = Pattern(
     r"\s{0,2}(\[(?:rank|default|Rank|RANK|trainer|worker)[:= ]{0,2}\d{1,5}\]:?|"
+    r"\[\d{1,3},\d{1,5}\]<std(?:out|err)>:|"
     r"\([\w.]{0,60} ?(?:pid|rank)=[^()]{1,80}\)|"
     r"\d{1,4}:(?= )|[\w.-]{1,60} {1,12}\|(?= ))"
 )

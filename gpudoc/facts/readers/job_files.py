@@ -1,0 +1,185 @@
+"""The files of one job: which of a folder are logs, and which rank, host and attempt the path of each names."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from gpudoc.control_characters import escape_line
+from gpudoc.errors import GpudocError
+from gpudoc.facts.readers.clean import Data
+from gpudoc.patterns import Linear, Pattern
+from gpudoc.shell import quote_path
+
+_MOST_FILES, _DEEPEST = 16_384, 8
+_LOG_NAME = Pattern(
+    r"(?i)(?:\.(?:log|out|err|txt|stdout|stderr|gz)|(?:^|[._-])(?:log|out|err|stdout|stderr)s?)(?:[._-]?\d{1,6})?$"
+)
+_HEAD_BYTES = 4_096
+_TORCHRUN = Pattern(r"(?:^|/)attempt_(\d{1,4})/(\d{1,5})/std(?:out|err)\.log$")
+_ATTEMPT = Pattern(r"(?i)(?:^|[/_.-])(?:attempt|restart|try|requeue)[_.-]?(\d{1,4})(?=[/_.-])")
+_LOCAL = Pattern(r"(?i)(?:^|[/_.-])local_?rank[_.-]?(\d{1,5})(?!\d)")
+_RANK = Pattern(r"(?i)(?:^|[/_.-])(?:rank|proc|process|worker|task|trainer)[_.-]?(\d{1,5})(?!\d)")
+_HOST = Pattern(r"(?i)(?:^|[/_.-])((?:node|host|gpu|dgx|nid|cn|compute)[a-z-]{0,12}\d{1,6})(?=[/_.-]|$)")
+_NUMBER = Pattern(r"\d{1,18}")
+# how much of either end of a text is searched for the names of ranks, and how many places of them are looked at
+_LOOKED_AT, _MOST_PREFIXES = 256 << 10, 2_000
+# a number of a job is at least this, a rank is below; so many attempts one job has at most
+_FIRST_JOB, _MOST_RANKS = 1_000, 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """One log: its path, the name that reports cite, and what the path says of rank, place on the node, host, attempt.
+
+    `data` is a text that is held already, None for a file on the disk.
+
+    `rank_by_number`: the rank is a number that tells the files apart, and no word says that it is a rank.
+    """
+
+    path: Path
+    name: str
+    data: bytes | None = field(default=None, compare=False, repr=False)
+    rank: int | None = None
+    local: int | None = None
+    host: str = ""
+    attempt: int = 0
+    rank_by_number: bool = False
+
+    def open(self) -> IO[bytes]:
+        """The bytes, to be read; OSError when the file is gone."""
+        return io.BytesIO(self.data) if self.data is not None else self.path.open("rb")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing."""
+        return self.data == b"" if self.data is not None else self.path.is_file() and not self.path.stat().st_size
+
+
+def find_logs(folder: Path) -> tuple[Path, ...]:
+    """The logs in a folder and below it, in order of their paths; GpudocError when there is none."""
+    found, others = [], 0
+    for path in _walk(folder):
+        if is_log(path):
+            found.append(path)
+        else:
+            others += 1
+    if not found:
+        held = f"{others} other files" if others else "nothing"
+        raise GpudocError(
+            f"{escape_line(folder)} holds no log: it holds {held}",
+            hint=f"give the folder of a job's logs, or one log: gpudoc doctor {quote_path(folder / 'train.log')}",
+        )
+    return tuple(found)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Regular files, in order; no link is followed."""
+    count = 0
+    depth = len(folder.parts)
+    for place, names, files in os.walk(folder):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        if len(Path(place).parts) - depth >= _DEEPEST:
+            names.clear()
+        for name in sorted(files):
+            count += 1
+            if count > _MOST_FILES:
+                raise GpudocError(
+                    f"{escape_line(folder)} holds more than {_MOST_FILES:,} files",
+                    hint="give the folder of one job's logs",
+                )
+            if not name.startswith("."):
+                yield Path(place, name)
+
+
+def is_log(path: Path) -> bool:
+    """Whether the file is named like a log and begins with text, or with nothing."""
+    if not _LOG_NAME.search(path.name):
+        return False
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return wide or path.suffix == ".gz" or head.count(0) <= len(head) // 50
+
+
+def identify(paths: Sequence[Path]) -> tuple[JobFile, ...]:
+    """What the paths say, each by itself, and then by the numbers in which they differ."""
+    root = os.path.commonpath([path.parent for path in paths]) if len(paths) > 1 else ""
+    files = [_of_path(path, os.path.relpath(path, root) if root else path.name) for path in paths]
+    if any(one.rank is not None or one.local is not None for one in files):
+        return tuple(files)
+    return tuple(_by_numbers(files))
+
+
+def _of_path(path: Path, name: str) -> JobFile:
+    name = name.replace(os.sep, "/")
+    elastic = _TORCHRUN.search(path.as_posix())
+    host = _HOST.search(name)
+    one = JobFile(path=path, name=name, host=host[1] if host is not None else "")
+    if elastic is not None:
+        return replace(one, attempt=int(elastic[1]), local=int(elastic[2]))
+    attempt, local, rank = _ATTEMPT.search(name), _LOCAL.search(name), _RANK.search(name)
+    return replace(
+        one,
+        attempt=int(attempt[1]) if attempt is not None else 0,
+        local=int(local[1]) if local is not None else None,
+        rank=int(rank[1]) if rank is not None and local is None else None,
+    )
+
+
+def _by_numbers(files: list[JobFile]) -> Iterable[JobFile]:
+    """Of names that are alike but for numbers: large numbers are jobs, in their order, small ones are ranks."""
+    groups: dict[str, list[int]] = {}
+    for place, one in enumerate(files):
+        groups.setdefault(_NUMBER.sub("#", one.name), []).append(place)
+    for members in groups.values():
+        if len(members) < 2:
+            continue
+        rows = [[int(number) for number in _NUMBER.findall(files[place].name)] for place in members]
+        varying = [column for column in range(len(rows[0])) if len({row[column] for row in rows}) > 1]
+        ranks = [
+            column for column in varying if max(row[column] for row in rows) < _MOST_RANKS and _is_small(rows, column)
+        ]
+        jobs = [column for column in varying if column not in ranks]
+        order = sorted({tuple(row[column] for column in jobs) for row in rows})
+        for place, row in zip(members, rows, strict=True):
+            attempt = order.index(tuple(row[column] for column in jobs))
+            rank = row[ranks[-1]] if ranks and not files[place].host else None
+            files[place] = replace(
+                files[place], attempt=files[place].attempt or attempt, rank=rank, rank_by_number=True
+            )
+    return files
+
+
+def _is_small(rows: list[list[int]], column: int) -> bool:
+    """Whether the numbers begin near 0 and leave few out, as ranks do."""
+    numbers = {row[column] for row in rows}
+    return min(numbers) < _FIRST_JOB and max(numbers) < 4 * len(numbers) + 8
+
+
+def names_ranks(data: Data) -> bool:
+    """Whether a text names more than one rank as its writer, or a launcher says how ranks ended."""
+    head = data[:_LOOKED_AT] + data[max(_LOOKED_AT, len(data) - _LOOKED_AT) :]
+    found = (head[spans[0][0] : spans[0][1]].strip() for spans in islice(_prefixes().finditer(head), _MOST_PREFIXES))
+    return len(set(found)) > 1
+
+
+@functools.cache
+def _prefixes() -> Linear:
+    return Linear(
+        r"(?m)^(?:[\w.-]{1,40}: )? {0,2}[0-9]{1,4}: |\[[0-9]{1,3},[0-9]{1,5}\]<std|^[\w.-]{1,40}-[0-9]{1,4} {1,12}\| |"
+        r"\[(?:rank|Rank|RANK|default|trainer|worker)[:= ]{0,2}[0-9]{1,5}\]|local_rank: [0-9]{1,4}|rank +: [0-9]{1,5}|"
+        r"srun: error: [\w.-]{1,60}: tasks? [0-9]|process (?:rank )?[0-9]{1,5} (?:terminated with|with PID)"
+    )

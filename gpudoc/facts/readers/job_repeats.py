@@ -1,0 +1,86 @@
+"""What the attempts of one job have in common: a node, a step, an error, a duration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpudoc.facts.readers.job_end import AttemptEnd
+
+_FEWEST = 2
+# attempts that lasted at least so long and differ by no more ended after the same time
+_LONG_S, _SAME_S = 180.0, 75.0
+# what a fault of one GPU or node shows as
+_OF_HARDWARE = ("gpu-error", "xid", "crash", "network-port", "slurm-signal", "torchrun-exit", "torchrun-member")
+_OF_MEMORY = ("gpu-memory", "host-oom")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What repeats, an id of rank_kinds.yaml, and the words that stand in its sentence."""
+
+    repeat: str
+    words: Mapping[str, str]
+
+
+def find_common(ends: Sequence[AttemptEnd]) -> Common | None:
+    """What most attempts have in common; None where fewer than two failed."""
+    if len(ends) < _FEWEST:
+        return None
+    last = ends[-1]
+    where = [(end.rank, end.host_name) for end in ends if end.host_name]
+    hosts = [end.host_name for end in ends if end.host_name]
+    steps = [end.step for end in ends if end.step]
+    shapes = [end.shape for end in ends if end.text and end.kind in ("own", "unsigned", "weak")]
+    minutes = _same_time(ends)
+    out_of_memory = all(end.kind == "killed" or (end.lead and end.lead.row.id in _OF_MEMORY) for end in ends)
+    for repeat, count in (
+        ("rank_and_host", _most(where, ends)),
+        ("host", _most(hosts, ends)),
+        ("step", _most(steps, ends)),
+        ("growth" if out_of_memory else "time", len(ends) if minutes else 0),
+        ("same_error", _most(shapes, ends)),
+        ("none", len(ends)),
+    ):
+        if count < _FEWEST or (repeat in ("rank_and_host", "host") and not _proves_node(ends, steps)):
+            continue
+        host = hosts[-1] if hosts else ""
+        rank = f"rank {last.rank}" if last.rank is not None else "the same rank"
+        return Common(
+            repeat=repeat,
+            words={
+                "count": str(count),
+                "first": f"{rank} on {host}",
+                "host": host,
+                "step": str(steps[-1]) if steps else "",
+                "text": last.text,
+                "minutes": str(round((minutes or 0) / 60)),
+            },
+        )
+    return None
+
+
+def _most(values: Sequence[Hashable], ends: Sequence[AttemptEnd]) -> int:
+    """How often the most frequent value is there, 0 where it is not that of most attempts and of the last one."""
+    if not values:
+        return 0
+    value, count = Counter(values).most_common(1)[0]
+    return count if 2 * count > len(ends) and values[-1] == value else 0
+
+
+def _proves_node(ends: Sequence[AttemptEnd], steps: Sequence[int]) -> bool:
+    """Whether the same node again points to that node: not where the job has no other, nor where one error comes again
+    at one step, unless it is an error that faults of hardware show as."""
+    if all(end.lead is not None and end.lead.row.id in _OF_HARDWARE for end in ends):
+        return True
+    same_step = len(steps) == len(ends) and len(set(steps)) == 1
+    return ends[-1].num_hosts > 1 and not (same_step and len({end.shape for end in ends}) == 1)
+
+
+def _same_time(ends: Sequence[AttemptEnd]) -> float | None:
+    """The seconds after which all attempts ended, where they are alike."""
+    times = [end.after_s for end in ends if end.after_s is not None]
+    if len(times) < len(ends) or min(times) < _LONG_S or max(times) - min(times) > max(_SAME_S, 0.02 * max(times)):
+        return None
+    return sum(times) / len(times)
