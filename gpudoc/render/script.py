@@ -95,18 +95,17 @@ def _first(look: Look) -> str:
 
 def _found(result: Result) -> list[str]:
     found, lines = result.findings, []
-    sized = found.sized
-    if sized is not None and sized.largest is not None:
-        largest = sized.largest
+    largest = found.largest
+    if largest is not None:
         proof = largest.proof
         if not largest.is_proved and largest.predicted is not None:
             proof += f"; {largest.predicted:,} predicted"
         peak = "" if largest.line is None else f", peak {format_bytes(largest.line.at(largest.batch))}"
         lines.append(f"  largest batch {largest.batch:>6,}  {proof}{peak} of {format_bytes(largest.limit_bytes)}")
-    if sized is not None and sized.choice is not None:
+    if found.batch is not None:
         own = found.look.batch
         given = "" if own is None else f" (the script's own: {own})"
-        lines.append(f"  offered batch {sized.choice.batch:>6,}{given}")
+        lines.append(f"  offered batch {found.batch:>6,}{given}")
     if found.feed is not None:
         feed = found.feed
         ahead = f" x {feed.prefetch_factor} batches" if feed.num_workers else ""

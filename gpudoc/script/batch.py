@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.look import Look
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.speed import sizes_to_time
-from gpudoc.tune.search.choose import BatchChoice, choose_batch, explain_knee, explain_largest
+from gpudoc.tune.search.choose import choose_batch, explain_knee, explain_largest
 from gpudoc.tune.search.largest import BUDGET_ENDS, Largest, find_largest, settle_largest
 from gpudoc.tune.trial.messages import Point, Request
 
@@ -22,18 +22,8 @@ _LEAST_STEADY_STEPS = 6
 _TIMED_STEPS, _TIMED_S = 8, 1.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
-    """The batch to offer, of one rank, and how it is known; None for each part that was not found."""
-
-    choice: BatchChoice | None = None
-    largest: Largest | None = None
-    speeds: tuple[Point, ...] = ()
-    reasons: tuple[str, ...] = ()
-
-
-def size_batch(session: CommandSession, *, goal: str, max_batch: int | None) -> Sized:
-    """Fill in the largest batch, then the speeds up to what is of use; GpudocError when nothing ever fits."""
+def size_batch(session: CommandSession, found: ScriptFindings, *, goal: str, max_batch: int | None) -> None:
+    """Fill the largest batch, then the speeds up to what is of use, and the choice; GpudocError when nothing fits."""
     cap = cap_of(session.runner.look, max_batch)
     limit = session.runner.limit_bytes
     assert limit is not None
@@ -48,13 +38,16 @@ def size_batch(session: CommandSession, *, goal: str, max_batch: int | None) -> 
     if steps >= _LEAST_STEADY_STEPS:
         largest = settle_largest(session, largest, steps=steps)
     useful = useful_batch(session, cap)
-    speeds = () if goal == "largest" else _time(session, largest, useful)
+    found.largest = largest
+    if goal != "largest":
+        _time(session, found, largest, useful)
+    speeds = found.speeds
     choice = choose_batch(goal, speeds, largest, useful, session.runner.reference)
     # on a CPU the peak of the imports hides the first samples, which looks like growth
     notes = [_about_waiting(session, speeds)]
     notes += [note for note in largest.notes if session.runner.look.on_gpu or not note.startswith("memory grows")]
     reasons = (choice.why.replace("micro_batch ", "batch "), explain_largest(largest), explain_knee(speeds), *notes)
-    return Sized(choice=choice, largest=largest, speeds=speeds, reasons=tuple(reason for reason in reasons if reason))
+    found.choice, found.batch_reasons = choice, tuple(reason for reason in reasons if reason)
 
 
 def _about_waiting(session: CommandSession, speeds: Sequence[Point]) -> str:
@@ -93,8 +86,8 @@ def useful_batch(session: CommandSession, cap: int) -> int:
     return max(1, min(cap, MOST_TIMES * session.runner.reference))
 
 
-def _time(session: CommandSession, largest: Largest, useful: int) -> tuple[Point, ...]:
-    points: list[Point] = []
+def _time(session: CommandSession, found: ScriptFindings, largest: Largest, useful: int) -> None:
+    """Each size in a launch of its own, kept in `speeds`."""
     sizes = sizes_to_time(reference=session.runner.reference, largest=largest.batch, useful=useful)
     # nobody wants a smaller batch than the script's own for its speed
     sizes = tuple(size for size in sizes if size >= min(session.runner.reference, sizes[-1]))
@@ -115,5 +108,4 @@ def _time(session: CommandSession, largest: Largest, useful: int) -> tuple[Point
         )
         trial = session.run(request, f"speed at batch {batch}")
         if trial.fits:
-            points += trial.points
-    return tuple(sorted(points, key=lambda point: point.batch))
+            found.speeds = tuple(sorted((*found.speeds, *trial.points), key=lambda point: point.batch))

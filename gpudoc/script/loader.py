@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpudoc.errors import GpudocError
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.look import Look
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Run
-from gpudoc.tune.loader.search import LoaderChoice, Search, search_loader
+from gpudoc.tune.loader.search import Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import DEFAULT_PREFETCH, LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.messages import End, Feed, Request, Trial
@@ -23,23 +24,14 @@ _STRETCH_STEPS = 16
 _WHY_PERSISTENT = "persistent_workers true: workers are not started anew at every epoch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fed:
-    """The loader to train with, why, and the search behind it; `feed` None leaves the script's own."""
-
-    feed: Feed | None
-    reasons: tuple[str, ...]
-    choice: LoaderChoice | None = None
-    notes: tuple[str, ...] = ()
-
-
-def tune_loader(session: CommandSession, *, seconds: float) -> Fed:
-    """Search within `seconds`; the loader is left where none was seen, where it must not change, or cannot gain."""
+def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: float) -> None:
+    """Fill `feed` within `seconds`; None where no loader was seen, where it must not change, or cannot gain."""
     look = session.runner.look
     kept = why_kept(look)
     if kept:
         session.say(f"loader: {kept}")
-        return Fed(feed=None, reasons=(f"loader left as it is: {kept}",))
+        found.feed_reasons = (f"loader left as it is: {kept}",)
+        return
     measures = Measures(session)
     try:
         costs = costs_of(look, measures.without_workers(), measures.with_one())
@@ -58,8 +50,9 @@ def tune_loader(session: CommandSession, *, seconds: float) -> Fed:
         )
         choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
     except (MeasurementError, GpudocError) as problem:
-        return Fed(feed=None, reasons=(f"loader left as it is: {problem}",), notes=tuple(measures.notes))
-    feed = Feed(
+        found.feed_reasons = (f"loader left as it is: {problem}",)
+        return
+    found.feed = feed = Feed(
         num_workers=choice.num_workers,
         prefetch_factor=choice.prefetch_factor,
         pin_memory=choice.pin_memory,
@@ -69,7 +62,9 @@ def tune_loader(session: CommandSession, *, seconds: float) -> Fed:
     if not feed.persistent_workers:
         reasons = [line for line in reasons if line != _WHY_PERSISTENT]
     refused = tuple(f"{name} stays as the script has it: {why}" for name, why in measures.refused.items())
-    return Fed(feed=feed, reasons=(*reasons, *refused), choice=choice, notes=tuple(measures.notes))
+    found.feed_reasons, found.feed_notes = (*reasons, *refused), tuple(measures.notes)
+    own = look.training.num_workers if look.training is not None else 0
+    found.num_loaders = len({one.setting for one in choice.trials if one.runs and one.setting.num_workers != own})
 
 
 def why_kept(look: Look) -> str:

@@ -68,7 +68,8 @@ def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
     look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s)
     batch = request.batches[0] if request.batches else (look.batch if look else None) or 1
     stage = "steps" if told.num_steps else "start"
-    common = {"request": request, "end": end, "detail": detail, "stage": stage, "seconds": round(told.seconds, 3)}
+    common = {"request": request, "end": end, "detail": detail, "stage": stage, "how": "launch"}
+    common["seconds"] = round(told.seconds, 3)
     if look is None:
         return Trial.model_validate({**common, "failed_batch": None if end is End.FITS else batch}).beside(told.beside)
     trains = next(one for one in told.seen if one.trains)

@@ -19,11 +19,11 @@ from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.advice import Line, lines, said_not_set
 from gpudoc.script.cell import Isolation, what_can_be
-from gpudoc.script.findings import Findings
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.look import Look, lever_of, look_at
 from gpudoc.script.options import Options
 from gpudoc.script.outcome import LEAST_STEPS, Told, refusal, trial_of
-from gpudoc.script.record import Context, make_profile
+from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
 from gpudoc.script.runner import CommandRunner
 from gpudoc.script.stages import run_stages, say_plan
@@ -40,7 +40,7 @@ from gpudoc.tune.trial.messages import Request
 from gpudoc.units import format_bytes
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "script-1"
+_METHOD = "script-2"
 # of the budget, for the first step to come
 _LOOK_SHARE = 0.6
 
@@ -52,7 +52,7 @@ class Result:
     """What was found, and the profile that stands in the file now; both are None after a look alone."""
 
     options: Options
-    findings: Findings
+    findings: ScriptFindings
     launches: int
     seconds: float
     isolation: str
@@ -191,7 +191,7 @@ class _Search:
         if look is None or told.num_steps <= LEAST_STEPS:
             raise refusal(told, self._name)
         lever, why_not = lever_of(look, takes_batch=self._options.command.takes_batch)
-        found = Findings(look=look, lever=lever, why_no_lever=why_not)
+        found = ScriptFindings(look=look, lever=lever, why_no_lever=why_not)
         found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS))
         found.notes += look.asides
         if self._options.only_looks:
@@ -212,7 +212,7 @@ class _Search:
         self._launches.needs_batch = True
         return self._launches.look(command.at(FIRST_BATCH), patience_s=_LOOK_SHARE * self._deadline.left_s)
 
-    def _tune(self, told: Told, found: Findings) -> Result:
+    def _tune(self, told: Told, found: ScriptFindings) -> Result:
         look = found.look
         if look.on_gpu and self._options.memory_limit_bytes is not None:
             raise GpudocError(
@@ -265,7 +265,7 @@ class _Search:
                 "memory_bytes": hardware.memory_bytes or look.device_bytes,
             }
             hardware = hardware.model_copy(update=known)
-        context = Context(
+        context = ScriptContext(
             command=self._options.command,
             hardware=hardware,
             limit_bytes=limit_bytes,
@@ -313,7 +313,7 @@ class _Search:
 
     def _result(
         self,
-        found: Findings,
+        found: ScriptFindings,
         profile: Profile | None = None,
         stored: Merged | None = None,
         limit_bytes: int | None = None,
@@ -376,9 +376,9 @@ def document(result: Result) -> Mapping[str, object]:
 
 def _gain_document(result: Result) -> dict[str, object] | None:
     gained = result.findings.gain
-    if gained is None or result.profile is None:
+    if result.profile is None or (gained.ratio is None and not gained.kept_default):
         return None
-    ratio = gained.ratio if gained.ratio is not None and not gained.kept_default else Span(1.0, 1.0, 1.0)
+    ratio = Span(1.0, 1.0, 1.0) if gained.ratio is None or gained.kept_default else gained.ratio
     found = result.findings
     launches = max(1, min(len(found.defaults), len(found.joints)))
     return {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "launches": launches}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.script.batch import size_batch
-from gpudoc.script.findings import Findings, is_own
+from gpudoc.script.findings import ScriptFindings, is_own
 from gpudoc.script.loader import tune_loader, why_kept
 from gpudoc.script.options import PARTS, Options
 from gpudoc.script.runner import CommandSession, NoLeverError
 from gpudoc.script.threads import try_sleeping
 from gpudoc.tune.model.gain import times
+from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
 from gpudoc.tune.search.trying import give_up
 from gpudoc.tune.trial.deadline import TimeUpError
-from gpudoc.tune.trial.messages import End, Request, Variant
+from gpudoc.tune.trial.messages import Request, Variant
 from gpudoc.units import format_seconds
 
 _LOADER_SHARE = 0.45
@@ -54,16 +53,16 @@ def say_plan(options: Options, launch_s: float | None) -> str:
     )
 
 
-def run_stages(session: CommandSession, options: Options, found: Findings) -> None:
+def run_stages(session: CommandSession, options: Options, found: ScriptFindings) -> None:
     """How threads wait, loader, batch, and the comparison with trial 0; what is found is in `found` at any moment."""
     found.needed_s = sum(planned_launches(options).values()) * session.runner.overhead_s
     try:
         _run_stages(session, options, found)
     finally:
-        found.timed = list(session.journal.trials)
+        found.feed_trials = tuple(trial for trial in session.journal.trials if trial.request.kind == "loader")
 
 
-def _run_stages(session: CommandSession, options: Options, found: Findings) -> None:
+def _run_stages(session: CommandSession, options: Options, found: ScriptFindings) -> None:
     # of the closing comparison one launch is needed, the others make it sure
     session.reserved_s = min(
         (2 * _PAIRS - 1) * (session.runner.overhead_s + _PAIR_S),
@@ -73,18 +72,18 @@ def _run_stages(session: CommandSession, options: Options, found: Findings) -> N
         try_sleeping(session, found)
     if "loader" in options.parts:
         share = _LOADER_SHARE if "batch" in options.parts else 1.0
-        found.fed = tune_loader(session, seconds=max(0.0, share * session.free_s))
-        if found.fed.choice is None and options.parts == {"loader"} and why_kept(found.look):
+        tune_loader(session, found, seconds=max(0.0, share * session.free_s))
+        if options.parts == {"loader"} and why_kept(found.look):
             found.nothing_to_gain, found.needed_s = why_kept(found.look), None
-        if found.fed.feed is not None and is_own(found.fed.feed, found.look):
+        if found.feed is not None and is_own(found.feed, found.look):
             found.notes.append("the script's own loader settings are the best that were found")
-        session.feed = found.fed.feed
+        session.feed = found.feed
     if "batch" in options.parts:
         _size(session, options, found)
     _compare(session, options, found)
 
 
-def _size(session: CommandSession, options: Options, found: Findings) -> None:
+def _size(session: CommandSession, options: Options, found: ScriptFindings) -> None:
     if found.lever == "none":
         session.say(f"batch: not searched: {found.why_no_lever}")
         return
@@ -95,7 +94,7 @@ def _size(session: CommandSession, options: Options, found: Findings) -> None:
         found.why_no_lever = "no time was left"
         return
     try:
-        found.sized = size_batch(session, goal=options.goal, max_batch=options.max_batch)
+        size_batch(session, found, goal=options.goal, max_batch=options.max_batch)
     except NoLeverError as problem:
         found.lever, found.why_no_lever = "none", problem.message
         session.say(f"batch: {problem.message}")
@@ -109,39 +108,36 @@ def _size(session: CommandSession, options: Options, found: Findings) -> None:
         session.say(f"batch: {problem.message}")
 
 
-def _compare(session: CommandSession, options: Options, found: Findings) -> None:
+def _compare(session: CommandSession, options: Options, found: ScriptFindings) -> None:
     """Trial 0 and the found settings in turns; settings that lose are not kept."""
     feed = found.feed
     takes_batch = found.lever == "flag" or "batch" in options.allow
-    batch = found.batch if takes_batch and found.batch != found.look.batch else None
+    is_other = found.batch not in (None, found.look.batch)
+    batch = found.batch if takes_batch and is_other else None
     changed = batch is not None or found.variant != Variant() or (feed is not None and not is_own(feed, found.look))
+    if is_other and batch is None:
+        found.nothing_to_gain = "another batch is another training, which is only offered (--allow batch compares it)"
     if not changed:
         # a batch that is only offered is no part of what was compared
-        found.unchanged = found.batch in (None, found.look.batch)
+        found.kept_default = not is_other
         return
     session.reserved_s = 0.0
-    for turn in range(_PAIRS):
-        for kind in ("joint", "default") if turn % 2 == 0 else ("default", "joint"):
-            request = Request(
-                kind=kind,
-                batches=(batch,) if batch is not None and kind == "joint" else (),
-                variant=found.variant if kind == "joint" else Variant(),
-                feed=feed if kind == "joint" else None,
-                steps=_PAIR_STEPS,
-                seconds_per_batch=_PAIR_S,
-                repeat=turn,
-            )
-            why = "the found settings" if kind == "joint" else "the script as it is"
-            trial = session.run(request, f"comparing: {why}, once more" if turn else f"comparing: {why}")
-            if trial.end is End.TIME_UP:
-                break
-            (found.joints if kind == "joint" else found.defaults).append(trial)
+
+    def ask(side: Side, turn: int) -> Request:
+        request = Request(kind=side, batches=(), steps=_PAIR_STEPS, seconds_per_batch=_PAIR_S, repeat=turn)
+        if side == "default":
+            return request
+        return request.model_copy(
+            update={"batches": () if batch is None else (batch,), "variant": found.variant, "feed": feed}
+        )
+
+    compare_in_turns(session, found, (("joint", 0), ("default", 0), ("default", 1), ("joint", 1)), ask)
     if not found.joints and batch is None:
         _take_from_the_search(session, found)
-    _judge(found, batch, is_sure=options.goal == "throughput")
+    _judge(found, is_part=batch is not None, is_sure=options.goal == "throughput")
 
 
-def _take_from_the_search(session: CommandSession, found: Findings) -> None:
+def _take_from_the_search(session: CommandSession, found: ScriptFindings) -> None:
     """Without time to compare, the search's own launches of the found loader and of the script's own tell the gain."""
     if found.feed is None:
         return
@@ -158,22 +154,22 @@ def _take_from_the_search(session: CommandSession, found: Findings) -> None:
         found.notes.append("no time was left to compare once more: the gain is that of the search's own launches")
 
 
-def _judge(found: Findings, batch: int | None, *, is_sure: bool) -> None:
-    """Keep trial 0's settings where the found ones fail or lose; `batch` is the one that was part of them.
+def _judge(found: ScriptFindings, *, is_part: bool, is_sure: bool) -> None:
+    """Keep trial 0's settings where the found ones fail or lose; the batch is given up where it `is_part` of them.
 
     With `is_sure` they lose as well where they are not faster beyond what the launches differ by.
     """
     failed = next((trial for trial in found.joints if not trial.fits), None)
-    gained = found.gain
-    ratio = None if gained is None else gained.ratio
+    ratio = found.gain.ratio
     if failed is not None:
         reason = f"the found ones failed in the end ({failed.detail[:120] or failed.end.value})"
-    elif ratio is not None and (ratio.middle < 1.0 or (is_sure and ratio.low <= 1.0)):
+    elif ratio is not None and loses(found.gain, is_sure=is_sure):
         reason = f"the found ones reached {times(ratio)} their speed in the end"
     else:
         return
     give_up(found, reason)
-    found.kept_default = f"the script's own settings are kept: {reason}"
-    found.unchanged = True
-    if batch is not None and found.sized is not None:
-        found.sized = replace(found.sized, choice=None)
+    found.why_kept = f"the script's own settings are kept: {reason}"
+    found.kept_default = True
+    found.variant, found.feed = Variant(), None
+    if is_part:
+        found.choice = None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import VariantTrial
-from gpudoc.script.findings import Findings
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.again import wins
@@ -19,7 +19,7 @@ _LAUNCHES = 4
 _STEPS, _SECONDS = 24, 3.0
 
 
-def try_sleeping(session: CommandSession, found: Findings) -> None:
+def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
     """Where others left the look too few CPUs: the session's variant, and what came of it in `tried`."""
     noise = noise_of(found.defaults)
     if session.runner.look.on_gpu or noise is None or not may_sleep(noise.most_cpus):
@@ -36,7 +36,7 @@ def try_sleeping(session: CommandSession, found: Findings) -> None:
     found.tried.append(row)
     session.say(f"  {row.why}")
     if is_kept:
-        session.variant = found.tried_variant = asleep.variant
+        session.variant = found.variant = asleep.variant
         # what is decided next is decided for steps as they now go
         measured = after.measured
         session.runner.look = replace(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gpudoc.profile.model import LoaderTrial as ProfileRow
 from gpudoc.profile.model import PartName, VariantTrial
 from gpudoc.tune.model.gain import Gain, gain_of
 from gpudoc.tune.model.verdict import TOO_SHORT, Verdict, judge
-from gpudoc.tune.search.choose import BatchChoice, speedup
+from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.messages import Feed, Point, Trial, Variant
@@ -56,14 +55,15 @@ def most_of_use(train: Train, num_samples: int, goal: str) -> int:
     return min(num_samples, max(AUTO_FACTOR * train.reference_batch, num_samples // _LEAST_STEPS))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Findings:
     """What is known so far; complete enough for a profile as soon as the default trial is there.
 
     `variants` are the trials of levers, `tried` what came of each. `reasons` are sentences for fields of `variant` that
-    something else decided, `rejected` those for fields whose other value failed. `asked_for_speed` is False where only
-    the largest batch is asked for. `needed_s` is how long a search should take; `nothing_to_gain` why more time
-    would not help.
+    something else decided, `rejected` those for fields whose other value failed. `feed` None leaves the loader as it
+    is; `num_loaders` counts the settings that were held against that, `feed_trials` are the trials behind it.
+    `asked_for_speed` is False where only the largest batch is asked for. `needed_s` is how long a search should take;
+    `nothing_to_gain` why more time would not help.
     """
 
     defaults: list[Trial] = field(default_factory=list)
@@ -75,9 +75,10 @@ class Findings:
     largest: Largest | None = None
     speeds: tuple[Point, ...] = ()
     choice: BatchChoice | None = None
-    feed: Feed = field(default_factory=Feed)
+    feed: Feed | None = None
     feed_reasons: tuple[str, ...] = ()
     feed_trials: tuple[Trial, ...] = ()
+    num_loaders: int = 0
     joints: list[Trial] = field(default_factory=list)
     kept_default: bool = False
     asked_for_speed: bool = True
@@ -86,13 +87,18 @@ class Findings:
     nothing_to_gain: str = ""
 
     @property
+    def batch(self) -> int | None:
+        """The batch of one rank that was chosen; None where none was."""
+        return None if self.choice is None else self.choice.batch
+
+    @property
     def gain(self) -> Gain:
         """What the choice gains over the default, both fed with real data, with its doubt."""
         return gain_of(self.defaults, self.joints, kept_default=self.kept_default)
 
     @property
     def verdict(self) -> Verdict:
-        """What the search for speed may say first; None of what was not tried is in it."""
+        """What the search for speed may say first; nothing that was not tried is in it."""
         counts = self.num_tried
         tried = ((counts["levers"], "lever"), (counts["batch"], "batch"), (counts["loader"], "loader setting"))
         return judge(self.gain, tried, self.why_not, self.needed_s)
@@ -100,10 +106,10 @@ class Findings:
     @property
     def num_tried(self) -> dict[PartName, int]:
         """How many settings of each part were held against the default's."""
-        reference = self.defaults[0].request.batches[0] if self.defaults else None
+        asked = [batch for trial in self.defaults[:1] for batch in trial.request.batches]
+        default = next(iter([*asked, *(point.batch for trial in self.defaults[:1] for point in trial.points)]), None)
         batches = {point.batch for point in self.speeds} | ({self.choice.batch} if self.choice else set())
-        settings = [row for row in profile_rows(self.feed_trials) if row.num_workers]
-        return {"levers": len(self.tried), "batch": len(batches - {reference}), "loader": len(settings)}
+        return {"levers": len(self.tried), "batch": len(batches - {default}), "loader": self.num_loaders}
 
     @property
     def why_not(self) -> str:
@@ -115,27 +121,6 @@ class Findings:
 
     @property
     def speedup(self) -> float | None:
-        """Samples per second of the choice over the default's, both with real data; None when not measured."""
-        return 1.0 if self.kept_default else speedup(self.defaults, self.joints)
-
-
-def profile_rows(trials: Sequence[Trial]) -> tuple[ProfileRow, ...]:
-    """The loader settings that were measured, as a profile keeps them."""
-    rows = []
-    for trial in trials:
-        for name, rate in trial.measured.items():
-            if not name.endswith(":rate"):
-                continue
-            prefix = name.removesuffix(":rate")
-            _, workers, prefetch, pin = prefix.split(":")
-            rows.append(
-                ProfileRow(
-                    num_workers=int(workers),
-                    prefetch_factor=int(prefetch),
-                    samples_per_s=round(rate, 2),
-                    wait_share=round(trial.measured[f"{prefix}:wait"], 4),
-                    pin_memory=pin == "1",
-                    persistent_workers=bool(trial.measured["persistent_workers"]),
-                )
-            )
-    return tuple(rows)
+        """The choice's speed over the default's, both with real data; None when not measured."""
+        ratio = self.gain.ratio
+        return 1.0 if self.kept_default else None if ratio is None else ratio.middle

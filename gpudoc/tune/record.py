@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import gpudoc
 from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.profile import model
-from gpudoc.tune.findings import Findings, profile_rows
+from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.gain import Gain
 from gpudoc.tune.model.noise import Noise, noise_of
+from gpudoc.tune.model.scaling import Span
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.trial.messages import Feed, Trial, Variant
@@ -46,9 +47,14 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
         hardware=_hardware(context),
         workload=context.workload,
         settings=settings,
-        evidence=_evidence(context, found, trials),
+        evidence=evidence_of(found, trials, context.limit_bytes),
         why=tuple(_why(found, settings, noise_of(trials), context.device)),
     )
+
+
+def about_noise(noise: Noise | None, device: str, tried: Sequence[model.VariantTrial] = ()) -> list[str]:
+    """What puts all that was found in doubt, before everything else; nothing on a quiet machine."""
+    return [] if noise is None else [str(noise), *about_threads(device, noise, tried)]
 
 
 def about_threads(device: str, noise: Noise | None, tried: Sequence[model.VariantTrial] = ()) -> list[str]:
@@ -99,14 +105,46 @@ def made_now(seconds: float, trials: int, *, interrupted: bool = False) -> model
     )
 
 
-def parts_found(
-    tried: Mapping[model.PartName, int], gain: Gain | None, noise: Noise | None, largest: Largest | None
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None) -> model.Evidence:
+    """What the settings rest on: every trial, what was tried of each part, the gain with its doubt."""
+    largest, gain, noise = found.largest, found.gain, noise_of(trials)
+    ratio = Span(1.0, 1.0, 1.0) if found.kept_default else gain.ratio
+    steps = [trial for trial in trials if trial.request.kind != "plan" and not _is_for_loader(trial)]
+    return model.Evidence(
+        largest_batch=largest.batch if largest else None,
+        fastest_batch=found.choice.fastest if found.choice else None,
+        memory_limit_bytes=limit_bytes,
+        memory_model=_memory_model(largest),
+        trials=tuple(row for trial in steps for row in _rows(trial)),
+        variants=tuple(found.tried),
+        loader=tuple(row for trial in found.feed_trials for row in trial.loaders or _loader_rows(trial)),
+        default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
+        samples_per_s=None if gain.chosen is None else round(gain.chosen.middle, 2),
+        speedup_over_default=None if ratio is None else round(ratio.middle, 3),
+        speedup_interval=None if ratio is None else (round(ratio.low, 3), round(ratio.high, 3)),
+        parts=_parts_found(found.num_tried, gain, noise, largest),
+        disturbed_trials=None if noise is None else noise.num_disturbed,
+        other_cpus=None if noise is None else noise.most_cpus,
+    )
+
+
+def _is_for_loader(trial: Trial) -> bool:
+    """Whether the trial is a launch with other loader settings, which is a row of its own table."""
+    return trial.how == "launch" and trial.request.kind == "loader"
+
+
+def _parts_found(
+    tried: Mapping[model.PartName, int], gain: Gain, noise: Noise | None, largest: Largest | None
 ) -> tuple[model.PartFound, ...]:
     """Each part of the settings with what this search's answer for it rests on; a largest batch is an answer, too."""
     times = None
-    if gain is not None and gain.kept_default and any(tried.values()):
+    if gain.kept_default and any(tried.values()):
         times = (1.0, 1.0, 1.0)
-    elif gain is not None and gain.ratio is not None and not gain.kept_default:
+    elif gain.ratio is not None and not gain.kept_default:
         times = (round(gain.ratio.middle, 3), round(gain.ratio.low, 3), round(gain.ratio.high, 3))
     counts = {**tried, "batch": tried["batch"] or int(largest is not None)}
     at = _now()
@@ -116,11 +154,7 @@ def parts_found(
     )
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-
-
-def memory_model(largest: Largest | None) -> model.MemoryModel | None:
+def _memory_model(largest: Largest | None) -> model.MemoryModel | None:
     """The line of peak memory over the batch; None where none was found."""
     if largest is None or largest.line is None:
         return None
@@ -131,60 +165,55 @@ def memory_model(largest: Largest | None) -> model.MemoryModel | None:
     )
 
 
-def _evidence(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Evidence:
-    largest = found.largest
-    ratio, noise = found.speedup, noise_of(trials)
-    return model.Evidence(
-        largest_batch=largest.batch if largest else None,
-        fastest_batch=found.choice.fastest if found.choice else None,
-        memory_limit_bytes=context.limit_bytes,
-        memory_model=memory_model(largest),
-        trials=tuple(row for trial in trials if trial.request.kind != "plan" for row in _rows(trial)),
-        variants=tuple(found.tried),
-        loader=profile_rows(found.feed_trials),
-        default=next(iter(_rows(found.defaults[0])), None) if found.defaults else None,
-        samples_per_s=None if found.gain.chosen is None else round(found.gain.chosen.middle, 2),
-        speedup_over_default=None if ratio is None else round(ratio, 3),
-        parts=parts_found(found.num_tried, found.gain, noise, found.largest),
-        disturbed_trials=None if noise is None else noise.num_disturbed,
-        other_cpus=None if noise is None else noise.most_cpus,
-    )
-
-
 def _rows(trial: Trial) -> list[model.Trial]:
     """One row for each batch of a trial that was measured, and one for the batch that ended it."""
     rows = [_row(trial, point.batch, True) for point in trial.points if point.batch != trial.failed_batch]
     if not trial.fits or not rows:
-        rows.append(_row(trial, trial.failed_batch or trial.request.batches[0], trial.fits))
+        batches = trial.request.batches or (1,)
+        rows.append(_row(trial, trial.failed_batch or batches[0], trial.fits))
     return rows
 
 
 def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
-    point = trial.point(batch)
-    rate = point.samples_per_s if point and fits else None
-    request = trial.request
+    point, request = trial.point(batch), trial.request
+    is_launch = trial.how == "launch"
+    rate = point.samples_per_s if point else None
+    rate = trial.samples_per_s if is_launch else None if rate is None else rate * request.ranks
     return model.Trial(
         kind=request.kind,
         batch=batch,
         fits=fits,
         end="fits" if fits else trial.end.value,
         peak_bytes=point.peak_bytes if point else None,
-        samples_per_s=None if rate is None else round(rate * request.ranks, 2),
+        samples_per_s=round(rate, 2) if rate and fits else None,
         seconds=round(trial.seconds, 2),
-        settings=_profile_settings(request.variant, request.feed, batch, request.num_micros(batch)),
+        # those of a script are its own
+        settings=None
+        if is_launch
+        else _profile_settings(request.variant, request.feed, batch, request.num_micros(batch)),
     )
 
 
+def _loader_rows(trial: Trial) -> tuple[model.LoaderTrial, ...]:
+    """The row of a launch with other loader settings; nothing where it failed."""
+    feed, speed = trial.request.feed, trial.samples_per_s or trial.steps_per_s
+    if feed is None or speed is None or not trial.fits:
+        return ()
+    row = model.LoaderTrial(
+        samples_per_s=round(speed, 2), wait_share=round(trial.measured.get("wait_share", 0.0), 4), **feed.model_dump()
+    )
+    return (row,)
+
+
 def _why(found: Findings, settings: model.Settings, noise: Noise | None, device: str) -> list[str]:
-    sentences = [found.choice.why] if found.choice else [f"micro_batch {settings.micro_batch}: the reference batch"]
+    sentences = about_noise(noise, device, found.tried)
+    sentences.append(found.choice.why if found.choice else f"micro_batch {settings.micro_batch}: the reference batch")
     if settings.accumulation > 1:
         sentences.append(f"accumulation {settings.accumulation}: keeps the global batch of the config")
     if found.largest is not None:
         sentences.append(explain_largest(found.largest))
     sentences.append(explain_knee(found.speeds))
     sentences += explain_variant(found.variant, found.tried, {**found.rejected, **found.reasons})
-    sentences += found.feed_reasons or (f"num_workers {found.feed.num_workers}: not tuned",)
+    sentences += found.feed_reasons or (f"num_workers {settings.loader.num_workers}: not tuned",)
     sentences += found.notes
-    if noise is not None:
-        sentences[:0] = [str(noise), *about_threads(device, noise, found.tried)]
     return [sentence for sentence in sentences if sentence]

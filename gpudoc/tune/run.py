@@ -49,13 +49,13 @@ from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import abilities_of
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
-from gpudoc.tune.trial.messages import Variant
+from gpudoc.tune.trial.messages import Feed, Variant
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "6"
+_METHOD = "7"
 _AUTO_SHARE = 50
 # to end the fork servers and to write the profile
 _CLOSING_S = 1.0
@@ -171,7 +171,11 @@ class _Search:
             run_stages(session, plan, found, Feeder(self._loaded))
             if "scaling" in self._options.parts and found.choice is not None:
                 settings = Settings(
-                    batch=found.choice.batch, variant=found.variant, feed=found.feed, told="as tuned", tuned=True
+                    batch=found.choice.batch,
+                    variant=found.variant,
+                    feed=found.feed or Feed(),
+                    told="as tuned",
+                    tuned=True,
                 )
                 session.go_on_until(self._deadline)
                 scaling = self._scaling_stage(told, session, settings)

@@ -44,14 +44,14 @@ def test_a_gain_is_not_claimed_where_none_was_measured():
     said = headline(result_of(options, found, session))
     assert said.startswith("Not compared with the script as it is: tried ")
     assert "--allow batch compares it" in said
-    found.kept_default, found.unchanged = "lost", True
+    found.feed, found.why_kept, found.kept_default = None, "lost", True
     assert "none is faster than the script as it is: 74.1 samples/s" in headline(result_of(options, found, session))
 
 
 def test_a_search_that_had_no_time_names_the_command_that_has():
     options, found, session = searched(parts=frozenset({"look"}))
     options = replace(options, parts=frozenset({"loader"}))
-    found.unchanged, found.needed_s = True, 100.0
+    found.kept_default, found.needed_s = True, 100.0
     assert headline(result_of(options, found, session)) == (
         "Not searched: the budget does not reach for a first comparison. A search takes about 1 min 40 s: "
         "gpudoc tune --only loader --budget 100s -- python train.py"
@@ -79,7 +79,7 @@ def test_the_command_to_train_has_the_batch_where_the_placeholder_stood():
     found.lever = "flag"
     result = result_of(Options(command=Command(words)), found, session)
     assert train_command(result) == f"gpudoc train --profile auto -- python train.py -b {found.batch}"
-    found.sized = None
+    found.choice = None
     assert train_command(result) == "gpudoc train --profile auto -- python train.py -b 8"
 
 

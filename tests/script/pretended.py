@@ -7,14 +7,16 @@ from pathlib import Path
 from gpudoc.profile.merge import Merged
 from gpudoc.profile.model import Hardware
 from gpudoc.progress import SILENT
+from gpudoc.script.batch import size_batch
 from gpudoc.script.command import Command
-from gpudoc.script.findings import Findings
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.hook import Seen
+from gpudoc.script.loader import tune_loader
 from gpudoc.script.look import look_at
 from gpudoc.script.messages import ErrorSeen, Link, LoaderSeen, Start, Steps, Total
 from gpudoc.script.options import Options
 from gpudoc.script.outcome import Told, trial_of
-from gpudoc.script.record import Context, make_profile
+from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.runner import CommandRunner
 from gpudoc.script.search import Result
 from gpudoc.script.stages import run_stages
@@ -129,11 +131,25 @@ def session_of(model, *, built=None, journal=None, command=COMMAND, **changes):
     return Session(runner=runner, journal=journal or Journal(None), progress=SILENT, **{"budget_s": 3600.0, **changes})
 
 
+def fed(session, **asked):
+    """What the search for the loader found."""
+    found = ScriptFindings(look=session.runner.look)
+    tune_loader(session, found, **asked)
+    return found
+
+
+def sized(session, **asked):
+    """What the search for the batch found."""
+    found = ScriptFindings(look=session.runner.look)
+    size_batch(session, found, **asked)
+    return found
+
+
 def searched(**changes):
     """The findings of a whole search over a pretended script, and its session."""
     asked = Options(command=COMMAND, **changes)
     session = session_of(Pretended())
-    found = Findings(look=session.runner.look, lever="loader")
+    found = ScriptFindings(look=session.runner.look, lever="loader")
     found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
     run_stages(session, asked, found)
     return asked, found, session
@@ -141,7 +157,7 @@ def searched(**changes):
 
 def result_of(asked, found, session, **changes):
     """The result as the door returns it, with a profile unless it only looked."""
-    context = Context(
+    context = ScriptContext(
         command=asked.command, hardware=Hardware(device="cpu", name="A CPU", torch="2.9.1"), limit_bytes=256 << 20,
         seconds=60.0, launches=21,
     )  # fmt: skip

@@ -1,14 +1,14 @@
 import pytest
 
-from gpudoc.script.batch import cap_of, size_batch
+from gpudoc.script.batch import cap_of
 from gpudoc.script.look import lever_of
-from tests.script.pretended import Pretended, loader, session_of
+from tests.script.pretended import Pretended, loader, session_of, sized
 
 
 def test_the_largest_batch_is_shown_from_both_sides():
     # 64 MiB and 1 MiB a sample under 256 MiB: 192 fit
     runner = Pretended()
-    found = size_batch(session_of(runner), goal="largest", max_batch=None)
+    found = sized(session_of(runner), goal="largest", max_batch=None)
     assert found.largest.is_proved
     assert 188 <= found.largest.batch <= 192
     assert 193 <= found.largest.fails_at <= found.largest.batch + 4
@@ -23,25 +23,25 @@ def test_the_largest_batch_is_shown_from_both_sides():
 )
 def test_a_batch_that_holds_all_there_is_is_proved_from_below_and_says_why_it_ends(samples, max_batch, says, share_s):
     session = session_of(Pretended(), built=loader(samples=samples), budget_s=share_s / 0.6)
-    found = size_batch(session, goal="largest", max_batch=max_batch)
+    found = sized(session, goal="largest", max_batch=max_batch)
     largest = found.largest
     assert (largest.batch, largest.fails_at, largest.is_proved) == (64, None, True)
-    assert found.reasons[0] == f"batch 64: the largest that fits, proved from below: {says}"
-    assert found.reasons[1].startswith(f"largest batch 64 under 256 MiB: it ran, and {says}")
-    assert not [reason for reason in found.reasons if "budget" in reason]
+    assert found.batch_reasons[0] == f"batch 64: the largest that fits, proved from below: {says}"
+    assert found.batch_reasons[1].startswith(f"largest batch 64 under 256 MiB: it ran, and {says}")
+    assert not [reason for reason in found.batch_reasons if "budget" in reason]
 
 
 def test_for_speed_the_smallest_batch_that_is_as_fast_is_offered():
     runner = Pretended(fixed_s=0.001, step_s=0.01, sample_s=0.0)
-    found = size_batch(session_of(runner), goal="throughput", max_batch=None)
+    found = sized(session_of(runner), goal="throughput", max_batch=None)
     assert found.choice.batch < 64
     assert found.largest is not None
-    assert any("95 % of the highest speed" in reason for reason in found.reasons)
+    assert any("95 % of the highest speed" in reason for reason in found.batch_reasons)
 
 
 def test_no_batch_beyond_eight_times_the_scripts_own_is_offered_for_speed():
     runner = Pretended(fixed_s=1.0, step_s=0.0001, sample_s=0.0, bytes_per_sample=1 << 16)
-    found = size_batch(session_of(runner), goal="throughput", max_batch=None)
+    found = sized(session_of(runner), goal="throughput", max_batch=None)
     assert found.choice.batch == 64
     assert found.largest.batch > 64
 

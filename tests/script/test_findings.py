@@ -2,15 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpudoc.script.findings import Findings, is_own, speed_of
-from gpudoc.tune.model.gain import times
+from gpudoc.script.findings import ScriptFindings, is_own
+from gpudoc.tune.model.gain import speed_of_launches, times
 from gpudoc.tune.trial.messages import End, Feed, Request, Trial
 from tests.script.pretended import Pretended, loader, session_of
 
 
 def trial(rate, end=End.FITS, **measured):
     known = {"mean_step_s": 0.1, **({} if rate is None else {"samples_per_s": rate}), **measured}
-    return Trial(request=Request(kind="joint", batches=()), end=end, measured=known)
+    return Trial(request=Request(kind="joint", batches=()), end=end, how="launch", measured=known)
 
 
 def look(**built):
@@ -18,7 +18,7 @@ def look(**built):
 
 
 def gain(defaults, joints):
-    return Findings(look=look(), defaults=defaults, joints=joints).gain.ratio
+    return ScriptFindings(look=look(), defaults=defaults, joints=joints).gain.ratio
 
 
 def test_a_gain_has_the_doubt_of_the_launches_that_are_furthest_apart():
@@ -34,15 +34,15 @@ def test_a_gain_that_was_measured_once_claims_no_bounds():
 
 
 def test_steps_are_compared_where_samples_are_not_known():
-    assert speed_of(trial(None)) == pytest.approx(10.0)
-    assert speed_of(trial(5.0, end=End.OOM_HOST)) is None
+    assert speed_of_launches([trial(None)]).middle == pytest.approx(10.0)
+    assert speed_of_launches([trial(5.0, end=End.OOM_HOST)]) is None
     assert gain([trial(None)], [trial(None, mean_step_s=0.05)]).middle == pytest.approx(2.0)
 
 
 def test_nothing_is_gained_without_both_sides():
     assert gain([], [trial(1.0)]) is None
     assert gain([trial(1.0)], [trial(1.0, end=End.HANG)]) is None
-    assert Findings(look=look()).gain is None
+    assert ScriptFindings(look=look()).gain.ratio is None
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,28 @@
 import pytest
 
-from gpudoc.script.loader import Measures, costs_of, tune_loader, why_kept
+from gpudoc.script.loader import Measures, costs_of, why_kept
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.trial.messages import Request
-from tests.script.pretended import Pretended, loader, session_of
+from tests.script.pretended import Pretended, fed, loader, session_of
 
 
 def test_the_fewest_workers_that_feed_the_step_are_found():
     # a batch takes one worker 80 ms, a step 28 ms: three workers
     runner = Pretended()
-    found = tune_loader(session_of(runner), seconds=1000.0)
+    found = fed(session_of(runner), seconds=1000.0)
     assert found.feed.num_workers == 3
     assert found.feed.persistent_workers
     assert len(runner.requests) <= 12
-    assert any("num_workers 3" in reason for reason in found.reasons)
+    assert any("num_workers 3" in reason for reason in found.feed_reasons)
 
 
 def test_a_step_that_hardly_waits_keeps_its_loader():
     runner = Pretended(sample_s=0.00001)
-    found = tune_loader(session_of(runner), seconds=1000.0)
+    found = fed(session_of(runner), seconds=1000.0)
     assert found.feed is None
     assert runner.requests == []
-    assert "nothing to gain" in found.reasons[0]
+    assert "nothing to gain" in found.feed_reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_step_that_hardly_waits_keeps_its_loader():
 def test_a_loader_whose_workers_would_change_the_data_is_left(built, says):
     session = session_of(Pretended(), built=built)
     assert says in why_kept(session.runner.look)
-    assert tune_loader(session, seconds=1000.0).feed is None
+    assert fed(session, seconds=1000.0).feed is None
 
 
 def test_an_iterable_that_shards_is_searched():
@@ -43,18 +43,16 @@ def test_an_iterable_that_shards_is_searched():
 
 
 def test_a_setting_that_the_script_refuses_ends_the_search_with_its_reason():
-    found = tune_loader(
-        session_of(Pretended(refuses={"num_workers": "the data set cannot be pickled"})), seconds=1000.0
-    )
+    found = fed(session_of(Pretended(refuses={"num_workers": "the data set cannot be pickled"})), seconds=1000.0)
     assert found.feed is None
-    assert "cannot be pickled" in found.reasons[0]
+    assert "cannot be pickled" in found.feed_reasons[0]
 
 
 def test_workers_that_must_not_persist_do_not():
-    found = tune_loader(session_of(Pretended(refuses={"persistent_workers": "the data set changes"})), seconds=1000.0)
+    found = fed(session_of(Pretended(refuses={"persistent_workers": "the data set changes"})), seconds=1000.0)
     assert found.feed.num_workers > 0
     assert not found.feed.persistent_workers
-    assert any("persistent_workers stays" in reason for reason in found.reasons)
+    assert any("persistent_workers stays" in reason for reason in found.feed_reasons)
 
 
 def test_stretches_of_one_setting_are_launches_of_their_own():
@@ -93,5 +91,5 @@ def test_a_script_without_workers_is_not_launched_once_more_without_them():
     session = session_of(runner)
     session.runner.own = runner.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
     runner.requests.clear()
-    assert tune_loader(session, seconds=3600.0).feed.num_workers == 3
+    assert fed(session, seconds=3600.0).feed.num_workers == 3
     assert (0, 0) not in {(request.feed.num_workers, request.repeat) for request in runner.requests}

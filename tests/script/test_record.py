@@ -18,7 +18,7 @@ def test_the_profile_of_a_search_is_read_again_and_found_for_its_command(tmp_pat
     assert again.script.lever == "loader"
     assert again.script.tuned == ("loader", "batch")
     assert [(one.at, one.role, one.num_workers) for one in again.script.loaders] == [("train.py:7", "training", 0)]
-    assert again.evidence.largest_batch == found.sized.largest.batch
+    assert again.evidence.largest_batch == found.largest.batch
     assert again.evidence.speedup_interval[0] <= again.evidence.speedup_over_default
     assert {row.num_workers for row in again.evidence.loader} >= {0, 1, 3}
     taken = remembered(asked.command.words, again.hardware.model_copy(update={"torch": ""}), str(path))
@@ -30,7 +30,7 @@ def test_what_was_not_searched_stays_the_scripts_own():
     profile = result_of(asked, found, session).profile
     assert profile.script.tuned == ("loader",)
     assert profile.settings.micro_batch == 8
-    found.kept_default = "kept"
+    found.feed, found.why_kept = None, "kept"
     profile = result_of(asked, found, session).profile
     assert profile.script.tuned == ()
     assert profile.settings.loader.num_workers == 0

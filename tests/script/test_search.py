@@ -78,7 +78,7 @@ def test_a_waiting_script_gets_workers_a_gain_and_a_profile_that_is_found_again(
 def test_the_largest_batch_of_a_command_is_proved_from_both_sides_in_fresh_processes(here):
     words = (*written(here, HUNGRY), "{batch}")
     found = run(asked(words, only="batch", goal="largest", budget="15m", memory_limit="768MiB"))
-    largest = found.findings.sized.largest
+    largest = found.findings.largest
     assert largest.is_proved
     assert found.findings.lever == "flag"
     ran = {row.batch for row in found.profile.evidence.trials if row.fits}

@@ -2,7 +2,7 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.script.command import Command
-from gpudoc.script.findings import Findings
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.options import Options
 from gpudoc.script.stages import planned_launches, run_stages, say_plan
 from gpudoc.tune.trial.deadline import Deadline
@@ -17,7 +17,7 @@ def options(*words, **changes):
 
 def search(runner, asked, *, lever="loader", **changes):
     session = session_of(runner, command=asked.command, **changes)
-    found = Findings(look=session.runner.look, lever=lever)
+    found = ScriptFindings(look=session.runner.look, lever=lever)
     found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
     runner.requests.clear()
     run_stages(session, asked, found)
@@ -28,10 +28,11 @@ def test_every_part_is_searched_and_the_found_is_compared_with_trial_0_in_turns(
     runner = Pretended()
     found = search(runner, options())
     assert found.feed.num_workers == 3
-    assert found.sized.largest.is_proved
+    assert found.largest.is_proved
     # the launch with one worker tells what a worker takes, and is none of those that were chosen from
-    assert found.num_tried["loader"] == len({t.setting for t in found.fed.choice.trials if t.setting.num_workers})
-    assert 1 not in {trial.setting.num_workers for trial in found.fed.choice.trials}
+    # one worker was launched for what it costs, and held against nothing
+    tried = {trial.request.feed for trial in found.feed_trials if trial.request.feed.num_workers > 1}
+    assert found.num_tried["loader"] == len(tried)
     kinds = [request.kind for request in runner.requests if request.kind in ("joint", "default")]
     assert kinds == ["joint", "default", "default", "joint"]
     ratio = found.gain.ratio
@@ -42,7 +43,7 @@ def test_every_part_is_searched_and_the_found_is_compared_with_trial_0_in_turns(
 def test_only_the_loader_leaves_the_batch():
     runner = Pretended()
     found = search(runner, options(parts=frozenset({"loader"})))
-    assert found.sized is None
+    assert (found.largest, found.choice) == (None, None)
     assert runner.asked("fit") == []
     assert runner.asked("joint")[0].batches == ()
 
@@ -70,7 +71,7 @@ def test_settings_that_lose_in_the_end_are_not_kept():
 
     found = search(Fickle(), options(parts=frozenset({"loader"})))
     assert found.feed is None
-    assert "own settings are kept" in found.kept_default
+    assert "own settings are kept" in found.why_kept
     assert found.gain.chosen == found.gain.default
     assert found.verdict.kind == "none_faster"
 
@@ -85,14 +86,14 @@ def test_settings_that_are_faster_in_some_launches_alone_are_not_kept_for_their_
             return trial.model_copy(update={"measured": {**trial.measured, "samples_per_s": speed}})
 
     found = search(Wanders(), options(parts=frozenset({"loader"})))
-    assert (found.feed, found.unchanged) == (None, True)
-    assert "own settings are kept" in found.kept_default
+    assert (found.feed, found.kept_default) == (None, True)
+    assert "own settings are kept" in found.why_kept
 
 
 def test_nothing_changed_is_nothing_to_compare():
     runner = Pretended(sample_s=0.0)
     found = search(runner, options(parts=frozenset({"loader"})))
-    assert found.unchanged
+    assert found.kept_default
     assert runner.requests == []
 
 
@@ -121,7 +122,7 @@ def test_the_plan_says_launches_first_and_minutes_once_one_was_timed():
 def test_a_device_without_known_memory_leaves_the_batch():
     runner = Pretended()
     found = search(runner, options(parts=frozenset({"batch"})), limit_bytes=None)
-    assert found.sized is None
+    assert (found.largest, found.choice) == (None, None)
     assert "--memory-limit" in found.why_no_lever
 
 
@@ -130,7 +131,7 @@ def test_a_script_without_a_lever_says_so():
     built = loader(own_batch_sampler=True, batch_size=None)
     found = search(runner, options(parts=frozenset({"batch"})), lever="none", built=built)
     assert runner.requests == []
-    assert found.sized is None
+    assert (found.largest, found.choice) == (None, None)
 
 
 def test_a_batch_that_is_not_found_loses_nothing_of_the_loader():
@@ -162,7 +163,7 @@ def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
     until = Deadline(budget_s=900.0, since=clock.now_s, clock=clock)
     session = session_of(runner, deadline=until)
     look = runner.run(Request(kind="look", batches=()), patience_s=1.0)
-    found = Findings(look=session.runner.look, lever="loader", defaults=[look])
+    found = ScriptFindings(look=session.runner.look, lever="loader", defaults=[look])
     run_stages(session, options(parts=frozenset({"loader"})), found)
     assert runner.asked("joint") == []
     assert found.verdict.kind == "faster"

@@ -59,8 +59,18 @@ def gain_between(before: Span | None, after: Span | None, *, kept_default: bool)
 
 
 def gain_of(defaults: Sequence[Trial], joints: Sequence[Trial], *, kept_default: bool) -> Gain:
-    """The gain from the trials of both that were fed with real data."""
-    return gain_between(speed_with_data(defaults), speed_with_data(joints), kept_default=kept_default)
+    """The gain from the trials of both that were fed with real data; launches of a command tell their own doubt."""
+    speed = speed_of_launches if any(trial.how == "launch" for trial in defaults) else speed_with_data
+    return gain_between(speed(defaults), speed(joints), kept_default=kept_default)
+
+
+def speed_of_launches(trials: Sequence[Trial]) -> Span | None:
+    """The speed of launches of the same settings, and the slowest and the fastest of them; None without any.
+
+    In samples per second, in steps where samples are not known.
+    """
+    known = [speed for trial in trials if trial.fits and (speed := trial.samples_per_s or trial.steps_per_s)]
+    return Span(median(known), min(known), max(known)) if known else None
 
 
 def speed_with_data(trials: Sequence[Trial]) -> Span | None:

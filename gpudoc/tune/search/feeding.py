@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from gpudoc.process.beside import Meter
+from gpudoc.profile.model import LoaderTrial
 from gpudoc.tune.findings import Findings, Plan
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Open
@@ -39,7 +40,8 @@ class Feeder:
                 found.notes.append(f"the loader was not tuned: {problem}")
                 return
         found.feed_trials = (trial,)
-        found.feed = _feed(trial)
+        found.feed = trial.chosen
+        found.num_loaders = sum(row.num_workers > 0 for row in trial.loaders)
         share = trial.measured.get("loading_share")
         if plan.parts == {"loader"} and share is not None and is_negligible(share):
             found.nothing_to_gain = f"loading takes {share:.2%} of a step, so that no loader can make it much faster"
@@ -66,32 +68,29 @@ class Feeder:
 
 def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:
     batch = request.batches[0]
-    measured = {
-        "num_workers": float(choice.num_workers),
-        "prefetch_factor": float(choice.prefetch_factor),
-        "pin_memory": float(choice.pin_memory),
-        "persistent_workers": float(choice.persistent_workers),
-        "loading_share": round(choice.costs.mean_batch_s / choice.costs.step_s, 6),
-    }
-    for index, trial in enumerate(t for t in choice.trials if t.runs):
-        row = (trial.setting.num_workers, trial.setting.prefetch_factor, trial.setting.pin_memory)
-        measured[f"row{index}:{row[0]}:{row[1]}:{int(row[2])}:wait"] = trial.wait_share
-        step_s = sorted(run.step_s for run in trial.runs)[len(trial.runs) // 2]
-        measured[f"row{index}:{row[0]}:{row[1]}:{int(row[2])}:rate"] = batch / step_s
     return Trial(
         request=request,
         end=End.FITS,
         detail="\n".join(choice.reasons),
         points=(Point(batch=batch, step_s=(batch / choice.samples_per_s,)),),
         seconds=round(seconds, 3),
-        measured=measured,
-    )
-
-
-def _feed(trial: Trial) -> Feed:
-    return Feed(
-        num_workers=int(trial.measured["num_workers"]),
-        prefetch_factor=int(trial.measured["prefetch_factor"]),
-        pin_memory=bool(trial.measured["pin_memory"]),
-        persistent_workers=bool(trial.measured["persistent_workers"]),
+        measured={"loading_share": round(choice.costs.mean_batch_s / choice.costs.step_s, 6)},
+        chosen=Feed(
+            num_workers=choice.num_workers,
+            prefetch_factor=choice.prefetch_factor,
+            pin_memory=choice.pin_memory,
+            persistent_workers=choice.persistent_workers,
+        ),
+        loaders=tuple(
+            LoaderTrial(
+                num_workers=trial.setting.num_workers,
+                prefetch_factor=trial.setting.prefetch_factor,
+                samples_per_s=round(batch / sorted(run.step_s for run in trial.runs)[len(trial.runs) // 2], 2),
+                wait_share=round(trial.wait_share, 4),
+                pin_memory=trial.setting.pin_memory,
+                persistent_workers=choice.persistent_workers,
+            )
+            for trial in choice.trials
+            if trial.runs
+        ),
     )

@@ -10,6 +10,7 @@ from gpudoc.tune.findings import Plan as Plan
 from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import pooled, sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch
+from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
 from gpudoc.tune.search.runner import VariantFailedError
 from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
@@ -231,28 +232,25 @@ def _compare_with_default(session: WorkloadSession, plan: Plan, found: Findings)
     """The choice beside the default, both fed by real loaders, interleaved; the faster one stands."""
     if found.choice is None or plan.is_for_size_alone:
         return
-    batch = found.choice.batch
-    if (batch, found.variant, found.feed) == (plan.reference, plan.base, Feed()):
+    batch, feed = found.choice.batch, found.feed or Feed()
+    if (batch, found.variant, feed) == (plan.reference, plan.base, Feed()):
         found.kept_default = True
         return
-    why = "the choice with real data, beside the default"
-    for repeat, keep in ((0, found.joints), (1, found.defaults), (1, found.joints)):
-        is_choice = keep is found.joints
-        steps = _fed_steps(found.feed if is_choice else Feed())
-        least_s = session.runner.expected_s(batch if is_choice else plan.reference, steps=steps)
+
+    def ask(side: Side, turn: int) -> Request | None:
+        is_choice = side == "joint"
+        at, steps = (batch, _fed_steps(feed)) if is_choice else (plan.reference, _fed_steps(Feed()))
+        least_s = session.runner.expected_s(at, steps=steps)
         if least_s > session.left_s:
-            break
+            return None
         # the first is the one that counts; the others share what it leaves
-        room = (session.left_s - least_s) * (0.5 if repeat == 0 else 0.9)
+        room = (session.left_s - least_s) * (0.9 if turn else 0.5)
         timed_s = round(min(2 * _timed_s(session, plan), max(_LEAST_TIMED_S, room)), 2)
-        request = _default_request(session, plan, plan.base, repeat)
-        if is_choice:
-            choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": found.feed}
-            request = request.model_copy(update=choice)
-        trial = session.run(request.model_copy(update={"seconds_per_batch": timed_s}), why if not repeat else "")
-        if trial.end is End.TIME_UP:
-            break
-        keep.append(trial)
+        request = _default_request(session, plan, plan.base, turn)
+        choice = {"kind": "joint", "batches": (batch,), "variant": found.variant, "feed": feed} if is_choice else {}
+        return request.model_copy(update={**choice, "seconds_per_batch": timed_s})
+
+    compare_in_turns(session, found, (("joint", 0), ("default", 1), ("joint", 1)), ask)
     if not found.joints:
         found.notes.append("the choice was not compared with the default on real data: the budget is used up")
     _keep_the_faster(plan, found)
@@ -267,9 +265,9 @@ def _fed_steps(feed: Feed) -> int:
 def _keep_the_faster(plan: Plan, found: Findings) -> None:
     """The default stands where what was chosen for its speed is not faster beyond doubt."""
     ratio = found.gain.ratio
-    loses = ratio is not None and not found.gain.is_sure and plan.goal == "throughput"
+    is_lost = plan.goal == "throughput" and loses(found.gain, is_sure=True)
     assert found.choice is not None
-    if loses and (found.largest is None or plan.reference <= found.largest.batch):
+    if is_lost and (found.largest is None or plan.reference <= found.largest.batch):
         assert ratio is not None
         within = f" ({ratio.low:.2f} to {ratio.high:.2f}: such timings differ by that much)" if ratio.high > 1 else ""
         found.notes.append(

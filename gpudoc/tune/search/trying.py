@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import Losses, VariantTrial
@@ -111,13 +110,7 @@ class _Climb:
         return lost and SLEEPING.is_worth_a_trial(abilities, self.plan.goal, trial.request.variant)
 
 
-class Tried(Protocol):
-    """What a search has tried so far."""
-
-    tried: list[VariantTrial]
-
-
-def give_up(found: Tried, why: str, brief: str = "not faster with your data") -> None:
+def give_up(found: Findings, why: str, brief: str = "not faster with your data") -> None:
     """What was kept is not used after all, and why; `brief` is the same in a few words."""
     found.tried = [
         row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}", "rejected": brief})

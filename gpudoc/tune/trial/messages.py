@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpudoc.profile.model import Allocator, Levers, WaitPolicy
+from gpudoc.profile.model import Allocator, Levers, LoaderTrial, WaitPolicy
 
 if TYPE_CHECKING:
     from gpudoc.process.beside import Beside
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "look", "plan", "default", "variant", "alike", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
 ]
-How = Literal["fork", "exec"]
+How = Literal["fork", "exec", "launch"]
 
 
 class End(str, Enum):
@@ -178,7 +178,8 @@ class Trial(Part):
     `measured` holds other_cpus, other_share (of all CPUs), busy_share, stolen_share and throttled_share too, of
     `process.beside`, while it was timed, hot_share (of the time that the GPU worked, heat cut its clocks) and
     neighbour_share (in which another process computed there, too);
-    `losses` are those of a variant's first steps.
+    `losses` are those of a variant's first steps. A search for the loader that ran within one trial says what it chose
+    in `chosen`, and each setting in `loaders`.
     """
 
     request: Request
@@ -197,6 +198,22 @@ class Trial(Part):
     how: How = "fork"
     refused: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    chosen: Feed | None = None
+    loaders: tuple[LoaderTrial, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second of all ranks at the last point; None where they are not known."""
+        if self.how == "launch":
+            return self.measured.get("samples_per_s")
+        rate = self.points[-1].samples_per_s if self.points else None
+        return None if rate is None else rate * self.request.ranks
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Steps per second of a launch, counted in the script; None of other trials."""
+        step_s = self.measured.get("mean_step_s")
+        return 1 / step_s if step_s else None
 
     @property
     def fits(self) -> bool:

@@ -3,7 +3,6 @@ from types import SimpleNamespace
 import pytest
 
 from gpudoc.progress import SILENT
-from gpudoc.tune.findings import profile_rows
 from gpudoc.tune.search import feeding
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.feeding import Feeder
@@ -30,7 +29,7 @@ def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, m
     Feeder(loaded)(session, PLAN, first)
     assert first.feed_reasons
     assert first.feed.num_workers >= 0
-    rows = profile_rows(first.feed_trials)
+    rows = first.feed_trials[0].loaders
     assert rows
     assert all(row.samples_per_s > 0 and 0 <= row.wait_share <= 1 for row in rows)
     monkeypatch.setattr(feeding, "tune_loader", lambda *a, **k: pytest.fail("measured twice"))

@@ -1,0 +1,33 @@
+"""The found settings beside the default, in turns, and whether they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from gpudoc.tune.findings import Findings
+from gpudoc.tune.model.gain import Gain
+from gpudoc.tune.search.session import R, Session
+from gpudoc.tune.trial.messages import End, Request
+
+Side = Literal["joint", "default"]
+Ask = Callable[[Side, int], Request | None]
+
+
+def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple[Side, int]], ask: Ask) -> None:
+    """Run the trials that `ask` names for each side and turn, until it names none or the time is over."""
+    for side, turn in turns:
+        request = ask(side, turn)
+        if request is None:
+            return
+        more = f", once more: turn {turn + 1}" if turn else ""
+        what = "the found settings" if side == "joint" else "the default"
+        trial = session.run(request, f"comparing with real data: {what}{more}")
+        if trial.end is End.TIME_UP:
+            return
+        (found.joints if side == "joint" else found.defaults).append(trial)
+
+
+def loses(gain: Gain, *, is_sure: bool) -> bool:
+    """Whether the found settings are slower or, with `is_sure`, not faster beyond what the trials differ by."""
+    return gain.ratio is not None and (gain.ratio.middle < 1 or (is_sure and gain.ratio.low <= 1))
