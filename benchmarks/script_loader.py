@@ -27,10 +27,10 @@ import torch
 import gpudoc
 from gpudoc.facts.host import cpus_usable
 from gpudoc.script.command import Command
-from gpudoc.script.options import Typed, options_of
 from gpudoc.script.search import run
 from gpudoc.script.trial import Launches
 from gpudoc.stats import median
+from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.trial.messages import Feed, Request
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,8 +110,8 @@ def case(name: str, options: argparse.Namespace) -> str:
     wait, batch, step, width = SETS[name]
     Path("train.py").write_text(textwrap.dedent(SCRIPT.format(wait=wait, batch=batch, step=step, width=width)))
     words = (sys.executable, "train.py")
-    typed = Typed(only="loader", budget=f"{options.budget}s", fresh=True, in_place=True)
-    found = run(options_of(words, typed))
+    asked = SearchOptions(command=tuple(words), only="loader", budget=f"{options.budget}s", fresh=True, in_place=True)
+    found = run(asked)
     look = found.look
     own = Feed()
     chosen = found.findings.feed or own

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,24 +229,11 @@ def run_tune(model: str | Path, *, progress: Progress | None = None, **options: 
     from pathlib import Path
 
     from gpudoc.render import tune, tune_page
-    from gpudoc.tune.options import Options
+    from gpudoc.tune.options import SearchOptions
     from gpudoc.tune.run import document, run
 
-    out = options.get("out")
-    asked = Options.of(
-        source=str(model),
-        device=options.get("device", "auto"),
-        goal=options.get("goal", "throughput"),
-        only=options.get("only", "batch,speed,loader"),
-        budget=options.get("budget", "5m"),
-        memory_limit=options.get("memory_limit", ""),
-    ).also(
-        max_batch=options.get("max_batch"),
-        out=Path(out) if out else None,
-        fresh=options.get("fresh", False),
-        gpus=options.get("gpus"),
-        shared=options.get("shared", False),
-    )
+    typed: dict[str, Any] = {**options, **({"out": Path(options["out"])} if options.get("out") else {})}
+    asked = SearchOptions(model=str(model), **typed)
     with _shown(progress) as teller:
         result = run(asked, teller)
     return Document(

@@ -54,7 +54,7 @@ def test_a_document_may_be_shown_and_says_the_same():
 WRITERS = {
     "render/live.py": "progress, escaped as it comes in",
     "train/watch/watching.py": "ranks speak without render",
-    "cli/scripts.py": "a question, escaped",
+    "cli/tune.py": "a question, escaped",
     "workload/images.py": "a program without the command line, escaped",
     "bench/collective.py": "a pipe",
     "bench/worker.py": "a pipe",

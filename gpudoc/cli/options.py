@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 import typer
+
+from gpudoc.option import Option
 
 # what bench, tune and train import besides what doctor needs
 _FOR_TRAINING = ("torch", "numpy", "safetensors")
@@ -110,3 +116,43 @@ IgnoredCauses = Annotated[
         "--ignore", metavar="ID", autocompletion=complete_cause, help="A cause to leave out; may be repeated."
     ),
 ]
+
+
+def with_options(kind: type[object]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A command whose parameter `options` is a record of the dataclass `kind`: an option for each field with a help.
+
+    The command's own options follow them.
+    """
+    return functools.partial(_read_options, kind)
+
+
+def _read_options(kind: type[object], command: Callable[..., int]) -> Callable[..., int]:
+    fields = {}
+    hints = get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        _, *notes = get_args(hints[field.name]) if get_origin(hints[field.name]) is Annotated else (None,)
+        for note in notes:
+            if isinstance(note, Option):
+                value = get_args(hints[field.name])[0]
+                # a switch has no way to say no
+                names = note.names or ((f"--{field.name.replace('_', '-')}",) if value is bool else ())
+                option = typer.Option(*names, metavar=note.metavar, help=note.help)
+                fields[field.name] = (Annotated[value, option], field.default)
+    own = inspect.signature(command, eval_str=True).parameters
+    plain = {name: (parameter.annotation, parameter.default) for name, parameter in own.items() if name != "options"}
+    typed = {name: given for name, given in plain.items() if given[1] is inspect.Parameter.empty} | fields | plain
+
+    @functools.wraps(command)
+    def call(**given: object) -> int:
+        read = {name: given.pop(name) for name in fields}
+        return command(options=kind(**read), **given)
+
+    kinds = {name: annotation for name, (annotation, _) in typed.items()}
+    call.__annotations__ = {**kinds, "return": int}
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (annotation, default) in typed.items()
+        ]
+    )
+    return call

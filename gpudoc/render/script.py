@@ -27,7 +27,7 @@ def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
 def as_text(result: Result, *, verbose: bool = False) -> str:
     """The screen; every launch when `verbose`."""
     lines = [headline(result), *([] if result.profile is None else [_spent(result)]), ""]
-    lines += [f"as it is: {result.options.command}", *look_lines(result.look)]
+    lines += [f"as it is: {result.command}", *look_lines(result.look)]
     if result.profile is None:
         return "\n".join([*lines, *_advice(result), "", f"next     {tune_command(result)}"])
     reasons = result.profile.why
@@ -55,7 +55,7 @@ def headline(result: Result) -> str:
     begun = "Interrupted; the best so far. " if result.interrupted else ""
     found = result.findings
     verdict = found.verdict.after_interrupt() if result.interrupted else found.verdict
-    asked = ("gpudoc", "tune", *result.options.asked, "--", *result.options.command.words)
+    asked = ("gpudoc", "tune", *result.options.asked, "--", *result.command.words)
     unit = "steps/s" if result.look.samples_per_s is None else "samples/s"
     return begun + first_line(verdict, found.gain, default="the script as it is", told="", command=asked, unit=unit)
 
@@ -138,12 +138,12 @@ def _advice(result: Result) -> list[str]:
 
 def train_command(result: Result) -> str:
     """What to type to run the script with what was found."""
-    command, batch = result.options.command, result.findings.batch
+    command, batch = result.command, result.findings.batch
     allow, words = "", command.words
     if command.takes_batch:
         # the profile is found by the words around the number, whatever it is
         words = command.at(batch or result.look.batch or FIRST_BATCH)
-    elif batch not in (None, result.look.batch) and "batch" in result.options.allow:
+    elif batch not in (None, result.look.batch) and "batch" in result.options.allowed:
         allow = " --allow batch"
     profile = "auto" if result.options.out is None else str(result.options.out)
     return f"gpudoc train --profile {profile}{allow} -- {shlex.join(words)}".replace(f"'{BATCH}'", BATCH)
@@ -151,7 +151,7 @@ def train_command(result: Result) -> str:
 
 def tune_command(result: Result) -> str:
     """What to type to tune what was looked at."""
-    return f"gpudoc tune -- {result.options.command}"
+    return f"gpudoc tune -- {result.command}"
 
 
 def _launches(result: Result) -> list[str]:

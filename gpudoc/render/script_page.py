@@ -19,9 +19,7 @@ def save(path: Path, result: Result) -> None:
 
 def render_page(result: Result) -> str:
     """The page as text."""
-    look = Note(
-        kind="info", title=str(result.options.command), points=tuple(line.strip() for line in look_lines(result.look))
-    )
+    look = Note(kind="info", title=str(result.command), points=tuple(line.strip() for line in look_lines(result.look)))
     sections = [
         Section("The script as it is", (look,)),
         Section("What was found", tuple(_found(result))),

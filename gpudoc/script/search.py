@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpudoc import facts
 from gpudoc.doctor.card_memory import CardShare, share_of_card
-from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.process.interruption import terminating_like_ctrl_c
@@ -19,9 +16,9 @@ from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.advice import Line, lines, said_not_set
 from gpudoc.script.cell import Isolation, what_can_be
+from gpudoc.script.command import Command, checked
 from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.look import Look, lever_of, look_at
-from gpudoc.script.options import Options
 from gpudoc.script.outcome import LEAST_STEPS, Told, refusal, trial_of
 from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
@@ -29,11 +26,12 @@ from gpudoc.script.runner import CommandRunner
 from gpudoc.script.stages import run_stages, say_plan
 from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
 from gpudoc.temporary import TemporaryFolder
+from gpudoc.tune.conditions import check_writable, free_host_bytes, require_gpus
 from gpudoc.tune.model.scaling import Span
-from gpudoc.tune.options import check_writable, free_host_bytes
+from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.heat import readers_of
-from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journal, recorded_limit
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import Request
@@ -51,7 +49,8 @@ MayRunInPlace = Callable[[str], bool]
 class Result:
     """What was found, and the profile that stands in the file now; both are None after a look alone."""
 
-    options: Options
+    options: SearchOptions
+    command: Command
     findings: ScriptFindings
     launches: int
     seconds: float
@@ -74,13 +73,13 @@ class Result:
     @property
     def lines(self) -> tuple[Line, ...]:
         """The exact lines to write into the script; the batch is in them where it was allowed."""
-        batch = self._other_batch if "batch" in self.options.allow else None
+        batch = self._other_batch if "batch" in self.options.allowed else None
         return lines(self.look, self.findings.feed, batch)
 
     @property
     def offered(self) -> tuple[Line, ...]:
         """The line for a batch that is offered and was not asked for: taking it is another training."""
-        return () if "batch" in self.options.allow else lines(self.look, None, self._other_batch)
+        return () if "batch" in self.options.allowed else lines(self.look, None, self._other_batch)
 
     @property
     def _other_batch(self) -> int | None:
@@ -93,25 +92,29 @@ class Result:
         return said_not_set(self.findings.look)
 
 
-def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayRunInPlace | None = None) -> Result:
+def run(
+    options: SearchOptions, progress: Progress = SILENT, *, may_run_in_place: MayRunInPlace | None = None
+) -> Result:
     """Search within the budget and write the profile; GpudocError for everything the user can mend.
 
     `may_run_in_place` asks whether trials may run where they are not isolated; without it the answer is no. Ctrl+C and
     SIGTERM write the best so far once the script was looked at.
     """
+    options.check()
+    command = checked(options.command)
     deadline = Deadline(budget_s=options.budget_s)
     if not options.only_looks:
-        check_writable(options.out or store.folder_to_write() / "probe.yaml")
+        check_writable(options.out or store.folder_to_write() / "probe.yaml", is_named=options.out is not None)
     found = what_can_be()
     isolated = isolate(options, found, may_run_in_place)
     progress.say(say_plan(options, None))
     progress.say(_how_isolated(options, found, isolated))
     with terminating_like_ctrl_c(), TemporaryFolder("tune") as scratch:
         launches = Launches(
-            command=options.command,
+            command=command,
             scratch=scratch,
             isolated=isolated,
-            network="network" in options.allow,
+            network="network" in options.allowed,
             memory_limit_bytes=options.memory_limit_bytes,
         )
         search = _Search(options, launches, progress, deadline, _how_isolated(options, found, isolated))
@@ -121,12 +124,12 @@ def run(options: Options, progress: Progress = SILENT, *, may_run_in_place: MayR
             search.journal.close()
 
 
-def isolate(options: Options, found: Isolation, may_run_in_place: MayRunInPlace | None) -> bool:
+def isolate(options: SearchOptions, found: Isolation, may_run_in_place: MayRunInPlace | None) -> bool:
     """Whether trials run in a cell; GpudocError (exit 2) where they would not and nobody allowed it."""
     if options.in_place:
         return False
     missing = [] if found.files else ["what they write stays"]
-    if not found.network and "network" not in options.allow:
+    if not found.network and "network" not in options.allowed:
         missing.append("they reach the network")
     if not missing:
         return True
@@ -136,18 +139,11 @@ def isolate(options: Options, found: Isolation, may_run_in_place: MayRunInPlace 
     raise GpudocError(why, hint="--in-place lets them run as the command itself would run")
 
 
-def _how_isolated(options: Options, found: Isolation, isolated: bool) -> str:
+def _how_isolated(options: SearchOptions, found: Isolation, isolated: bool) -> str:
     if not isolated:
         return "trials run in place: what the script writes and sends in its first steps stays"
-    network = "the network as it is" if "network" in options.allow or not found.network else "a loopback network only"
+    network = "the network as it is" if "network" in options.allowed or not found.network else "a loopback network only"
     return f"trials see every file system through a private layer that is thrown away, and {network}"
-
-
-def look_around(options: Options, look: Look, machine: Machine, progress: Progress) -> None:
-    """GpudocError (exit 1) when others compute on the GPUs that the script was seen on and --shared was not given."""
-    others = require_alone(machine, _ordinals(look), shared=options.shared)
-    if others:
-        progress.say(f"! {others}; what is found holds beside them only")
 
 
 def _ordinal(look: Look) -> int:
@@ -171,14 +167,14 @@ def _share(look: Look, machine: Machine) -> CardShare | None:
 
 class _Search:
     def __init__(
-        self, options: Options, launches: Launches, progress: Progress, deadline: Deadline, isolation: str
+        self, options: SearchOptions, launches: Launches, progress: Progress, deadline: Deadline, isolation: str
     ) -> None:
         self._options = options
         self._launches = launches
         self._progress = progress
         self._deadline = deadline
         self._isolation = isolation
-        self._name = script_name(options.command.words)
+        self._name = script_name(launches.command.words)
         self.journal = Journal(None)
 
     def run(self) -> Result:
@@ -190,7 +186,7 @@ class _Search:
         look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
         if look is None or told.num_steps <= LEAST_STEPS:
             raise refusal(told, self._name)
-        lever, why_not = lever_of(look, takes_batch=self._options.command.takes_batch)
+        lever, why_not = lever_of(look, takes_batch=self._launches.command.takes_batch)
         found = ScriptFindings(look=look, lever=lever, why_no_lever=why_not)
         found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS))
         found.notes += look.asides
@@ -200,7 +196,7 @@ class _Search:
 
     def _look(self) -> Told:
         """Trial 0; where the command cannot do without {batch}, with a batch that most scripts take."""
-        command = self._options.command
+        command = self._launches.command
         self._deadline.show(self._progress, f"launching {self._name} as it is")
         patience_s = _LOOK_SHARE * self._deadline.left_s
         plain = command.without_batch() if command.takes_batch else command.words
@@ -220,8 +216,7 @@ class _Search:
                 hint="leave it out: the card is the limit; or --max-batch N",
             )
         machine = facts.collect(quick=True)
-        if look.on_gpu:
-            look_around(self._options, look, machine, self._progress)
+        require_gpus(_ordinals(look), machine, self._progress, shared=self._options.shared)
         own = look.training
         self._launches.lever = found.lever
         self._launches.keys = () if own is None else (own.key,)
@@ -238,7 +233,7 @@ class _Search:
         session = Session(
             runner=CommandRunner(
                 launches=self._launches,
-                command=self._options.command,
+                command=self._launches.command,
                 look=look,
                 own=found.defaults[0],
                 reference=look.batch or FIRST_BATCH,
@@ -266,7 +261,7 @@ class _Search:
             }
             hardware = hardware.model_copy(update=known)
         context = ScriptContext(
-            command=self._options.command,
+            command=self._launches.command,
             hardware=hardware,
             limit_bytes=limit_bytes,
             seconds=self._deadline.spent_s,
@@ -282,22 +277,19 @@ class _Search:
         options = self._options
         key = {
             "method": _METHOD,
-            "command": fingerprint(options.command.words),
-            "file": file_digest(options.command.words),
+            "command": fingerprint(self._launches.command.words),
+            "file": file_digest(self._launches.command.words),
             "torch": look.torch,
             "device": look.device_name or look.device,
             "limit": str(options.memory_limit_bytes),
             "isolated": self._isolation,
             "own": str(look.batch),
         }
-        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-        path = store.folder_to_write().parent / "journals" / f"{self._name}-{name}.jsonl"
+        path = find_journal(self._name, key)
         limit = options.memory_limit_bytes or recorded_limit(path, key) or self._limit(look, share)
         journal = self.journal = open_journal(path, Header(key=key, limit_bytes=limit), fresh=options.fresh)
-        if journal.num_replayed:
-            self._progress.say(
-                f"going on with {journal.num_replayed} trials of an earlier search (--fresh forgets them)"
-            )
+        if journal.replayed:
+            self._progress.say(journal.replayed)
         return journal, limit
 
     def _limit(self, look: Look, share: CardShare | None) -> int | None:
@@ -321,6 +313,7 @@ class _Search:
     ) -> Result:
         return Result(
             options=self._options,
+            command=self._launches.command,
             findings=found,
             launches=self._launches.count,
             seconds=self._deadline.spent_s,
@@ -341,7 +334,7 @@ def document(result: Result) -> Mapping[str, object]:
         "path": None if result.stored is None else str(result.stored.path),
         "kept": [] if result.stored is None else list(result.stored.kept),
         "script": {
-            "command": str(result.options.command),
+            "command": str(result.command),
             "launches": result.launches,
             "seconds": round(result.seconds, 1),
             "isolation": result.isolation,

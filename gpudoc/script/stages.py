@@ -6,10 +6,10 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.script.batch import size_batch
 from gpudoc.script.findings import ScriptFindings, is_own
 from gpudoc.script.loader import tune_loader, why_kept
-from gpudoc.script.options import PARTS, Options
 from gpudoc.script.runner import CommandSession, NoLeverError
 from gpudoc.script.threads import try_sleeping
 from gpudoc.tune.model.gain import times
+from gpudoc.tune.options import COMMAND_PARTS, SearchOptions
 from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
 from gpudoc.tune.search.trying import give_up
 from gpudoc.tune.trial.deadline import TimeUpError
@@ -26,13 +26,13 @@ _PAIR_STEPS, _PAIR_S = 24, 3.0
 _LAUNCHES = {"loader": 10, "batch": 14}
 
 
-def planned_launches(options: Options) -> dict[str, int]:
+def planned_launches(options: SearchOptions) -> dict[str, int]:
     """About how many launches each part will take, the look and the closing comparison among them."""
     parts = {name: count for name, count in _LAUNCHES.items() if name in options.parts}
     return {"look": 1, **parts, **({"compare": 2 * _PAIRS - 1} if parts else {})}
 
 
-def say_plan(options: Options, launch_s: float | None) -> str:
+def say_plan(options: SearchOptions, launch_s: float | None) -> str:
     """The plan in one line; with minutes once a launch was timed."""
     planned = planned_launches(options)
     num = sum(planned.values())
@@ -53,7 +53,7 @@ def say_plan(options: Options, launch_s: float | None) -> str:
     )
 
 
-def run_stages(session: CommandSession, options: Options, found: ScriptFindings) -> None:
+def run_stages(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
     """How threads wait, loader, batch, and the comparison with trial 0; what is found is in `found` at any moment."""
     found.needed_s = sum(planned_launches(options).values()) * session.runner.overhead_s
     try:
@@ -62,13 +62,13 @@ def run_stages(session: CommandSession, options: Options, found: ScriptFindings)
         found.feed_trials = tuple(trial for trial in session.journal.trials if trial.request.kind == "loader")
 
 
-def _run_stages(session: CommandSession, options: Options, found: ScriptFindings) -> None:
+def _run_stages(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
     # of the closing comparison one launch is needed, the others make it sure
     session.reserved_s = min(
         (2 * _PAIRS - 1) * (session.runner.overhead_s + _PAIR_S),
         max(session.runner.overhead_s, _CLOSING_SHARE * session.free_s),
     )
-    if options.goal == "throughput" and options.parts == frozenset(PARTS):
+    if options.goal == "throughput" and options.parts == frozenset(COMMAND_PARTS):
         try_sleeping(session, found)
     if "loader" in options.parts:
         share = _LOADER_SHARE if "batch" in options.parts else 1.0
@@ -83,7 +83,7 @@ def _run_stages(session: CommandSession, options: Options, found: ScriptFindings
     _compare(session, options, found)
 
 
-def _size(session: CommandSession, options: Options, found: ScriptFindings) -> None:
+def _size(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
     if found.lever == "none":
         session.say(f"batch: not searched: {found.why_no_lever}")
         return
@@ -108,10 +108,10 @@ def _size(session: CommandSession, options: Options, found: ScriptFindings) -> N
         session.say(f"batch: {problem.message}")
 
 
-def _compare(session: CommandSession, options: Options, found: ScriptFindings) -> None:
+def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
     """Trial 0 and the found settings in turns; settings that lose are not kept."""
     feed = found.feed
-    takes_batch = found.lever == "flag" or "batch" in options.allow
+    takes_batch = found.lever == "flag" or "batch" in options.allowed
     is_other = found.batch not in (None, found.look.batch)
     batch = found.batch if takes_batch and is_other else None
     changed = batch is not None or found.variant != Variant() or (feed is not None and not is_own(feed, found.look))

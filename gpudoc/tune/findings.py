@@ -24,7 +24,10 @@ AUTO_CEILING = "what global_batch: auto allows (8 times the reference batch, a 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a search is to find: its parts, its goal, the batches that make sense, and what ends them (`ceiling`)."""
+    """What a search is to find: its parts, its goal, the batches that make sense, and what ends them (`ceiling`).
+
+    `accumulate_below` is what training learns from at once at least: a smaller micro batch is accumulated.
+    """
 
     parts: frozenset[str]
     goal: str
@@ -34,6 +37,7 @@ class Plan:
     base: Variant
     abilities: Abilities
     ceiling: str = CEILING
+    accumulate_below: int = 1
 
     @property
     def is_for_size_alone(self) -> bool:

@@ -1,72 +1,79 @@
-"""What a search was asked for, checked before anything is run."""
+"""What a search was asked for: one record for a workload and for a command, as it is typed.
+
+The command line, Python's own door and the search read the same fields; their help stands beside them.
+"""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from gpudoc.doctor.device import Choice
-from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import GpudocError
-from gpudoc.facts.host import memory_free_bytes
-from gpudoc.facts.model import Absent, Machine
-from gpudoc.progress import Progress
-from gpudoc.shell import quote_path
+from gpudoc.option import Option
 from gpudoc.units import MIB, format_seconds, parse_duration, parse_size
 
 T = TypeVar("T")
 PARTS = ("batch", "speed", "loader", "scaling")
+# what is tuned where --only is not given
+TUNED = frozenset(PARTS[:3])
+COMMAND_PARTS = ("look", "loader", "batch")
 GOALS = ("throughput", "largest")
-_LEAST_BUDGET_S = 5.0
+_ALLOWED = ("batch", "network")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the command was asked for; sizes in bytes, times in seconds, None where nothing was said."""
+class SearchOptions:
+    """The options of `gpudoc tune`, written as on the command line; either `model` or `command` says what is tuned."""
 
-    source: str
-    device: str = "auto"
-    budget_s: float = 300.0
-    goal: str = "throughput"
-    parts: frozenset[str] = frozenset(PARTS[:3])
-    max_batch: int | None = None
-    memory_limit_bytes: int | None = None
-    out: Path | None = None
-    fresh: bool = False
-    gpus: str | None = None
-    shared: bool = False
+    model: Annotated[str, Option("cfg.yaml, or the built-in quickstart or images. Or: tune -- COMMAND.", "FILE")] = ""
+    budget: Annotated[str, Option("How long the search may take: 90s, 5m, 1h.", "TIME")] = "5m"
+    goal: Annotated[str, Option("throughput: fastest with memory to spare; or largest.", "GOAL")] = "throughput"
+    only: Annotated[str, Option("batch,speed,loader, or scaling; of a command look,loader,batch.", "PART,...")] = ""
+    max_batch: Annotated[int | None, Option("Try no batch above this one.", "N")] = None
+    device: Annotated[str, Option("auto, cpu, cuda or cuda:N.", "NAME")] = "auto"
+    gpus: Annotated[
+        str | None, Option("auto or N: one process each; on a CPU N processes.", "N", ("--gpus", "--ranks"))
+    ] = None
+    shared: Annotated[bool, Option("Go on though others compute on the GPU.")] = False
+    memory_limit: Annotated[str, Option("Limit memory, e.g. 8GiB.", "SIZE")] = ""
+    target: Annotated[str, Option("Run nothing: predict for 'RTX 3090', 24GiB, ...", "GPU_OR_SIZE,...")] = ""
+    allow: Annotated[str, Option("Commands only: network: let trials use it; batch: compare it, too.", "WHAT,...")] = ""
+    in_place: Annotated[bool, Option("Commands only: let trials write files and use the network.")] = False
+    out: Annotated[Path | None, Option("Write the profile to this file.", "FILE")] = None
+    fresh: Annotated[bool, Option("Forget the trials of an earlier, unfinished search.")] = False
+    command: tuple[str, ...] = ()
 
-    def cost(self, devices: int, *, on_gpu: bool) -> str:
-        """The most that the search takes, in minutes and, on GPUs, in hours of all of them."""
-        hours = f", {devices * self.budget_s / 3600:.2f} GPU-hours" if on_gpu else ""
-        return f"takes at most {format_seconds(self.budget_s)}{hours}"
+    @property
+    def budget_s(self) -> float:
+        """Seconds for the search; GpudocError (exit 2) for what is not a duration."""
+        return _read(parse_duration, "--budget", self.budget)
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """The memory of a trial as asked for; None where nothing was said."""
+        return _read(parse_size, "--memory-limit", self.memory_limit) if self.memory_limit else None
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """What is searched for: of a workload some of PARTS, of a command some of COMMAND_PARTS."""
+        return _names(self.only) or (frozenset(COMMAND_PARTS) if self.command else TUNED)
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        """What a command's trials may do besides."""
+        return _names(self.allow)
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether a script is looked at and nothing is tuned."""
+        return self.parts == {"look"}
 
     @property
     def is_scaling_only(self) -> bool:
         """Whether nothing is to be tuned, only measured."""
         return self.parts == {"scaling"}
-
-    @staticmethod
-    def of(*, source: str, device: str, goal: str, only: str, budget: str, memory_limit: str) -> Options:
-        """Options from what was typed; GpudocError (exit 2) for what cannot be read."""
-        return Options(
-            source=source,
-            device=device,
-            goal=goal,
-            parts=frozenset(part.strip() for part in only.split(",") if part.strip()),
-            budget_s=_read(parse_duration, "--budget", budget),
-            memory_limit_bytes=_read(parse_size, "--memory-limit", memory_limit) if memory_limit else None,
-        )
-
-    def also(
-        self, *, max_batch: int | None, out: Path | None, fresh: bool, gpus: str | None = None, shared: bool = False
-    ) -> Options:
-        """The same with the options that need no reading."""
-        return replace(self, max_batch=max_batch, out=out, fresh=fresh, gpus=gpus, shared=shared)
 
     @property
     def tuning_s(self) -> float:
@@ -82,69 +89,74 @@ class Options:
     @property
     def asked(self) -> tuple[str, ...]:
         """The options that were given, as they are typed, but for the budget."""
-        parts = ",".join(part for part in PARTS if part in self.parts)
+        known = COMMAND_PARTS if self.command else PARTS
+        parts = ",".join(part for part in known if part in self.parts)
+        limit = self.memory_limit_bytes
         given = {
             "--device": self.device if self.device != "auto" else "",
             "--goal": self.goal if self.goal != "throughput" else "",
-            "--only": parts if self.parts != frozenset(PARTS[:3]) else "",
+            "--only": parts if self.parts not in (TUNED, frozenset(COMMAND_PARTS)) else "",
+            "--allow": ",".join(sorted(self.allowed)),
             "--max-batch": str(self.max_batch or ""),
-            "--memory-limit": f"{self.memory_limit_bytes // MIB}MiB" if self.memory_limit_bytes else "",
+            "--memory-limit": f"{limit // MIB}MiB" if limit else "",
             "--gpus": self.gpus or "",
             "--out": str(self.out or ""),
         }
-        return tuple(word for name, value in given.items() if value for word in (name, value))
+        words = [word for name, value in given.items() if value for word in (name, value)]
+        return (*words, *(["--in-place"] if self.in_place else []))
+
+    def cost(self, devices: int, *, on_gpu: bool) -> str:
+        """The most that the search takes, in minutes and, on GPUs, in hours of all of them."""
+        hours = f", {devices * self.budget_s / 3600:.2f} GPU-hours" if on_gpu else ""
+        return f"takes at most {format_seconds(self.budget_s)}{hours}"
 
     def check(self) -> None:
-        """GpudocError (exit 2) for values that make no sense together."""
+        """GpudocError (exit 2) for values that cannot be read or make no sense together."""
+        if self.model and self.command:
+            raise GpudocError("--model and a command after -- exclude each other", hint="gpudoc tune -- COMMAND")
+        self._check_kind()
         if self.goal not in GOALS:
             raise GpudocError(f"no such goal: {self.goal!r}", hint="--goal throughput or --goal largest")
-        unknown = sorted(self.parts - set(PARTS))
-        if unknown or not self.parts:
-            raise GpudocError(
-                f"--only: no such part: {', '.join(unknown) or '(empty)'}", hint=f"--only {','.join(PARTS)}"
-            )
-        if self.budget_s < _LEAST_BUDGET_S:
-            raise GpudocError(
-                f"--budget {self.budget_s:g}s is too short for two trials",
-                hint=f"--budget {_LEAST_BUDGET_S:.0f}s or more",
-            )
+        _check_names("--only", self.parts, COMMAND_PARTS if self.command else PARTS)
+        _check_names("--allow", self.allowed, _ALLOWED)
+        least_s, purpose = (20.0, "to start a script twice") if self.command else (5.0, "for two trials")
+        if self.budget_s < least_s:
+            hint = f"--budget {least_s:.0f}s or more"
+            raise GpudocError(f"--budget {self.budget_s:g}s is too short {purpose}", hint=hint)
         if self.max_batch is not None and self.max_batch < 1:
             raise GpudocError(f"--max-batch {self.max_batch}: at least 1", hint="--max-batch 256")
-        if self.is_scaling_only and self.out is not None:
+        if self.out is not None and (self.only_looks or self.is_scaling_only):
             raise GpudocError(
-                "--only scaling tunes nothing, so there is no profile for --out", hint="--json > scaling.json"
+                f"--only {self.only} tunes nothing, so there is no profile for --out", hint=f"--json > {self.only}.json"
             )
+        _ = self.memory_limit_bytes
+
+    def _check_kind(self) -> None:
+        """What only a config or only a command has."""
+        of_command = {"--allow": self.allow, "--in-place": self.in_place}
+        of_config = {
+            "--target": self.target,
+            "--gpus": self.gpus,
+            "--device": self.device if self.device != "auto" else "",
+        }
+        name = next((name for name, value in (of_config if self.command else of_command).items() if value), None)
+        if name is not None and self.command:
+            raise GpudocError(
+                f"{name} goes with --model; what stands after -- decides that itself",
+                hint="gpudoc tune -- COMMAND, without it",
+            )
+        if name is not None:
+            raise GpudocError(f"{name} goes with a command after --, not with --model", hint=f"leave out {name}")
 
 
-def look_around(options: Options, choice: Choice, machine: Machine, progress: Progress, ranks: int) -> None:
-    """GpudocError (exit 1) when others compute on the GPUs of the trials and --shared was not given."""
-    ordinals = range(ranks) if ranks > 1 else [choice.index]
-    others = require_alone(machine, ordinals, shared=options.shared) if choice.device == "cuda" else ""
-    if others:
-        progress.say(f"! {others}; what is found holds beside them only")
+def _names(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
-def check_writable(path: Path, *, is_named: bool = False) -> None:
-    """GpudocError when the profile could not be written to `path`; asked before the search begins.
-
-    Where the user named the file, its folder has to exist; the folders of gpudoc's own profiles are made.
-    """
-    folder = path.parent
-    if is_named and not folder.is_dir():
-        raise GpudocError(
-            f"{path}: there is no folder {folder}", hint=f"mkdir -p {quote_path(folder)}, or another place for --out"
-        )
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    try:
-        if path.is_dir():
-            raise IsADirectoryError
-        # asked of the file system itself, since an administrator passes every check of permissions
-        with tempfile.TemporaryFile(dir=folder):
-            return
-    except OSError:
-        message = f"{path.parent}: the profile cannot be written there"
-        raise GpudocError(message, hint="choose another place: --out FILE") from None
+def _check_names(option: str, given: frozenset[str], known: tuple[str, ...]) -> None:
+    unknown = sorted(given - set(known))
+    if unknown:
+        raise GpudocError(f"{option}: no such part: {', '.join(unknown)}", hint=f"{option} {','.join(known)}")
 
 
 def _read(read: Callable[[str], T], option: str, text: str) -> T:
@@ -152,20 +164,3 @@ def _read(read: Callable[[str], T], option: str, text: str) -> T:
         return read(text)
     except ValueError as problem:
         raise GpudocError(f"{option}: {problem}") from None
-
-
-def check_system(on_gpu: bool) -> None:
-    """GpudocError where trials cannot be started (no fork), or on a CPU not be limited (no /proc)."""
-    hint = "on Linux or inside WSL 2; or train without it: gpudoc train --batch-size N"
-    if not hasattr(os, "fork"):
-        raise GpudocError("tune starts its trials by fork, which this system does not have", hint=hint)
-    if not on_gpu and not Path("/proc/self/status").exists():
-        raise GpudocError("tune on a CPU needs a real memory limit, which only Linux has", hint=hint)
-
-
-def free_host_bytes() -> int:
-    """Memory that the trials may take on the host; GpudocError where that cannot be read and has to be said."""
-    free = memory_free_bytes()
-    if isinstance(free, Absent):
-        raise GpudocError("how much memory is free cannot be read here", hint="say it: --memory-limit 8GiB")
-    return free

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,14 +23,15 @@ from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
+from gpudoc.tune.conditions import check_system, check_writable, free_host_bytes, require_gpus
 from gpudoc.tune.findings import AUTO_CEILING, AUTO_FACTOR, CEILING, Findings, Plan, is_for_size_alone, most_of_use
 from gpudoc.tune.model.scaling import Scaling
-from gpudoc.tune.options import Options, check_system, check_writable, free_host_bytes, look_around
+from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.record import Context, make_profile
 from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.feeding import Feeder
 from gpudoc.tune.search.heat import readers_of
-from gpudoc.tune.search.journal import Header, Journal, open_journal, recorded_limit
+from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journal, recorded_limit
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.scaling import (
     ScalingResult,
@@ -84,7 +83,7 @@ class Result:
         return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
 
 
-def run(options: Options, progress: Progress = SILENT, *, since: float | None = None) -> Result | ScalingResult:
+def run(options: SearchOptions, progress: Progress = SILENT, *, since: float | None = None) -> Result | ScalingResult:
     """Search within the budget and write the profile; GpudocError for everything the user can mend.
 
     The budget runs from `since` (`time.monotonic()`), now when None. Ctrl+C and SIGTERM write the best so far as soon
@@ -92,14 +91,15 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     """
     deadline = Deadline(budget_s=options.budget_s, since=time.monotonic() if since is None else since)
     options.check()
-    loaded = load_config(options.source)
+    loaded = load_config(options.model)
     if not options.is_scaling_only:
         check_writable(options.out or store.folder_to_write() / "probe.yaml", is_named=options.out is not None)
     machine = facts.collect(quick=True, python=Path(sys.executable))
     choice = choose(options.device, machine).required()
     check_system(on_gpu=choice.device == "cuda")
     progress.say(f"tuning {loaded.name} on {choice.why}, budget {options.budget_s:.0f} s")
-    look_around(options, choice, machine, progress, 1)
+    if choice.device == "cuda":
+        require_gpus([choice.index], machine, progress, shared=options.shared)
     expected = [Variant()]
     if options.goal == "largest" and choice.device == "cpu":
         # the largest batch is searched for under another allocator than the default is timed with (stages.py)
@@ -110,7 +110,7 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
     if choice.device == "cpu":
         # without GPUs nothing need be imported to see a mistake
         search.choose_ranks(0)
-    with terminating_like_ctrl_c(), Launcher(options.source, expected, deadline) as launcher:
+    with terminating_like_ctrl_c(), Launcher(options.model, expected, deadline) as launcher:
         try:
             return search.run(launcher)
         finally:
@@ -119,7 +119,13 @@ def run(options: Options, progress: Progress = SILENT, *, since: float | None = 
 
 class _Search:
     def __init__(
-        self, options: Options, loaded: Loaded, choice: Choice, machine: Machine, progress: Progress, deadline: Deadline
+        self,
+        options: SearchOptions,
+        loaded: Loaded,
+        choice: Choice,
+        machine: Machine,
+        progress: Progress,
+        deadline: Deadline,
     ) -> None:
         self._options = options
         self._loaded = loaded
@@ -141,7 +147,7 @@ class _Search:
             self.choose_ranks(told.card.count if told.card is not None else 0)
         self._progress.say(self._options.cost(max(self._ranks, self._most), on_gpu=self._on_gpu))
         if self._on_gpu and self._ranks > 1:
-            look_around(self._options, self._choice, self._machine, self._progress, self._ranks)
+            require_gpus(self._ordinals(), self._machine, self._progress, shared=self._options.shared)
             # what is free may differ from card to card
             told = self._inspect(launcher, anywhere, self._ranks)
         start_s = self._deadline.spent_s
@@ -159,7 +165,6 @@ class _Search:
         if self._options.is_scaling_only:
             return self._scale_only(told, session)
         plan = self._plan(told)
-        session.accumulate_below = self._least_global_batch()
         found = Findings()
         if self._ranks > 1:
             each = f"every trial ran {self._ranks} processes; batch, memory and speed are those of one of them"
@@ -186,7 +191,7 @@ class _Search:
             interrupted = True
         finally:
             session.release()
-        answer = None if scaling is None or not scaling.has_points else scaling.result(self._options.source)
+        answer = None if scaling is None or not scaling.has_points else scaling.result(self._options.model)
         if answer is not None:
             found.notes.append(answer.verdict)
         return replace(self._write(told, session, found, interrupted), scaling=answer)
@@ -234,7 +239,7 @@ class _Search:
                 raise
             interrupted = True
         return ScalingResult(
-            scaling=stage.result(self._options.source),
+            scaling=stage.result(self._options.model),
             config=self._loaded,
             num_trials=sum(trial.request.kind == "scaling" for trial in session.journal.trials),
             seconds=self._deadline.spent_s,
@@ -255,16 +260,13 @@ class _Search:
             "budget": str(self._options.budget_s),
             "ranks": str(self._ranks),
         }
-        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-        path = store.folder_to_write().parent / "journals" / f"{self._loaded.name}-{name}.jsonl"
+        path = find_journal(self._loaded.name, key)
         recorded = None if self._options.fresh else recorded_limit(path, key)
         limit_bytes = self._limit(told, recorded)
         header = Header(key=key, limit_bytes=limit_bytes, start_s=round(start_s, 3))
         journal = self.journal = open_journal(path, header, fresh=self._options.fresh)
-        if journal.num_replayed:
-            self._progress.say(
-                f"going on with {journal.num_replayed} finished trials of an earlier run (--fresh starts anew)"
-            )
+        if journal.replayed:
+            self._progress.say(journal.replayed)
         return journal, limit_bytes
 
     def _limit(self, told: Inspection, recorded: int | None) -> int:
@@ -343,6 +345,7 @@ class _Search:
             cap=cap,
             useful=max(1, min(useful, cap)),
             ceiling=AUTO_CEILING if train.global_batch == "auto" else CEILING,
+            accumulate_below=train.reference_batch if train.global_batch == "auto" else train.global_batch,
             base=Variant(precision=precision, activation_checkpointing=train.policy or False),
             abilities=abilities_of(
                 told,
@@ -354,11 +357,6 @@ class _Search:
             ),
         )
 
-    def _least_global_batch(self) -> int:
-        """What training learns from at once at least: a smaller micro batch is accumulated."""
-        train = self._loaded.config.train
-        return train.reference_batch if train.global_batch == "auto" else train.global_batch
-
     def _write(self, told: Inspection, session: WorkloadSession, found: Findings, interrupted: bool) -> Result:
         context = Context(
             config=self._loaded,
@@ -369,7 +367,7 @@ class _Search:
             user_limit_bytes=self._options.memory_limit_bytes,
             seconds=self._deadline.spent_s,
             ranks=session.runner.ranks,
-            source=self._options.source,
+            source=self._options.model,
             asked=self._options.asked,
             interrupted=interrupted,
         )

@@ -2,13 +2,12 @@ import json
 from dataclasses import replace
 
 from gpudoc.render.script import as_text, headline, show, train_command
-from gpudoc.script.command import Command
-from gpudoc.script.options import Options
+from gpudoc.tune.options import SearchOptions
 from tests.script.pretended import result_of, searched
 
 
 def looked(**changes):
-    options, found, session = searched(parts=frozenset({"look"}))
+    options, found, session = searched(only="look")
     return result_of(options, found, session, profile=None, stored=None, launches=1, **changes)
 
 
@@ -40,7 +39,7 @@ def test_the_first_line_is_the_gain_over_the_script_as_it_is():
 
 
 def test_a_gain_is_not_claimed_where_none_was_measured():
-    options, found, session = searched(parts=frozenset({"batch"}))
+    options, found, session = searched(only="batch")
     said = headline(result_of(options, found, session))
     assert said.startswith("Not compared with the script as it is: tried ")
     assert "--allow batch compares it" in said
@@ -49,8 +48,8 @@ def test_a_gain_is_not_claimed_where_none_was_measured():
 
 
 def test_a_search_that_had_no_time_names_the_command_that_has():
-    options, found, session = searched(parts=frozenset({"look"}))
-    options = replace(options, parts=frozenset({"loader"}))
+    options, found, session = searched(only="look")
+    options = replace(options, only="loader")
     found.kept_default, found.needed_s = True, 100.0
     assert headline(result_of(options, found, session)) == (
         "Not searched: the budget does not reach for a first comparison. A search takes about 1 min 40 s: "
@@ -66,7 +65,7 @@ def test_a_look_says_the_script_and_how_to_tune_it():
 
 
 def test_a_look_on_a_gpu_says_its_tf32_and_what_the_allocator_took():
-    options, found, session = searched(parts=frozenset({"look"}))
+    options, found, session = searched(only="look")
     found.look = replace(found.look, device="cuda:0", device_name="NVIDIA A100", tf32=False)
     text = as_text(result_of(options, found, session, profile=None, stored=None, launches=1))
     assert "NVIDIA A100, fp32, TF32 off" in text
@@ -77,14 +76,14 @@ def test_the_command_to_train_has_the_batch_where_the_placeholder_stood():
     _, found, session = searched(goal="largest")
     words = ("python", "train.py", "-b", "{batch}")
     found.lever = "flag"
-    result = result_of(Options(command=Command(words)), found, session)
+    result = result_of(SearchOptions(command=words), found, session)
     assert train_command(result) == f"gpudoc train --profile auto -- python train.py -b {found.batch}"
     found.choice = None
     assert train_command(result) == "gpudoc train --profile auto -- python train.py -b 8"
 
 
 def test_a_batch_that_was_allowed_is_trained_with():
-    options, found, session = searched(allow=frozenset({"batch"}))
+    options, found, session = searched(allow="batch")
     assert "--allow batch" in train_command(result_of(options, found, session))
 
 

@@ -12,7 +12,7 @@ def test_the_page_shows_the_script_the_settings_memory_loader_and_launches(tmp_p
 
 
 def test_a_look_has_a_page_without_what_was_not_done():
-    options, found, session = searched(parts=frozenset({"look"}))
+    options, found, session = searched(only="look")
     text = render_page(result_of(options, found, session, profile=None, stored=None))
     assert "Nothing was tuned" in text
     assert "Every launch" not in text

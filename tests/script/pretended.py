@@ -14,12 +14,12 @@ from gpudoc.script.hook import Seen
 from gpudoc.script.loader import tune_loader
 from gpudoc.script.look import look_at
 from gpudoc.script.messages import ErrorSeen, Link, LoaderSeen, Start, Steps, Total
-from gpudoc.script.options import Options
 from gpudoc.script.outcome import Told, trial_of
 from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.runner import CommandRunner
 from gpudoc.script.search import Result
 from gpudoc.script.stages import run_stages
+from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import Request
@@ -147,7 +147,7 @@ def sized(session, **asked):
 
 def searched(**changes):
     """The findings of a whole search over a pretended script, and its session."""
-    asked = Options(command=COMMAND, **changes)
+    asked = SearchOptions(command=COMMAND.words, **changes)
     session = session_of(Pretended())
     found = ScriptFindings(look=session.runner.look, lever="loader")
     found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
@@ -158,12 +158,13 @@ def searched(**changes):
 def result_of(asked, found, session, **changes):
     """The result as the door returns it, with a profile unless it only looked."""
     context = ScriptContext(
-        command=asked.command, hardware=Hardware(device="cpu", name="A CPU", torch="2.9.1"), limit_bytes=256 << 20,
-        seconds=60.0, launches=21,
+        command=Command(asked.command), hardware=Hardware(device="cpu", name="A CPU", torch="2.9.1"),
+        limit_bytes=256 << 20, seconds=60.0, launches=21,
     )  # fmt: skip
     profile = make_profile(context, found, session.journal.trials)
     known = {
-        "options": asked, "findings": found, "launches": 21, "seconds": 60.0, "isolation": "trials run in place",
+        "options": asked, "command": Command(asked.command), "findings": found, "launches": 21, "seconds": 60.0,
+        "isolation": "trials run in place",
         "profile": profile, "stored": Merged(profile=profile, path=Path("/profiles/p.yaml")), "limit_bytes": 256 << 20,
     }  # fmt: skip
     return Result(**{**known, **changes})

@@ -21,12 +21,12 @@ def test_the_profile_of_a_search_is_read_again_and_found_for_its_command(tmp_pat
     assert again.evidence.largest_batch == found.largest.batch
     assert again.evidence.speedup_interval[0] <= again.evidence.speedup_over_default
     assert {row.num_workers for row in again.evidence.loader} >= {0, 1, 3}
-    taken = remembered(asked.command.words, again.hardware.model_copy(update={"torch": ""}), str(path))
+    taken = remembered(asked.command, again.hardware.model_copy(update={"torch": ""}), str(path))
     assert taken.profile == profile
 
 
 def test_what_was_not_searched_stays_the_scripts_own():
-    asked, found, session = searched(parts=frozenset({"loader"}))
+    asked, found, session = searched(only="loader")
     profile = result_of(asked, found, session).profile
     assert profile.script.tuned == ("loader",)
     assert profile.settings.micro_batch == 8
@@ -44,7 +44,7 @@ def test_a_profile_names_no_place_and_nobody():
 
 
 def test_why_no_batch_was_searched_is_kept():
-    _, found, _ = searched(parts=frozenset({"loader"}))
+    _, found, _ = searched(only="loader")
     found.why_no_lever = "train.py:7 has a batch_sampler of its own"
     assert "batch not searched: train.py:7 has a batch_sampler of its own" in why(found)
 
@@ -65,7 +65,7 @@ def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(monkey
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
     monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp"))
-    _, found, _ = searched(parts=frozenset({"loader"}))
+    _, found, _ = searched(only="loader")
     noise = Noise(1, 1, 1.0)
     assert why(found, noise, "cpu")[1].endswith("export OMP_WAIT_POLICY=passive")
     assert not [sentence for sentence in why(found, noise, "cuda") if "OMP_WAIT_POLICY" in sentence]

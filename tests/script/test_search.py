@@ -11,9 +11,9 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import GpuProcess
 from gpudoc.profile.store import load
 from gpudoc.script.cell import Isolation, what_can_be
-from gpudoc.script.options import Typed, options_of
 from gpudoc.script.remember import remembered
 from gpudoc.script.search import document, isolate, look_around, run
+from gpudoc.tune.options import SearchOptions
 from tests.machines.built import gpu, machine
 from tests.script.family import alive, marked
 from tests.script.pretended import result_of, searched
@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
 
 
 def asked(words, **typed):
-    return options_of(tuple(words), Typed(in_place=bool(PLACE), **typed))
+    return SearchOptions(command=tuple(words), in_place=bool(PLACE), **typed)
 
 
 class Said:
@@ -111,10 +111,10 @@ def test_an_interrupted_search_keeps_what_was_found_and_leaves_nothing_running(h
     assert load(found["path"])
     assert alive(environment) == []
     with tuning(words, environment, "--only", "loader") as process:
-        said = next((line for line in process.stderr if "going on with" in line), "")
+        said = next((line for line in process.stderr if "continuing with" in line), "")
         process.send_signal(signal.SIGTERM)
         process.communicate()
-    assert "going on with 1 trials" in said
+    assert "continuing with 1 trial" in said
     assert alive(environment) == []
 
 
@@ -130,7 +130,7 @@ def test_ctrl_c_during_the_look_says_that_nothing_is_written(here, monkeypatch):
 
 
 def test_trials_that_cannot_be_isolated_are_refused_unless_somebody_says_so(here):
-    options = options_of(written(here, "pass"), Typed())
+    options = SearchOptions(command=tuple(written(here, "pass")))
     nothing = Isolation(why_not=("no user namespaces",))
     with pytest.raises(GpudocError, match="what they write stays and they reach the network") as told:
         isolate(options, nothing, None)
@@ -142,7 +142,7 @@ def test_trials_that_cannot_be_isolated_are_refused_unless_somebody_says_so(here
     assert not isolate(options, nothing, lambda why: questions.append(why) or True)
     assert "no user namespaces" in questions[0]
     assert not isolate(
-        options_of(written(here, "pass"), Typed(in_place=True)), Isolation(files=True, network=True), None
+        SearchOptions(command=tuple(written(here, "pass")), in_place=True), Isolation(files=True, network=True), None
     )
 
 
@@ -150,10 +150,10 @@ def test_a_network_that_cannot_be_taken_away_is_asked_for_or_allowed(here):
     files_only = Isolation(files=True, why_not=("no network namespaces",))
     words = written(here, "pass")
     with pytest.raises(GpudocError, match="they reach the network"):
-        isolate(options_of(words, Typed()), files_only, None)
-    assert isolate(options_of(words, Typed(allow="network")), files_only, None)
-    assert isolate(options_of(words, Typed()), files_only, lambda why: True)
-    assert isolate(options_of(words, Typed()), Isolation(files=True, network=True), None)
+        isolate(SearchOptions(command=tuple(words)), files_only, None)
+    assert isolate(SearchOptions(command=tuple(words), allow="network"), files_only, None)
+    assert isolate(SearchOptions(command=tuple(words)), files_only, lambda why: True)
+    assert isolate(SearchOptions(command=tuple(words)), Isolation(files=True, network=True), None)
 
 
 def test_a_command_without_torch_is_an_error_and_not_a_profile(here):
@@ -185,7 +185,7 @@ def test_the_document_of_a_search_holds_profile_lines_and_gain():
 
 
 def test_an_interrupted_result_ends_with_its_own_code():
-    options, found, session = searched(parts=frozenset({"loader"}))
+    options, found, session = searched(only="loader")
     assert result_of(options, found, session).exit_code == 0
     assert result_of(options, found, session, interrupted=True).exit_code == 130
     assert os.environ.get("GPUDOC_SCRIPT_FOLDER") is None

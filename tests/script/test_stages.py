@@ -3,8 +3,8 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.script.command import Command
 from gpudoc.script.findings import ScriptFindings
-from gpudoc.script.options import Options
 from gpudoc.script.stages import planned_launches, run_stages, say_plan
+from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import End, Request
 from tests.script.pretended import Pretended, loader, session_of
@@ -12,11 +12,11 @@ from tests.tune.trial.test_deadline import Clock
 
 
 def options(*words, **changes):
-    return Options(command=Command(words or ("python", "train.py")), **changes)
+    return SearchOptions(command=tuple(words) or ("python", "train.py"), **changes)
 
 
 def search(runner, asked, *, lever="loader", **changes):
-    session = session_of(runner, command=asked.command, **changes)
+    session = session_of(runner, command=Command(asked.command), **changes)
     found = ScriptFindings(look=session.runner.look, lever=lever)
     found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
     runner.requests.clear()
@@ -42,14 +42,14 @@ def test_every_part_is_searched_and_the_found_is_compared_with_trial_0_in_turns(
 
 def test_only_the_loader_leaves_the_batch():
     runner = Pretended()
-    found = search(runner, options(parts=frozenset({"loader"})))
+    found = search(runner, options(only="loader"))
     assert (found.largest, found.choice) == (None, None)
     assert runner.asked("fit") == []
     assert runner.asked("joint")[0].batches == ()
 
 
 def test_a_batch_of_the_loader_is_compared_only_when_it_was_allowed():
-    for allow, batches in ((frozenset(), ()), (frozenset({"batch"}), None)):
+    for allow, batches in (("", ()), ("batch", None)):
         runner = Pretended()
         found = search(runner, options(allow=allow, goal="largest"))
         assert runner.asked("joint")[0].batches == (batches if batches is not None else (found.batch,))
@@ -69,7 +69,7 @@ def test_settings_that_lose_in_the_end_are_not_kept():
                 return trial
             return trial.model_copy(update={"measured": {**trial.measured, "samples_per_s": 1.0}})
 
-    found = search(Fickle(), options(parts=frozenset({"loader"})))
+    found = search(Fickle(), options(only="loader"))
     assert found.feed is None
     assert "own settings are kept" in found.why_kept
     assert found.gain.chosen == found.gain.default
@@ -85,14 +85,14 @@ def test_settings_that_are_faster_in_some_launches_alone_are_not_kept_for_their_
             speed = 20.0 if request.repeat else 200.0
             return trial.model_copy(update={"measured": {**trial.measured, "samples_per_s": speed}})
 
-    found = search(Wanders(), options(parts=frozenset({"loader"})))
+    found = search(Wanders(), options(only="loader"))
     assert (found.feed, found.kept_default) == (None, True)
     assert "own settings are kept" in found.why_kept
 
 
 def test_nothing_changed_is_nothing_to_compare():
     runner = Pretended(sample_s=0.0)
-    found = search(runner, options(parts=frozenset({"loader"})))
+    found = search(runner, options(only="loader"))
     assert found.kept_default
     assert runner.requests == []
 
@@ -100,28 +100,28 @@ def test_nothing_changed_is_nothing_to_compare():
 def test_a_command_that_eats_its_batch_is_told_after_two_launches():
     runner = Pretended(eats=True)
     with pytest.raises(GpudocError, match="does not reach the loader"):
-        search(runner, options("python", "t.py", "{batch}", parts=frozenset({"batch"})), lever="flag")
+        search(runner, options("python", "t.py", "{batch}", only="batch"), lever="flag")
     assert len(runner.asked("fit")) == 2
 
 
 def test_a_loader_that_refuses_its_batch_size_ends_that_part_alone():
     runner = Pretended(refuses={"batch_size": "it is built from a batch sampler"})
-    found = search(runner, options(parts=frozenset({"batch"})))
+    found = search(runner, options(only="batch"))
     assert found.lever == "none"
     assert "built from a batch sampler" in found.why_no_lever
 
 
 def test_the_plan_says_launches_first_and_minutes_once_one_was_timed():
-    assert planned_launches(options(parts=frozenset({"look"}))) == {"look": 1}
-    said = say_plan(options(budget_s=600.0), None)
+    assert planned_launches(options(only="look")) == {"look": 1}
+    said = say_plan(options(budget="600s"), None)
     assert "28 launches" in said
     assert "at most 10 min" in said
-    assert "about 4 min 30 s to go" in say_plan(options(budget_s=600.0), 10.0)
+    assert "about 4 min 30 s to go" in say_plan(options(budget="600s"), 10.0)
 
 
 def test_a_device_without_known_memory_leaves_the_batch():
     runner = Pretended()
-    found = search(runner, options(parts=frozenset({"batch"})), limit_bytes=None)
+    found = search(runner, options(only="batch"), limit_bytes=None)
     assert (found.largest, found.choice) == (None, None)
     assert "--memory-limit" in found.why_no_lever
 
@@ -129,7 +129,7 @@ def test_a_device_without_known_memory_leaves_the_batch():
 def test_a_script_without_a_lever_says_so():
     runner = Pretended()
     built = loader(own_batch_sampler=True, batch_size=None)
-    found = search(runner, options(parts=frozenset({"batch"})), lever="none", built=built)
+    found = search(runner, options(only="batch"), lever="none", built=built)
     assert runner.requests == []
     assert (found.largest, found.choice) == (None, None)
 
@@ -146,7 +146,7 @@ def test_a_batch_that_is_not_found_loses_nothing_of_the_loader():
     assert found.feed.num_workers == 3
     assert any("shapes do not match" in note for note in found.notes)
     with pytest.raises(GpudocError, match="shapes do not match"):
-        search(Broken(), options(parts=frozenset({"batch"})))
+        search(Broken(), options(only="batch"))
 
 
 def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
@@ -164,7 +164,7 @@ def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
     session = session_of(runner, deadline=until)
     look = runner.run(Request(kind="look", batches=()), patience_s=1.0)
     found = ScriptFindings(look=session.runner.look, lever="loader", defaults=[look])
-    run_stages(session, options(parts=frozenset({"loader"})), found)
+    run_stages(session, options(only="loader"), found)
     assert runner.asked("joint") == []
     assert found.verdict.kind == "faster"
     assert found.gain.ratio.middle == pytest.approx(108 / 28, rel=0.05)

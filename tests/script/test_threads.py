@@ -63,15 +63,14 @@ def test_they_are_no_more_than_tried_where_steps_are_not_faster(crowded):
         ({"others": 0.1}, {}),
         ({"OMP_WAIT_POLICY": "active"}, {}),
         ({}, {"goal": "largest"}),
-        ({}, {"parts": frozenset({"loader"})}),
-        ({}, {"budget_s": 20.0}),
+        ({}, {"only": "loader"}),
+        ({}, {"budget": "20s"}),
     ],
     ids=["alone", "told how", "for size", "one part", "no time"],
 )
 def test_they_are_left_alone(crowded, changes, asked):
     runner = crowded(5.0, **changes)
-    budget = {"budget_s": asked["budget_s"]} if "budget_s" in asked else {}
-    found = search(runner, options(**asked), **budget)
+    found = search(runner, options(**asked), budget_s=options(**asked).budget_s)
     assert runner.asked("variant") == []
     assert found.variant == Variant()
 

@@ -1,30 +1,33 @@
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from gpudoc.doctor.device import Choice
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Absent, GpuProcess
-from gpudoc.tune import options
-from gpudoc.tune.options import Options, look_around
-from tests.machines.built import gpu, machine
+from gpudoc.tune.options import SearchOptions
 
-
-def typed(**changes):
-    plain = {"source": "quickstart", "device": "cpu", "goal": "largest", "only": "batch, speed", "budget": "2m"}
-    return Options.of(**{**plain, "memory_limit": "1GiB", **changes})
+CONFIG = SearchOptions(model="quickstart", device="cpu", goal="largest", only="batch, speed", budget="2m")
+COMMAND = SearchOptions(command=("python3", "-c", "pass"))
 
 
 def test_what_was_typed_is_read():
-    options = typed().also(max_batch=9, out=Path("p.yaml"), fresh=True)
+    options = replace(CONFIG, memory_limit="1GiB")
     options.check()
     assert options.parts == {"batch", "speed"}
-    assert (options.budget_s, options.memory_limit_bytes, options.max_batch) == (120.0, 1 << 30, 9)
-    assert typed(memory_limit="").memory_limit_bytes is None
+    assert (options.budget_s, options.memory_limit_bytes) == (120.0, 1 << 30)
+    assert CONFIG.memory_limit_bytes is None
+    command = replace(COMMAND, only="loader, batch", allow="network", budget="90s")
+    command.check()
+    assert (command.parts, command.allowed, command.budget_s) == ({"loader", "batch"}, {"network"}, 90.0)
 
 
+def test_without_only_all_parts_are_searched_and_look_alone_looks():
+    assert COMMAND.parts == {"look", "loader", "batch"}
+    assert not COMMAND.only_looks
+    assert replace(COMMAND, only="look").only_looks
+    assert SearchOptions(model="quickstart").parts == {"batch", "speed", "loader"}
+
+
+@pytest.mark.parametrize("asked", [CONFIG, COMMAND], ids=["config", "command"])
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -33,76 +36,58 @@ def test_what_was_typed_is_read():
         ({"memory_limit": "banana"}, "--memory-limit: not a size"),
         ({"goal": "luck"}, "no such goal: 'luck'"),
         ({"only": "batch,luck"}, "no such part: luck"),
-        ({"only": ""}, "--only"),
+        ({"max_batch": 0}, "--max-batch 0: at least 1"),
     ],
 )
-def test_what_makes_no_sense_is_said_with_the_option(changes, says):
-    with pytest.raises(GpudocError) as raised:
-        typed(**changes).check()
-    assert says in raised.value.message
+def test_what_makes_no_sense_is_refused_with_the_option(asked, changes, says):
+    with pytest.raises(GpudocError, match=says) as raised:
+        replace(asked, **changes).check()
     assert raised.value.exit_code == 2
 
 
-def test_a_batch_below_one_is_refused():
-    with pytest.raises(GpudocError, match="at least 1"):
-        typed().also(max_batch=0, out=None, fresh=False).check()
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (replace(COMMAND, model="quickstart"), "exclude each other"),
+        (replace(COMMAND, gpus="2"), "--gpus goes with --model"),
+        (replace(COMMAND, device="cpu"), "--device goes with --model"),
+        (replace(COMMAND, target="24GiB"), "--target goes with --model"),
+        (replace(COMMAND, allow="everything"), "--allow: no such part"),
+        (replace(CONFIG, allow="network"), "--allow goes with a command"),
+        (replace(CONFIG, in_place=True), "--in-place goes with a command"),
+        (replace(COMMAND, only="speed"), "--only: no such part: speed"),
+        (replace(CONFIG, only="look"), "--only: no such part: look"),
+    ],
+)
+def test_what_only_a_config_or_only_a_command_has_is_refused_with_the_other(asked, says):
+    with pytest.raises(GpudocError, match=says) as raised:
+        asked.check()
+    assert (raised.value.exit_code, bool(raised.value.hint)) == (2, True)
 
 
-def test_the_trials_may_take_what_is_free_where_that_is_known(monkeypatch):
-    monkeypatch.setattr(options, "memory_free_bytes", lambda: 300)
-    assert options.free_host_bytes() == 300
-    monkeypatch.setattr(options, "memory_free_bytes", lambda: Absent("no /proc"))
-    with pytest.raises(GpudocError, match="cannot be read"):
-        options.free_host_bytes()
+@pytest.mark.parametrize("asked", [replace(COMMAND, only="look"), replace(CONFIG, only="scaling")])
+def test_what_tunes_nothing_has_no_profile_to_write(asked, tmp_path):
+    with pytest.raises(GpudocError, match=f"--only {asked.only} tunes nothing"):
+        replace(asked, out=tmp_path / "p.yaml").check()
 
 
-@pytest.mark.parametrize("on_gpu", [True, False])
-def test_a_system_that_cannot_fork_is_told_where_tune_works(monkeypatch, on_gpu):
-    options.check_system(on_gpu)
-    monkeypatch.delattr(os, "fork")
-    with pytest.raises(GpudocError, match="by fork") as caught:
-        options.check_system(on_gpu)
-    assert "WSL" in caught.value.hint
-
-
-def test_a_cpu_without_a_limit_of_memory_is_not_tuned(monkeypatch):
-    monkeypatch.setattr(options.Path, "exists", lambda self: str(self) != "/proc/self/status")
-    options.check_system(on_gpu=True)
-    with pytest.raises(GpudocError, match="only Linux"):
-        options.check_system(on_gpu=False)
+def test_what_was_asked_can_be_typed_again():
+    assert replace(CONFIG, memory_limit="1GiB", gpus="2").asked == (
+        *("--device", "cpu", "--goal", "largest", "--only", "batch,speed", "--memory-limit", "1024MiB", "--gpus", "2"),
+    )
+    assert replace(COMMAND, allow="network", in_place=True, budget="9m").asked == ("--allow", "network", "--in-place")
 
 
 def test_what_a_search_costs_at_most():
-    options = typed(budget="5m")
+    options = SearchOptions(model="quickstart", budget="5m")
     assert options.cost(1, on_gpu=False) == "takes at most 5 min 00 s"
     assert options.cost(4, on_gpu=True) == "takes at most 5 min 00 s, 0.33 GPU-hours"
 
 
-def test_beside_others_nothing_is_tried_unless_told_to():
-    other = GpuProcess(pid=2**22 + 7, alive=True, name="python", sm_percent=90)
-    busy = machine(gpu(0), gpu(1, processes=(other,)))
-    choice, heard = Choice(device="cuda", index=0, why="asked for"), Heard()
-    look_around(typed(), choice, busy, heard, 1)
-    with pytest.raises(GpudocError, match="others compute on cuda:1: python") as caught:
-        look_around(typed(), choice, busy, heard, 2)
-    assert caught.value.exit_code == 1
-    assert heard.said == []
-    look_around(replace(typed(), shared=True), choice, busy, heard, 2)
-    assert "beside them only" in heard.said[0]
-
-
-class Heard:
-    def __init__(self):
-        self.said = []
-
-    def say(self, text):
-        self.said.append(text)
-
-
 def test_where_the_scaling_is_measured_as_well_half_of_the_budget_is_for_tuning():
-    asked = Options(source="x", budget_s=60.0)
+    asked = SearchOptions(model="x", budget="60s")
     assert (asked.tuning_s, asked.scaling_s) == (60.0, 0.0)
-    both = replace(asked, parts=frozenset({"speed", "scaling"}))
+    both = replace(asked, only="speed,scaling")
     assert (both.tuning_s, both.scaling_s) == (30.0, 30.0)
-    alone = replace(asked, parts=frozenset({"scaling"}))
+    alone = replace(asked, only="scaling")
     assert (alone.tuning_s, alone.scaling_s) == (60.0, 60.0)

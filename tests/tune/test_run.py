@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gpudoc.tune import run
-from gpudoc.tune.options import Options
+from gpudoc.tune.options import SearchOptions
 from tests.tune.planted import write_workload
 
 TUNE = ("tune", "--budget", "45s", "--memory-limit", "640MiB", "--only", "batch,speed", "--out", "profile.yaml")
@@ -98,10 +98,10 @@ def test_trials_are_taken_over_only_under_the_same_instruction_set(tuned_briefly
     shutil.copytree(tuned_briefly[0], folder)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", switch)
     process = start(folder, "--budget", "40s")
-    told = next(line for line in process.stderr if "your default" in line or "going on with" in line)
+    told = next(line for line in process.stderr if "your default" in line or "continuing with" in line)
     process.kill()
     process.communicate()
-    assert ("going on with" in told) == (not switch)
+    assert ("continuing with" in told) == (not switch)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_kill_nine_leaves_no_process_and_who_goes_on_repeats_no_trial_and_learns
     done = len(path.read_text().splitlines()) - 1
     assert done >= 1
     _, err = finish(start(tmp_path))
-    assert f"going on with {done} finished trials" in err
+    assert f"continuing with {done} trial" in err
     # as after a kill in the middle, and after the last record
     whole = path.read_text().splitlines(keepends=True)
     half = whole[: len(whole) // 2]
@@ -261,6 +261,6 @@ def test_the_processes_of_both_allocators_start_together_where_both_are_needed(t
         raise LaunchedError
 
     monkeypatch.setattr(run, "Launcher", launch)
-    options = Options(source="quickstart", device="cpu", goal=goal, out=tmp_path / "profile.yaml")
+    options = SearchOptions(model="quickstart", device="cpu", goal=goal, out=tmp_path / "profile.yaml")
     with pytest.raises(LaunchedError):
         run.run(options)

@@ -5,6 +5,8 @@ Format history: gpudoc.tune.journal.v1 (0.1.0) first released form.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +16,10 @@ from typing import Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from gpudoc.locks import InUseError, Lock, take_lock
+from gpudoc.profile import store
 from gpudoc.reading import UnreadableError, read_bytes
 from gpudoc.tune.trial.messages import End, Part, Request, Trial
+from gpudoc.units import format_count
 
 SCHEMA: Literal["gpudoc.tune.journal.v1"] = "gpudoc.tune.journal.v1"
 # a trial takes some hundred bytes
@@ -49,6 +53,13 @@ class Journal:
     num_replayed: int = 0
     start_s: float = 0.0
     _lock: Lock | None = None
+
+    @property
+    def replayed(self) -> str:
+        """One line about the trials of an earlier search that this one goes on with; '' without any."""
+        if not self.num_replayed:
+            return ""
+        return f"continuing with {format_count(self.num_replayed, 'trial')} of an earlier search (--fresh forgets them)"
 
     def find(self, request: Request) -> Trial | None:
         """The finished trial of an equal request, the last of several, or None."""
@@ -121,6 +132,12 @@ def _take_over(journal: Journal, header: Header, *, fresh: bool) -> None:
         journal.lost = problem.strerror or str(problem)
     if not whole:
         journal._append(header.model_dump_json(by_alias=True))
+
+
+def find_journal(name: str, key: Mapping[str, str]) -> Path:
+    """Where the journal of a search lies: one file for each `name` and `key`."""
+    digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:12]
+    return store.folder_to_write().parent / "journals" / f"{name}-{digest}.jsonl"
 
 
 def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:

@@ -43,6 +43,7 @@ def run_stages(session: WorkloadSession, plan: Plan, found: Findings, loader: Lo
     A variant that won at the reference batch and fails later is given up, and what follows is done without.
     """
     session.base = found.variant = plan.base
+    session.accumulate_below = plan.accumulate_below
     session.repeats = found.asked_for_speed = not plan.is_for_size_alone
     if plan.goal == "largest" and session.runner.device == "cpu":
         found.variant = plan.base.model_copy(update={"allocator": "exact"})

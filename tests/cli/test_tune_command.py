@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gpudoc.cli import app
-from gpudoc.cli.scripts import may_run_in_place
+from gpudoc.cli.tune import may_run_in_place
 
 
 @pytest.fixture(autouse=True)
